@@ -1,0 +1,226 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::Parser;
+use clap::Subcommand;
+use clap::ValueEnum;
+use verbgate_sys::sandbox;
+
+use crate::abi;
+
+/// Usage errors of commands that run no program.
+const EXIT_USAGE: u8 = 2;
+
+/// RDMA for sandboxes.
+#[derive(Debug, Parser)]
+#[command(name = "verbgate", version, about, max_term_width = 100)]
+#[command(disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options before the command.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Directory for run-time state [default: /run/verbgate for root, else
+    /// $XDG_RUNTIME_DIR/verbgate]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) root: Option<PathBuf>,
+    /// File to append the log to, instead of standard error
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Format of the log
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) log_format: LogFormat,
+    /// Least severity to log: error, warn, info, debug, trace or off
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    pub(crate) log_level: log::LevelFilter,
+}
+
+impl Global {
+    /// The directory of run-time state.
+    pub(crate) fn root(&self) -> PathBuf {
+        let of_user = || std::env::var_os("XDG_RUNTIME_DIR").filter(|_| !is_root());
+        self.root.clone().unwrap_or_else(|| {
+            of_user().map_or_else(|| "/run".into(), PathBuf::from).join("verbgate")
+        })
+    }
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program with RDMA but without the RDMA devices
+    Run(RunArgs),
+    /// Run a program and write down its RDMA requests
+    Trace(TraceArgs),
+    /// Show what this build and this kernel support
+    Features(FeaturesArgs),
+    /// Show the kernel's interface as this build knows it
+    #[command(subcommand, arg_required_else_help = false)]
+    Abi(AbiCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AbiCommand {
+    /// Print all methods and legacy commands
+    List(AbiListArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AbiListArgs {
+    /// Print only what a profile grants: standard, hpc or full
+    #[arg(long, value_name = "NAME", value_parser = abi::profile)]
+    pub(crate) profile: Option<String>,
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes: 125 verbgate failed, 126 CMD cannot be invoked, 127 CMD not \
+                        found, 128+n CMD ended by signal n, otherwise CMD's own.")]
+pub(crate) struct RunArgs {
+    /// Grant an RDMA device; may be repeated. NAME is that of the device (mlx5_0) or of its node
+    /// (uverbs0); uverbsN=PATH serves the character device PATH under the name uverbsN. Without
+    /// this option, all RDMA devices of the host are granted
+    #[arg(long = "device", value_name = "NAME")]
+    pub(crate) devices: Vec<OsString>,
+    /// Enter a network namespace, e.g. /run/netns/NAME
+    #[arg(long, value_name = "PATH")]
+    pub(crate) netns: Option<PathBuf>,
+    /// What the program may ask for: standard, hpc (XRC, multicast, device memory too) or full
+    /// (everything that is known, raw packets and DEVX too)
+    #[arg(long, value_name = "NAME", default_value = "standard")]
+    pub(crate) profile: String,
+    /// File to write to, at the end, what the supervisor did: requests by kind, refusals,
+    /// notifications, its own system calls (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        value_name = "CMD",
+        required = true,
+        num_args = 1..,
+        trailing_var_arg = true
+    )]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArgs {
+    /// File to write to, instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FeaturesArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+/// Prints what clap has to say: help as it is, an error in one line.
+pub(crate) fn report(error: &clap::Error, args: impl Iterator<Item = OsString>) -> ExitCode {
+    if !error.use_stderr() {
+        // Nothing is left to do about a closed standard output.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let command = command_of(args.skip(1));
+    let help = command.as_deref().map_or_else(String::new, |c| format!("{c} "));
+    eprintln!("verbgate: {} (see: verbgate {help}--help)", one_line(&error.render().to_string()));
+    let runs = matches!(command.as_deref(), Some("run" | "trace"));
+    ExitCode::from(if runs { sandbox::EXIT_OURS } else { EXIT_USAGE })
+}
+
+/// The command that was meant, if any: the first word that is neither a global option nor the
+/// value of one.
+fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
+    while let Some(arg) = args.next() {
+        match arg.to_str()? {
+            "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
+            option if option.starts_with('-') => {}
+            "run" => return Some("run".to_owned()),
+            "trace" => return Some("trace".to_owned()),
+            "features" => return Some("features".to_owned()),
+            "abi" => return Some("abi".to_owned()),
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// Clap's message up to its first blank line, without "error: ".
+fn one_line(message: &str) -> String {
+    let lines: Vec<&str> =
+        message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let text = lines.join(" ");
+    text.strip_prefix("error: ").unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("verbgate").chain(args.iter().copied()))
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_program_are_the_programs() {
+        for args in [
+            &["run", "--device", "rxe0", "--", "prog", "--device", "x", "-h"][..],
+            &["run", "--device", "rxe0", "prog", "--device", "x", "-h"][..],
+        ] {
+            let Command::Run(run) = parse(args).unwrap().command else { panic!("not run") };
+            assert_eq!(run.devices, ["rxe0"]);
+            assert_eq!(run.command, ["prog", "--device", "x", "-h"]);
+        }
+    }
+
+    #[test]
+    fn usage_errors_are_one_line() {
+        let error = parse(&["run"]).unwrap_err();
+        let line = one_line(&error.render().to_string());
+        assert!(line.contains("required") && line.contains("<CMD>"), "{line}");
+        assert!(!line.contains('\n') && !line.starts_with("error"), "{line}");
+    }
+
+    #[test]
+    fn the_command_is_found_behind_global_options() {
+        let of = |args: &[&str]| command_of(args.iter().map(OsString::from));
+        assert_eq!(of(&["--root", "/x", "run", "--nonsense"]).as_deref(), Some("run"));
+        assert_eq!(of(&["--log=run", "features"]).as_deref(), Some("features"));
+        assert_eq!(of(&["--log", "run"]), None);
+        assert_eq!(of(&["nonsense", "run"]), None);
+    }
+}

@@ -1,0 +1,250 @@
+//! Which devices a guest is granted: from `--device` to nodes.
+
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use verbgate_sys::sandbox::DeviceNode;
+use verbgate_sys::sandbox::RDMA_DIR;
+use verbgate_sysfs::DevNumber;
+use verbgate_sysfs::RdmaDevice;
+use verbgate_sysfs::collect;
+
+/// Where the host is looked at; directories in the tests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host<'a> {
+    pub(crate) sysfs: &'a Path,
+    pub(crate) nodes: &'a Path,
+}
+
+impl Host<'static> {
+    /// The machine this runs on.
+    pub(crate) fn real() -> Self {
+        Self { sysfs: Path::new(collect::SYSFS_ROOT), nodes: Path::new(RDMA_DIR) }
+    }
+}
+
+/// Why a device cannot be granted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("no RDMA device is called {name:?}; {}", existing(.have))]
+    NoSuchDevice { name: String, have: Vec<String> },
+    #[error("{name:?} is no name for a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
+    NodeName { name: String },
+    #[error("{} is not a character device; give the path of one", .path.display())]
+    NotADevice { path: PathBuf },
+    #[error("{} is device {found}, but {uverbs} is {expected}; have udev make the node again", .path.display())]
+    WrongNode { path: PathBuf, uverbs: String, found: DevNumber, expected: DevNumber },
+    #[error("two devices shall be called {name}; give one of them another number")]
+    Twice { name: String },
+    #[error("cannot open {}: {source}{}", .path.display(), open_hint(.source))]
+    Open { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Sysfs(#[from] collect::Error),
+}
+
+fn existing(have: &[String]) -> String {
+    if have.is_empty() {
+        return "this host has none (is the driver loaded, and ib_uverbs? see: rdma link)"
+            .to_owned();
+    }
+    format!("this host has {}", have.join(", "))
+}
+
+fn open_hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; verbgate needs read and write permission on the node (mode or group), and a device \
+             cgroup that allows it"
+        }
+        io::ErrorKind::NotFound => {
+            "; the node is missing: load ib_uverbs, or have udev or mknod make it"
+        }
+        _ => "",
+    }
+}
+
+/// Resolves the options; all devices of the host when there are none.
+pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
+    if options.is_empty() {
+        return all(host);
+    }
+    // Read once, and only if a name needs it.
+    let mut known: Option<Vec<RdmaDevice>> = None;
+    let mut granted: Vec<DeviceNode> = Vec::new();
+    for option in options {
+        let node = match split(option) {
+            Some((name, path)) => stand_in(name, path)?,
+            None => {
+                let known = match &mut known {
+                    Some(known) => known,
+                    none => none.insert(collect::devices(host.sysfs)?),
+                };
+                by_name(&option.to_string_lossy(), known, host)?
+            }
+        };
+        match granted.iter().find(|other| other.name == node.name) {
+            None => granted.push(node),
+            // The same device by both of its names.
+            Some(other) if other.rdev == node.rdev => {}
+            Some(_) => return Err(Error::Twice { name: node.name }),
+        }
+    }
+    Ok(granted)
+}
+
+fn all(host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
+    let devices = collect::devices(host.sysfs)?;
+    if devices.is_empty() {
+        log::warn!("this host has no RDMA device to grant");
+    }
+    // Not asked for by name: one that the caller may not open is none of the caller's.
+    let usable = devices.iter().filter_map(|device| match node_of(device, host) {
+        Err(Error::Open { path, source }) => {
+            log::warn!("{} is not granted: cannot open {}: {source}", device.ibdev, path.display());
+            None
+        }
+        other => Some(other),
+    });
+    usable.collect()
+}
+
+fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<DeviceNode, Error> {
+    let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
+    let device = found.ok_or_else(|| Error::NoSuchDevice {
+        name: name.to_owned(),
+        have: known.iter().map(|d| format!("{} ({})", d.ibdev, d.uverbs)).collect(),
+    })?;
+    node_of(device, host)
+}
+
+fn node_of(device: &RdmaDevice, host: Host<'_>) -> Result<DeviceNode, Error> {
+    let path = host.nodes.join(&device.uverbs);
+    let found = openable(&path)?;
+    if found != device.dev {
+        let (uverbs, expected) = (device.uverbs.clone(), device.dev);
+        return Err(Error::WrongNode { path, uverbs, found, expected });
+    }
+    Ok(DeviceNode { name: device.uverbs.clone(), rdev: (found.major, found.minor), source: path })
+}
+
+/// `NAME=PATH`.
+fn split(option: &OsStr) -> Option<(&OsStr, &Path)> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = option.as_bytes();
+    let at = bytes.iter().position(|b| *b == b'=')?;
+    let (name, path) = (bytes.get(..at)?, bytes.get(at + 1..)?);
+    Some((OsStr::from_bytes(name), Path::new(OsStr::from_bytes(path))))
+}
+
+fn stand_in(name: &OsStr, path: &Path) -> Result<DeviceNode, Error> {
+    let name = name.to_string_lossy().into_owned();
+    if collect::uverbs_number(&name).is_none() {
+        return Err(Error::NodeName { name });
+    }
+    // The path is resolved now: the guest's working directory is no part of the grant.
+    let path =
+        fs::canonicalize(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    let found = openable(&path)?;
+    Ok(DeviceNode { name, rdev: (found.major, found.minor), source: path })
+}
+
+/// Opens a device as the supervisor will, to find out now whether it may.
+fn openable(path: &Path) -> Result<DevNumber, Error> {
+    let failed = |source| Error::Open { path: path.to_owned(), source };
+    let meta = fs::metadata(path).map_err(failed)?;
+    // Before it is opened: opening a FIFO would wait.
+    if !meta.file_type().is_char_device() {
+        return Err(Error::NotADevice { path: path.to_owned() });
+    }
+    OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+    Ok(number(meta.rdev()))
+}
+
+/// Splits a `dev_t` as glibc's `gnu_dev_major` and `gnu_dev_minor` do.
+fn number(rdev: u64) -> DevNumber {
+    let low = |n: u64| u32::try_from(n & 0xffff_ffff).unwrap_or(u32::MAX);
+    DevNumber {
+        major: low(((rdev >> 32) & 0xffff_f000) | ((rdev >> 8) & 0xfff)),
+        minor: low(((rdev >> 12) & 0xffff_ff00) | (rdev & 0xff)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_with(devices: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (uverbs, ibdev, dev) in devices {
+            let class = dir.path().join("class/infiniband_verbs").join(uverbs);
+            fs::create_dir_all(&class).unwrap();
+            fs::write(class.join("ibdev"), ibdev).unwrap();
+            fs::write(class.join("dev"), dev).unwrap();
+            fs::write(class.join("abi_version"), "1").unwrap();
+            // Any character device stands for the node.
+            std::os::unix::fs::symlink("/dev/null", dir.path().join(uverbs)).unwrap();
+        }
+        dir
+    }
+
+    fn resolved(dir: &tempfile::TempDir, options: &[&str]) -> Result<Vec<DeviceNode>, Error> {
+        let options: Vec<OsString> = options.iter().map(OsString::from).collect();
+        resolve(&options, Host { sysfs: dir.path(), nodes: dir.path() })
+    }
+
+    fn names(granted: &[DeviceNode]) -> Vec<&str> {
+        granted.iter().map(|g| &*g.name).collect()
+    }
+
+    #[test]
+    fn a_device_has_two_names_and_is_granted_once() {
+        let host = host_with(&[("uverbs0", "rxe0", "1:3"), ("uverbs1", "rxe1", "1:3")]);
+        assert_eq!(names(&resolved(&host, &["rxe1"]).unwrap()), ["uverbs1"]);
+        assert_eq!(names(&resolved(&host, &["rxe0", "uverbs0"]).unwrap()), ["uverbs0"]);
+        assert_eq!(names(&resolved(&host, &[]).unwrap()), ["uverbs0", "uverbs1"]);
+    }
+
+    #[test]
+    fn an_unknown_name_lists_those_that_exist() {
+        let host = host_with(&[("uverbs0", "rxe0", "1:3")]);
+        let error = resolved(&host, &["mlx5_0"]).unwrap_err().to_string();
+        assert!(error.contains("\"mlx5_0\"") && error.contains("rxe0 (uverbs0)"), "{error}");
+        let error = resolved(&host_with(&[]), &["mlx5_0"]).unwrap_err().to_string();
+        assert!(error.contains("this host has none"), "{error}");
+    }
+
+    #[test]
+    fn a_stand_in_is_any_character_device() {
+        let host = host_with(&[]);
+        let granted = resolved(&host, &["uverbs9=/dev/null"]).unwrap();
+        assert_eq!(granted[0].rdev, (1, 3));
+        assert_eq!(granted[0].name, "uverbs9");
+        assert!(matches!(resolved(&host, &["x=/dev/null"]), Err(Error::NodeName { .. })));
+        assert!(matches!(resolved(&host, &["../x=/dev/null"]), Err(Error::NodeName { .. })));
+        assert!(matches!(resolved(&host, &["uverbs9=/tmp"]), Err(Error::NotADevice { .. })));
+        assert!(matches!(resolved(&host, &["uverbs9=/absent"]), Err(Error::Open { .. })));
+        let twice = ["uverbs9=/dev/null", "uverbs9=/dev/zero"];
+        assert!(matches!(resolved(&host, &twice), Err(Error::Twice { .. })));
+    }
+
+    #[test]
+    fn a_node_with_another_number_is_not_the_device() {
+        let host = host_with(&[("uverbs0", "rxe0", "231:192")]);
+        let error = resolved(&host, &["rxe0"]).unwrap_err().to_string();
+        assert!(error.contains("1:3") && error.contains("231:192"), "{error}");
+    }
+
+    #[test]
+    fn device_numbers_split_as_in_glibc() {
+        assert_eq!(number(0x103), DevNumber { major: 1, minor: 3 });
+        assert_eq!(number(0xe7c0), DevNumber { major: 231, minor: 192 });
+        assert_eq!(number(0x12_3456), DevNumber { major: 0x234, minor: 0x156 });
+    }
+}

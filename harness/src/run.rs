@@ -1,0 +1,56 @@
+//! `verbgate run`: a program in its sandbox, and its supervisor.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::Job;
+use verbgate_sys::sandbox::Spawn;
+
+use crate::cli::RunArgs;
+use crate::failure::Failure;
+use crate::grant;
+use crate::grant::Host;
+use crate::supervise;
+use crate::supervise::Plan;
+use crate::trace::Trace;
+
+/// How long killed processes may take to end; one that sleeps uninterruptibly (in a driver, on a
+/// dead file server) can take for ever.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs the program; the exit code is its own.
+pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
+    supervised(args, None)
+}
+
+/// The common part of `run` and `trace`.
+pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Failure> {
+    let devices = grant::resolve(&args.devices, Host::real())?;
+    let plan = Plan::new(&devices, &args.profile)?;
+    let report = args.report.as_deref().map(supervise::report_file).transpose()?;
+    // Before any thread: they inherit the blocked signals, and the child is forked.
+    let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
+    let spec = Spawn {
+        argv: &args.command,
+        devices: &devices,
+        netns: args.netns.as_deref(),
+        install: &|| plan.install(),
+    };
+    let started = sandbox::spawn(&job, &spec)?;
+    let supervisor = plan
+        .supervisor(started.listener, trace)
+        .and_then(|supervisor| supervise::start(&supervisor).map(|()| supervisor))
+        .map_err(|e| anyhow!("cannot start the supervisor: {e}"))?;
+    let guest = started.gate.exec()?;
+    let ended = job.attend(&guest);
+    let left = sandbox::end_descendants(END_PATIENCE);
+    if left > 0 {
+        log::warn!("{left} processes of the program do not end, and go on unsupervised");
+    }
+    if let Some(file) = &report {
+        supervise::report(&supervisor.counts(), file)?;
+    }
+    let exit = ended.map_err(|e| anyhow!("cannot wait for the program: {e}"))?;
+    Ok(exit.code())
+}

@@ -1,0 +1,159 @@
+//! Between the command and the proxy: the filter that a guest gets, and its supervisor.
+
+use std::fs::File;
+use std::io;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use anyhow::anyhow;
+use serde_json::json;
+use verbgate_abi::Errno;
+use verbgate_proxy::Config;
+use verbgate_proxy::Device;
+use verbgate_proxy::Supervisor;
+use verbgate_proxy::device;
+use verbgate_proxy::observe;
+use verbgate_proxy::observe::Counts;
+use verbgate_proxy::observe::Done;
+use verbgate_proxy::observe::Observer;
+use verbgate_proxy::policy::Policy;
+use verbgate_sys::GuestFd;
+use verbgate_sys::Tid;
+use verbgate_sys::arch::Native;
+use verbgate_sys::confine;
+use verbgate_sys::process;
+use verbgate_sys::sandbox::DeviceNode;
+use verbgate_sys::seccomp;
+use verbgate_sys::seccomp::Listener;
+use verbgate_sys::seccomp::bpf::SockFilter;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+use crate::trace::Trace;
+
+/// What is decided before the guest exists.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    window: AddrWindow,
+    fds: FdWindow,
+    program: Vec<SockFilter>,
+    devices: Vec<Device>,
+    policy: Policy,
+}
+
+impl Plan {
+    /// Computes the filter, reads the profile, and asks each device for its driver.
+    pub(crate) fn new(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
+        let window = AddrWindow::probe().map_err(|e| match e.kind() {
+            // Refused by another supervisor's filter.
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("a sandbox cannot be started inside another; start both from outside")
+            }
+            _ => anyhow!("this kernel offers none of the addresses that the stub needs: {e}"),
+        })?;
+        let fds = FdWindow::under(process::descriptor_limit());
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        let policy = Policy::named(profile)?;
+        let devices = nodes.iter().map(granted).collect::<Result<_, _>>()?;
+        Ok(Self { window, fds, program, devices, policy })
+    }
+
+    /// Puts the calling process under the filter: called in the child.
+    pub(crate) fn install(&self) -> io::Result<OwnedFd> {
+        seccomp::install(&self.program).map(OwnedFd::from)
+    }
+
+    /// The supervisor of the guest whose notifications arrive at `listener`.
+    pub(crate) fn supervisor(
+        self,
+        listener: OwnedFd,
+        trace: Option<Trace>,
+    ) -> io::Result<Arc<Supervisor>> {
+        let observer = trace.map(|sink| Box::new(Tracer { sink }) as Box<dyn Observer>);
+        let supervisor = Supervisor::new(Config {
+            listener: Listener::from(listener),
+            window: self.window,
+            fds: self.fds,
+            devices: self.devices.into(),
+            policy: self.policy,
+            observer,
+        })?;
+        Ok(Arc::new(supervisor))
+    }
+}
+
+fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
+    let driver = device::driver(&node.source).map_err(|e| {
+        anyhow!(
+            "cannot open {} for {}: {e}; it must exist, and be readable and writable by you",
+            node.source.display(),
+            node.name
+        )
+    })?;
+    let (name, source) = (node.name.clone(), node.source.clone());
+    Ok(Device { name, rdev: node.rdev, source, driver })
+}
+
+/// Starts the supervisor's threads, and confines them and the caller to what serving takes.
+pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    confine::cut_capabilities()?;
+    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+    let serving = Arc::clone(supervisor);
+    thread("serve").spawn(move || {
+        // The guest goes on: its requests fail from now on, with ENOSYS.
+        if let Err(error) = serving.serve() {
+            log::error!("RDMA requests are no longer served: {error}");
+        }
+    })?;
+    let looking = Arc::clone(supervisor);
+    thread("look-after").spawn(move || looking.look_after())?;
+    confine::deny_the_rest()
+}
+
+/// A file for the report, made before the supervisor may no longer make files.
+pub(crate) fn report_file(path: &Path) -> Result<File, anyhow::Error> {
+    File::create(path).with_context(|| format!("cannot make the report {}", path.display()))
+}
+
+/// Writes what a supervisor did, as JSON.
+pub(crate) fn report(counts: &Counts, mut file: &File) -> Result<(), anyhow::Error> {
+    let report = json!({
+        "requests": counts.requests,
+        "executed": counts.executed(),
+        "failed": counts.failed,
+        "refused": counts.refused,
+        "opened": counts.opened,
+        "planted": counts.planted,
+        "notifications": counts.notifications,
+        "calls": counts.calls,
+    });
+    writeln!(file, "{report}").context("cannot write the report")
+}
+
+/// Writes a line for each request.
+struct Tracer {
+    sink: Trace,
+}
+
+impl Tracer {
+    fn line(&mut self, line: &str) {
+        // A trace that cannot be written must not end the program that is traced.
+        let _ = writeln!(self.sink, "{line}");
+    }
+}
+
+impl Observer for Tracer {
+    fn opened(&mut self, tid: Tid, device: &str, result: Result<GuestFd, Errno>) {
+        match result {
+            Ok(fd) => self.line(&format!("[{tid}] open({device}) = {fd}")),
+            Err(errno) => self.line(&format!("[{tid}] open({device}) = -1 {errno}")),
+        }
+    }
+
+    fn done(&mut self, done: &Done<'_>) {
+        self.line(&observe::line(done));
+    }
+}

@@ -1,0 +1,47 @@
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
+)]
+//! `verbgate abi list` as a program runs it.
+
+mod common;
+
+use std::process::Command;
+use std::process::Output;
+
+use common::code;
+use common::output;
+use common::stderr;
+use common::verbgate;
+
+fn list(args: &[&str]) -> Output {
+    output(Command::new(verbgate()).args(["abi", "list"]).args(args))
+}
+
+#[test]
+fn the_table_is_json_on_request() {
+    let all = list(&["--json"]);
+    assert!(all.status.success() && all.stderr.is_empty(), "{all:?}");
+    let value: serde_json::Value = serde_json::from_slice(&all.stdout).unwrap();
+    let methods = value["methods"].as_array().unwrap();
+    assert!(methods.len() > 70 && value["commands"].as_array().unwrap().len() > 40);
+    let srq = methods.iter().find(|m| m["method"] == "SRQ_CREATE").unwrap();
+    assert_eq!(srq["object"], "SRQ");
+    assert_eq!(srq["profiles"], serde_json::json!(["standard", "hpc", "full"]));
+    assert_eq!(srq["residue"].as_array().unwrap().len(), 4);
+    let standard = list(&["--profile", "standard", "--json"]);
+    assert!(standard.stdout.len() < all.stdout.len());
+}
+
+#[test]
+fn an_unknown_profile_is_a_usage_error() {
+    let refused = list(&["--profile", "stanard"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let line = stderr(&refused);
+    assert!(line.contains("\"stanard\"") && line.contains("standard, hpc and full"), "{line}");
+    assert!(!line.contains('\n') && refused.stdout.is_empty());
+    assert_eq!(code(Command::new(verbgate()).arg("abi")), 2);
+}

@@ -1,0 +1,67 @@
+//! Running the built `verbgate` from tests.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::process::Command;
+use std::process::Output;
+use std::process::Stdio;
+
+/// A stand-in device: the kernel's null device under the name of an RDMA one.
+pub(crate) const NULL_AS_UVERBS: &str = "uverbs9=/dev/null";
+
+pub(crate) fn verbgate() -> &'static str {
+    env!("CARGO_BIN_EXE_verbgate")
+}
+
+/// `verbgate run --device uverbs9=/dev/null -- ARGS`.
+pub(crate) fn run(args: &[&str]) -> Command {
+    let mut command = Command::new(verbgate());
+    command.args(["run", "--device", NULL_AS_UVERBS, "--"]).args(args).stdin(Stdio::null());
+    command
+}
+
+/// The same for a line of shell.
+pub(crate) fn run_sh(script: &str) -> Command {
+    run(&["sh", "-c", script])
+}
+
+pub(crate) fn output(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+pub(crate) fn code(command: &mut Command) -> i32 {
+    let output = output(command);
+    output.status.code().unwrap_or_else(|| panic!("{command:?}: {output:?}"))
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).trim_end().to_owned()
+}
+
+/// Whether this test may make nodes and mounts; says so when it may not.
+pub(crate) fn is_root() -> bool {
+    let id = output(Command::new("id").arg("-u"));
+    let root = stdout(&id) == "0";
+    if !root {
+        eprintln!("SKIPPED: needs root, to make device nodes and mounts");
+    }
+    root
+}
+
+/// Whether a program of the system is there; says so when it is not.
+pub(crate) fn has(program: &str) -> bool {
+    let found = Command::new("sh")
+        .args(["-c", &format!("command -v {program}")])
+        .stdout(Stdio::null())
+        .status()
+        .unwrap()
+        .success();
+    if !found {
+        eprintln!("SKIPPED: needs the program {program}");
+    }
+    found
+}

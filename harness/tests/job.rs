@@ -1,0 +1,151 @@
+//! Signals and the terminal: `verbgate run` as a job of a shell.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+use std::time::Instant;
+
+use common::run_sh;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts a guest and waits for the line `ready`; the output that follows stays unread.
+fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut child = run_sh(script)
+        .stdout(Stdio::piped())
+        // Not the test runner's: some of these signal their group.
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, out)
+}
+
+fn signal(child: &Child, name: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+}
+
+fn rest(mut out: impl Read) -> String {
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    text
+}
+
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < PATIENCE, "{what} does not happen");
+        sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn signals_to_the_supervisor_reach_the_program_once() {
+    for name in ["TERM", "INT", "HUP", "USR1", "QUIT"] {
+        let script = format!(
+            "n=0; trap 'n=$((n+1))' {name}; echo ready; \
+             for i in 1 2 3 4 5 6; do sleep 0.05; done; echo $n; exit 9"
+        );
+        let (mut child, out) = started(&script);
+        signal(&child, name);
+        assert_eq!(rest(out), "1\n", "{name}");
+        assert_eq!(child.wait().unwrap().code(), Some(9));
+    }
+}
+
+#[test]
+fn a_program_without_a_handler_dies_and_the_code_says_so() {
+    let (mut child, _out) = started("echo ready; exec sleep 60");
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+}
+
+#[test]
+fn a_guest_that_signals_its_group_gets_it_once() {
+    let script = "n=0; trap 'n=$((n+1))' USR1; echo ready; kill -USR1 0; sleep 0.2; echo $n";
+    let (mut child, out) = started(script);
+    assert_eq!(rest(out), "1\n");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_killed_supervisor_leaves_the_program_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("mark");
+    let (mut child, _out) =
+        started(&format!("echo ready; sleep 0.3; echo on > {}", mark.display()));
+    signal(&child, "KILL");
+    child.wait().unwrap();
+    eventually("the program's end", || fs::read_to_string(&mark).is_ok_and(|text| text == "on\n"));
+}
+
+#[test]
+fn a_stop_by_pid_does_not_stop_the_supervisor() {
+    // Without a shell above, nothing would continue it.
+    let (mut child, out) =
+        started("echo ready; (sleep 0.3; kill -CONT $$) & kill -TSTP $$; echo on");
+    assert_eq!(rest(out), "on\n");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_shell_stops_continues_and_interrupts_it() {
+    if !common::has("script") || !common::has("bash") {
+        return;
+    }
+    let mut shell = Command::new("script")
+        .args(["-qec", "bash --norc --noprofile -i", "/dev/null"])
+        .env("PS1", "$ ")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keys = shell.stdin.take().unwrap();
+    let run = format!(
+        "{} run --device {} -- sh -c 'trap \"echo INT; exit 4\" INT; echo on; read x; echo got $x; \
+         while :; do sleep 0.05; done'\n",
+        common::verbgate(),
+        common::NULL_AS_UVERBS
+    );
+    for text in [
+        &*run,
+        "\x1a", // Ctrl-Z
+        "jobs; echo state=$?\n",
+        "fg\n",
+        "word\n", // read from the terminal
+        "\x03",   // Ctrl-C
+        "echo code=$?\n",
+        "exit\n",
+    ] {
+        sleep(Duration::from_millis(300));
+        keys.write_all(text.as_bytes()).unwrap();
+    }
+    let output = shell.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    assert!(text.contains("Stopped"), "{text}");
+    assert!(text.contains("got word"), "{text}");
+    assert!(text.contains("INT\n"), "{text}");
+    assert!(text.contains("code=4"), "{text}");
+}

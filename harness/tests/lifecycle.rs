@@ -1,0 +1,377 @@
+//! Lives of processes that use RDMA, and what is left of them: stubs, descriptors, ucontexts.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod common;
+mod guest;
+
+use std::fs;
+
+use guest::DEVICE;
+use guest::Talk;
+use guest::code;
+use guest::eventually;
+use guest::native;
+use guest::run;
+
+#[test]
+fn signals_do_not_lose_a_result() {
+    let ran = run(&["signals", DEVICE]).well();
+    assert_eq!(ran.line("restarting"), "ENOTTY 5000; signals came: true", "{ran:#?}");
+    // A call that is interrupted before the supervisor has it is not restarted, and was not made:
+    // each result that there is was seen.
+    let (ends, came) = ran.line("interrupting").split_once("; ").unwrap();
+    assert_eq!(came, "signals came: true");
+    let ends: Vec<_> = ends.split(", ").map(|end| end.split_once(' ').unwrap()).collect();
+    assert!(ends.iter().all(|(end, _)| ["EINTR", "ENOTTY"].contains(end)), "{ran:#?}");
+    let reached = ends.iter().find(|(end, _)| *end == "ENOTTY").unwrap().1;
+    assert_eq!(ran.count("executed"), 5000 + reached.parse::<u64>().unwrap(), "{ran:#?}");
+}
+
+#[test]
+fn a_stopped_process_stops_and_goes_on() {
+    let ran = run(&["stops", DEVICE]).well();
+    assert_eq!(ran.lines, ["stopped each time", "Code(0)"], "{ran:#?}");
+}
+
+#[test]
+fn a_stop_in_the_middle_of_planting_is_survived() {
+    let ran = run(&["stops-at-first", DEVICE]).well();
+    assert_eq!(ran.lines, [r#"{"Code(0)": 60}"#], "{ran:#?}");
+    assert_eq!(ran.count("planted"), 60);
+}
+
+#[test]
+fn every_process_has_its_own_stub() {
+    let ran = run(&["forks", DEVICE]).well();
+    let expected = [
+        "parent: ENOTTY with 1 stubs",
+        "child: true with 1 stubs, 0 before",
+        "Code(0)",
+        "spawned: Some(0)",
+        "parent: ENOTTY with 1 stubs",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert_eq!((ran.count("planted"), ran.count("executed")), (3, 4), "{ran:#?}");
+}
+
+#[test]
+fn a_child_in_its_parents_memory_uses_its_parents_stub_or_none() {
+    let ran = run(&["borrowers", DEVICE]);
+    let expected = [
+        "child first: EPERM",
+        "parent: ENOTTY",
+        "child: ENOTTY",
+        "parent again: ENOTTY",
+        "1 stubs",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert!(ran.status.success() && ran.log().len() == 1, "{ran:#?}");
+}
+
+#[test]
+fn the_next_program_is_planted_anew() {
+    let ran = run(&["executes", DEVICE]).well();
+    assert_eq!(ran.lines, ["first program: ENOTTY", "ENOTTY with 1 stubs"], "{ran:#?}");
+    assert_eq!(ran.count("planted"), 2);
+}
+
+#[test]
+fn a_program_executed_in_the_middle_of_planting_runs() {
+    let ran = run(&["executes-meanwhile", DEVICE]);
+    assert_eq!(ran.lines, [r#"{"Code(0)": 200}"#], "{ran:#?}");
+}
+
+#[test]
+fn a_process_ends_with_its_last_ordinary_thread() {
+    let ran = run(&["ends-all", DEVICE]).well_with(7);
+    assert_eq!(ran.line("alone"), "ENOTTY 50", "{ran:#?}");
+    assert_eq!(code(native(&["ends-all", DEVICE]).status), 7);
+    // Its code is that of the last thread to end: its own natively, here the stub's.
+    let ran = run(&["ends", DEVICE]).well_with(0);
+    assert_eq!(ran.line("alone"), "ENOTTY 50", "{ran:#?}");
+}
+
+fn count(path: &str) -> usize {
+    fs::read_dir(path).unwrap().count()
+}
+
+#[test]
+fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
+    let mut guest = Talk::with_guest("/dev/null", &["killed", DEVICE, "200"]);
+    assert_eq!(guest.line(), "first: ENOTTY");
+    let supervisor = guest.line().strip_prefix("supervisor ").unwrap().to_owned();
+    let [fds, threads] = ["fd", "task"].map(|what| format!("/proc/{supervisor}/{what}"));
+    let before = (count(&fds), count(&threads));
+    guest.tell("go");
+    assert_eq!(guest.line(), r#"{"Signal(9)": 200}"#);
+    assert_eq!(guest.line(), "last: ENOTTY");
+    eventually("the return to the start", || {
+        let now = (count(&fds), count(&threads));
+        if now == before { Ok(()) } else { Err((before, now)) }
+    });
+    guest.tell("done");
+    assert_eq!(code(guest.end()), 0);
+}
+
+#[test]
+fn without_its_supervisor_a_guest_goes_on_without_rdma() {
+    let guest = Talk::with_guest("/dev/null", &["bereft", DEVICE]);
+    for line in [
+        "first: ENOTTY",
+        "request: ENOSYS",
+        "open: ENOSYS",
+        "close: ENOSYS",
+        "no stub is left",
+        "Code(0)",
+    ] {
+        assert_eq!(guest.line(), line);
+    }
+}
+
+#[test]
+fn limits_of_descriptors_are_the_kernels() {
+    let ran = run(&["limits", DEVICE]);
+    let expected = [
+        ("no number to plant with", "EMFILE"),
+        ("then", "ENOTTY"),
+        ("before", "ENOTTY"),
+        ("above the limit", "ENOTTY"),
+        ("low number", "true"),
+        ("at a low number", "ENOTTY"),
+        ("no number, held by the stub", "ENOTTY"),
+        ("no number, not held", "EMFILE"),
+        ("limit raised", "ENOTTY"),
+        ("full, open", "EMFILE"),
+        ("full, request", "ENOTTY"),
+        ("one free", "ok"),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+    assert!(ran.status.success(), "{ran:#?}");
+}
+
+#[test]
+fn a_duplicate_works_when_all_else_is_closed() {
+    let ran = run(&["closed", DEVICE]).well();
+    let expected = [
+        ("before", "ENOTTY"),
+        ("closed", "EBADF"),
+        ("duplicate", "ENOTTY"),
+        ("duplicate again", "ENOTTY"),
+        ("opened again", "ENOTTY"),
+        ("all closed", "EBADF"),
+        ("from scratch", "ENOTTY"),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+}
+
+#[test]
+fn a_guests_own_filters_are_its_own() {
+    let ran = run(&["filters", DEVICE]).well();
+    let expected = [
+        "before: ENOTTY",
+        "second listener: EBUSY",
+        "filter: ok",
+        "filtered: EACCES",
+        "Code(0)",
+        "after: ENOTTY",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+}
+
+#[test]
+fn a_filter_on_the_stub_ends_it_rather_than_make_it_spin() {
+    let ran = run(&["filtered-stub", DEVICE]).well();
+    assert_eq!(ran.lines, ["before: ENOTTY", "filter: ok", "the stub has ended"], "{ran:#?}");
+}
+
+/// A pseudo-terminal that stands for a device, and a guest that does as it is told.
+fn observed() -> (Talk, Talk) {
+    let terminal = Talk::with_native(&["terminal"]);
+    let slave = terminal.line();
+    let guest = Talk::with_guest(&slave, &["obey", DEVICE]);
+    (terminal, guest)
+}
+
+#[test]
+fn nobody_keeps_a_ucontext_that_the_guest_has_closed() {
+    for closing in ["close a", "close-all a", "replace a"] {
+        let (mut terminal, mut guest) = observed();
+        assert_eq!(guest.ask("open a"), "ok");
+        assert_eq!(guest.ask("request a"), "ENOTTY");
+        assert_eq!(guest.ask("request a"), "ENOTTY");
+        assert_eq!(terminal.ask("open"), "true");
+        assert_eq!(guest.ask("stubs"), "1");
+        assert_eq!(guest.ask(closing), "ok");
+        assert_eq!(terminal.ask("closed"), "closed", "{closing}");
+        assert_eq!(guest.ask("stubs"), "1");
+        assert_eq!(guest.ask("open b"), "ok");
+        assert_eq!(guest.ask("request b"), "ENOTTY");
+        assert_eq!(terminal.ask("open"), "true");
+        assert_eq!(code(guest.end()), 0);
+        assert_eq!(terminal.ask("closed"), "closed");
+    }
+}
+
+#[test]
+fn a_duplicate_keeps_the_ucontext_and_no_stub_does() {
+    let (mut terminal, mut guest) = observed();
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "ENOTTY");
+    assert_eq!(guest.ask("duplicate a b"), "ok");
+    assert_eq!(guest.ask("close a"), "ok");
+    assert_eq!(guest.ask("request b"), "ENOTTY");
+    assert_eq!(terminal.ask("open"), "true");
+    // Its number is not watched.
+    assert_eq!(guest.ask("close b"), "ok");
+    assert_eq!(terminal.ask("closed"), "closed");
+}
+
+#[test]
+fn a_child_keeps_the_ucontext_until_it_is_killed() {
+    let (mut terminal, mut guest) = observed();
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "ENOTTY");
+    assert_eq!(guest.ask("child c a"), "ok");
+    assert_eq!(guest.ask("close a"), "ok");
+    assert_eq!(terminal.ask("open"), "true");
+    assert_eq!(guest.ask("kill c"), "Signal(9)");
+    assert_eq!(terminal.ask("closed"), "closed");
+}
+
+#[test]
+fn an_executed_program_has_none_of_the_last_ones_ucontexts() {
+    let (mut terminal, mut guest) = observed();
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "ENOTTY");
+    assert_eq!(guest.ask("execute"), "ok");
+    assert_eq!(terminal.ask("closed"), "closed");
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "ENOTTY");
+    drop(guest);
+    assert_eq!(terminal.ask("closed"), "closed");
+}
+
+/// A device whose requests wait while the first of the two says so, and a guest that does as it is
+/// told; `None` where that cannot be had.
+fn stalled() -> Option<(Talk, Talk)> {
+    if !common::is_root() || !fs::exists("/dev/net/tun").unwrap() {
+        eprintln!("SKIPPED: needs root and /dev/net/tun, whose requests can be made to wait");
+        return None;
+    }
+    let stall = Talk::with_native(&["stall"]);
+    Some((stall, Talk::with_guest("/dev/net/tun", &["obey", DEVICE])))
+}
+
+/// The guest's process.
+fn process_of(guest: &Talk) -> String {
+    let children = format!("/proc/{}/task/{0}/children", guest.pid());
+    fs::read_to_string(children).unwrap().trim().to_owned()
+}
+
+/// The threads of a process that wait in the device.
+fn in_the_device(process: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let paths = tasks.map(|task| task.path().to_str().unwrap().to_owned());
+    let waits = |task: &String| {
+        fs::read_to_string(format!("{task}/stack")).is_ok_and(|s| s.contains("tun_chr_ioctl"))
+    };
+    paths.filter(waits).collect()
+}
+
+#[test]
+fn more_requests_than_stubs_wait_their_turn() {
+    let Some((mut stall, mut guest)) = stalled() else { return };
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "EBADFD");
+    assert_eq!(stall.ask("block"), "blocked");
+    for _ in 0..30 {
+        assert_eq!(guest.ask("call a"), "ok");
+    }
+    // All that there may be; the rest of the calls wait for them.
+    let process = process_of(&guest);
+    eventually("all stubs at work", || {
+        let busy = in_the_device(&process).len();
+        if busy == 8 { Ok(()) } else { Err(busy) }
+    });
+    assert_eq!(guest.ask("stubs"), "8");
+    assert_eq!(stall.ask("release"), "released");
+    assert_eq!(guest.ask("join"), r#"{"EBADFD": 30}"#);
+    assert_eq!(guest.ask("stubs"), "8");
+    assert_eq!(code(guest.end()), 0);
+}
+
+#[test]
+fn a_ucontext_closed_under_a_request_is_let_go_after_it() {
+    let Some((mut stall, mut guest)) = stalled() else { return };
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "EBADFD");
+    assert_eq!(stall.ask("block"), "blocked");
+    assert_eq!(guest.ask("call a"), "ok");
+    let process = process_of(&guest);
+    let mut stub = None;
+    eventually("the request", || {
+        stub = in_the_device(&process).pop();
+        stub.as_ref().map(drop).ok_or("no thread in the device")
+    });
+    let held = || fs::read_link(format!("{}/fd/0", stub.as_ref().unwrap())).unwrap();
+    let device = held();
+    assert_eq!(guest.ask("close a"), "ok");
+    assert_eq!(held(), device);
+    assert_eq!(stall.ask("release"), "released");
+    assert_eq!(guest.ask("join"), r#"{"EBADFD": 1}"#);
+    eventually(
+        "the ucontext's end",
+        || if held() == device { Err(device.clone()) } else { Ok(()) },
+    );
+}
+
+#[test]
+fn a_guest_killed_in_a_request_is_gone_after_it() {
+    let Some((mut stall, mut guest)) = stalled() else { return };
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "EBADFD");
+    assert_eq!(stall.ask("block"), "blocked");
+    for _ in 0..12 {
+        assert_eq!(guest.ask("call a"), "ok");
+    }
+    let process = process_of(&guest);
+    eventually("the requests", || match in_the_device(&process).len() {
+        8 => Ok(()),
+        busy => Err(busy),
+    });
+    drop(guest);
+    // What is in the kernel stays there until the kernel is done with it.
+    assert_eq!(in_the_device(&process).len(), 8);
+    assert_eq!(stall.ask("release"), "released");
+    eventually("its end", || match fs::exists(format!("/proc/{process}")).unwrap() {
+        true => Err(in_the_device(&process)),
+        false => Ok(()),
+    });
+}
+
+#[test]
+fn a_process_stopped_in_a_request_is_stopped_after_it() {
+    let Some((mut stall, mut guest)) = stalled() else { return };
+    assert_eq!(guest.ask("open a"), "ok");
+    assert_eq!(guest.ask("request a"), "EBADFD");
+    assert_eq!(guest.ask("child c a"), "ok");
+    assert_eq!(stall.ask("block"), "blocked");
+    assert_eq!(guest.ask("tell c"), "ok");
+    eventually("the request", || {
+        let child = guest.ask("pid c");
+        if in_the_device(&child).len() == 1 { Ok(()) } else { Err(child) }
+    });
+    assert_eq!(guest.ask("stop c"), "ok");
+    assert_eq!(stall.ask("release"), "released");
+    assert_eq!(guest.ask("stopped c"), "ok");
+    assert_eq!(guest.ask("continue c"), "ok");
+    assert_eq!(guest.ask("heard c"), "EBADFD");
+    assert_eq!(guest.ask("kill c"), "Signal(9)");
+}

@@ -1,0 +1,153 @@
+//! Requests, good and bad, made by raw system calls; and what they cost.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod common;
+mod guest;
+
+use guest::DEVICE;
+use guest::native;
+use guest::run;
+
+#[test]
+fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
+    let ran = run(&["errors", DEVICE]);
+    let expected = [
+        ("good", "ENOTTY"),
+        ("length too short", "EINVAL"),
+        ("length too long", "EINVAL"),
+        ("length over a page", "EINVAL"),
+        ("first reserved field", "EPROTONOSUPPORT"),
+        ("second reserved field", "EPROTONOSUPPORT"),
+        ("unknown object", "EPROTONOSUPPORT"),
+        ("unknown method", "EPROTONOSUPPORT"),
+        ("attribute twice", "EINVAL"),
+        ("unknown mandatory attribute", "EPROTONOSUPPORT"),
+        ("unknown optional attribute", "ENOTTY"),
+        ("missing mandatory attribute", "EINVAL"),
+        ("reserved field of an attribute", "EINVAL"),
+        ("attribute too short", "EINVAL"),
+        ("header nowhere", "EFAULT"),
+        ("header in the kernel", "EFAULT"),
+        ("header at the end of addresses", "EFAULT"),
+        ("request that ends with its page", "ENOTTY"),
+        ("request cut by the end of memory", "EFAULT"),
+        ("header cut by the end of memory", "EFAULT"),
+        ("payload nowhere", "EFAULT"),
+        ("descriptor that is not open", "EBADF"),
+        ("descriptor -1", "EBADF"),
+        ("a plain file", "ENOTTY"),
+        ("a pipe", "ENOTTY"),
+        ("upper words are ignored", "ENOTTY"),
+        // Never ENOTTY, on which libibverbs gives up ioctls.
+        ("method not granted", "EPROTONOSUPPORT"),
+        ("command not granted", "EOPNOTSUPP"),
+        ("QP type not granted", "EOPNOTSUPP"),
+        ("QP type granted", "ENOTTY"),
+        ("command that does not exist", "EOPNOTSUPP"),
+        ("bits that no command has", "EINVAL"),
+        ("another ioctl", "ENOTTY"),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 5, "{ran:#?}");
+    assert_eq!(ran.count("planted"), 1);
+    assert!(ran.status.success());
+}
+
+#[test]
+fn the_null_device_itself_answers_every_request_with_enotty() {
+    // What the sandbox says beyond that is the supervisor's judgement, not the device's.
+    let ran = native(&["errors", DEVICE]);
+    let others = ran.pairs().into_iter().filter(|(_, errno)| *errno != "ENOTTY");
+    let others: Vec<_> = others.collect();
+    assert_eq!(others, [("descriptor that is not open", "EBADF"), ("descriptor -1", "EBADF")]);
+}
+
+#[test]
+fn a_flood_of_refusals_is_a_few_lines_and_a_count() {
+    let ran = run(&["refused", DEVICE, "100000"]);
+    assert_eq!(ran.lines[0], r#"{"EPROTONOSUPPORT": 100000}"#, "{ran:#?}");
+    assert_eq!(ran.line("after"), "ENOTTY");
+    assert_eq!(ran.report["refused"]["method not granted"], 100_000);
+    assert_eq!(ran.count("executed"), 1);
+    // One a second, and the machine may be slow.
+    assert!((1..60).contains(&ran.log().len()), "{} lines", ran.log().len());
+}
+
+#[test]
+fn other_interfaces_to_the_same_call_are_closed() {
+    let ran = run(&["foreign", DEVICE]).well();
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(native(&["foreign", DEVICE]).line("32-bit"), "ENOTTY");
+    }
+    assert_eq!(ran.line("native"), "ENOTTY");
+    assert_eq!(ran.line("32-bit"), "EOPNOTSUPP");
+    assert_eq!(ran.line("32-bit, another ioctl"), "ENOTTY");
+    assert_eq!(ran.line("x32"), "ENOSYS");
+    assert_eq!(ran.count("executed"), 1);
+}
+
+#[test]
+fn commands_given_with_write_are_requests() {
+    let ran = run(&["writes", DEVICE]);
+    let expected = [
+        ("command", "ENOTTY"),
+        ("command of another length", "EINVAL"),
+        ("no command", "EINVAL"),
+        ("command that is not granted", "EOPNOTSUPP"),
+        ("command that does not exist", "EOPNOTSUPP"),
+        ("command nowhere", "EFAULT"),
+        ("vector", "ENOTTY"),
+        ("vector nowhere", "EFAULT"),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 2, "{ran:#?}");
+    // The null device would have taken them all.
+    assert_eq!(native(&["writes", DEVICE]).line("command that is not granted"), "ok");
+}
+
+#[test]
+fn plain_files_at_watched_numbers_work_as_everywhere() {
+    let ran = run(&["watched-numbers", DEVICE]).well();
+    assert_eq!(ran.lines, native(&["watched-numbers", DEVICE]).lines);
+    assert_eq!(ran.lines.len(), 12, "{ran:#?}");
+}
+
+#[test]
+fn two_hundred_threads_at_once() {
+    let ran = run(&["many", DEVICE, "200", "20"]).well();
+    assert_eq!(ran.lines[0], r#"{"ENOTTY 20": 200}"#, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 4000);
+    assert!(ran.count("planted") <= 8, "{ran:#?}");
+}
+
+#[test]
+fn ucontexts_take_turns_with_and_without_a_stub_for_each() {
+    for ucontexts in ["2", "12"] {
+        let ran = run(&["turns", DEVICE, ucontexts]).well();
+        let all = 300 * ucontexts.parse::<u64>().unwrap();
+        assert_eq!(ran.lines[0], format!("{{\"ENOTTY\": {all}}}"), "{ran:#?}");
+        assert_eq!(ran.count("executed"), all);
+        assert_eq!(ran.count("opened"), ucontexts.parse::<u64>().unwrap());
+    }
+}
+
+#[test]
+fn a_request_costs_two_notifications_and_few_calls() {
+    let cost = |requests: &str| {
+        let ran = run(&["requests", DEVICE, requests]).well();
+        assert_eq!(ran.count("executed"), requests.parse::<u64>().unwrap());
+        (ran.count("notifications"), ran.count("calls"))
+    };
+    // The difference is what requests cost, without start and planting.
+    let (small, large) = (cost("100"), cost("1100"));
+    assert_eq!(large.0 - small.0, 2 * 1000);
+    let calls = large.1 - small.1;
+    assert!(calls <= 8 * 1000, "{calls} calls for 1000 requests");
+}

@@ -1,0 +1,174 @@
+//! `verbgate run` as a command: exit codes, streams, what is left behind, errors.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
+
+use common::code;
+use common::output;
+use common::run;
+use common::run_sh;
+use common::stderr;
+use common::stdout;
+use common::verbgate;
+
+#[test]
+fn the_exit_code_is_the_programs() {
+    assert_eq!(code(&mut run(&["true"])), 0);
+    assert_eq!(code(&mut run_sh("exit 3")), 3);
+    assert_eq!(code(&mut run_sh("kill -TERM $$")), 128 + 15);
+    assert_eq!(code(&mut run_sh("kill -KILL $$")), 128 + 9);
+}
+
+#[test]
+fn programs_that_cannot_be_run_are_told_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cases = [
+        ("no-such-program".to_owned(), 127),
+        ("/no/such/program".to_owned(), 127),
+        (file("no-interpreter", "#!/no/such/sh\n", 0o755), 127),
+        (file("data", "hello\n", 0o644), 126),
+        (file("no-format", "hello\n", 0o755), 126),
+        (dir.path().to_str().unwrap().to_owned(), 126),
+    ];
+    for (program, expected) in cases {
+        let output = output(&mut run(&[&program]));
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(expected), "{program}: {line}");
+        assert!(line.starts_with("verbgate: ") && line.contains(&program), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+}
+
+#[test]
+fn failures_of_its_own_are_125_and_one_line() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["run", "--device", "no-such0", "--", "true"], "no-such0"),
+        (&["run", "--device", "uverbs9=/tmp", "--", "true"], "character device"),
+        (&["run", "--netns", "/no/such/ns", "--", "true"], "/no/such/ns"),
+        (&["run", "--nonsense", "--", "true"], "--nonsense"),
+        (&["run"], "CMD"),
+    ];
+    for (args, needle) in cases {
+        let output = output(Command::new(verbgate()).args(args));
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{args:?}: {line}");
+        assert!(line.starts_with("verbgate: ") && line.contains(needle), "{line}");
+        assert_eq!(line.lines().filter(|l| !l.contains("warn")).count(), 1, "{line}");
+    }
+    assert_eq!(code(Command::new(verbgate()).arg("nonsense")), 2);
+    assert_eq!(code(Command::new(verbgate()).args(["features", "--nonsense"])), 2);
+    assert_eq!(code(Command::new(verbgate()).args(["run", "--help"])), 0);
+}
+
+#[test]
+fn streams_are_the_programs() {
+    let mut child = run(&["sh", "-c", "tr a-z A-Z; echo talk >&2"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"hello").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.stdout, b"HELLO");
+    assert_eq!(output.stderr, b"talk\n");
+}
+
+#[test]
+fn the_program_starts_as_it_would_without() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "pwd; echo $MARK; umask; ulimit -a; \
+                  grep -E '^(SigBlk|SigIgn|NoNewPrivs)' /proc/self/status";
+    let shell = || {
+        let mut native = Command::new("sh");
+        native.args(["-c", script]);
+        native
+    };
+    let both = [shell(), run_sh(script)].map(|mut command| {
+        let command = command.current_dir(dir.path()).env("MARK", "kept").stdin(Stdio::null());
+        stdout(&output(command))
+    });
+    assert_eq!(both[0], both[1]);
+    assert!(both[0].contains("kept"), "{}", both[0]);
+}
+
+#[test]
+fn renames_and_links_across_directories_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "mkdir a b && echo x > a/f && ln a/f b/g && mv -T a/f b/f && cat b/f b/g";
+    let output = output(run_sh(script).current_dir(dir.path()));
+    assert_eq!(stdout(&output), "x\nx", "{}", stderr(&output));
+}
+
+#[test]
+fn what_the_program_leaves_behind_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    // A child of a child in another session, which would write later; its parents are gone.
+    let script = "(setsid sh -c 'echo $$ > pid; sleep 60' </dev/null >/dev/null 2>&1 &) \
+                  ; while ! [ -s pid ]; do sleep 0.01; done; exit 5";
+    let begun = Instant::now();
+    assert_eq!(code(run_sh(script).current_dir(dir.path())), 5);
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let pid = fs::read_to_string(dir.path().join("pid")).unwrap();
+    assert!(!fs::exists(format!("/proc/{}", pid.trim())).unwrap());
+}
+
+#[test]
+fn a_program_that_forks_and_dies_is_killed_to_its_last() {
+    // Each generation leaves two: a race with the killer, which must win.
+    let script = "f() { [ $1 -gt 0 ] && { f $(($1-1)) & f $(($1-1)) & }; sleep 77.25; }; \
+                  f 4 & sleep 0.2; exit 0";
+    assert_eq!(code(run_sh(script).stdout(Stdio::null())), 0);
+    let left = output(Command::new("pgrep").args(["-fx", "sleep 77.25"]));
+    assert_eq!(stdout(&left), "");
+}
+
+#[test]
+fn a_tracer_around_it_is_told_where_to_go() {
+    if !common::has("strace") {
+        return;
+    }
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-o", "/dev/null", verbgate(), "run"]);
+    let output = output(command.args(["--device", common::NULL_AS_UVERBS, "--", "true"]));
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    assert!(stderr(&output).contains("verbgate trace"), "{}", stderr(&output));
+}
+
+#[test]
+fn one_inside_another_is_refused_with_the_reason() {
+    let inner = [verbgate(), "run", "--device", common::NULL_AS_UVERBS, "--", "true"];
+    let output = output(&mut run(&inner));
+    assert_eq!(output.status.code(), Some(125), "{output:?}");
+    let stderr = stderr(&output);
+    assert!(stderr.contains("inside another"), "{stderr}");
+}
+
+#[test]
+fn features_are_json_on_request() {
+    let output = output(Command::new(verbgate()).args(["features", "--json"]));
+    assert!(output.status.success());
+    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(value["kernel_features"].as_array().is_some_and(|a| a.len() > 10));
+    assert!(value["devices"].is_array());
+}

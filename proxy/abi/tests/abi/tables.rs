@@ -1,0 +1,290 @@
+//! The generated tables are up to date, complete and consistent.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use verbgate_abi::ids;
+use verbgate_abi::legacy;
+use verbgate_abi::legacy::FieldType;
+use verbgate_abi::legacy::StructSpec;
+use verbgate_abi::table;
+use verbgate_abi::table::Access;
+use verbgate_abi::table::AttrKind;
+use verbgate_abi::table::FdPayload;
+use verbgate_abi::table::ObjectClass;
+use verbgate_abi::table::Provider;
+use verbgate_abi::wire::DRIVER_NS;
+use verbgate_abi::wire::DriverId;
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).expect(path)
+}
+
+#[test]
+fn generated_file_is_up_to_date() {
+    let generated = verbgate_abi_gen::generate(&read("data/uverbs_methods.json")).unwrap();
+    // Not assert_eq: the difference of 250 KB helps nobody.
+    assert!(generated == read("src/generated.rs"), "run `cargo xtask abi`");
+}
+
+#[test]
+fn counts_are_the_json_s() {
+    let json: serde_json::Value = serde_json::from_str(&read("data/uverbs_methods.json")).unwrap();
+    let list = |key: &str| json[key].as_array().unwrap();
+    assert_eq!((table::objects().len(), list("objects").len()), (34, 34));
+    assert_eq!((table::methods().len(), list("methods").len()), (79, 79));
+    assert_eq!((legacy::commands().len(), list("legacy_write_commands").len()), (47, 47));
+    assert_eq!(
+        (legacy::structs().len(), json["legacy_structs"].as_object().unwrap().len()),
+        (94, 94)
+    );
+    let attrs: usize = list("methods").iter().map(|m| m["attrs"].as_array().unwrap().len()).sum();
+    assert_eq!(table::methods().iter().map(|m| m.attrs.len()).sum::<usize>(), attrs);
+    let with_struct = list("driver_uhw").iter().filter(|u| !u["struct"].is_null()).count();
+    assert_eq!(legacy::uhw_specs().len(), with_struct);
+}
+
+/// All providers with something of their own, and one without.
+fn drivers() -> impl Iterator<Item = DriverId> {
+    [DriverId::MLX5, DriverId::BNXT_RE, DriverId::EFA, DriverId::RXE].into_iter()
+}
+
+#[test]
+fn ids_are_unique_for_every_driver() {
+    for driver in drivers() {
+        let mut objects = HashSet::new();
+        for spec in table::objects().iter().filter(|spec| spec.object.provider.serves(driver)) {
+            assert!(objects.insert(spec.object.id), "{}", spec.name);
+            assert!(std::ptr::eq(table::object(spec.object.id, driver).unwrap(), spec));
+        }
+        let mut methods = HashSet::new();
+        for spec in table::methods().iter().filter(|spec| spec.provider.serves(driver)) {
+            assert!(methods.insert((spec.object.id, spec.id)), "{}", spec.name);
+            assert!(std::ptr::eq(table::method(spec.object.id, spec.id, driver).unwrap(), spec));
+            let mut attrs = HashSet::new();
+            for attr in spec.attrs_of(driver) {
+                assert!(attrs.insert(attr.id), "{} of {}", attr.name, spec.name);
+                assert!(std::ptr::eq(table::attr(spec, attr.id, driver).unwrap(), attr));
+            }
+        }
+    }
+}
+
+#[test]
+fn names_are_unique() {
+    let methods: HashSet<_> = table::methods().iter().map(|spec| spec.name).collect();
+    assert_eq!(methods.len(), table::methods().len());
+    let commands: HashSet<_> = legacy::commands().iter().map(|spec| spec.short_name).collect();
+    assert_eq!(commands.len(), legacy::commands().len());
+    assert!(commands.contains("REG_MR") && commands.contains("EX_CREATE_QP"), "{commands:?}");
+}
+
+#[test]
+fn drivers_ids_are_in_the_drivers_namespace() {
+    for method in table::methods() {
+        assert_eq!(method.id.0 >= DRIVER_NS, method.provider != Provider::Core, "{}", method.name);
+        for attr in method.attrs {
+            let uhw = attr.is_uhw_in() || attr.is_uhw_out();
+            assert_eq!(
+                attr.id.0 >= DRIVER_NS,
+                attr.provider != Provider::Core || uhw,
+                "{}",
+                attr.name
+            );
+        }
+    }
+    for object in table::objects() {
+        assert_eq!(object.object.id.0 >= DRIVER_NS, object.object.provider != Provider::Core);
+    }
+}
+
+/// The decoder demands mandatory attributes whatever the kernel: so none may be newer than its method.
+#[test]
+fn mandatory_attributes_are_as_old_as_their_method() {
+    for method in table::methods() {
+        for attr in method.attrs {
+            assert!(method.kernels.contains(attr.kernels), "{}", attr.name);
+            if attr.mandatory {
+                assert_eq!(attr.kernels, method.kernels, "{} of {}", attr.name, method.name);
+            }
+        }
+        assert_eq!(method.attrs.iter().any(table::AttrSpec::is_uhw_in), method.has_uhw);
+        assert_eq!(method.attrs.iter().any(table::AttrSpec::is_uhw_out), method.has_uhw);
+        assert_eq!(method.object.spec().map(|spec| spec.object), Some(method.object));
+        assert!(!method.source.is_empty());
+    }
+}
+
+#[test]
+fn objects_of_attributes_exist_and_are_of_the_kind() {
+    for attr in table::methods().iter().flat_map(|method| method.attrs) {
+        let Some((object, access)) = attr.object() else {
+            continue;
+        };
+        if object.is_any() {
+            continue;
+        }
+        let class = object.spec().expect(attr.name).class;
+        match attr.kind {
+            AttrKind::Fd { .. } => {
+                assert_eq!(class, ObjectClass::Fd, "{}", attr.name);
+                assert!(matches!(access, Access::Read | Access::New), "{}", attr.name);
+            }
+            _ => assert_eq!(class, ObjectClass::Idr, "{}", attr.name),
+        }
+    }
+}
+
+#[test]
+fn sizes_of_attributes_are_in_order() {
+    for attr in table::methods().iter().flat_map(|method| method.attrs) {
+        match attr.kind {
+            AttrKind::PtrIn { min, max, .. }
+            | AttrKind::PtrOut { min, max, .. }
+            | AttrKind::IdrsArray { min, max, .. } => assert!(min <= max, "{}", attr.name),
+            AttrKind::EnumIn { elems } => assert!(elems.iter().all(|elem| elem.min <= elem.max)),
+            _ => {}
+        }
+    }
+}
+
+/// What carries descriptors, by the reference's list (`fd_carrying_attrs`).
+#[test]
+fn every_payload_with_a_descriptor_is_marked() {
+    let json: serde_json::Value = serde_json::from_str(&read("data/uverbs_methods.json")).unwrap();
+    let attrs = || table::methods().iter().flat_map(|method| method.attrs);
+    for entry in json["fd_carrying_attrs"].as_array().unwrap() {
+        let name = entry["attr"].as_str().unwrap();
+        if !name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
+            continue;
+        }
+        let attr = attrs().find(|attr| attr.name == name).expect(name);
+        let carries = attr.fd_payload != FdPayload::None || matches!(attr.kind, AttrKind::RawFd);
+        assert!(carries, "{name}");
+    }
+    for attr in attrs() {
+        let umem = matches!(attr.kind, AttrKind::Umem);
+        assert_eq!(umem, attr.fd_payload == FdPayload::BufferDesc, "{}", attr.name);
+        // An input whose name says descriptor is one of those above.
+        let input = matches!(attr.kind, AttrKind::PtrIn { .. } | AttrKind::ConstIn);
+        let named = attr.name.split('_').any(|word| word == "FD" || word == "FDS");
+        if input && named && !attr.name.ends_with("FD_OFFSET") {
+            assert_ne!(attr.fd_payload, FdPayload::None, "{}", attr.name);
+        }
+    }
+}
+
+#[test]
+fn fields_are_inside_their_structures() {
+    fn check(spec: &StructSpec) {
+        let mut end = 0;
+        for field in spec.fields {
+            assert!(field.offset >= end, "{}.{} overlaps", spec.name, field.name);
+            end = field.offset + field.size;
+            assert!(end <= spec.size, "{}.{}", spec.name, field.name);
+            let size = match field.ty {
+                FieldType::U8 => 1,
+                FieldType::U16 => 2,
+                FieldType::U32 | FieldType::I32 => 4,
+                FieldType::U64 | FieldType::Be64 => 8,
+                FieldType::Nested(inner) => {
+                    check(inner);
+                    inner.size
+                }
+                FieldType::Trailing => 0,
+                FieldType::Bytes | FieldType::Union => field.size,
+            };
+            assert_eq!(field.size, size, "{}.{}", spec.name, field.name);
+        }
+    }
+    legacy::structs().iter().for_each(|spec| check(spec));
+}
+
+#[test]
+fn legacy_fields_are_where_the_paths_say() {
+    for spec in legacy::commands() {
+        assert!(std::ptr::eq(legacy::legacy(spec.write_cmd).unwrap(), spec));
+        assert!(usize::from(spec.req_min) <= spec.req_size(), "{}", spec.name);
+        assert!(usize::from(spec.resp_min) <= spec.resp_size(), "{}", spec.name);
+        // write(2) and INVOKE_WRITE split at req_min and resp_min: for plain commands those are all.
+        if spec.min_enforced {
+            assert_eq!(usize::from(spec.req_min), spec.req_size(), "{}", spec.name);
+            assert_eq!(usize::from(spec.resp_min), spec.resp_size(), "{}", spec.name);
+        }
+        if spec.has_resp {
+            assert!(!spec.extended, "{}", spec.name);
+            let field = spec.req.field("response").unwrap();
+            assert_eq!((field.offset, field.size), (0, 8), "{}", spec.name);
+        }
+        let of = |in_resp: bool| {
+            if in_resp { spec.resp.unwrap() } else { spec.req }
+        };
+        for field in spec.handles {
+            let found = of(field.in_resp).field(field.path).unwrap();
+            assert_eq!((found.offset, found.size), (field.offset, 4), "{}", spec.name);
+            assert_eq!(field.in_resp, field.access == Access::New, "{}", spec.name);
+            assert!(field.object.spec().is_some(), "{}", spec.name);
+            for test in field.when {
+                let found = spec.req.field(test.field).unwrap();
+                assert_eq!((found.offset, found.size), (test.offset, test.size), "{}", spec.name);
+            }
+        }
+        for field in spec.fds {
+            let found = of(field.in_resp).field(field.path).unwrap();
+            assert_eq!((found.offset, found.size), (field.offset, 4), "{}", spec.name);
+        }
+        for va in spec.user_vas {
+            assert!(usize::from(va.addr.max(va.len)) + 8 <= spec.req_size(), "{}", spec.name);
+        }
+    }
+}
+
+/// A handle by name is a handle in the table.
+#[test]
+fn every_field_named_handle_is_known() {
+    fn walk(spec: &StructSpec, prefix: &str, found: &mut Vec<String>) {
+        for field in spec.fields {
+            let path = format!("{prefix}{}", field.name);
+            match field.ty {
+                FieldType::Nested(inner) => walk(inner, &format!("{path}."), found),
+                FieldType::U32 if field.name.ends_with("handle") => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    for spec in legacy::commands() {
+        for (in_resp, structure) in [(false, Some(spec.req)), (true, spec.resp)] {
+            let Some(structure) = structure else { continue };
+            let mut found = Vec::new();
+            walk(structure, "", &mut found);
+            for path in found {
+                let known =
+                    |field: &legacy::HandleField| field.in_resp == in_resp && field.path == path;
+                assert!(spec.handles.iter().any(known), "{} {path}", spec.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn look_ups_know_the_namespaces() {
+    let create = ids::UVERBS_METHOD_CQ_CREATE;
+    let cq = ids::UVERBS_OBJECT_CQ.id;
+    assert_eq!(table::method(cq, create, DriverId::RXE).unwrap().name, "UVERBS_METHOD_CQ_CREATE");
+    let qp = table::method(ids::UVERBS_OBJECT_QP.id, ids::UVERBS_METHOD_QP_CREATE, DriverId::MLX5);
+    let name =
+        |driver| qp.unwrap().attr(ids::MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM, driver).map(|a| a.name);
+    assert_eq!(name(DriverId::MLX5), Some("MLX5_IB_ATTR_CREATE_QP_DBR_BUF_UMEM"));
+    assert_eq!(name(DriverId::BNXT_RE), Some("BNXT_RE_CREATE_QP_ATTR_DBR_HANDLE"));
+    assert_eq!(name(DriverId::RXE), None);
+    let devx = ids::MLX5_IB_OBJECT_DEVX;
+    assert_eq!(
+        table::object(devx.id, DriverId::BNXT_RE).unwrap().name,
+        "BNXT_RE_OBJECT_ALLOC_PAGE"
+    );
+    assert_ne!(devx, ids::BNXT_RE_OBJECT_ALLOC_PAGE);
+    let uhw = legacy::uhw(DriverId::MANA, "QP_CREATE", 48).unwrap();
+    assert_eq!(uhw.name, "mana_ib_create_rc_qp");
+    assert_eq!(legacy::uhw(DriverId::MLX5, "EX_CREATE_WQ", 0).unwrap().name, "mlx5_ib_create_wq");
+    assert_eq!(legacy::uhw(DriverId::MLX5, "CREATE_XSRQ", 0).unwrap().name, "mlx5_ib_create_srq");
+}

@@ -1,0 +1,179 @@
+//! Fetch: one copy of a request out of guest memory.
+//!
+//! Nothing is read twice. The first read takes more than the header asks for, because the
+//! attributes always follow it and the inputs often do (rdma-core builds all of it on one stack
+//! frame); whatever of the request lies in that first copy is taken from there.
+
+use verbgate_abi::Errno;
+use verbgate_abi::wire::HDR_LEN;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
+use verbgate_sys::stub::control;
+use verbgate_sys::window::AddrWindow;
+
+/// Bytes of the first read: header, the attributes of every usual method, and then some.
+const FIRST_READ: usize = 1024;
+/// The longest `write(2)` to a device that is looked at: a core and a driver structure of 64 KiB
+/// each is what the ioctl form of the same command can carry.
+pub const MAX_WRITE: usize = 128 << 10;
+
+/// The number by which a planted address space names itself ([`control::OWNER`]).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Owner(pub u64);
+
+/// Guest memory that was copied, and where from.
+#[derive(Debug)]
+pub struct Copied {
+    addr: u64,
+    bytes: Vec<u8>,
+}
+
+impl Copied {
+    /// The copy of a range, if it was copied.
+    #[must_use]
+    pub fn get(&self, addr: u64, len: usize) -> Option<&[u8]> {
+        let start = usize::try_from(addr.checked_sub(self.addr)?).ok()?;
+        self.bytes.get(start..start.checked_add(len)?)
+    }
+
+    /// Everything that was copied.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Reads who owns an address space, and the first bytes at an address, in one call.
+///
+/// `None`: no stub lives in it. The filter lets nobody map anything where the owner stands, but
+/// the kernel may; so this says whom to ask, and proves nothing. The copy is empty when nothing can be read at the address.
+pub fn first(
+    memory: &impl GuestMemory,
+    window: AddrWindow,
+    addr: u64,
+    want: usize,
+) -> Option<(Owner, Copied)> {
+    let owner_at = window.slot(0) + control::OWNER as u64;
+    let mut ranges = vec![Range { addr: owner_at, len: 8 }];
+    ranges.extend(mem::pages(Range { addr, len: want }));
+    let mut bytes = vec![0; 8 + want];
+    let n = memory.read(&ranges, &mut bytes).ok()?;
+    bytes.truncate(n);
+    let (owner, copied) = bytes.split_first_chunk::<8>()?;
+    let owner = Owner(u64::from_ne_bytes(*owner));
+    if owner == Owner(0) {
+        // Left by a planting that failed halfway.
+        return None;
+    }
+    Some((owner, Copied { addr, bytes: copied.to_vec() }))
+}
+
+/// The first read of a request made by `ioctl`.
+pub fn request(
+    memory: &impl GuestMemory,
+    window: AddrWindow,
+    addr: u64,
+) -> Option<(Owner, Copied)> {
+    first(memory, window, addr, FIRST_READ)
+}
+
+/// The whole of header and attributes, whose length the header tells.
+///
+/// # Errors
+/// `EFAULT` when they end in memory that cannot be read.
+pub fn array(memory: &impl GuestMemory, first: Copied, length: usize) -> Result<Copied, Errno> {
+    if first.bytes.len() < HDR_LEN {
+        return Err(Errno::EFAULT);
+    }
+    if first.bytes.len() >= length {
+        return Ok(first);
+    }
+    let Copied { addr, mut bytes } = first;
+    let have = bytes.len();
+    bytes.resize(length, 0);
+    let rest = Range { addr: addr.wrapping_add(have as u64), len: length - have };
+    let into = bytes.get_mut(have..).unwrap_or_default();
+    mem::gather(memory, &[rest], into).map_err(|_| Errno::EFAULT)?;
+    Ok(Copied { addr, bytes })
+}
+
+/// Inputs of a request, one after the other: from the first copy where it holds them, else read
+/// now.
+///
+/// # Errors
+/// `EFAULT` when one of them cannot be read.
+pub fn inputs(
+    memory: &impl GuestMemory,
+    first: &Copied,
+    ranges: &[Range],
+) -> Result<Vec<u8>, Errno> {
+    let missing: Vec<Range> =
+        ranges.iter().filter(|r| first.get(r.addr, r.len).is_none()).copied().collect();
+    let mut bytes = vec![0; missing.iter().map(|r| r.len).sum()];
+    mem::gather(memory, &missing, &mut bytes).map_err(|_| Errno::EFAULT)?;
+    let mut rest = bytes.as_slice();
+    let mut all = Vec::with_capacity(ranges.iter().map(|r| r.len).sum());
+    for range in ranges {
+        if let Some(copied) = first.get(range.addr, range.len) {
+            all.extend_from_slice(copied);
+        } else {
+            let (now, later) = rest.split_at_checked(range.len).ok_or(Errno::EFAULT)?;
+            all.extend_from_slice(now);
+            rest = later;
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    const WINDOW: AddrWindow = AddrWindow::at(0);
+
+    /// One memory that holds both the owner and, right behind, the request.
+    fn memory(after_owner: &[u8]) -> mem::FakeMemory {
+        let base = WINDOW.slot(0) + control::OWNER as u64;
+        let mut bytes = 7_u64.to_ne_bytes().to_vec();
+        bytes.extend(after_owner);
+        mem::FakeMemory { base, bytes: RefCell::new(bytes) }
+    }
+
+    #[test]
+    fn the_owner_comes_with_the_first_bytes() {
+        let memory = memory(&[9; 100]);
+        let at = memory.base + 8;
+        let (owner, copied) = first(&memory, WINDOW, at, 50).unwrap();
+        assert_eq!((owner, copied.bytes()), (Owner(7), &[9; 50][..]));
+        assert!(first(&memory, WINDOW, 1, 8).unwrap().1.bytes().is_empty());
+        let unplanted = mem::FakeMemory::default();
+        assert!(first(&unplanted, WINDOW, at, 8).is_none());
+    }
+
+    #[test]
+    fn inputs_are_taken_from_the_first_copy() {
+        let memory = memory(&(0..200).collect::<Vec<u8>>());
+        let at = memory.base + 8;
+        let (_, copied) = first(&memory, WINDOW, at, 100).unwrap();
+        // Changed after the first read: the copy counts, the rest is read now.
+        memory.bytes.borrow_mut()[8 + 10] = 255;
+        memory.bytes.borrow_mut()[8 + 150] = 254;
+        let ranges = [Range { addr: at + 150, len: 2 }, Range { addr: at + 10, len: 3 }];
+        let got = inputs(&memory, &copied, &ranges).unwrap();
+        assert_eq!(got, [254, 151, 10, 11, 12]);
+        let gone = [Range { addr: 3, len: 2 }];
+        assert_eq!(inputs(&memory, &copied, &gone).unwrap_err(), Errno::EFAULT);
+    }
+
+    #[test]
+    fn a_long_array_is_completed() {
+        let memory = memory(&(0..200).collect::<Vec<u8>>());
+        let at = memory.base + 8;
+        let (_, copied) = first(&memory, WINDOW, at, 30).unwrap();
+        let whole = array(&memory, copied, 190).unwrap();
+        assert_eq!(whole.bytes(), (0..190).collect::<Vec<u8>>());
+    }
+}

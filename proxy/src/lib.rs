@@ -1,0 +1,39 @@
+#![forbid(unsafe_code)]
+//! The way of an RDMA request from a sandboxed program to the host's device.
+//!
+//! ```text
+//! guest thread          supervisor                                        kernel
+//! ioctl(uverbs) ─trap─▶ fetch     one copy of header, attributes, inputs
+//!                       decode    bytes + ABI table -> Request
+//!                       policy    Request -> allowed, or the errno of its refusal
+//!                       translate descriptors into the stub's numbers
+//!                       frame     the request in memory that the guest cannot change
+//!                       execute ── stub thread, in the guest's own process ──▶ ioctl
+//!                       commit    new descriptors and objects
+//! returns ◀──answer──── reply     write-back and result
+//! ```
+//!
+//! Each stage is a module of that name and sees only the types of the stage before it. What
+//! lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
+
+pub mod commit;
+pub mod decode;
+pub mod device;
+pub mod execute;
+pub mod fetch;
+pub mod frame;
+mod look_after;
+pub mod observe;
+pub mod open;
+pub mod policy;
+pub mod quiet;
+pub mod reply;
+mod serve;
+pub mod session;
+pub mod supervisor;
+pub mod translate;
+mod workers;
+
+pub use device::Device;
+pub use supervisor::Config;
+pub use supervisor::Supervisor;

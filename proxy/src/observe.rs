@@ -1,0 +1,124 @@
+//! What an onlooker is told of each request: the trace, and the counts.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use verbgate_abi::Errno;
+use verbgate_abi::fmt::fmt_request;
+use verbgate_abi::request::Request;
+use verbgate_abi::table::ObjectRef;
+use verbgate_abi::wire::Handle;
+use verbgate_sys::GuestFd;
+use verbgate_sys::Tid;
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The kernel executed it and returned this, or `-errno`.
+    Executed(i64),
+    /// It was not executed, because of this.
+    Refused(&'static str, Errno),
+}
+
+/// One request, done with.
+#[derive(Debug)]
+pub struct Done<'a> {
+    /// The calling thread.
+    pub tid: Tid,
+    /// The device.
+    pub device: &'a str,
+    /// What was asked for; `None` when it could not be decoded.
+    pub request: Option<&'a Request>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Objects that it made.
+    pub made: &'a [(ObjectRef, Handle)],
+    /// The descriptor that it made.
+    pub made_fd: Option<GuestFd>,
+    /// From the trap to the answer.
+    pub elapsed: Duration,
+}
+
+/// Somebody who is told.
+pub trait Observer: Send {
+    /// A device was opened.
+    fn opened(&mut self, tid: Tid, device: &str, result: Result<GuestFd, Errno>);
+    /// A request is done with.
+    fn done(&mut self, done: &Done<'_>);
+}
+
+/// What a supervisor did, in numbers.
+#[derive(Clone, Default, Debug)]
+pub struct Counts {
+    /// Requests executed, by the kernel's name.
+    pub requests: BTreeMap<&'static str, u64>,
+    /// Requests that the kernel refused.
+    pub failed: u64,
+    /// Requests refused before the kernel saw them, by reason.
+    pub refused: BTreeMap<&'static str, u64>,
+    /// Devices opened.
+    pub opened: u64,
+    /// Stubs planted.
+    pub planted: u64,
+    /// Notifications received while requests were served.
+    pub notifications: u64,
+    /// System calls made for them.
+    pub calls: u64,
+}
+
+impl Counts {
+    /// Counts a request.
+    pub fn add(&mut self, done: &Done<'_>) {
+        match done.verdict {
+            Verdict::Executed(result) => {
+                let name = done.request.map_or("?", name);
+                *self.requests.entry(name).or_default() += 1;
+                self.failed += u64::from(result < 0);
+            }
+            Verdict::Refused(reason, _) => *self.refused.entry(reason).or_default() += 1,
+        }
+    }
+
+    /// Requests executed, of every kind.
+    #[must_use]
+    pub fn executed(&self) -> u64 {
+        self.requests.values().sum()
+    }
+}
+
+/// The kernel's name for what a request asks for: the legacy command's, or the method's.
+#[must_use]
+pub fn name(request: &Request) -> &'static str {
+    match request.legacy() {
+        Some(legacy) => legacy.spec.short_name,
+        None => request.method().short_name(),
+    }
+}
+
+/// A request in one line, as strace would write it.
+#[must_use]
+pub fn line(done: &Done<'_>) -> String {
+    let mut line = format!("[{}] {}: ", done.tid, done.device);
+    // Writing to a string cannot fail.
+    let _ = match done.request {
+        Some(request) => fmt_request(request, &mut line),
+        None => write!(line, "?"),
+    };
+    let _ = match done.verdict {
+        Verdict::Executed(result) if result < 0 => {
+            let errno = Errno(i32::try_from(-result).unwrap_or(0));
+            write!(line, " = -1 {errno}")
+        }
+        Verdict::Executed(result) => write!(line, " = {result}"),
+        Verdict::Refused(reason, errno) => write!(line, " = -1 {errno} (refused: {reason})"),
+    };
+    let mut made: Vec<String> =
+        done.made.iter().map(|(kind, handle)| format!("{kind} {handle}")).collect();
+    made.extend(done.made_fd.map(|fd| format!("fd {fd}")));
+    if !made.is_empty() {
+        let _ = write!(line, " {{{}}}", made.join(", "));
+    }
+    let _ = write!(line, " <{:.6}>", done.elapsed.as_secs_f64());
+    line
+}

@@ -1,0 +1,83 @@
+//! What a guest can cause is counted, and said at most once a second.
+
+use std::collections::HashMap;
+use std::time::Duration;
+use std::time::Instant;
+
+/// The least time between two log lines of one kind.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counters by kind, and when each was last said.
+#[derive(Debug, Default)]
+pub struct Quiet {
+    kinds: HashMap<&'static str, Kind>,
+}
+
+#[derive(Debug, Default)]
+struct Kind {
+    count: u64,
+    unsaid: u64,
+    said: Option<Instant>,
+}
+
+impl Quiet {
+    /// Counts an event; returns how many of its kind went unsaid before when it is to be said now.
+    pub fn event(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
+        let state = self.kinds.entry(kind).or_default();
+        state.count += 1;
+        if state.said.is_some_and(|said| now.duration_since(said) < INTERVAL) {
+            state.unsaid += 1;
+            return None;
+        }
+        state.said = Some(now);
+        Some(std::mem::take(&mut state.unsaid))
+    }
+
+    /// Counts an event and writes its line, if it is time for one.
+    pub fn warn(&mut self, kind: &'static str, line: impl FnOnce() -> String) {
+        self.say(log::Level::Warn, kind, line);
+    }
+
+    /// The same for what programs cause in passing: rdma-core finds out what a kernel can do by
+    /// making requests that fail.
+    pub fn note(&mut self, kind: &'static str, line: impl FnOnce() -> String) {
+        self.say(log::Level::Info, kind, line);
+    }
+
+    fn say(&mut self, level: log::Level, kind: &'static str, line: impl FnOnce() -> String) {
+        if let Some(unsaid) = self.event(kind, Instant::now()) {
+            let line = line();
+            if unsaid == 0 {
+                log::log!(level, kind; "{line}");
+            } else {
+                log::log!(level, kind, unsaid; "{line} ({unsaid} more since the last such line)");
+            }
+        }
+    }
+
+    /// Events by kind, sorted.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&'static str, u64)> {
+        let mut counts: Vec<_> = self.kinds.iter().map(|(k, v)| (*k, v.count)).collect();
+        counts.sort_unstable();
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_one_line_a_second_and_a_count() {
+        let mut quiet = Quiet::default();
+        let start = Instant::now();
+        assert_eq!(quiet.event("denied", start), Some(0));
+        for _ in 0..999 {
+            assert_eq!(quiet.event("denied", start), None);
+        }
+        assert_eq!(quiet.event("other", start), Some(0));
+        assert_eq!(quiet.event("denied", start + INTERVAL), Some(999));
+        assert_eq!(quiet.counts(), [("denied", 1001), ("other", 1)]);
+    }
+}

@@ -1,0 +1,61 @@
+//! Translate: descriptors of the guest become descriptors of the stub.
+//!
+//! The kernel looks descriptors up in the table of the thread that executes the request, and that
+//! is the stub's own. Each descriptor of a request is looked up once, in the caller's table, and
+//! lent to the stub under a number of its own; what the guest does to its table meanwhile does
+//! not matter.
+
+use std::os::fd::OwnedFd;
+
+use verbgate_abi::Errno;
+use verbgate_abi::request::Place;
+use verbgate_abi::request::Request;
+use verbgate_abi::wire::GuestFd;
+
+use crate::execute::lent_number;
+
+/// A descriptor for the stub's table.
+#[derive(Debug)]
+pub struct Lent {
+    /// The number there.
+    pub at: u32,
+    /// The file.
+    pub file: OwnedFd,
+}
+
+/// A number to be replaced in the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patch {
+    /// Where it stands.
+    pub place: Place,
+    /// The stub's number.
+    pub number: u32,
+}
+
+/// What a request needs in the stub's table.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Descriptors to lend.
+    pub lent: Vec<Lent>,
+    /// Numbers to replace.
+    pub patches: Vec<Patch>,
+    /// The kernel will install a new descriptor.
+    pub new_fd: bool,
+}
+
+/// Looks up every descriptor of a request.
+///
+/// # Errors
+/// `EBADF` for one that is not open, as the kernel answers; `E2BIG` for more than can be lent.
+pub fn translate(
+    request: &Request,
+    mut look_up: impl FnMut(GuestFd) -> Result<OwnedFd, Errno>,
+) -> Result<Plan, Errno> {
+    let mut plan = Plan { new_fd: request.new_fds().next().is_some(), ..Plan::default() };
+    for used in request.fds() {
+        let number = lent_number(plan.lent.len()).ok_or(Errno::E2BIG)?;
+        plan.lent.push(Lent { at: number, file: look_up(used.fd)? });
+        plan.patches.push(Patch { place: used.place, number });
+    }
+    Ok(plan)
+}

@@ -1,0 +1,50 @@
+//! Hostile guests. Each tries the same on itself, where it must succeed, and on what must hold; and
+//! says what came of both.
+
+mod forge;
+mod memory;
+mod race;
+mod swap;
+mod tracer;
+mod write;
+
+use std::error::Error;
+
+use crate::kernel;
+use crate::kernel::Mapping;
+
+type Attack = fn(&str) -> Result<(), Box<dyn Error>>;
+
+const ATTACKS: &[(&str, Attack)] = &[
+    ("remap", memory::remap),
+    ("premap", memory::premap),
+    ("write", write::by_every_means),
+    ("store-frame", |device| write::store(device, "verbgate-frame")),
+    ("store-code", |device| write::store(device, "verbgate-stub")),
+    ("store-scratch", |device| write::store(device, "verbgate-scratch")),
+    ("forge-owner", forge::owner),
+    ("inherit", forge::inherit),
+    ("scribble", race::scribble),
+    ("swap", race::swap),
+    ("flip-method", race::flip_method),
+    ("flip-payload", race::flip_payload),
+    ("flip-path", race::flip_path),
+    ("swap-instruction", swap::instruction),
+    ("trace", tracer::of_threads),
+    ("traced", tracer::of_itself),
+];
+
+pub(crate) fn run(name: &str, device: &str) -> Result<(), Box<dyn Error>> {
+    match ATTACKS.iter().find(|(known, _)| *known == name) {
+        Some((_, attack)) => attack(device),
+        None => Err(format!("no attack named {name}").into()),
+    }
+}
+
+/// The parts of the first stub's memory. The second request after this makes a planted process.
+pub(crate) fn regions() -> Vec<(&'static str, Mapping)> {
+    let names =
+        [("code", "verbgate-stub"), ("frame", "verbgate-frame"), ("scratch", "verbgate-scratch")];
+    let first = |name| kernel::mappings(name).first().copied();
+    names.into_iter().filter_map(|(short, name)| Some((short, first(name)?))).collect()
+}

@@ -1,0 +1,92 @@
+//! A bare seccomp notification, answered at once: what trapping costs before anything is done.
+
+use std::error::Error;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+
+use verbgate_sys::GuestFd;
+use verbgate_sys::Tgid;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
+use verbgate_sys::mem::RemoteMemory;
+use verbgate_sys::process::PidFd;
+use verbgate_sys::seccomp;
+use verbgate_sys::seccomp::Listener;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+use crate::raw;
+
+const LISTENER_AT: i32 = 500;
+
+/// How a request is answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// At once.
+    AtOnce,
+    /// After copying it, fetching its descriptor, and making it from this process: what a proxy
+    /// does that executes requests itself.
+    Served,
+}
+
+/// Forks a guest that makes `count` requests, and answers each with ENOTTY.
+pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
+    let window = AddrWindow::probe()?;
+    let program = seccomp::filter::program::<Native>(window, FdWindow { first: 960, len: 64 })?;
+    // SAFETY: this process has one thread, so the child may go on as it likes.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let listener = OwnedFd::from(seccomp::install(&program)?);
+        // SAFETY: plain numbers; the number is not in use.
+        unsafe { libc::dup2(listener.as_raw_fd(), LISTENER_AT) };
+        drop(listener);
+        raw::requests("/dev/null", count)?;
+        // SAFETY: ends this process; nothing needs to be cleaned up.
+        unsafe { libc::_exit(0) };
+    }
+    let pidfd = PidFd::open(Tgid(pid))?;
+    let listener = loop {
+        match pidfd.get_fd(GuestFd(LISTENER_AT)) {
+            Ok(fd) => break Listener::from(fd),
+            Err(_) if pidfd.has_ended() => return Err("the guest ended early".into()),
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    let _ = listener.wake_synchronously();
+    // The guest opens the device, makes its requests and closes it; nothing else is trapped.
+    let mut left: u64 = count.parse()?;
+    while left > 0 {
+        let notif = listener.receive()?;
+        let is_request = notif.nr == Native::NUMBERS.ioctl;
+        if is_request && how == Answer::Served {
+            serve(&pidfd, &notif)?;
+        }
+        let reply = if is_request { Reply::Errno(libc::ENOTTY) } else { Reply::Continue };
+        listener.reply(notif.id, reply)?;
+        left -= u64::from(is_request);
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and an int that lives through the call.
+    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    Ok(())
+}
+
+/// Copies a request of 56 bytes, makes it here, and copies its array back.
+fn serve(pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
+    let memory = RemoteMemory(notif.tid);
+    let [fd, _, addr, ..] = notif.args;
+    let mut bytes = [0; 24];
+    mem::gather(&memory, &[Range { addr, len: 24 }], &mut bytes)?;
+    let mut attrs = [0; 32];
+    mem::gather(&memory, &[Range { addr: addr + 24, len: 32 }], &mut attrs)?;
+    let file = pidfd.get_fd(GuestFd(i32::try_from(fd)?))?;
+    let mut out = [0; 2];
+    let _ = raw::query_context(&mut out).send(file.as_raw_fd());
+    memory.scatter(&[(addr + 24, &attrs)])?;
+    Ok(())
+}

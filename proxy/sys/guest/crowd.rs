@@ -1,0 +1,209 @@
+//! Many at once: threads, ucontexts, refusals; and what limits and filters of a guest's own do.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::RawFd;
+use std::sync::Barrier;
+
+use crate::cases::destroy;
+use crate::cases::object;
+use crate::kernel::addr;
+use crate::kernel::addr_mut;
+use crate::kernel::call;
+use crate::kernel::dup2;
+use crate::kernel::fork;
+use crate::kernel::int;
+use crate::kernel::outcome;
+use crate::kernel::say;
+use crate::kernel::threads;
+use crate::life::request;
+use crate::life::tally;
+use crate::raw;
+
+/// So many threads make so many requests each, all at the same time.
+pub(crate) fn many(device: &str, count: &str, each: &str) -> Result<(), Box<dyn Error>> {
+    let (count, each): (usize, u32) = (count.parse()?, each.parse()?);
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    let start = Barrier::new(count);
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let make = || {
+            start.wait();
+            tally(fd, each)
+        };
+        let all: Vec<_> = (0..count).map(|_| scope.spawn(make)).collect();
+        for thread in all {
+            let end = thread.join().unwrap_or_else(|_| "panicked".to_owned());
+            *ends.entry(end).or_default() += 1;
+        }
+    });
+    println!("{ends:?}");
+    println!("stubs: {}", threads().len() - 1);
+    Ok(())
+}
+
+/// Several ucontexts of one process take turns.
+pub(crate) fn turns(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let files: Vec<File> =
+        (0..count.parse()?).map(|_| raw::open(device)).collect::<io::Result<_>>()?;
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..300 {
+        for file in &files {
+            *ends.entry(outcome(&request(file.as_raw_fd())).to_string()).or_default() += 1;
+        }
+    }
+    println!("{ends:?}");
+    Ok(())
+}
+
+/// Requests that are refused, and then one that is not.
+pub(crate) fn refused(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    let refused = destroy(object::COUNTERS);
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..count.parse()? {
+        *ends.entry(outcome(&refused.clone().send(file.as_raw_fd())).to_string()).or_default() += 1;
+    }
+    println!("{ends:?}");
+    say("after", &request(file.as_raw_fd()));
+    Ok(())
+}
+
+fn limit_descriptors(soft: u64) -> io::Result<u64> {
+    let mut limit = [0_u64; 2];
+    let nofile = u64::from(libc::RLIMIT_NOFILE);
+    call(libc::SYS_prlimit64, &[0, nofile, 0, addr_mut(&mut limit)])?;
+    limit[0] = soft;
+    call(libc::SYS_prlimit64, &[0, nofile, addr(&limit), 0])
+}
+
+/// Limits of descriptors, lowered below the numbers that RDMA descriptors have; and a full table.
+pub(crate) fn limits(device: &str) -> Result<(), Box<dyn Error>> {
+    // Before anything: planting needs numbers, too, and has to say so rather than kill.
+    let first = fork(|| {
+        let Ok(file) = raw::open(device) else { return 1 };
+        if limit_descriptors(0).is_err() {
+            return 2;
+        }
+        let refused = request(file.as_raw_fd());
+        if limit_descriptors(1024).is_err() {
+            return 3;
+        }
+        println!("no number to plant with: {}", outcome(&refused));
+        say("then", &request(file.as_raw_fd()));
+        0
+    })?;
+    println!("{:?}", first.wait()?);
+
+    let (one, two) = (raw::open(device)?, raw::open(device)?);
+    say("before", &request(one.as_raw_fd()));
+    limit_descriptors(64)?;
+    say("above the limit", &request(one.as_raw_fd()));
+    let low = raw::open(device)?;
+    println!("low number: {}", low.as_raw_fd() < 64);
+    say("at a low number", &request(low.as_raw_fd()));
+    limit_descriptors(0)?;
+    say(
+        "no number, held by the stub",
+        &request(one.as_raw_fd()).or_else(|_| request(one.as_raw_fd())),
+    );
+    println!("no number, not held: {}", outcome(&request(two.as_raw_fd())));
+    limit_descriptors(1024)?;
+    say("limit raised", &request(two.as_raw_fd()));
+
+    let mut filling = Vec::new();
+    while let Ok(file) = one.try_clone() {
+        filling.push(file);
+    }
+    say("full, open", &raw::open(device));
+    say("full, request", &request(two.as_raw_fd()));
+    drop(filling.pop());
+    say("one free", &raw::open(device));
+    Ok(())
+}
+
+/// Every descriptor is closed, or moved out of the watched numbers.
+pub(crate) fn closed(device: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    say("before", &request(fd));
+    let low: RawFd = dup2(fd, 50)?;
+    call(libc::SYS_close_range, &[60, u64::from(u32::MAX), 0])?;
+    std::mem::forget(file);
+    say("closed", &request(fd));
+    say("duplicate", &request(low));
+    say("duplicate again", &request(low));
+    let again = raw::open(device)?;
+    say("opened again", &request(again.as_raw_fd()));
+    call(libc::SYS_close_range, &[3, u64::from(u32::MAX), 0])?;
+    std::mem::forget(again);
+    say("all closed", &request(low));
+    say("from scratch", &raw::open(device).and_then(|file| request(file.as_raw_fd())));
+    Ok(())
+}
+
+/// `struct sock_filter`: code, jump if true, jump if false, operand.
+type Instruction = (u16, u8, u8, u32);
+
+/// Installs a filter that ends `ioctl` in `action` when its first argument is below `below`.
+fn install(action: u32, below: u32, flags: u64) -> io::Result<u64> {
+    #[repr(C)]
+    struct Program {
+        len: u16,
+        filter: *const Instruction,
+    }
+    let ioctl = u32::try_from(libc::SYS_ioctl).unwrap_or(0);
+    let filter: [Instruction; 6] = [
+        (0x20, 0, 0, 0),      // load the number
+        (0x15, 0, 3, ioctl),  // ioctl?
+        (0x20, 0, 0, 16),     // load the first argument
+        (0x35, 1, 0, below),  // below?
+        (0x06, 0, 0, action), // action
+        (0x06, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = Program { len: 6, filter: filter.as_ptr() };
+    call(libc::SYS_prctl, &[int(libc::PR_SET_NO_NEW_PRIVS), 1, 0, 0, 0])?;
+    let mode = u64::from(libc::SECCOMP_SET_MODE_FILTER);
+    call(libc::SYS_seccomp, &[mode, flags, addr(&program)])
+}
+
+/// Filters of the guest's own.
+pub(crate) fn filters(device: &str) -> Result<(), Box<dyn Error>> {
+    const NEW_LISTENER: u64 = 1 << 3;
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    say("before", &request(fd));
+    say("second listener", &install(libc::SECCOMP_RET_USER_NOTIF, u32::MAX, NEW_LISTENER));
+    let own = fork(|| {
+        let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
+        say("filter", &install(errno, u32::MAX, 0));
+        say("filtered", &request(fd));
+        0
+    })?;
+    println!("{:?}", own.wait()?);
+    say("after", &request(fd));
+    Ok(())
+}
+
+/// A filter on the stub: a request's result will never be seen, and the stub must not spin.
+pub(crate) fn filtered_stub(device: &str) -> Result<(), Box<dyn Error>> {
+    const TSYNC: u64 = 1;
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    say("before", &request(fd));
+    let errno = libc::SECCOMP_RET_ERRNO | libc::EACCES.cast_unsigned();
+    // The stub's ioctl is on descriptor 0.
+    say("filter", &install(errno, 1, TSYNC));
+    let before = threads().len();
+    std::thread::Builder::new().spawn(move || request(fd))?;
+    while threads().len() > before {
+        std::thread::yield_now();
+    }
+    println!("the stub has ended");
+    // SAFETY: ends the process, the thread that waits for its answer included.
+    unsafe { libc::_exit(0) }
+}

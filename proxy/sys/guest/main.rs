@@ -1,0 +1,65 @@
+//! A guest for tests: makes raw requests, good and hostile, and says what came of them.
+//!
+//! It is not installed. It stands in this crate because it is unsafe from end to end.
+
+#![allow(clippy::indexing_slicing, reason = "a test; a panic is a failure like any other")]
+
+mod attack;
+mod bare;
+mod cases;
+mod crowd;
+mod faults;
+mod kernel;
+mod life;
+mod obey;
+mod raw;
+mod stall;
+mod terminal;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["requests", device, count] => raw::requests(device, count),
+        ["bare-notify", count] => bare::notify(bare::Answer::AtOnce, count),
+        ["served-notify", count] => bare::notify(bare::Answer::Served, count),
+        ["opens", path, count] => raw::opens(path, count),
+        ["errors", device] => cases::errors(device),
+        ["foreign", device] => cases::foreign(device),
+        ["writes", device] => cases::writes(device),
+        ["watched-numbers", device] => cases::watched_numbers(device),
+        ["many", device, threads, each] => crowd::many(device, threads, each),
+        ["turns", device, count] => crowd::turns(device, count),
+        ["refused", device, count] => crowd::refused(device, count),
+        ["limits", device] => crowd::limits(device),
+        ["closed", device] => crowd::closed(device),
+        ["filters", device] => crowd::filters(device),
+        ["filtered-stub", device] => crowd::filtered_stub(device),
+        ["signals", device] => life::signals(device),
+        ["stops", device] => life::stops(device),
+        ["stops-at-first", device] => life::stops_at_first(device),
+        ["forks", device] => life::forks(device),
+        ["borrowers", device] => life::borrowers(device),
+        ["executes", device] => life::executes(device),
+        ["executes-meanwhile", device] => life::executes_meanwhile(device),
+        ["once", device] => life::once(device),
+        ["ends", device] => life::ends(device, false),
+        ["ends-all", device] => life::ends(device, true),
+        ["killed", device, count] => life::killed(device, count),
+        ["bereft", device] => life::bereft(device),
+        ["attack", name, device] => attack::run(name, device),
+        ["obey", device] => obey::obey(device),
+        ["terminal"] => terminal::serve(),
+        ["stall"] => stall::serve(),
+        _ => Err("the sources say what it takes".into()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("guest: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! AArch64.
+
+use super::AfterIoctl;
+use super::Arch;
+use super::Foreign;
+use super::Numbers;
+use super::RDMA_VERBS_IOCTL;
+use super::StubAddrs;
+use super::StubCode;
+use super::stub_fd;
+
+/// AArch64.
+#[derive(Debug)]
+pub struct Aarch64;
+
+/// `struct user_pt_regs`, arch/arm64/include/uapi/asm/ptrace.h.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
+#[allow(missing_docs)] // each is the register of that name
+pub struct Regs {
+    pub x: [u64; 31],
+    pub sp: u64,
+    pub pc: u64,
+    pub pstate: u64,
+}
+
+/// Bytes of an instruction.
+const INSN: u64 = 4;
+const SVC: u32 = 0xd400_0001;
+const SYS_IOCTL: u32 = 29;
+const SYS_SENDMSG: u32 = 211;
+const SYS_EXIT: u32 = 93;
+const SYS_CLOSE_RANGE: u32 = 436;
+/// `MSG_DONTWAIT | MSG_NOSIGNAL`.
+const SEND_FLAGS: u32 = 0x4040;
+
+/// `movz xD, #value`.
+const fn movz(d: u32, value: u32) -> u32 {
+    0xd280_0000 | (value << 5) | d
+}
+/// `movk xD, #value, lsl #16`.
+const fn movk16(d: u32, value: u32) -> u32 {
+    0xf2a0_0000 | (value << 5) | d
+}
+/// `mov xD, xM`.
+const fn mov(d: u32, m: u32) -> u32 {
+    0xaa00_03e0 | (m << 16) | d
+}
+/// `ldr wT, [xN]`.
+const fn ldr_w(t: u32, n: u32) -> u32 {
+    0xb940_0000 | (n << 5) | t
+}
+/// `cmp wN, #value`.
+const fn cmp_w(n: u32, value: u32) -> u32 {
+    0x7100_001f | (value << 10) | (n << 5)
+}
+/// The 19-bit word offset of a conditional branch.
+const fn imm19(from: u32, to: u32) -> u32 {
+    (to.wrapping_sub(from) & 0x7_ffff) << 5
+}
+/// `cmp wN, wM`.
+const fn cmp_ww(n: u32, m: u32) -> u32 {
+    0x6b00_001f | m << 16 | n << 5
+}
+/// `and wD, wN, #3`: [`AfterIoctl::MASK`] as an immediate operand.
+const fn and_w_3(d: u32, n: u32) -> u32 {
+    0x1200_0400 | n << 5 | d
+}
+/// `cbz wT, to`.
+const fn cbz_w(t: u32, from: u32, to: u32) -> u32 {
+    0x3400_0000 | imm19(from, to) | t
+}
+/// `b.eq to`.
+const fn b_eq(from: u32, to: u32) -> u32 {
+    0x5400_0000 | imm19(from, to)
+}
+/// `b.ne to`.
+const fn b_ne(from: u32, to: u32) -> u32 {
+    0x5400_0001 | imm19(from, to)
+}
+/// `b to`.
+const fn b(from: u32, to: u32) -> u32 {
+    0x1400_0000 | (to.wrapping_sub(from) & 0x3ff_ffff)
+}
+
+impl Arch for Aarch64 {
+    type Regs = Regs;
+    const AUDIT: u32 = 0xc000_00b7;
+    const FOREIGN: Foreign = Foreign {
+        audit: 0x4000_0028,
+        ioctl: 54,
+        socket: 281,
+        ptrace: 26,
+        io_uring_setup: 425,
+        first_alien_number: None,
+    };
+    const NUMBERS: Numbers = Numbers {
+        ioctl: SYS_IOCTL,
+        open: None,
+        openat: 56,
+        openat2: 437,
+        write: 64,
+        writev: 66,
+        close: 57,
+        close_range: SYS_CLOSE_RANGE,
+        dup2: None,
+        dup3: 24,
+        socket: 198,
+        io_uring_setup: 425,
+        mmap: 222,
+        munmap: 215,
+        mremap: 216,
+        mprotect: 226,
+        pkey_mprotect: 288,
+        madvise: 233,
+        process_madvise: 440,
+        remap_file_pages: 234,
+        shmat: 196,
+        prctl: 167,
+        ptrace: 117,
+        // setregid, setgid, setreuid, setuid, setresuid, setresgid, setfsuid, setfsgid,
+        // setgroups
+        credentials: &[143, 144, 145, 146, 147, 149, 151, 152, 159],
+        clone: 220,
+        mseal: 462,
+        exit: SYS_EXIT,
+    };
+
+    /// x19 holds the request, x20 the word that says what comes after, x22 the message, w23 the
+    /// word that was acted on last.
+    fn stub_code() -> StubCode {
+        const START: u32 = 0;
+        const CLOSE: u32 = 23;
+        const EXIT: u32 = 30;
+        const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
+        const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
+        const WORDS: [u32; 34] = [
+            mov(3, 0), // the last result becomes the fourth argument, which the trap shows
+            movz(8, SYS_IOCTL),
+            movz(0, stub_fd::UCONTEXT),
+            movz(1, IOCTL_LO),
+            movk16(1, IOCTL_HI),
+            mov(2, 19),
+            SVC,
+            ldr_w(9, 20),
+            cmp_ww(9, 23),
+            b_eq(9, EXIT),
+            mov(23, 9),
+            and_w_3(9, 9),
+            cbz_w(9, 12, START),
+            cmp_w(9, AfterIoctl::Exit as u32),
+            b_eq(14, EXIT),
+            mov(21, 0),
+            cmp_w(9, AfterIoctl::SendAndClose as u32),
+            b_ne(17, CLOSE),
+            movz(8, SYS_SENDMSG),
+            movz(0, stub_fd::SOCKET),
+            mov(1, 22),
+            movz(2, SEND_FLAGS),
+            SVC,
+            movz(8, SYS_CLOSE_RANGE), // CLOSE
+            movz(0, stub_fd::NEW),
+            movz(1, stub_fd::LAST),
+            movz(2, 0),
+            SVC,
+            mov(0, 21),
+            b(29, START),
+            movz(8, SYS_EXIT), // EXIT
+            movz(0, 0),
+            SVC,
+            0, // udf: not reached
+        ];
+        let bytes = WORDS.iter().flat_map(|word| word.to_le_bytes()).collect();
+        StubCode { bytes, trap_ip: 7 * INSN }
+    }
+
+    fn inject(stopped: &Regs, nr: u32, args: [u64; 6]) -> Regs {
+        let mut regs = *stopped;
+        let [x0, x1, x2, x3, x4, x5, _, _, x8, ..] = &mut regs.x;
+        [*x0, *x1, *x2, *x3, *x4, *x5] = args;
+        *x8 = u64::from(nr);
+        regs.pc = stopped.pc.wrapping_sub(INSN);
+        regs
+    }
+
+    fn again(stopped: &Regs, nr: u32, first_arg: u64) -> Regs {
+        let mut regs = *stopped;
+        let [x0, _, _, _, _, _, _, _, x8, ..] = &mut regs.x;
+        // The result has replaced the first argument.
+        *x0 = first_arg;
+        *x8 = u64::from(nr);
+        regs.pc = stopped.pc.wrapping_sub(INSN);
+        regs
+    }
+
+    fn returning(stopped: &Regs, value: i64) -> Regs {
+        let mut regs = *stopped;
+        let [x0, ..] = &mut regs.x;
+        *x0 = value.cast_unsigned();
+        regs
+    }
+
+    fn enter_stub(at: &StubAddrs, like: &Regs) -> Regs {
+        let mut regs = Regs { pc: at.code, pstate: like.pstate, ..Regs::default() };
+        regs.x[19] = at.request;
+        regs.x[20] = at.after;
+        regs.x[22] = at.message;
+        regs
+    }
+
+    fn entry(regs: &Regs) -> (u64, [u64; 6], u64) {
+        let [x0, x1, x2, x3, x4, x5, _, _, x8, ..] = regs.x;
+        (x8, [x0, x1, x2, x3, x4, x5], regs.pc)
+    }
+
+    fn result(regs: &Regs) -> i64 {
+        regs.x[0].cast_signed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(code: &StubCode, at: u64) -> u32 {
+        let at = usize::try_from(at).unwrap();
+        u32::from_le_bytes(code.bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn the_landmark_follows_the_first_svc() {
+        let code = Aarch64::stub_code();
+        assert_eq!(word(&code, code.trap_ip - INSN), SVC);
+        assert!((0..code.trap_ip - INSN).step_by(4).all(|at| word(&code, at) != SVC));
+    }
+
+    /// The words of `aarch64-linux-gnu-as` for the branches and the less common encodings.
+    #[test]
+    fn encodings_are_the_assemblers() {
+        assert_eq!(movz(8, 29), 0xd280_03a8); // mov x8, #0x1d
+        assert_eq!(movk16(1, 0xc018), 0xf2b8_0301); // movk x1, #0xc018, lsl #16
+        assert_eq!(mov(2, 19), 0xaa13_03e2); // mov x2, x19
+        assert_eq!(ldr_w(9, 20), 0xb940_0289); // ldr w9, [x20]
+        assert_eq!(cmp_w(9, 3), 0x7100_0d3f); // cmp w9, #3
+        assert_eq!(cmp_ww(9, 23), 0x6b17_013f); // cmp w9, w23
+        assert_eq!(and_w_3(9, 9), 0x1200_0529); // and w9, w9, #3
+        assert_eq!(cbz_w(9, 8, 0), 0x34ff_ff09); // cbz w9, . - 32
+        assert_eq!(b_eq(10, 26), 0x5400_0200); // b.eq . + 64
+        assert_eq!(b_ne(13, 19), 0x5400_00c1); // b.ne . + 24
+        assert_eq!(b(25, 0), 0x17ff_ffe7); // b . - 100
+    }
+
+    #[test]
+    fn a_repeated_call_gets_its_first_argument_back() {
+        let mut stopped = Regs { pc: 0x1004, ..Regs::default() };
+        stopped.x[0] = 42; // the result
+        let again = Aarch64::again(&stopped, 29, 3);
+        assert_eq!((again.pc, again.x[0], again.x[8]), (0x1000, 3, 29));
+    }
+}

@@ -1,0 +1,158 @@
+//! What differs between processors: system call numbers, registers, and the stub's code.
+//!
+//! Both implementations are plain data and arithmetic, compiled and tested on every host; only
+//! [`Native`] talks to a kernel.
+
+pub mod aarch64;
+pub mod x86_64;
+
+use std::fmt;
+
+/// The processor that this build runs on.
+#[cfg(target_arch = "aarch64")]
+pub type Native = aarch64::Aarch64;
+/// The processor that this build runs on.
+#[cfg(target_arch = "x86_64")]
+pub type Native = x86_64::X86_64;
+
+/// `RDMA_VERBS_IOCTL`, include/uapi/rdma/rdma_user_ioctl_cmds.h.
+pub const RDMA_VERBS_IOCTL: u32 = 0xc018_1b01;
+
+/// What the stub does after the request's `ioctl`: the low bits of the frame's first word.
+///
+/// The other bits number the orders. A stub that returns from its trap and finds the order that
+/// it has carried out already was not let go by the supervisor (which has died, or a filter of
+/// the guest's own answers the trap): it ends, rather than trap in vain for ever.
+#[repr(u32)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterIoctl {
+    /// Show the result.
+    Nothing = 0,
+    /// Close the descriptors that were lent for this request, then show the result.
+    Close = 1,
+    /// Send the message that the frame holds (it carries the descriptor that the kernel has just
+    /// installed), close it, then show the result.
+    SendAndClose = 2,
+    /// End the stub thread.
+    Exit = 3,
+}
+
+impl AfterIoctl {
+    /// The bits of the word that hold it.
+    pub const MASK: u8 = 3;
+}
+
+/// Descriptor numbers in a stub's own table. They are constant, so they can stand in the code.
+pub mod stub_fd {
+    /// The ucontext that requests go to.
+    pub const UCONTEXT: u32 = 0;
+    /// The socket over which descriptors made by the kernel reach the supervisor.
+    pub const SOCKET: u32 = 1;
+    /// The lowest free number while a request runs: where the kernel installs a new descriptor.
+    pub const NEW: u32 = 2;
+    /// The first number for descriptors lent to one request.
+    pub const LENT: u32 = 3;
+    /// The last number for them. Stays below every [`FdWindow`](crate::window::FdWindow), so that
+    /// closing them is not trapped.
+    pub const LAST: u32 = 11;
+}
+
+/// System call numbers that the filter and the planting use. `None`: not on this processor.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // each is the call of that name
+pub struct Numbers {
+    pub ioctl: u32,
+    pub open: Option<u32>,
+    pub openat: u32,
+    pub openat2: u32,
+    pub write: u32,
+    pub writev: u32,
+    pub close: u32,
+    pub close_range: u32,
+    pub dup2: Option<u32>,
+    pub dup3: u32,
+    pub socket: u32,
+    pub io_uring_setup: u32,
+    pub mmap: u32,
+    pub munmap: u32,
+    pub mremap: u32,
+    pub mprotect: u32,
+    pub pkey_mprotect: u32,
+    pub madvise: u32,
+    pub process_madvise: u32,
+    pub remap_file_pages: u32,
+    pub shmat: u32,
+    pub prctl: u32,
+    pub ptrace: u32,
+    /// Calls that change a thread's credentials.
+    pub credentials: &'static [u32],
+    pub clone: u32,
+    pub mseal: u32,
+    pub exit: u32,
+}
+
+/// The stub's machine code and its landmarks, as offsets into the code page.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StubCode {
+    /// The bytes, position independent.
+    pub bytes: Vec<u8>,
+    /// Where the program counter stands while the stub waits in its trap.
+    pub trap_ip: u64,
+}
+
+/// Where a stub finds its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StubAddrs {
+    /// The code page.
+    pub code: u64,
+    /// The request: `struct ib_uverbs_ioctl_hdr` and its attributes.
+    pub request: u64,
+    /// The word that says what to do [`AfterIoctl`].
+    pub after: u64,
+    /// The `struct msghdr` to send.
+    pub message: u64,
+}
+
+/// A processor architecture.
+pub trait Arch {
+    /// General registers, laid out as `NT_PRSTATUS` of `PTRACE_GETREGSET`.
+    type Regs: Copy + fmt::Debug + PartialEq + zerocopy::FromBytes + zerocopy::IntoBytes;
+    /// `AUDIT_ARCH_*` of native system calls.
+    const AUDIT: u32;
+    /// `AUDIT_ARCH_*` of the 32-bit ABI that the same kernel may serve, its numbers, and the
+    /// first number that is no system call of the native ABI (x32 on x86-64).
+    const FOREIGN: Foreign;
+    /// System call numbers.
+    const NUMBERS: Numbers;
+
+    /// The stub's code.
+    fn stub_code() -> StubCode;
+    /// Registers with which a stopped thread executes `nr(args)` at the system call instruction
+    /// that it executed last.
+    fn inject(stopped: &Self::Regs, nr: u32, args: [u64; 6]) -> Self::Regs;
+    /// Registers with which a thread stopped after a trapped system call makes that call again.
+    fn again(stopped: &Self::Regs, nr: u32, first_arg: u64) -> Self::Regs;
+    /// Registers with which a thread stopped after a system call goes on as if that had returned
+    /// `value`.
+    fn returning(stopped: &Self::Regs, value: i64) -> Self::Regs;
+    /// Registers with which a new thread enters the stub's code.
+    fn enter_stub(at: &StubAddrs, like: &Self::Regs) -> Self::Regs;
+    /// The number of the system call that a thread in syscall-entry-stop is about to make, its
+    /// arguments, and the program counter after it.
+    fn entry(regs: &Self::Regs) -> (u64, [u64; 6], u64);
+    /// What the system call returned.
+    fn result(regs: &Self::Regs) -> i64;
+}
+
+/// A 32-bit ABI beside the native one.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // numbers of the calls of that name
+pub struct Foreign {
+    pub audit: u32,
+    pub ioctl: u32,
+    pub socket: u32,
+    pub ptrace: u32,
+    pub io_uring_setup: u32,
+    /// Native-ABI numbers from here on belong to another ABI (x32).
+    pub first_alien_number: Option<u32>,
+}

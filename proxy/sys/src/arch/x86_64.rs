@@ -1,0 +1,273 @@
+//! x86-64.
+
+use super::AfterIoctl;
+use super::Arch;
+use super::Foreign;
+use super::Numbers;
+use super::RDMA_VERBS_IOCTL;
+use super::StubAddrs;
+use super::StubCode;
+use super::stub_fd;
+
+/// x86-64.
+#[derive(Debug)]
+pub struct X86_64;
+
+/// `struct user_regs_struct`, arch/x86/include/asm/user_64.h.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
+#[allow(missing_docs)] // each is the register of that name
+pub struct Regs {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub orig_rax: u64,
+    pub rip: u64,
+    pub cs: u64,
+    pub eflags: u64,
+    pub rsp: u64,
+    pub ss: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+    pub ds: u64,
+    pub es: u64,
+    pub fs: u64,
+    pub gs: u64,
+}
+
+/// Bytes of the `syscall` instruction.
+const SYSCALL_LEN: u64 = 2;
+const SYS_SENDMSG: u32 = 46;
+const SYS_EXIT: u32 = 60;
+const SYS_CLOSE_RANGE: u32 = 436;
+const SYS_IOCTL: u32 = 16;
+/// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
+const SEND_FLAGS: u32 = 0x4040;
+
+impl Arch for X86_64 {
+    type Regs = Regs;
+    const AUDIT: u32 = 0xc000_003e;
+    const FOREIGN: Foreign = Foreign {
+        audit: 0x4000_0003,
+        ioctl: 54,
+        socket: 359,
+        ptrace: 26,
+        io_uring_setup: 425,
+        first_alien_number: Some(0x4000_0000),
+    };
+    const NUMBERS: Numbers = Numbers {
+        ioctl: SYS_IOCTL,
+        open: Some(2),
+        openat: 257,
+        openat2: 437,
+        write: 1,
+        writev: 20,
+        close: 3,
+        close_range: SYS_CLOSE_RANGE,
+        dup2: Some(33),
+        dup3: 292,
+        socket: 41,
+        io_uring_setup: 425,
+        mmap: 9,
+        munmap: 11,
+        mremap: 25,
+        mprotect: 10,
+        pkey_mprotect: 329,
+        madvise: 28,
+        process_madvise: 440,
+        remap_file_pages: 216,
+        shmat: 30,
+        prctl: 157,
+        ptrace: 101,
+        // setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid,
+        // setfsgid
+        credentials: &[105, 106, 113, 114, 116, 117, 119, 122, 123],
+        clone: 56,
+        mseal: 462,
+        exit: SYS_EXIT,
+    };
+
+    /// r12 holds the request, r13 the word that says what comes after, r15 the message, ebp the
+    /// word that was acted on last.
+    fn stub_code() -> StubCode {
+        let mut code = Code::default();
+        // The last result becomes the fourth argument, which `ioctl` ignores and the trap shows.
+        code.put(&[0x49, 0x89, 0xc2]); // mov r10, rax
+        code.mov_eax(SYS_IOCTL);
+        code.mov_edi(stub_fd::UCONTEXT);
+        code.mov_esi(RDMA_VERBS_IOCTL);
+        code.put(&[0x4c, 0x89, 0xe2]); // mov rdx, r12
+        code.syscall();
+        let trap_ip = code.0.len() as u64;
+        code.put(&[0x41, 0x8b, 0x4d, 0x00]); // mov ecx, [r13]
+        code.put(&[0x39, 0xe9]); // cmp ecx, ebp
+        let to_end = code.jump_forward(0x74); // je exit
+        code.put(&[0x89, 0xcd]); // mov ebp, ecx
+        code.put(&[0x83, 0xe1, AfterIoctl::MASK]); // and ecx, MASK
+        code.jump_back(0x74, 0); // jz start
+        code.put(&[0x83, 0xf9, AfterIoctl::Exit as u8]); // cmp ecx, Exit
+        let to_exit = code.jump_forward(0x74); // je exit
+        code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
+        code.put(&[0x83, 0xf9, AfterIoctl::SendAndClose as u8]); // cmp ecx, SendAndClose
+        let to_close = code.jump_forward(0x75); // jne close
+        code.mov_eax(SYS_SENDMSG);
+        code.mov_edi(stub_fd::SOCKET);
+        code.put(&[0x4c, 0x89, 0xfe]); // mov rsi, r15
+        code.mov_edx(SEND_FLAGS);
+        code.syscall();
+        code.land(to_close);
+        code.mov_eax(SYS_CLOSE_RANGE);
+        code.mov_edi(stub_fd::NEW);
+        code.mov_esi(stub_fd::LAST);
+        code.mov_edx(0);
+        code.syscall();
+        code.put(&[0x4c, 0x89, 0xf0]); // mov rax, r14
+        code.jump_back(0xeb, 0); // jmp start
+        code.land(to_exit);
+        code.land(to_end);
+        code.mov_eax(SYS_EXIT);
+        code.mov_edi(0);
+        code.syscall();
+        code.put(&[0x0f, 0x0b]); // ud2: not reached
+        StubCode { bytes: code.0, trap_ip }
+    }
+
+    fn inject(stopped: &Regs, nr: u32, args: [u64; 6]) -> Regs {
+        let [rdi, rsi, rdx, r10, r8, r9] = args;
+        Regs {
+            // No system call is in progress as far as restarting goes.
+            orig_rax: u64::MAX,
+            rax: u64::from(nr),
+            rip: stopped.rip.wrapping_sub(SYSCALL_LEN),
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            ..*stopped
+        }
+    }
+
+    fn again(stopped: &Regs, nr: u32, _first_arg: u64) -> Regs {
+        Regs {
+            orig_rax: u64::MAX,
+            rax: u64::from(nr),
+            rip: stopped.rip.wrapping_sub(SYSCALL_LEN),
+            ..*stopped
+        }
+    }
+
+    fn returning(stopped: &Regs, value: i64) -> Regs {
+        Regs { orig_rax: u64::MAX, rax: value.cast_unsigned(), ..*stopped }
+    }
+
+    fn enter_stub(at: &StubAddrs, like: &Regs) -> Regs {
+        Regs {
+            orig_rax: u64::MAX,
+            rip: at.code,
+            r12: at.request,
+            r13: at.after,
+            r15: at.message,
+            cs: like.cs,
+            ss: like.ss,
+            ds: like.ds,
+            es: like.es,
+            fs: like.fs,
+            gs: like.gs,
+            fs_base: like.fs_base,
+            gs_base: like.gs_base,
+            eflags: 0x202,
+            ..Regs::default()
+        }
+    }
+
+    fn entry(regs: &Regs) -> (u64, [u64; 6], u64) {
+        (regs.orig_rax, [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9], regs.rip)
+    }
+
+    fn result(regs: &Regs) -> i64 {
+        regs.rax.cast_signed()
+    }
+}
+
+/// A few instructions' worth of assembler.
+#[derive(Default)]
+struct Code(Vec<u8>);
+
+impl Code {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+    fn mov(&mut self, opcode: u8, value: u32) {
+        self.put(&[opcode]);
+        self.put(&value.to_le_bytes());
+    }
+    fn mov_eax(&mut self, value: u32) {
+        self.mov(0xb8, value);
+    }
+    fn mov_edi(&mut self, value: u32) {
+        self.mov(0xbf, value);
+    }
+    fn mov_esi(&mut self, value: u32) {
+        self.mov(0xbe, value);
+    }
+    fn mov_edx(&mut self, value: u32) {
+        self.mov(0xba, value);
+    }
+    fn syscall(&mut self) {
+        self.put(&[0x0f, 0x05]);
+    }
+    /// A short jump to an earlier offset. The code is shorter than 128 bytes; a test holds it so.
+    #[allow(clippy::cast_possible_truncation)]
+    fn jump_back(&mut self, opcode: u8, to: usize) {
+        let next = self.0.len() + 2;
+        self.put(&[opcode, (to.wrapping_sub(next)) as u8]);
+    }
+    fn jump_forward(&mut self, opcode: u8) -> usize {
+        self.put(&[opcode, 0]);
+        self.0.len()
+    }
+    #[allow(clippy::cast_possible_truncation)]
+    fn land(&mut self, from: usize) {
+        let distance = (self.0.len() - from) as u8;
+        if let Some(place) = self.0.get_mut(from - 1) {
+            *place = distance;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stub_is_short_and_its_landmark_follows_a_syscall() {
+        let code = X86_64::stub_code();
+        assert!(code.bytes.len() < 128, "short jumps must reach");
+        let ip = usize::try_from(code.trap_ip).unwrap();
+        assert_eq!(&code.bytes[ip - 2..ip], &[0x0f, 0x05]);
+    }
+
+    #[test]
+    fn a_call_is_injected_at_the_instruction_executed_last() {
+        let stopped = Regs { rip: 0x1002, rsp: 7, rax: 99, ..Regs::default() };
+        let regs = X86_64::inject(&stopped, 9, [1, 2, 3, 4, 5, 6]);
+        assert_eq!((regs.rip, regs.rsp, regs.rax, regs.orig_rax), (0x1000, 7, 9, u64::MAX));
+        assert_eq!(X86_64::entry(&Regs { orig_rax: 9, ..regs }).1, [1, 2, 3, 4, 5, 6]);
+        let again = X86_64::again(&stopped, 16, 3);
+        assert_eq!((again.rip, again.rax, again.rsp), (0x1000, 16, 7));
+    }
+}

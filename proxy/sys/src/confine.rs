@@ -1,0 +1,165 @@
+//! The supervisor confines itself before it serves: what reads a hostile guest's bytes keeps only
+//! the means that serving takes.
+
+use std::io;
+
+use rustix::thread::CapabilitySet;
+
+use crate::check;
+use crate::seccomp::bpf::Assembler;
+use crate::seccomp::bpf::RET_ALLOW;
+use crate::seccomp::bpf::RET_ERRNO;
+use crate::seccomp::bpf::SockFilter;
+use crate::seccomp::bpf::data;
+
+/// Capabilities that are kept, if they are there, and what for.
+pub const KEPT: &[(CapabilitySet, &str)] = &[
+    (CapabilitySet::SYS_PTRACE, "plants stubs in guests of any user, and reads their requests"),
+    (
+        CapabilitySet::SYS_ADMIN,
+        "opens devices through mounts of their own, in a guest's network namespace",
+    ),
+    (CapabilitySet::KILL, "passes signals on to guests of any user, and ends them"),
+];
+
+/// Cuts the calling thread's capabilities to [`KEPT`]; threads started later have no more.
+///
+/// # Errors
+/// capset(2)'s.
+pub fn cut_capabilities() -> io::Result<()> {
+    let kept = KEPT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one);
+    let mut sets = rustix::thread::capabilities(None)?;
+    sets.permitted &= kept;
+    sets.effective = sets.permitted;
+    sets.inheritable = CapabilitySet::empty();
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Calls that serving never makes.
+#[rustfmt::skip]
+const DENIED: &[libc::c_long] = &[
+    // Other programs and processes.
+    libc::SYS_execve, libc::SYS_execveat,
+    // The network; what talks to a stub is a pair made by socketpair(2).
+    libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
+    libc::SYS_accept4, libc::SYS_sendto,
+    // Files by name. Writing is denied below, by the flags of openat(2).
+    libc::SYS_openat2, libc::SYS_unlinkat, libc::SYS_renameat2, libc::SYS_mkdirat,
+    libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_mknodat, libc::SYS_fchmodat,
+    libc::SYS_fchownat, libc::SYS_truncate, libc::SYS_open_by_handle_at,
+    // The file system's shape. open_tree(2) and mount_setattr(2) serve the opening of devices.
+    libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
+    libc::SYS_move_mount, libc::SYS_fsopen,
+    libc::SYS_unshare,
+    // The kernel.
+    libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_kexec_load, libc::SYS_reboot,
+    libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_io_uring_setup, libc::SYS_userfaultfd,
+    libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_setuid, libc::SYS_setresuid, libc::SYS_setgid,
+    libc::SYS_setresgid, libc::SYS_capset,
+];
+
+/// The same calls by their older names, which only x86-64 has.
+#[cfg(target_arch = "x86_64")]
+#[rustfmt::skip]
+const DENIED_OLD: &[libc::c_long] = &[
+    libc::SYS_fork, libc::SYS_vfork, libc::SYS_unlink, libc::SYS_rename, libc::SYS_renameat,
+    libc::SYS_mkdir, libc::SYS_rmdir, libc::SYS_link, libc::SYS_symlink, libc::SYS_mknod,
+    libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown, libc::SYS_creat,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const DENIED_OLD: &[libc::c_long] = &[];
+
+/// Opens for writing alone, or that make, empty or replace a file. Devices are opened for both.
+const MAKING: i32 = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
+
+fn program() -> io::Result<Vec<SockFilter>> {
+    let mut asm = Assembler::default();
+    let (deny, allow) = (asm.label(), asm.label());
+    asm.load(data::NR);
+    let number = |nr: libc::c_long| u32::try_from(nr).unwrap_or(u32::MAX);
+    for nr in DENIED.iter().chain(DENIED_OLD) {
+        asm.if_eq(number(*nr), deny);
+    }
+    #[cfg(target_arch = "x86_64")]
+    let opens = [(libc::SYS_openat, 2), (libc::SYS_open, 1)];
+    #[cfg(not(target_arch = "x86_64"))]
+    let opens = [(libc::SYS_openat, 2)];
+    for (nr, flags) in opens {
+        let other = asm.label();
+        asm.if_ne(number(nr), other);
+        asm.load(data::arg_lo(flags));
+        asm.and(MAKING.cast_unsigned());
+        asm.if_ne(0, deny);
+        asm.goto(allow);
+        asm.place(other);
+    }
+    asm.goto(allow);
+    asm.place(deny);
+    asm.ret(RET_ERRNO | libc::EPERM.cast_unsigned());
+    asm.place(allow);
+    asm.ret(RET_ALLOW);
+    asm.assemble().map_err(io::Error::other)
+}
+
+/// Puts all threads of the calling process under a filter that fails, with EPERM, what serving
+/// never does: executing programs, the network, making or removing files, mounting, loading code.
+///
+/// # Errors
+/// seccomp(2)'s.
+pub fn deny_the_rest() -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let program = program()?;
+    let len = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let fprog = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: `fprog` points to `len` instructions that live through the call.
+    let ret = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_TSYNC,
+            &raw const fprog,
+        )
+    };
+    match check(ret)? {
+        0 => Ok(()),
+        thread => Err(io::Error::other(format!("thread {thread} cannot be put under the filter"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seccomp::bpf::interpret;
+
+    fn judge(nr: libc::c_long, args: [u64; 6]) -> bool {
+        let nr = u32::try_from(nr).unwrap();
+        interpret(&program().unwrap(), nr, 0, args) == Some(RET_ALLOW)
+    }
+
+    #[test]
+    fn serving_is_allowed_and_the_rest_is_not() {
+        let open =
+            |flags: i32| judge(libc::SYS_openat, [0, 0, u64::from(flags.cast_unsigned()), 0, 0, 0]);
+        assert!(open(libc::O_RDONLY | libc::O_CLOEXEC) && open(libc::O_RDWR));
+        assert!(!open(libc::O_WRONLY) && !open(libc::O_RDWR | libc::O_CREAT));
+        for nr in [libc::SYS_ioctl, libc::SYS_memfd_create, libc::SYS_ptrace, libc::SYS_socketpair]
+        {
+            assert!(judge(nr, [0; 6]));
+        }
+        for nr in [libc::SYS_execve, libc::SYS_socket, libc::SYS_unlinkat, libc::SYS_mount] {
+            assert!(!judge(nr, [0; 6]));
+        }
+    }
+
+    #[test]
+    fn a_confined_thread_keeps_only_what_serving_takes() {
+        // In a thread of its own, which ends with the test.
+        let thread = std::thread::spawn(|| {
+            cut_capabilities().unwrap();
+            rustix::thread::capabilities(None).unwrap()
+        });
+        let kept: CapabilitySet = KEPT.iter().fold(CapabilitySet::empty(), |a, (b, _)| a | *b);
+        let left = thread.join().unwrap();
+        assert!((left.effective - kept).is_empty() && left.inheritable.is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! Guest memory: process_vm_readv(2) and process_vm_writev(2).
+//!
+//! Neither overrides page protections (unlike `/proc/PID/mem`), so a guest that names memory it
+//! may not write gets EFAULT here as it would from the kernel's own `copy_to_user`.
+
+use std::io;
+
+use crate::Tid;
+
+/// A range of guest memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Range {
+    /// First address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// The memory of one guest thread. A trait, so that every stage can be tested without a guest.
+pub trait GuestMemory {
+    /// Fills `into` from ranges, in order, and returns how many bytes could be read: the kernel
+    /// stops at the first range that it cannot read to its end. A range that may end in unmapped
+    /// memory should be cut at pages ([`pages`]).
+    ///
+    /// # Errors
+    /// `EFAULT`: not even the first range; `ESRCH`: the thread is gone; `EPERM`.
+    fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize>;
+    /// Writes each piece to its address, whole.
+    ///
+    /// # Errors
+    /// `EFAULT` when a piece cannot be written to its end.
+    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()>;
+}
+
+/// A range cut at page boundaries, so that what can be read of it is.
+#[must_use]
+pub fn pages(range: Range) -> Vec<Range> {
+    let mut parts = Vec::with_capacity(2);
+    let Range { mut addr, mut len } = range;
+    while len > 0 {
+        let here = (4096 - usize::try_from(addr % 4096).unwrap_or(0)).min(len);
+        parts.push(Range { addr, len: here });
+        addr = addr.wrapping_add(here as u64);
+        len -= here;
+    }
+    parts
+}
+
+/// Fills `into` from ranges, in order, whole.
+///
+/// # Errors
+/// `EFAULT` when a range cannot be read to its end; else as [`GuestMemory::read`].
+pub fn gather(memory: &impl GuestMemory, from: &[Range], into: &mut [u8]) -> io::Result<()> {
+    if into.is_empty() || memory.read(from, into)? == into.len() {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::EFAULT))
+    }
+}
+
+/// A guest thread's memory, reached by its id.
+///
+/// Use it only while the thread waits in a trap: then the id names that thread.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteMemory(pub Tid);
+
+/// `UIO_MAXIOV`.
+const MAX_RANGES: usize = 1024;
+
+fn remote(addr: u64, len: usize) -> io::Result<libc::iovec> {
+    let addr = usize::try_from(addr).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+    Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(addr), iov_len: len })
+}
+
+fn whole(done: isize, want: usize) -> io::Result<()> {
+    match usize::try_from(done) {
+        Ok(done) if done == want => Ok(()),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+impl GuestMemory for RemoteMemory {
+    fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+        let ranges: Vec<_> =
+            from.iter().map(|r| remote(r.addr, r.len)).collect::<io::Result<_>>()?;
+        let count = ranges.len().min(MAX_RANGES) as libc::c_ulong;
+        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        crate::count_call();
+        // SAFETY: `to` is the caller's slice, exclusively borrowed; `ranges` holds numbers that
+        // the kernel checks against the other process; both live through the call.
+        let n = unsafe {
+            libc::process_vm_readv(self.0.0, &raw const to, 1, ranges.as_ptr(), count, 0)
+        };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+
+    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+        for some in pieces.chunks(MAX_RANGES) {
+            let to: Vec<_> =
+                some.iter().map(|(addr, b)| remote(*addr, b.len())).collect::<io::Result<_>>()?;
+            let from: Vec<_> = some
+                .iter()
+                .map(|(_, b)| libc::iovec {
+                    iov_base: b.as_ptr().cast_mut().cast(),
+                    iov_len: b.len(),
+                })
+                .collect();
+            let want = some.iter().map(|(_, b)| b.len()).sum();
+            crate::count_call();
+            // SAFETY: `from` points to the caller's slices, which the kernel only reads; `to`
+            // holds numbers that it checks against the other process.
+            let n = unsafe {
+                let count = from.len() as libc::c_ulong;
+                libc::process_vm_writev(self.0.0, from.as_ptr(), count, to.as_ptr(), count, 0)
+            };
+            whole(n, want)?;
+        }
+        Ok(())
+    }
+}
+
+/// Memory in a buffer, at made-up addresses: the fake for tests, and the memory of a caller that
+/// is its own guest.
+#[derive(Debug, Default)]
+pub struct FakeMemory {
+    /// Where the buffer begins.
+    pub base: u64,
+    /// Its bytes.
+    pub bytes: std::cell::RefCell<Vec<u8>>,
+}
+
+impl FakeMemory {
+    fn at(&self, addr: u64, len: usize) -> io::Result<std::ops::Range<usize>> {
+        let fault = || io::Error::from_raw_os_error(libc::EFAULT);
+        let start = addr.checked_sub(self.base).ok_or_else(fault)?;
+        let start = usize::try_from(start).map_err(|_| fault())?;
+        let end = start.checked_add(len).ok_or_else(fault)?;
+        if end > self.bytes.borrow().len() { Err(fault()) } else { Ok(start..end) }
+    }
+}
+
+impl GuestMemory for FakeMemory {
+    fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        for range in from {
+            let Ok(at) = self.at(range.addr, range.len) else { break };
+            let bytes = self.bytes.borrow();
+            let to = into.iter_mut().skip(done);
+            for (from, to) in bytes.iter().skip(at.start).take(range.len).zip(to) {
+                *to = *from;
+            }
+            done += range.len;
+        }
+        if done == 0 { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(done) }
+    }
+
+    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()> {
+        for (addr, piece) in pieces {
+            let at = self.at(*addr, piece.len())?;
+            let mut bytes = self.bytes.borrow_mut();
+            for (to, from) in bytes.iter_mut().skip(at.start).zip(*piece) {
+                *to = *from;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn me() -> RemoteMemory {
+        RemoteMemory(Tid(std::process::id().cast_signed()))
+    }
+
+    #[test]
+    fn reads_and_writes_whole_ranges() {
+        let mut target = [1_u8, 2, 3, 4, 5, 6, 7, 8];
+        let addr = target.as_mut_ptr() as u64;
+        let mut got = [0; 4];
+        let ranges = [Range { addr: addr + 6, len: 2 }, Range { addr, len: 2 }];
+        gather(&me(), &ranges, &mut got).unwrap();
+        assert_eq!(got, [7, 8, 1, 2]);
+        me().scatter(&[(addr, &[9, 9]), (addr + 7, &[5])]).unwrap();
+        assert_eq!(std::hint::black_box(target), [9, 9, 3, 4, 5, 6, 7, 5]);
+    }
+
+    #[test]
+    fn unreadable_memory_is_efault() {
+        let error = gather(&me(), &[Range { addr: 0x10, len: 8 }], &mut [0; 8]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+        let error = me().read(&[Range { addr: u64::MAX - 4, len: 8 }], &mut [0; 8]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EFAULT));
+    }
+
+    #[test]
+    fn a_read_stops_where_the_memory_stops() {
+        // SAFETY: a fresh anonymous mapping, unmapped below.
+        let map = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                8192,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(map, libc::MAP_FAILED);
+        // SAFETY: one page into a mapping of two.
+        let upper = unsafe { map.byte_add(4096) };
+        // SAFETY: the upper page of the mapping made above; nothing refers to it.
+        unsafe { libc::munmap(upper, 4096) };
+        let addr = map as u64 + 4096 - 24;
+        assert_eq!(me().read(&pages(Range { addr, len: 400 }), &mut [0; 400]).unwrap(), 24);
+        // SAFETY: the lower page of the mapping made above; nothing refers to it.
+        unsafe { libc::munmap(map, 4096) };
+    }
+}

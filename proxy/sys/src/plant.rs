@@ -1,0 +1,502 @@
+//! Planting a stub: making a thread of the guest's own process that runs vetted requests.
+//!
+//! The stub is made by the guest thread whose request is being served, which is stopped for it:
+//! `clone` without CLONE_FILES gives the new thread a descriptor table of its own, in which alone
+//! the frame's descriptors ever appear. So no guest thread can replace them between the moment
+//! they are given and the moment they are mapped, and none can replace a request's descriptors
+//! between check and use. Everything injected is a scalar call; each is verified at its
+//! syscall-entry-stop before it is let through.
+//!
+//! The memory is mapped without access until it is safe from fork(2), so that a child that another
+//! thread makes meanwhile inherits nothing but addresses, which its own planting takes back.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::Tgid;
+use crate::Tid;
+use crate::arch::Arch;
+use crate::arch::Native;
+use crate::arch::RDMA_VERBS_IOCTL;
+use crate::arch::StubAddrs;
+use crate::arch::stub_fd;
+use crate::frame::Frame;
+use crate::frame::FrameFds;
+use crate::inject::Call;
+use crate::inject::Injector;
+use crate::process;
+use crate::ptrace;
+use crate::ptrace::Event;
+use crate::ptrace::Running;
+use crate::ptrace::Stopped;
+use crate::seccomp::Listener;
+use crate::seccomp::Notification;
+use crate::seccomp::Reply;
+use crate::stub;
+use crate::stub::Stub;
+use crate::stub::control;
+use crate::window::AddrWindow;
+use crate::window::CODE_LEN;
+use crate::window::RO_LEN;
+use crate::window::RW_LEN;
+
+/// A planting takes half a millisecond; a guest that makes it last longer than this is killed,
+/// because meanwhile nobody else is served.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Which process is being planted in, and since when: planting waits for the guest, so somebody
+/// else must see to it that it ends.
+#[derive(Debug, Default)]
+pub struct Watch(Mutex<Watched>);
+
+#[derive(Debug, Default)]
+struct Watched {
+    planting: Option<(Tgid, Instant)>,
+    /// Threads by way of which planting failed, whose end only their tracer can take note of.
+    ending: Vec<(Tid, Tgid, Instant)>,
+}
+
+impl Watch {
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, tgid: Tgid) {
+        self.lock().planting = Some((tgid, Instant::now()));
+    }
+
+    /// Called by the thread that plants.
+    fn end(&self, tgid: Tgid, failed: bool) {
+        let mut watched = self.lock();
+        watched.planting = None;
+        if failed {
+            // Also one that was born without our being told, because its maker was killed. The
+            // first thread is the last to end.
+            let me = rustix::thread::gettid().as_raw_nonzero().get();
+            let traced = process::threads(tgid).unwrap_or_default().into_iter().rev();
+            let traced = traced.filter(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
+            let since = Instant::now();
+            watched.ending.extend(traced.map(|tid| (tid, tgid, since)));
+        }
+    }
+
+    /// Kills a process that has kept a planting waiting for too long; returns it.
+    pub fn end_overdue(&self) -> Option<Tgid> {
+        let watched = self.lock();
+        let (tgid, _) = watched.planting.filter(|(_, since)| since.elapsed() > PATIENCE)?;
+        process::kill(tgid).ok().map(|()| tgid)
+    }
+
+    /// Takes note of the end of threads by way of which planting failed.
+    pub fn take_ends(&self) {
+        self.lock().ending.retain(|(tid, tgid, since)| {
+            let ended = ptrace::has_ended(*tid);
+            if !ended && since.elapsed() > PATIENCE {
+                let _ = process::kill(*tgid);
+            }
+            !ended
+        });
+    }
+}
+
+/// Why a stub could not be planted.
+#[derive(Debug, thiserror::Error)]
+pub enum PlantError {
+    /// The guest is being debugged. Nothing was touched.
+    #[error(
+        "thread {tid} is already traced by process {tracer}: a traced program cannot use RDMA \
+         here; detach the debugger, or start it inside the sandbox after the first RDMA call"
+    )]
+    Traced {
+        /// The thread.
+        tid: Tid,
+        /// Who traces it.
+        tracer: i32,
+    },
+    /// Ptrace is not allowed. Nothing was touched.
+    #[error(
+        "may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the guest's user \
+         and a permissive kernel.yama.ptrace_scope"
+    )]
+    Forbidden(Tid),
+    /// The supervisor lacks something. Nothing was touched.
+    #[error("cannot make {what}: {source}")]
+    Unready {
+        /// What was to be made.
+        what: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+    /// The thread died meanwhile, with its process or because another thread executed a program.
+    #[error("thread {0} is gone")]
+    Gone(Tid),
+    /// An injected call failed. The guest's call has been answered with its error.
+    #[error("{call} in the guest: {source}")]
+    Injected {
+        /// The call.
+        call: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The guest did something else than what was injected. It has been killed.
+    #[error("thread {tid} stopped at {what} instead of at {call}")]
+    Unexpected {
+        /// The thread.
+        tid: Tid,
+        /// The call that was injected.
+        call: &'static str,
+        /// What was seen.
+        what: String,
+    },
+    /// A call of the supervisor's own failed halfway. The guest has been killed.
+    #[error("{what}: {source}")]
+    Own {
+        /// What was being done.
+        what: &'static str,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+/// What planting needs to know about its surroundings.
+#[derive(Debug)]
+pub struct Planter<'a> {
+    /// The sandbox's listener.
+    pub listener: &'a Listener,
+    /// Where notifications of other threads go that arrive meanwhile.
+    pub others: &'a mut Vec<Notification>,
+    /// The window.
+    pub window: AddrWindow,
+    /// The stub's code ([`crate::frame::code_memfd`]).
+    pub code: &'a OwnedFd,
+    /// Who is told how long it lasts.
+    pub watch: &'a Watch,
+}
+
+/// Memory that is to be mapped for a stub.
+struct New<'a> {
+    fds: &'a FrameFds,
+    /// No stub of this address space exists yet: the code, too.
+    first: bool,
+}
+
+impl Planter<'_> {
+    /// Plants a stub in the process of the thread that made the call `trap`, which then makes that
+    /// call again: it has been answered when this returns, and a new notification will come.
+    ///
+    /// `slot` was never used, and if it is the `first` of this address space, the code is not there
+    /// yet, either.
+    ///
+    /// # Errors
+    /// See [`PlantError`]; also for what became of the call.
+    pub fn plant(
+        &mut self,
+        tgid: Tgid,
+        trap: &Notification,
+        slot: usize,
+        first: bool,
+    ) -> Result<Stub, PlantError> {
+        let unready = |what| move |source| PlantError::Unready { what, source };
+        let (frame, fds) = Frame::new().map_err(unready("a frame"))?;
+        let (ours, theirs) = stub::socket_pair().map_err(unready("a socket pair"))?;
+        let new = New { fds: &fds, first };
+        let tid = self.attached(tgid, trap, slot, Some(&new), &theirs)?;
+        Ok(Stub::new(tid, slot, frame, ours, self.window))
+    }
+
+    /// Plants a stub in the place of one that has ended, whose memory is still mapped.
+    ///
+    /// # Errors
+    /// See [`PlantError`]; also for what became of the call.
+    pub fn replace(
+        &mut self,
+        tgid: Tgid,
+        trap: &Notification,
+        ended: &mut Stub,
+    ) -> Result<(), PlantError> {
+        let unready = |source| PlantError::Unready { what: "a socket pair", source };
+        let (ours, theirs) = stub::socket_pair().map_err(unready)?;
+        let tid = self.attached(tgid, trap, ended.slot, None, &theirs)?;
+        ended.replaced_by(tid, ours);
+        Ok(())
+    }
+
+    fn attached(
+        &mut self,
+        tgid: Tgid,
+        trap: &Notification,
+        slot: usize,
+        new: Option<&New<'_>>,
+        socket: &OwnedFd,
+    ) -> Result<Tid, PlantError> {
+        let guest = ptrace::seize(trap.tid).map_err(|e| refused(trap.tid, e))?;
+        self.watch.begin(tgid);
+        let planted = self.stopped(guest, trap, slot, new, socket);
+        // A thread with foreign registers must not run on. Whoever is gone stays so; when it went
+        // because another thread executed a program, that program is none of ours to end.
+        if let Err(PlantError::Unexpected { .. } | PlantError::Own { .. }) = planted {
+            let _ = process::kill(tgid);
+        }
+        let left = !matches!(planted, Ok(_) | Err(PlantError::Injected { .. }));
+        self.watch.end(tgid, left);
+        self.watch.take_ends();
+        planted
+    }
+
+    /// Stops the guest thread, has it make the new one, and lets it go.
+    fn stopped(
+        &mut self,
+        guest: Running,
+        trap: &Notification,
+        slot: usize,
+        new: Option<&New<'_>>,
+        socket: &OwnedFd,
+    ) -> Result<Tid, PlantError> {
+        let tid = trap.tid;
+        let gone = move |e: io::Error| lost(tid, e);
+        guest.interrupt().map_err(gone)?;
+        self.listener.reply(trap.id, Reply::Value(0)).map_err(gone)?;
+        let stopped = stop_event(guest)?;
+        let before = stopped.regs().map_err(gone)?;
+        let blocked = stopped.blocked().map_err(gone)?;
+        // Signals wait until the thread is itself again; the new thread inherits the mask.
+        stopped.block(u64::MAX).map_err(gone)?;
+
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
+        let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
+        let clone = Call { name: "clone", nr: Native::NUMBERS.clone, args, trapped: false };
+        let (stopped, born) = self.injector().inject(stopped, &before, &clone, None)?;
+        let planted = match born {
+            Some(born) => {
+                let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
+                self.furnish(stub, &before, slot, new, socket)
+            }
+            None => Err(failed(&clone, Native::result(&stopped.regs().map_err(gone)?))),
+        };
+        let after = match &planted {
+            Ok(_) => Native::again(&before, trap.nr, trap.args[0]),
+            Err(PlantError::Injected { source, .. }) => {
+                let errno = match source.raw_os_error() {
+                    // Something of the guest's own is where the stub's memory belongs.
+                    Some(libc::EEXIST) => libc::ENOMEM,
+                    errno => errno.unwrap_or(libc::EIO),
+                };
+                Native::returning(&before, -i64::from(errno))
+            }
+            Err(_) => return planted,
+        };
+        stopped.set_regs(&after).map_err(gone)?;
+        stopped.block(blocked).map_err(gone)?;
+        stopped.detach(0).map_err(gone)?;
+        planted
+    }
+
+    fn injector(&mut self) -> Injector<'_> {
+        Injector { listener: self.listener, others: self.others }
+    }
+
+    /// Gives the new thread its descriptors and memory, and sets it going; or ends it.
+    fn furnish(
+        &mut self,
+        stub: Stopped,
+        like: &ptrace::Regs,
+        slot: usize,
+        new: Option<&New<'_>>,
+        socket: &OwnedFd,
+    ) -> Result<Tid, PlantError> {
+        let tid = stub.tid();
+        let (stub, result) = self.equip(stub, like, slot, new, socket)?;
+        if let Err(e) = result {
+            self.injector().end(stub, like)?;
+            return Err(e);
+        }
+        let ro_at = self.window.slot(slot);
+        let addrs = StubAddrs {
+            code: self.window.code(),
+            request: ro_at + stub::request_offset(stub::INPUTS) as u64,
+            after: ro_at + control::AFTER as u64,
+            message: ro_at + control::MESSAGE as u64,
+        };
+        stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
+        stub.detach(0).map_err(|e| lost(tid, e))?;
+        Ok(tid)
+    }
+
+    fn equip(
+        &mut self,
+        stub: Stopped,
+        like: &ptrace::Regs,
+        slot: usize,
+        new: Option<&New<'_>>,
+        socket: &OwnedFd,
+    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
+        let n = &Native::NUMBERS;
+        let mut lend = vec![(stub_fd::SOCKET, socket.as_fd()), (CODE_FD, self.code.as_fd())];
+        if let Some(New { fds, .. }) = new {
+            lend.extend([(RO_FD, fds.ro.as_fd()), (RW_FD, fds.rw.as_fd())]);
+        }
+        let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
+        // Any trapped call will do to get a notification in whose course descriptors can be given;
+        // this one is answered, not executed.
+        let give = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
+        let begin = [
+            Call { name: "close_range", nr: n.close_range, args: all, trapped: true },
+            Call { name: "ioctl", nr: n.ioctl, args: give, trapped: true },
+        ];
+        let (mut stub, mut result) = self.make(stub, like, &begin, &lend)?;
+        if let (Ok(()), Some(new)) = (&result, new) {
+            let range = self.range(slot, new.first);
+            let maps = self.maps(slot, new.first);
+            (stub, result) = self.make(stub, like, &maps, &[])?;
+            if exists(&result) && holds_leftovers_only(stub.tid(), range) {
+                // Of a planting in the parent, which had not got farther when this process was
+                // made: without access, so of no use to anybody.
+                let args = [range.0, range.1, 0, 0, 0, 0];
+                let clear = Call { name: "munmap", nr: n.munmap, args, trapped: true };
+                (stub, result) = self.make(stub, like, &[clear], &[])?;
+                if result.is_ok() {
+                    (stub, result) = self.make(stub, like, &maps, &[])?;
+                }
+            }
+        }
+        if result.is_ok() {
+            let args = [u64::from(stub_fd::NEW), u64::from(stub_fd::LAST), 0, 0, 0, 0];
+            let lent = Call { name: "close_range", nr: n.close_range, args, trapped: false };
+            (stub, result) = self.make(stub, like, &[lent], &[])?;
+        }
+        Ok((stub, result))
+    }
+
+    /// The addresses that a slot takes: first and length.
+    fn range(&self, slot: usize, first: bool) -> (u64, u64) {
+        let (at, len) = (self.window.slot(slot), (RO_LEN + RW_LEN) as u64);
+        // The code stands right before the first slot.
+        if first { (self.window.code(), len + CODE_LEN as u64) } else { (at, len) }
+    }
+
+    /// The calls that map a stub's memory.
+    fn maps(&self, slot: usize, first: bool) -> Vec<Call> {
+        let n = &Native::NUMBERS;
+        let (ro_at, rw_at) = (self.window.slot(slot), self.window.slot(slot) + RO_LEN as u64);
+        let number = |flags: i32| u64::from(flags.cast_unsigned());
+        let fixed = number(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+        let [none, r, rw, rx] = [
+            libc::PROT_NONE,
+            libc::PROT_READ,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::PROT_READ | libc::PROT_EXEC,
+        ]
+        .map(number);
+        let call = |name, nr, args, trapped| Call { name, nr, args, trapped };
+        let code = (self.window.code(), CODE_LEN as u64, rx, CODE_FD);
+        let halves = [(ro_at, RO_LEN as u64, r, RO_FD), (rw_at, RW_LEN as u64, rw, RW_FD)];
+        let parts = || first.then_some(code).into_iter().chain(halves);
+        let mut calls = Vec::with_capacity(8);
+        for (at, len, _, fd) in parts() {
+            calls.push(call("mmap", n.mmap, [at, len, none, fixed, fd.into(), 0], true));
+        }
+        let (at, len) = self.range(slot, first);
+        let dontfork = number(libc::MADV_DONTFORK);
+        calls.push(call("madvise", n.madvise, [at, len, dontfork, 0, 0, 0], true));
+        for (at, len, prot, _) in parts() {
+            calls.push(call("mprotect", n.mprotect, [at, len, prot, 0, 0, 0], true));
+        }
+        calls.push(call("mseal", n.mseal, [at, len, 0, 0, 0, 0], false));
+        calls
+    }
+
+    /// Makes calls until one fails. The outer error leaves the thread in the middle of one.
+    fn make(
+        &mut self,
+        mut stub: Stopped,
+        like: &ptrace::Regs,
+        calls: &[Call],
+        lend: &[(u32, BorrowedFd<'_>)],
+    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
+        let n = &Native::NUMBERS;
+        for call in calls {
+            let tid = stub.tid();
+            let give = (call.nr == n.ioctl).then_some(lend);
+            let (after, _) = self.injector().inject(stub, like, call, give)?;
+            stub = after;
+            let result = Native::result(&stub.regs().map_err(|e| lost(tid, e))?);
+            // The second lock; the filter is the first, and the only one before 6.10.
+            let optional = call.nr == n.mseal;
+            if (-4095..0).contains(&result) && !optional {
+                return Ok((stub, Err(failed(call, result))));
+            }
+            if call.nr == n.mmap && result.cast_unsigned() != call.args[0] {
+                // Before 4.17 MAP_FIXED_NOREPLACE is a mere hint.
+                return Err(unexpected(tid, call.name, format!("address {result:#x}")));
+            }
+        }
+        Ok((stub, Ok(())))
+    }
+}
+
+const CODE_FD: u32 = stub_fd::LENT;
+const RO_FD: u32 = stub_fd::LENT + 1;
+const RW_FD: u32 = stub_fd::LENT + 2;
+
+/// Whether something was mapped already.
+fn exists(result: &Result<(), PlantError>) -> bool {
+    matches!(result, Err(PlantError::Injected { call: "mmap", source })
+        if source.raw_os_error() == Some(libc::EEXIST))
+}
+
+/// Whether nothing is mapped in a range but what planting maps.
+fn holds_leftovers_only(tid: Tid, (at, len): (u64, u64)) -> bool {
+    process::mapped(tid, at, len)
+        .is_ok_and(|names| names.iter().all(|name| name.starts_with("/memfd:verbgate-")))
+}
+
+/// Waits for the stop that was asked for. It comes before any signal (`get_signal()`).
+fn stop_event(guest: Running) -> Result<Stopped, PlantError> {
+    let tid = guest.tid();
+    match guest.wait().map_err(|e| lost(tid, e))? {
+        (stopped, Event::Stop) => Ok(stopped),
+        (_, event) => Err(unexpected(tid, "a stop", format!("{event:?}"))),
+    }
+}
+
+fn refused(tid: Tid, source: io::Error) -> PlantError {
+    match (source.raw_os_error(), process::tracer(tid)) {
+        (Some(libc::EPERM), Ok(tracer)) if tracer != 0 => PlantError::Traced { tid, tracer },
+        // EPERM is also for a thread that is ending.
+        (Some(libc::EPERM), Ok(_)) if !process::state(tid).is_ok_and(|s| "ZX".contains(s)) => {
+            PlantError::Forbidden(tid)
+        }
+        _ => PlantError::Gone(tid),
+    }
+}
+
+pub(crate) fn lost(tid: Tid, source: io::Error) -> PlantError {
+    match source.raw_os_error() {
+        Some(libc::ESRCH | libc::ENOENT) => PlantError::Gone(tid),
+        _ => PlantError::Own { what: "planting", source },
+    }
+}
+
+pub(crate) fn unexpected(tid: Tid, call: &'static str, what: impl Into<String>) -> PlantError {
+    PlantError::Unexpected { tid, call, what: what.into() }
+}
+
+fn failed(call: &Call, result: i64) -> PlantError {
+    let errno = match i32::try_from(-result).unwrap_or(libc::EINVAL) {
+        // The stub's numbers are beyond its RLIMIT_NOFILE.
+        libc::EBADF => libc::EMFILE,
+        errno => errno,
+    };
+    PlantError::Injected { call: call.name, source: io::Error::from_raw_os_error(errno) }
+}

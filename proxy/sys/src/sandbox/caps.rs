@@ -1,0 +1,67 @@
+//! The capabilities that a guest loses, because each reaches a device around the supervisor.
+
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+
+/// What is cut from all sets of the guest, and why.
+///
+/// Kept on purpose: NET_ADMIN and NET_RAW (RDMA programs set up their own interfaces and use raw
+/// QPs), IPC_LOCK (pinned memory), SYS_RESOURCE (root's programs raise their rlimits; what it
+/// adds to `PR_SET_MM` the filter refuses), SYS_NICE, SYS_CHROOT (mounts outside a chroot are
+/// `nodev` as well), SETUID and the rest of what a container's root has.
+pub const CUT: &[(CapabilitySet, &str)] = &[
+    (CapabilitySet::MKNOD, "makes a node of the device"),
+    (CapabilitySet::SYS_ADMIN, "unmounts the private /dev/infiniband, or enters the host's mounts"),
+    (CapabilitySet::SYS_RAWIO, "reads and writes I/O ports, /dev/mem and PCI registers"),
+    (CapabilitySet::SYS_MODULE, "loads code into the kernel"),
+    (CapabilitySet::SYS_BOOT, "loads another kernel by kexec"),
+    (CapabilitySet::SYS_PTRACE, "reads and steers the supervisor"),
+    (CapabilitySet::DAC_READ_SEARCH, "opens files of covered mounts by handle"),
+    (CapabilitySet::BPF, "loads programs that read kernel memory"),
+    (CapabilitySet::PERFMON, "lets those programs trace and read any process"),
+    (CapabilitySet::CHECKPOINT_RESTORE, "opens other processes' files through map_files"),
+];
+
+fn cut() -> CapabilitySet {
+    CUT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
+}
+
+/// Cuts [`CUT`] from the bounding set, so that no exec brings it back, and from the others.
+pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
+    for (capability, _) in CUT {
+        match rustix::thread::capability_is_in_bounding_set(*capability) {
+            Ok(true) => rustix::thread::remove_capability_from_bounding_set(*capability)?,
+            // EINVAL: this kernel is older than the capability.
+            Ok(false) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let mut sets = rustix::thread::capabilities(None)?;
+    // The ambient set follows: the kernel keeps it within permitted and inheritable.
+    sets.effective -= cut();
+    sets.permitted -= cut();
+    sets.inheritable -= cut();
+    rustix::thread::set_capabilities(None, sets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rdma_programs_need_is_kept() {
+        let kept = CapabilitySet::NET_ADMIN
+            | CapabilitySet::NET_RAW
+            | CapabilitySet::IPC_LOCK
+            | CapabilitySet::SYS_RESOURCE
+            | CapabilitySet::SETUID;
+        assert!((cut() & kept).is_empty());
+    }
+
+    #[test]
+    fn each_is_one_capability_named_once() {
+        let bits: u32 = CUT.iter().map(|(c, _)| c.bits().count_ones()).sum();
+        assert_eq!(bits as usize, CUT.len());
+        assert_eq!(cut().bits().count_ones() as usize, CUT.len());
+    }
+}

@@ -1,0 +1,210 @@
+//! `/dev` of the guest: the host's own, with the RDMA nodes replaced by ones that only the
+//! supervisor can open.
+//!
+//! The guest sees nodes with the right numbers and mode 0666, as libibverbs checks them, on a
+//! mount with `nodev`: opening one natively fails with EACCES, and the supervisor, which the
+//! filter asks first, opens the host's node instead.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use rustix::fs::CWD;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::mount::MountFlags;
+
+use super::DeviceNode;
+use super::child::SetUpError;
+use super::child::step;
+use super::mounts;
+use super::mounts::ATTR_NODEV;
+use super::mounts::ATTR_RDONLY;
+use super::mounts::Mount;
+
+/// Where RDMA devices have their nodes.
+pub const RDMA_DIR: &str = "/dev/infiniband";
+
+const DEV: &str = "/dev";
+
+/// `IB_UVERBS_MAJOR` and its neighbours umad, issm and ucm share it: drivers/infiniband/core.
+const INFINIBAND_MAJOR: u32 = 231;
+
+/// Depth to which nodes are looked for below `/dev`; udev makes no more than four levels.
+const MAX_DEPTH: usize = 8;
+
+/// Major numbers of RDMA devices, the dynamic ones included.
+pub(super) fn rdma_majors() -> Vec<u32> {
+    let mut majors = vec![INFINIBAND_MAJOR];
+    let text = fs::read_to_string("/proc/devices").unwrap_or_default();
+    majors.extend(text.lines().filter_map(|line| {
+        let (major, name) = line.trim().split_once(' ')?;
+        name.starts_with("infiniband").then(|| major.parse::<u32>().ok())?
+    }));
+    majors
+}
+
+pub(super) fn is_rdma(meta: &fs::Metadata, majors: &[u32]) -> bool {
+    meta.file_type().is_char_device() && majors.contains(&rustix::fs::major(meta.rdev()))
+}
+
+/// Fills `/dev/infiniband` and lets the rest of `/dev` be used again. Comes after
+/// [`mounts::seal`]; `before` is the list of mounts as they were then.
+pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), SetUpError> {
+    let majors = rdma_majors();
+    revive(before, &majors)?;
+    let dir = Path::new(RDMA_DIR);
+    if !dir.is_dir() {
+        rustix::fs::mkdir(dir, Mode::from_raw_mode(0o755)).map_err(step(
+            format!("make the directory {RDMA_DIR}"),
+            "make it before, as root: mkdir /dev/infiniband",
+        ))?;
+    }
+    // Opened before they are covered, for the case that they have to be bound.
+    let sources: Vec<_> = devices
+        .iter()
+        .map(|d| rustix::fs::open(&d.source, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()))
+        .collect();
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("verbgate", dir, "tmpfs", flags, Some(c"mode=0755,size=64k"))
+        .map_err(step(format!("mount a tmpfs over {RDMA_DIR}"), ""))?;
+    for (device, source) in devices.iter().zip(sources) {
+        let path = dir.join(&device.name);
+        show(device, &path, source)
+            .map_err(step(format!("show the device as {}", path.display()), ""))?;
+    }
+    mounts::change(dir, ATTR_RDONLY | ATTR_NODEV, 0)
+        .map_err(step(format!("make {RDMA_DIR} read-only"), ""))?;
+    // After the tmpfs, which hides the usual place of the nodes.
+    cover_strays(Path::new(DEV), &majors, MAX_DEPTH)
+        .map_err(step("cover RDMA devices outside /dev/infiniband", ""))
+}
+
+fn show(
+    device: &DeviceNode,
+    path: &Path,
+    source: rustix::io::Result<std::os::fd::OwnedFd>,
+) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(0o666);
+    let (major, minor) = device.rdev;
+    let rdev = rustix::fs::makedev(major, minor);
+    match rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, mode, rdev) {
+        // The umask took its part.
+        Ok(()) => Ok(rustix::fs::chmod(path, mode)?),
+        // In a user namespace, or a device cgroup without `m`: the host's node, bound.
+        Err(rustix::io::Errno::PERM) => {
+            use std::os::fd::AsRawFd;
+            let source = source?;
+            fs::write(path, [])?;
+            let by_fd = format!("/proc/self/fd/{}", source.as_raw_fd());
+            rustix::mount::mount_bind(by_fd, path)?;
+            mounts::change(path, ATTR_NODEV, 0)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Takes `nodev` back from the mounts that make up `/dev`.
+fn revive(before: &[Mount], majors: &[u32]) -> Result<(), SetUpError> {
+    let dev = Path::new(DEV);
+    if !before.iter().any(|m| m.point == dev) {
+        // A plain directory: it becomes a mount, to be told from what surrounds it.
+        rustix::mount::mount_bind_recursive(dev, dev)
+            .map_err(step("make /dev a mount of its own", ""))?;
+        if !top(before, Path::new("/")).is_some_and(|root| root.nodev) {
+            mounts::change(dev, 0, ATTR_NODEV).map_err(step("let /dev have devices", ""))?;
+        }
+    }
+    let mut points: Vec<&PathBuf> =
+        before.iter().map(|m| &m.point).filter(|p| p.starts_with(dev)).collect();
+    points.sort_unstable();
+    points.dedup();
+    for mount in points.into_iter().filter_map(|point| top(before, point)) {
+        if !mount.nodev && may_have_devices(mount, majors) {
+            mounts::unless_covered(mounts::change(&mount.point, 0, ATTR_NODEV))
+                .map_err(step(format!("let {} have devices", mount.point.display()), ""))?;
+        }
+    }
+    Ok(())
+}
+
+/// Of the mounts on one point, the latest.
+fn top<'a>(mounts: &'a [Mount], point: &Path) -> Option<&'a Mount> {
+    mounts.iter().rev().find(|m| m.point == point)
+}
+
+/// Whether a mount at or below `/dev` keeps its devices: all but a second view of the host's
+/// `/dev`, in which RDMA nodes appear outside the covered directory, and a bound RDMA node.
+fn may_have_devices(mount: &Mount, majors: &[u32]) -> bool {
+    if mount.point == Path::new(DEV) {
+        return true;
+    }
+    let is_rdma_node = fs::metadata(&mount.point).is_ok_and(|meta| is_rdma(&meta, majors));
+    let shows_rdma_dir = mount.fstype == "devtmpfs"
+        && (mount.root == Path::new("/") || mount.root.starts_with("/infiniband"));
+    !(is_rdma_node || shows_rdma_dir && mount.point.is_dir())
+}
+
+/// Nodes that somebody made elsewhere in `/dev`, as `docker run --device A:B` does: each becomes
+/// a mount of its own with `nodev`.
+fn cover_strays(dir: &Path, majors: &[u32], depth: usize) -> io::Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // What this caller may not list it may still name; but a node there is one that the
+        // host's administrator hid from it, with permissions of his own.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let path = entry.path();
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() && depth > 0 && path != Path::new(RDMA_DIR) {
+            cover_strays(&path, majors, depth - 1)?;
+        } else if kind.is_char_device()
+            && fs::symlink_metadata(&path).is_ok_and(|meta| is_rdma(&meta, majors))
+        {
+            rustix::mount::mount_bind(&path, &path)?;
+            mounts::change(&path, ATTR_NODEV, 0)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(root: &str, point: &str, fstype: &str) -> Mount {
+        Mount { root: root.into(), point: point.into(), nodev: false, fstype: fstype.into() }
+    }
+
+    #[test]
+    fn a_second_view_of_the_hosts_dev_has_no_devices() {
+        let majors = [INFINIBAND_MAJOR];
+        assert!(may_have_devices(&mount("/", "/dev", "devtmpfs"), &majors));
+        assert!(may_have_devices(&mount("/", "/dev/pts", "devpts"), &majors));
+        assert!(may_have_devices(&mount("/null", "/dev/null", "devtmpfs"), &majors));
+        // A directory that exists stands for /dev/host.
+        assert!(!may_have_devices(&mount("/", "/tmp", "devtmpfs"), &majors));
+        assert!(!may_have_devices(&mount("/infiniband", "/tmp", "devtmpfs"), &majors));
+        assert!(may_have_devices(&mount("/dri", "/tmp", "devtmpfs"), &majors));
+    }
+
+    #[test]
+    fn the_latest_mount_on_a_point_counts() {
+        let mounts = [mount("/", "/dev/shm", "tmpfs"), mount("/", "/dev/shm", "ext4")];
+        assert_eq!(top(&mounts, Path::new("/dev/shm")).unwrap().fstype, "ext4");
+    }
+
+    #[test]
+    fn the_fixed_major_is_always_known() {
+        assert!(rdma_majors().contains(&INFINIBAND_MAJOR));
+    }
+}

@@ -1,0 +1,146 @@
+//! What supervisor and child say to each other between fork and exec.
+//!
+//! One sequenced-packet socket, close-on-exec at both ends: its end of file tells the supervisor
+//! that the program runs, and tells the child that the supervisor gave up.
+
+use std::io;
+use std::io::IoSlice;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+
+use rustix::net::AddressFamily;
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+
+/// Longest error text that is carried over; a line for a terminal is shorter.
+const MAX_TEXT: usize = 2048;
+
+const LISTENER: u8 = b'L';
+const FAILED: u8 = b'F';
+const NOT_EXECUTED: u8 = b'X';
+const GO: u8 = b'G';
+
+/// A message of the child.
+#[derive(Debug)]
+pub(super) enum FromChild {
+    /// Everything is prepared.
+    Listener(OwnedFd),
+    /// A step failed; the text says what to do.
+    Failed(String),
+    /// execve(2) failed.
+    NotExecuted(io::Error),
+    /// The child executed its program, or died.
+    Closed,
+}
+
+pub(super) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+fn send(socket: BorrowedFd<'_>, kind: u8, body: &[u8]) -> rustix::io::Result<()> {
+    let mut none = SendAncillaryBuffer::default();
+    let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
+    rustix::net::sendmsg(socket, &parts, &mut none, SendFlags::NOSIGNAL).map(drop)
+}
+
+pub(super) fn offer(socket: BorrowedFd<'_>, listener: &OwnedFd) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let fds = [listener.as_fd()];
+    rights.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[LISTENER])], &mut rights, SendFlags::NOSIGNAL)
+        .map(drop)
+}
+
+pub(super) fn failed(socket: BorrowedFd<'_>, text: &str) {
+    let text = text.as_bytes();
+    // Nobody is left to be told if this fails, too.
+    let _ = send(socket, FAILED, text.get(..MAX_TEXT).unwrap_or(text));
+}
+
+pub(super) fn not_executed(socket: BorrowedFd<'_>, errno: i32) {
+    let _ = send(socket, NOT_EXECUTED, &errno.to_le_bytes());
+}
+
+pub(super) fn go(socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    send(socket, GO, &[])
+}
+
+/// Waits for the supervisor's word; false when it gave up.
+pub(super) fn wait_for_go(socket: BorrowedFd<'_>) -> bool {
+    let mut byte = [0u8; 1];
+    let received =
+        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut byte, RecvFlags::empty()));
+    matches!(received, Ok((1, _))) && byte == [GO]
+}
+
+pub(super) fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<FromChild> {
+    let mut bytes = [0u8; 1 + MAX_TEXT];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let got = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(socket, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            // A dead peer with unread data of ours: as good as closed.
+            Err(rustix::io::Errno::CONNRESET) => return Ok(FromChild::Closed),
+            other => break other?.bytes,
+        }
+    };
+    let Some((kind, body)) = bytes.get(..got).and_then(<[u8]>::split_first) else {
+        return Ok(FromChild::Closed);
+    };
+    match *kind {
+        LISTENER => {
+            let fd = rights.drain().find_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+                _ => None,
+            });
+            // Without the descriptor: the supervisor's table is full (MSG_CTRUNC).
+            fd.map(FromChild::Listener).ok_or(rustix::io::Errno::MFILE)
+        }
+        NOT_EXECUTED => {
+            let errno = body.first_chunk().map_or(libc::EIO, |b| i32::from_le_bytes(*b));
+            Ok(FromChild::NotExecuted(io::Error::from_raw_os_error(errno)))
+        }
+        _ => Ok(FromChild::Failed(String::from_utf8_lossy(body).into_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_errnos_and_descriptors_arrive() {
+        let (a, b) = pair().unwrap();
+        failed(a.as_fd(), "cannot mount");
+        assert!(matches!(receive(b.as_fd()), Ok(FromChild::Failed(t)) if t == "cannot mount"));
+        not_executed(a.as_fd(), libc::ENOEXEC);
+        assert!(matches!(receive(b.as_fd()),
+            Ok(FromChild::NotExecuted(e)) if e.raw_os_error() == Some(libc::ENOEXEC)));
+        let (c, _d) = pair().unwrap();
+        offer(a.as_fd(), &c).unwrap();
+        assert!(matches!(receive(b.as_fd()), Ok(FromChild::Listener(_))));
+        go(b.as_fd()).unwrap();
+        assert!(wait_for_go(a.as_fd()));
+        drop(b);
+        assert!(!wait_for_go(a.as_fd()));
+    }
+
+    #[test]
+    fn a_closed_peer_is_no_error() {
+        let (a, b) = pair().unwrap();
+        drop(a);
+        assert!(matches!(receive(b.as_fd()), Ok(FromChild::Closed)));
+    }
+}

@@ -1,0 +1,343 @@
+//! Waiting for the guest as a shell's job: signals, the terminal, and what is left at the end.
+//!
+//! **The guest stays in the supervisor's process group**, session and terminal, so that Ctrl-C,
+//! Ctrl-Z, reads from the terminal and pipelines work natively, with no pseudo-terminal between.
+//! What follows from it:
+//!
+//! - A signal that the kernel sends to the group (from the terminal) has reached the guest
+//!   already and is not passed on; one that a process sends to the supervisor is, unless the
+//!   sender is a guest itself (`kill 0`). Who signals the whole group with kill(2) makes the
+//!   guest see it twice.
+//! - When the main process is stopped by job control (SIGTSTP, SIGTTIN, SIGTTOU), the supervisor
+//!   stops itself, for the shell to see the job stopped; meanwhile control requests of any guest
+//!   that runs on (in another session, say) wait, while its data path goes on. It resumes with
+//!   the job's SIGCONT. A main process that somebody stopped with SIGSTOP is left to him, and
+//!   without a shell above in the session (services, containers) nothing is mirrored.
+//!
+//! **Nothing here waits for a live process**: the tracer's stops of the main process would be
+//! taken from the thread that waits for them, as wait(2) does not tell apart the threads of a
+//! parent that is the tracer too. Exits come by pidfd, stops are peeked at, and only zombies are
+//! reaped. A thread that traces must take `ECHILD` for "it died".
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use nix::sys::signal::SigSet;
+use nix::sys::signal::SigmaskHow;
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SfdFlags;
+use nix::sys::signalfd::SignalFd;
+use nix::sys::signalfd::siginfo;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::process::Pid;
+use rustix::process::WaitId;
+use rustix::process::WaitIdOptions;
+use rustix::process::WaitIdStatus;
+
+use super::Guest;
+
+/// Taken by the supervisor's main loop; blocked in all its threads.
+const TAKEN: &[Signal] = &[
+    Signal::SIGCHLD,
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGWINCH,
+    Signal::SIGTSTP,
+    Signal::SIGTTIN,
+    Signal::SIGTTOU,
+    Signal::SIGCONT,
+];
+
+/// Ancestors looked at to tell whether a signal's sender is a guest; deeper trees are rare, and
+/// the cost of missing one is a signal that comes twice.
+const MAX_ANCESTORS: usize = 64;
+
+/// How often the end of killed processes is looked for.
+const REAP_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How the main process ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Exit {
+    /// With this code.
+    Code(u8),
+    /// By this signal.
+    Signal(u8),
+}
+
+impl Exit {
+    /// As container engines turn it into an exit code of their own.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => signal.saturating_add(128),
+        }
+    }
+}
+
+/// The supervisor as the guest's parent.
+#[derive(Debug)]
+pub struct Job {
+    signals: SignalFd,
+    original: SigSet,
+    /// Whether a shell can see and resume this job.
+    mirrors_stops: bool,
+}
+
+impl Job {
+    /// Blocks the signals that [`Job::attend`] takes, and adopts orphaned descendants.
+    ///
+    /// To be called before any thread is started: threads inherit the mask.
+    ///
+    /// # Errors
+    /// signalfd(2)'s and prctl(2)'s.
+    pub fn begin() -> io::Result<Self> {
+        let taken: SigSet = TAKEN.iter().copied().collect();
+        let mut original = SigSet::empty();
+        nix::sys::signal::sigprocmask(SigmaskHow::SIG_BLOCK, Some(&taken), Some(&mut original))?;
+        let signals = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        Ok(Self { signals, original, mirrors_stops: has_job_control() })
+    }
+
+    /// What the caller of this program had blocked: the guest's mask.
+    pub(super) fn original_mask(&self) -> SigSet {
+        self.original
+    }
+
+    #[cfg(test)]
+    pub(super) fn for_tests() -> Self {
+        let none = SigSet::empty();
+        Self { signals: SignalFd::new(&none).unwrap(), original: none, mirrors_stops: false }
+    }
+
+    /// Waits for the main process, passing signals on. Other guests may outlive it: see
+    /// [`end_descendants`].
+    ///
+    /// # Errors
+    /// poll(2)'s and waitid(2)'s.
+    pub fn attend(&self, guest: &Guest) -> io::Result<Exit> {
+        loop {
+            let mut fds = [
+                PollFd::new(&guest.pidfd, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+            ];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            }
+            let [exited, signalled] = fds.map(|fd| !fd.revents().is_empty());
+            // Signals first: one that came before the end is passed on to no one, harmlessly.
+            if signalled {
+                while let Some(info) = self.signals.read_signal()? {
+                    self.take(guest, &info);
+                }
+            }
+            if exited {
+                return reap(WaitId::PidFd(guest.pidfd.as_fd()));
+            }
+        }
+    }
+
+    fn take(&self, guest: &Guest, info: &siginfo) {
+        let Some(signal) =
+            i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok())
+        else {
+            return;
+        };
+        if signal == Signal::SIGCHLD {
+            reap_orphans(guest.pid);
+            self.mirror_stop(guest);
+            return;
+        }
+        let by_process = info.ssi_code <= 0;
+        let sender = i32::try_from(info.ssi_pid).unwrap_or(0);
+        if by_process && !is_descendant(sender) {
+            send(guest, signal);
+        }
+    }
+
+    fn mirror_stop(&self, guest: &Guest) {
+        if !self.mirrors_stops || !stopped_by_job_control(guest) {
+            return;
+        }
+        // Returns when somebody continues the supervisor.
+        let _ =
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        // `fg` continues the whole group; a SIGCONT to the supervisor alone reaches the guest here,
+        // and so does one for a guest that has a group of its own (a shell).
+        if stopped_by_job_control(guest) {
+            send(guest, Signal::SIGCONT);
+        }
+    }
+}
+
+fn send(guest: &Guest, signal: Signal) {
+    // ESRCH: it has ended, which the loop is about to see. EPERM: it became another user, and the
+    // caller has no power over it either.
+    let _ = nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(guest.pid.as_raw_nonzero().get()),
+        signal,
+    );
+}
+
+/// Peeks, without taking the stop from whoever waits for it.
+fn stopped_by_job_control(guest: &Guest) -> bool {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    let Ok(Some(status)) = rustix::process::waitid(WaitId::PidFd(guest.pidfd.as_fd()), options)
+    else {
+        return false;
+    };
+    let job_control = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    status.stopped() && status.stopping_signal().is_some_and(|s| job_control.contains(&s))
+}
+
+/// A controlling terminal, and a session leader other than this process: a shell that waits.
+fn has_job_control() -> bool {
+    let me = rustix::process::getpid();
+    let leads = rustix::process::getsid(None).is_ok_and(|sid| sid == me);
+    !leads && stat_field(me.as_raw_nonzero().get(), 4).is_some_and(|tty| tty != 0)
+}
+
+/// The nth number after the state in `/proc/PID/stat`: 1 is the parent, 4 the terminal;
+/// proc_pid_stat(5).
+fn stat_field(pid: i32, nth: usize) -> Option<i32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    stat_fields(&stat)?.split(' ').nth(nth)?.parse().ok()
+}
+
+fn stat_fields(stat: &[u8]) -> Option<&str> {
+    // The name may hold anything, a parenthesis included; the last one ends it.
+    let end = stat.iter().rposition(|b| *b == b')')?;
+    std::str::from_utf8(stat.get(end + 2..)?).ok()
+}
+
+fn is_zombie(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat_fields(&stat).is_some_and(|fields| fields.starts_with('Z')))
+}
+
+fn is_descendant(mut pid: i32) -> bool {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    for _ in 0..MAX_ANCESTORS {
+        match stat_field(pid, 1) {
+            Some(parent) if parent == me => return true,
+            Some(parent) if parent > 1 => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Children of all threads of this process, adopted ones included.
+fn children() -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for task in tasks.flatten() {
+        match fs::read_to_string(task.path().join("children")) {
+            Ok(text) => all.extend(text.split_whitespace().filter_map(|n| n.parse::<i32>().ok())),
+            // Without CONFIG_PROC_CHILDREN the whole of /proc has to be asked.
+            Err(_) => return children_by_parent(),
+        }
+    }
+    all
+}
+
+fn children_by_parent() -> Vec<i32> {
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| stat_field(*pid, 1) == Some(me))
+        .collect()
+}
+
+/// Reaps adopted children that have ended, all but the main process.
+fn reap_orphans(main: Pid) {
+    for pid in children().into_iter().filter_map(Pid::from_raw).filter(|pid| *pid != main) {
+        reap_if_ended(pid);
+    }
+}
+
+fn reap_if_ended(pid: Pid) {
+    // Asked first, because waiting for a live one could take a stop from the tracing thread.
+    if is_zombie(pid.as_raw_nonzero().get()) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let _ = rustix::process::waitid(WaitId::Pid(pid), options);
+    }
+}
+
+fn reap(id: WaitId<'_>) -> io::Result<Exit> {
+    let status =
+        rustix::io::retry_on_intr(|| rustix::process::waitid(id.clone(), WaitIdOptions::EXITED))?;
+    let narrow = |n: i32| u8::try_from(n & 0xff).unwrap_or(u8::MAX);
+    let code = status.as_ref().and_then(WaitIdStatus::exit_status).map(narrow);
+    let signal = status.as_ref().and_then(WaitIdStatus::terminating_signal).map(narrow);
+    code.map(Exit::Code)
+        .or(signal.map(Exit::Signal))
+        .ok_or_else(|| io::Error::other("the kernel reported neither an exit code nor a signal"))
+}
+
+/// Kills what the main process left behind, as a container's processes are when its init exits;
+/// returns how many could not be ended in time (they sleep in the kernel).
+///
+/// Only children are killed, never a pid that was read somewhere: theirs cannot be reused before
+/// they are reaped here. Their own children become this process's then, so that the loop comes
+/// to all of them.
+#[must_use]
+pub fn end_descendants(patience: Duration) -> usize {
+    let deadline = Instant::now() + patience;
+    loop {
+        let left = children();
+        if left.is_empty() || Instant::now() >= deadline {
+            return left.len();
+        }
+        for pid in left.into_iter().filter_map(Pid::from_raw) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            reap_if_ended(pid);
+        }
+        if !children().is_empty() {
+            std::thread::sleep(REAP_INTERVAL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_confuse() {
+        let fields = stat_fields(b"12 (a) Z) (b) S 7 12 12 34816 -1").unwrap();
+        assert_eq!(fields.split(' ').next(), Some("S"));
+        assert_eq!(fields.split(' ').nth(1), Some("7"));
+        assert_eq!(fields.split(' ').nth(4), Some("34816"));
+    }
+
+    #[test]
+    fn exit_codes() {
+        assert_eq!(Exit::Code(3).code(), 3);
+        assert_eq!(Exit::Signal(9).code(), 137);
+    }
+
+    #[test]
+    fn init_is_no_descendant() {
+        assert!(!is_descendant(1));
+        assert!(!is_descendant(0));
+    }
+}

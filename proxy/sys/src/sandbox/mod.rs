@@ -1,0 +1,380 @@
+//! Starting a program so that the raw RDMA devices are out of its reach.
+//!
+//! The program runs on the host's own file system, as the caller, in the caller's terminal; what
+//! changes is what `docker run` would take away to keep it from a device node:
+//!
+//! - a mount namespace of its own, private in both directions, in which no mount but those of
+//!   `/dev` honours device nodes ([`mounts`]), and `/dev/infiniband` shows the granted nodes
+//!   without letting them be opened ([`devices`]);
+//! - a Landlock domain, in which no character device can be made, nothing can be mounted, and no
+//!   process outside can be looked into ([`landlock`]);
+//! - without the capabilities that reach a device by another way ([`caps`]);
+//! - under the caller's seccomp filter, whose listener goes to the supervisor ([`handoff`]).
+//!
+//! A caller with CAP_SYS_ADMIN keeps its user namespace; anyone else gets one with its own ids.
+//! Nothing here contains a hostile root in the other respects in which a container does: it
+//! still writes the host's files.
+//!
+//! ```text
+//! supervisor                        child
+//! Job::begin  block signals
+//! spawn       fork ───────────────▶ namespaces, mounts, Landlock, filter, capabilities
+//!                  ◀── listener ──
+//!   (serve the listener)
+//! Gate::exec       ──── go ───────▶ execve
+//! Job::attend wait, pass signals on
+//! ```
+
+mod caps;
+mod child;
+mod devices;
+mod handoff;
+mod job;
+mod landlock;
+pub(crate) mod mounts;
+pub mod probe;
+
+use std::ffi::CString;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use nix::unistd::ForkResult;
+use rustix::process::Pid;
+use rustix::process::PidfdFlags;
+use rustix::process::WaitId;
+use rustix::process::WaitIdOptions;
+
+pub use self::caps::CUT as CUT_CAPABILITIES;
+pub use self::devices::RDMA_DIR;
+use self::handoff::FromChild;
+pub use self::job::Exit;
+pub use self::job::Job;
+pub use self::job::end_descendants;
+use crate::Tgid;
+
+/// Exit code of `run`: the program could not be prepared for.
+pub const EXIT_OURS: u8 = 125;
+/// Exit code of `run`: the program was found and could not be invoked.
+pub const EXIT_NOT_INVOKED: u8 = 126;
+/// Exit code of `run`: the program was not found.
+pub const EXIT_NOT_FOUND: u8 = 127;
+
+/// The search path where the caller has none, as execvp(3) takes it.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A device as the guest shall see it in `/dev/infiniband`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeviceNode {
+    /// Its name there, e.g. `uverbs0`.
+    pub name: String,
+    /// Major and minor number.
+    pub rdev: (u32, u32),
+    /// The node on the host: shown in its place where mknod(2) is not permitted.
+    pub source: PathBuf,
+}
+
+/// What to start.
+#[derive(Clone, Copy)]
+pub struct Spawn<'a> {
+    /// Program and arguments; the program is looked up in `PATH` as execvp(3) does, but a text
+    /// file without `#!` is not given to a shell.
+    pub argv: &'a [OsString],
+    /// What `/dev/infiniband` shows.
+    pub devices: &'a [DeviceNode],
+    /// The network namespace to enter, e.g. `/run/netns/pod1`.
+    pub netns: Option<&'a Path>,
+    /// Runs in the child and puts it under the filter; yields the listener.
+    ///
+    /// What it needs is to be computed before: the child should do no more than the call.
+    pub install: &'a dyn Fn() -> io::Result<OwnedFd>,
+}
+
+impl std::fmt::Debug for Spawn<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Spawn")
+            .field("argv", &self.argv)
+            .field("devices", &self.devices)
+            .field("netns", &self.netns)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The main process of a sandbox; a child of the supervisor, to be waited for by [`Job::attend`].
+#[derive(Debug)]
+pub struct Guest {
+    pid: Pid,
+    /// The same, safe against reuse.
+    pidfd: OwnedFd,
+}
+
+impl Guest {
+    /// Its id in the supervisor's pid namespace.
+    #[must_use]
+    pub fn tgid(&self) -> Tgid {
+        Tgid(self.pid.as_raw_nonzero().get())
+    }
+}
+
+/// A child that is ready but for its `execve`.
+#[derive(Debug)]
+pub struct Started {
+    /// Where its filter's notifications arrive. None does before [`Gate::exec`].
+    pub listener: OwnedFd,
+    /// Lets it go on.
+    pub gate: Gate,
+}
+
+/// Holds the child back until somebody serves the listener. Dropping it ends the child.
+#[derive(Debug)]
+pub struct Gate {
+    guest: Guest,
+    socket: OwnedFd,
+    program: OsString,
+}
+
+/// Why a sandbox did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// fork(2) would leave the other threads' locks held in the child.
+    #[error("{0} threads run already; a sandbox must be started before any of them")]
+    Threads(usize),
+    /// No program was given.
+    #[error("no program to run")]
+    NoProgram,
+    /// An argument or path that C cannot take.
+    #[error("{0:?} holds a NUL byte")]
+    Nul(OsString),
+    /// A way around the mount namespace.
+    #[error(
+        "{stream} is {what}, by which the program could open the devices of the host; \
+         redirect it to something else"
+    )]
+    Stream {
+        /// Which standard stream.
+        stream: &'static str,
+        /// What it is connected to.
+        what: &'static str,
+    },
+    /// A call failed in the supervisor.
+    #[error("cannot {what}: {source}")]
+    Call {
+        /// What was attempted.
+        what: &'static str,
+        /// The errno.
+        source: io::Error,
+    },
+    /// A step failed in the child, which says what to do about it.
+    #[error("{0}")]
+    SetUp(String),
+    /// The child died without a word.
+    #[error(
+        "the child ended while its sandbox was being prepared; see the kernel log (out of memory?)"
+    )]
+    Vanished,
+    /// The program could not be executed.
+    #[error("cannot run {}: {}", .program.display(), exec_hint(.source))]
+    Exec {
+        /// As it was given.
+        program: OsString,
+        /// execve(2)'s errno.
+        source: io::Error,
+    },
+}
+
+fn exec_hint(source: &io::Error) -> String {
+    match source.raw_os_error() {
+        Some(libc::ENOENT) => {
+            "no such file here or in PATH, or its interpreter is missing".to_owned()
+        }
+        Some(libc::ENOEXEC) => {
+            "neither a program of this architecture nor a script that begins with #!".to_owned()
+        }
+        Some(libc::EACCES) => "not an executable file, or not executable by you".to_owned(),
+        _ => source.to_string(),
+    }
+}
+
+impl Error {
+    /// What `run` exits with, as container engines do.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Exec { source, .. } => match source.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => EXIT_NOT_FOUND,
+                _ => EXIT_NOT_INVOKED,
+            },
+            _ => EXIT_OURS,
+        }
+    }
+}
+
+fn call(what: &'static str) -> impl FnOnce(rustix::io::Errno) -> Error {
+    move |errno| Error::Call { what, source: errno.into() }
+}
+
+/// Starts the child and takes it as far as its `execve`.
+///
+/// The calling process must have one thread: the child allocates and opens files before it
+/// executes, which after fork(2) is allowed to a single-threaded process only.
+///
+/// # Errors
+/// See [`Error`]; no child is left behind.
+pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
+    let threads = fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 {
+        return Err(Error::Threads(threads));
+    }
+    let program = spec.argv.first().ok_or(Error::NoProgram)?.clone();
+    let plan = child::Plan {
+        candidates: candidates(&program)?,
+        argv: spec.argv.iter().map(c_string).collect::<Result<_, _>>()?,
+        cwd: std::env::current_dir().map_err(|source| Error::Call {
+            what: "find out the working directory (cd to one that exists)",
+            source,
+        })?,
+        original_mask: job.original_mask(),
+        privileged: probe::is_privileged(),
+        spec,
+    };
+    child::check_streams()?;
+    if landlock::abi().is_none_or(|abi| abi < landlock::LEAST_ABI) {
+        warn_without_landlock();
+    }
+
+    let (ours, theirs) = handoff::pair().map_err(call("make a socket pair"))?;
+    // SAFETY: the process has one thread (checked above), so no lock is held by a thread that
+    // the child lacks; the child never returns from `run`.
+    let forked = unsafe { nix::unistd::fork() };
+    let pid = match forked {
+        Ok(ForkResult::Parent { child }) => child,
+        Ok(ForkResult::Child) => {
+            drop(ours);
+            child::run(&plan, theirs)
+        }
+        Err(errno) => {
+            return Err(Error::Call { what: "fork", source: errno.into() });
+        }
+    };
+    drop(theirs);
+    // A forked child has a positive pid, so this cannot be `None`.
+    let Some(pid) = Pid::from_raw(pid.as_raw()) else {
+        return Err(Error::Vanished);
+    };
+    let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        .map_err(call("open a pidfd of the child (Linux 5.3 or newer is needed)"))?;
+    let gate = Gate { guest: Guest { pid, pidfd }, socket: ours, program };
+    match handoff::receive(gate.socket.as_fd()) {
+        Ok(FromChild::Listener(listener)) => Ok(Started { listener, gate }),
+        Ok(FromChild::Failed(text)) => {
+            gate.end();
+            Err(Error::SetUp(text))
+        }
+        _ => {
+            gate.end();
+            Err(Error::Vanished)
+        }
+    }
+}
+
+/// What Landlock would add matters to root only: anyone else is kept from other processes by the
+/// user namespace.
+fn warn_without_landlock() {
+    if probe::is_privileged() && rustix::process::geteuid().is_root() {
+        log::warn!(
+            "this kernel has no usable Landlock (boot with lsm=landlock,...): a program that runs \
+             as root reaches the RDMA devices through /proc/PID/root of root's processes that \
+             have no more capabilities than it; run it as another user"
+        );
+    } else {
+        log::debug!("this kernel has no usable Landlock");
+    }
+}
+
+impl Gate {
+    /// The child's process id, in the supervisor's pid namespace.
+    #[must_use]
+    pub fn pid(&self) -> Tgid {
+        self.guest.tgid()
+    }
+
+    /// Lets the child execute its program. The listener must be served from now on.
+    ///
+    /// # Errors
+    /// [`Error::Exec`]; the child is gone then.
+    pub fn exec(self) -> Result<Guest, Error> {
+        handoff::go(self.socket.as_fd()).map_err(call("let the program start"))?;
+        match handoff::receive(self.socket.as_fd()) {
+            // The socket closed on exec: it runs.
+            Ok(FromChild::Closed) => Ok(self.guest),
+            Ok(FromChild::NotExecuted(source)) => {
+                let program = self.program.clone();
+                self.end();
+                Err(Error::Exec { program, source })
+            }
+            _ => {
+                self.end();
+                Err(Error::Vanished)
+            }
+        }
+    }
+
+    fn end(self) {
+        // It exits by itself when the socket closes.
+        drop(self.socket);
+        let _ = rustix::process::waitid(WaitId::Pid(self.guest.pid), WaitIdOptions::EXITED);
+    }
+}
+
+fn c_string(s: impl AsRef<std::ffi::OsStr>) -> Result<CString, Error> {
+    let s = s.as_ref();
+    CString::new(s.as_bytes()).map_err(|_| Error::Nul(s.to_owned()))
+}
+
+/// The paths to try for a program, in order.
+fn candidates(program: &OsString) -> Result<Vec<CString>, Error> {
+    if program.as_bytes().contains(&b'/') || program.is_empty() {
+        return Ok(vec![c_string(program)?]);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    std::env::split_paths(&path).map(|dir| c_string(dir.join(program))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_not_searched_for() {
+        let c = candidates(&"./prog".into()).unwrap();
+        assert_eq!(c, [CString::new("./prog").unwrap()]);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_container_engines() {
+        let exec = |errno| Error::Exec {
+            program: "x".into(),
+            source: io::Error::from_raw_os_error(errno),
+        };
+        assert_eq!(exec(libc::ENOENT).exit_code(), 127);
+        assert_eq!(exec(libc::EACCES).exit_code(), 126);
+        assert_eq!(exec(libc::ENOEXEC).exit_code(), 126);
+        assert_eq!(Error::Vanished.exit_code(), 125);
+        assert!(!exec(libc::ENOENT).to_string().contains('\n'));
+    }
+
+    #[test]
+    fn a_threaded_process_is_refused() {
+        let job = Job::for_tests();
+        let install = || Err(io::Error::other("not reached"));
+        let argv = ["true".into()];
+        let spec = Spawn { argv: &argv, devices: &[], netns: None, install: &install };
+        // The test runner itself has more than one thread.
+        assert!(matches!(spawn(&job, &spec), Err(Error::Threads(_))));
+    }
+}

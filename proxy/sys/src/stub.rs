@@ -1,0 +1,175 @@
+//! A planted stub: a thread of the guest's own process that runs vetted requests.
+
+use std::io;
+use std::io::IoSliceMut;
+use std::os::fd::OwnedFd;
+
+use rustix::net::AddressFamily;
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+
+use crate::Tid;
+use crate::arch::AfterIoctl;
+use crate::arch::Arch;
+use crate::arch::Native;
+use crate::arch::RDMA_VERBS_IOCTL;
+use crate::arch::stub_fd;
+use crate::frame::Frame;
+use crate::seccomp::Notification;
+use crate::window::AddrWindow;
+use crate::window::RO_LEN;
+
+/// Words at the start of the frame's read-only half.
+pub mod control {
+    /// Offset of the [`AfterIoctl`](crate::arch::AfterIoctl) word ([`set_after`](super::set_after)).
+    pub const AFTER: usize = 0;
+    /// Offset of the number that names the owner of this address space (8 bytes). It cannot be
+    /// guessed ([`process::unguessable`](crate::process::unguessable)), and only the owner's
+    /// memory holds it: memory that has no stub yet can hold something else there, because the
+    /// filter does not see where the kernel places what is mapped without an address.
+    pub const OWNER: usize = 16;
+    /// Offset of the message that carries a descriptor to the supervisor.
+    pub const MESSAGE: usize = 64;
+    /// Where payloads may begin.
+    pub const END: usize = 4096;
+}
+
+/// A planted stub.
+#[derive(Debug)]
+pub struct Stub {
+    /// The stub's thread.
+    pub tid: Tid,
+    /// Which slot of the window holds its frame.
+    pub slot: usize,
+    /// Its frame.
+    pub frame: Frame,
+    socket: OwnedFd,
+    /// Where its program counter stands while it waits.
+    trap_ip: u64,
+}
+
+/// The address of the request in a slot whose array has `inputs` attributes before the first one
+/// that the kernel writes: the boundary to the read-write half falls between that attribute's
+/// `len` and its `flags`.
+#[must_use]
+pub const fn request_offset(inputs: usize) -> usize {
+    // struct ib_uverbs_ioctl_hdr is 24 bytes, struct ib_uverbs_attr 16, of which attr_id and len
+    // take 4.
+    RO_LEN - 24 - 16 * inputs - 4
+}
+
+/// Number of attributes before the boundary, always: the stub's registers are loaded before the
+/// request is known, so its address must not depend on it. Unused ones are filled with optional
+/// attributes that no method knows.
+pub const INPUTS: usize = 32;
+
+/// The socket over which descriptors made by the kernel reach the supervisor: its end, and the
+/// stub's.
+pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?)
+}
+
+impl Stub {
+    pub(crate) fn new(
+        tid: Tid,
+        slot: usize,
+        frame: Frame,
+        socket: OwnedFd,
+        window: AddrWindow,
+    ) -> Self {
+        let trap_ip = window.code() + Native::stub_code().trap_ip;
+        Self { tid, slot, frame, socket, trap_ip }
+    }
+
+    /// The thread has ended, and another serves in its place.
+    pub(crate) fn replaced_by(&mut self, tid: Tid, socket: OwnedFd) {
+        self.tid = tid;
+        self.socket = socket;
+    }
+
+    /// Whether a trap is this stub's, waiting for work or showing a result: its place in the code
+    /// and every argument that the kernel will use are the ones that were planted.
+    #[must_use]
+    pub fn is_own_trap(&self, window: AddrWindow, trap: &Notification) -> bool {
+        let request = window.slot(self.slot) + request_offset(INPUTS) as u64;
+        let [fd, cmd, arg, ..] = trap.args;
+        trap.tid == self.tid
+            && trap.nr == Native::NUMBERS.ioctl
+            && trap.ip == self.trap_ip
+            && fd == u64::from(stub_fd::UCONTEXT)
+            && cmd == u64::from(RDMA_VERBS_IOCTL)
+            && arg == request
+    }
+
+    /// What the last request returned, as the next trap shows it.
+    #[must_use]
+    pub fn shown_result(trap: &Notification) -> i64 {
+        trap.args[3].cast_signed()
+    }
+
+    /// Takes a descriptor that the stub has sent.
+    ///
+    /// # Errors
+    /// `EAGAIN`: it has sent none.
+    pub fn take_fd(&self) -> io::Result<OwnedFd> {
+        let mut byte = [0_u8];
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        rustix::net::recvmsg(
+            &self.socket,
+            &mut [IoSliceMut::new(&mut byte)],
+            &mut ancillary,
+            RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+        )?;
+        for message in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut fds) = message
+                && let Some(fd) = fds.next()
+            {
+                return Ok(fd);
+            }
+        }
+        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+    }
+}
+
+/// Orders a waiting stub what to do after its `ioctl`. Due before each return from its trap.
+pub fn set_after(ro: &mut [u8], after: AfterIoctl) {
+    let word = ro.get_mut(control::AFTER..).and_then(|ro| ro.first_chunk_mut::<4>());
+    let Some(word) = word else { return };
+    let mask = u32::from(AfterIoctl::MASK);
+    let order = (u32::from_ne_bytes(*word) & !mask).wrapping_add(mask + 1);
+    *word = (order | after as u32).to_ne_bytes();
+}
+
+/// Writes the message by which the stub sends the descriptor that the kernel has just installed.
+///
+/// `base` is the guest's address of the frame's read-only half. The message is complete before
+/// the request runs, because the number is known: [`stub_fd::NEW`] is the lowest free one.
+pub fn write_message(ro: &mut [u8], base: u64) {
+    // struct msghdr, then struct iovec, then one byte, then struct cmsghdr with one descriptor;
+    // the layout is the same on every 64-bit Linux.
+    const IOV: usize = control::MESSAGE + 64;
+    const BYTE: usize = IOV + 16;
+    const CMSG: usize = BYTE + 16;
+    let mut put = |at: usize, bytes: &[u8]| {
+        for (to, from) in ro.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
+        }
+    };
+    let at = |offset: usize| (base + offset as u64).to_ne_bytes();
+    put(control::MESSAGE, &[0; 56]);
+    put(control::MESSAGE + 16, &at(IOV));
+    put(control::MESSAGE + 24, &1_u64.to_ne_bytes());
+    put(control::MESSAGE + 32, &at(CMSG));
+    put(control::MESSAGE + 40, &20_u64.to_ne_bytes());
+    put(IOV, &at(BYTE));
+    put(IOV + 8, &1_u64.to_ne_bytes());
+    put(CMSG, &20_u64.to_ne_bytes());
+    put(CMSG + 8, &libc::SOL_SOCKET.to_ne_bytes());
+    put(CMSG + 12, &libc::SCM_RIGHTS.to_ne_bytes());
+    put(CMSG + 16, &stub_fd::NEW.to_ne_bytes());
+}

@@ -1,0 +1,163 @@
+//! Where the stub lives in a guest: reserved addresses, and reserved descriptor numbers.
+//!
+//! Both reservations are compiled into the seccomp filter, so they are fixed for a sandbox's life.
+
+use std::io;
+use std::ptr;
+
+/// Bytes of the page that holds the stub's code.
+pub const CODE_LEN: usize = 4096;
+/// Bytes of a slot's read-only region: two payloads of 64 KiB (CORE_IN and UHW_IN can both be
+/// that long), as much again for the other attributes, and a page each for control and array.
+pub const RO_LEN: usize = 256 << 10;
+/// Bytes of a slot's read-write region: the tail of the array, then outputs that the supervisor
+/// must see before the guest does.
+pub const RW_LEN: usize = 256 << 10;
+/// Distance between slots. A slot is one stub's frame.
+const SLOT_STRIDE: u64 = 1 << 20;
+/// Stubs that one address space may have: requests of one process run side by side in at most
+/// so many threads; more wait their turn.
+pub const MAX_SLOTS: usize = 8;
+
+/// The 4 GiB of guest addresses that the filter guards.
+///
+/// Only the first few MiB are ever mapped. The whole of an aligned 4 GiB is guarded, because then
+/// the filter (which computes in 32 bits) needs to look at the upper words only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddrWindow {
+    hi: u32,
+}
+
+impl AddrWindow {
+    /// Candidate upper words, best first. The first lies between the highest place of a
+    /// position-independent executable and the lowest of the mmap area on x86-64 and arm64 with
+    /// 47 or 48 bits of user address, away from the shadows of the sanitizers; the second suits
+    /// kernels with 39 bits.
+    const CANDIDATES: [u32; 2] = [0x6ae0, 0x50];
+
+    /// The first candidate that this kernel can map.
+    ///
+    /// # Errors
+    /// `EPERM`: inside of another sandbox, whose filter guards it. Else the last kernel error if
+    /// none can be mapped.
+    pub fn probe() -> io::Result<Self> {
+        let mut last = io::Error::from_raw_os_error(libc::ENOMEM);
+        for hi in Self::CANDIDATES {
+            let window = Self { hi };
+            let addr = ptr::without_provenance_mut(usize::try_from(window.base()).unwrap_or(0));
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+            // SAFETY: MAP_FIXED_NOREPLACE never replaces a mapping; the result is only compared.
+            let got = unsafe { libc::mmap(addr, CODE_LEN, libc::PROT_NONE, flags, -1, 0) };
+            if got == libc::MAP_FAILED {
+                last = io::Error::last_os_error();
+                if last.kind() == io::ErrorKind::PermissionDenied {
+                    return Err(last);
+                }
+                continue;
+            }
+            // SAFETY: `got` is the mapping made just above, which nothing refers to.
+            unsafe { libc::munmap(got, CODE_LEN) };
+            if got == addr {
+                return Ok(window);
+            }
+        }
+        Err(last)
+    }
+
+    /// A window at a given upper word, for tests that compare programs.
+    #[must_use]
+    pub const fn at(hi: u32) -> Self {
+        Self { hi }
+    }
+
+    /// The upper 32 bits of every address in the window.
+    #[must_use]
+    pub const fn hi(self) -> u32 {
+        self.hi
+    }
+
+    /// The first address.
+    #[must_use]
+    pub const fn base(self) -> u64 {
+        (self.hi as u64) << 32
+    }
+
+    /// Where the stub's code is mapped: right before the first slot, so that one call guards both.
+    #[must_use]
+    pub const fn code(self) -> u64 {
+        self.slot(0) - CODE_LEN as u64
+    }
+
+    /// The first address of a slot's read-only region; its read-write region follows directly.
+    #[must_use]
+    pub const fn slot(self, slot: usize) -> u64 {
+        self.base() + (slot as u64 + 1) * SLOT_STRIDE
+    }
+}
+
+/// Descriptor numbers in which guests hold RDMA descriptors, so that the filter can tell their
+/// `write` from every other `write`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FdWindow {
+    /// The first number.
+    pub first: u32,
+    /// How many.
+    pub len: u32,
+}
+
+impl FdWindow {
+    /// Numbers wanted: NCCL opens each of up to 16 NICs more than once.
+    const LEN: u32 = 64;
+    /// The usual soft RLIMIT_NOFILE, under which the window lies even where the limit is higher: a
+    /// number near a limit of a million would make every guest's descriptor table as long.
+    const CEILING: u64 = 1024;
+
+    /// The window at the top of the numbers that a soft `RLIMIT_NOFILE` of `limit` allows.
+    #[must_use]
+    pub fn under(limit: u64) -> Self {
+        let top = u32::try_from(limit.clamp(16, Self::CEILING)).unwrap_or(1024);
+        let len = Self::LEN.min(top / 4);
+        Self { first: top - len, len }
+    }
+
+    /// One past the last number.
+    #[must_use]
+    pub const fn end(self) -> u32 {
+        self.first + self.len
+    }
+
+    /// Whether a guest's descriptor number lies in the window.
+    #[must_use]
+    pub fn contains(self, fd: i32) -> bool {
+        u32::try_from(fd).is_ok_and(|fd| fd >= self.first && fd < self.end())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_window_can_be_mapped_here() {
+        let window = AddrWindow::probe().unwrap();
+        assert_eq!(window.base() & 0xffff_ffff, 0);
+        let last = window.slot(MAX_SLOTS - 1) + (RO_LEN + RW_LEN) as u64;
+        assert!(last < window.base() + (1 << 32));
+    }
+
+    #[test]
+    fn slots_do_not_overlap() {
+        let w = AddrWindow::at(0x6ae0);
+        assert!(w.base() <= w.code());
+        assert!(w.slot(0) + (RO_LEN + RW_LEN) as u64 <= w.slot(1));
+    }
+
+    #[test]
+    fn the_descriptor_window_follows_the_limit() {
+        assert_eq!(FdWindow::under(1024), FdWindow { first: 960, len: 64 });
+        assert_eq!(FdWindow::under(1 << 20), FdWindow { first: 960, len: 64 });
+        assert_eq!(FdWindow::under(64), FdWindow { first: 48, len: 16 });
+        assert_eq!(FdWindow::under(0).end(), 16);
+        assert!(FdWindow::under(1024).contains(960) && !FdWindow::under(1024).contains(-1));
+    }
+}

@@ -1,0 +1,140 @@
+//! A stub planted in a real process, on the host, with a null device.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::process::Stdio;
+
+use verbgate_sys::GuestFd;
+use verbgate_sys::Tgid;
+use verbgate_sys::arch::AfterIoctl;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::frame;
+use verbgate_sys::plant::Planter;
+use verbgate_sys::plant::Watch;
+use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
+use verbgate_sys::seccomp;
+use verbgate_sys::seccomp::AddFd;
+use verbgate_sys::seccomp::Listener;
+use verbgate_sys::seccomp::Reply;
+use verbgate_sys::stub;
+use verbgate_sys::stub::Stub;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+const LISTENER_AT: i32 = 300;
+
+struct KillOnDrop(std::process::Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+    }
+}
+
+#[test]
+fn a_stub_runs_requests_and_shows_their_results() {
+    let window = AddrWindow::probe().unwrap();
+    let program = seccomp::filter::program::<Native>(window, FdWindow::under(1024)).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_verbgate-guest"));
+    command.args(["requests", "/dev/null", "2000"]).stdout(Stdio::piped());
+    let confine = move || {
+        let fd = OwnedFd::from(seccomp::install(&program)?);
+        // SAFETY: plain numbers; the number is nobody else's.
+        if unsafe { libc::dup2(fd.as_raw_fd(), LISTENER_AT) } < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: the closure only makes system calls and touches memory made before the fork.
+    unsafe { command.pre_exec(confine) };
+    let mut child = KillOnDrop(command.spawn().unwrap());
+    let child = &mut child.0;
+    let tgid = Tgid(child.id().cast_signed());
+    let pidfd = PidFd::open(tgid).unwrap();
+    let listener = Listener::from(pidfd.get_fd(GuestFd(LISTENER_AT)).unwrap());
+    let _ = listener.wake_synchronously();
+    let code = frame::code_memfd(&Native::stub_code().bytes).unwrap();
+    let null = File::options().read(true).write(true).open("/dev/null").unwrap();
+
+    let watch = Watch::default();
+    let mut stub: Option<Stub> = None;
+    let mut idle = None;
+    let mut waiting = None;
+    let mut served = 0;
+    let mut others = Vec::new();
+    loop {
+        let notif = match others.pop() {
+            Some(notif) => notif,
+            None if listener.wait(5000).unwrap_or(false) => {
+                let Ok(notif) = listener.receive() else { break };
+                notif
+            }
+            None => break,
+        };
+        if stub.as_ref().is_some_and(|stub| stub.tid == notif.tid) {
+            let stub = stub.as_ref().unwrap();
+            assert!(stub.is_own_trap(window, &notif), "{notif:x?}");
+            if let Some(guest) = waiting.take() {
+                if idle.is_some() || served > 0 {
+                    assert_eq!(Stub::shown_result(&notif), -i64::from(libc::ENOTTY));
+                }
+                served += 1;
+                listener.reply(guest, Reply::Errno(libc::ENOTTY)).unwrap();
+            } else {
+                let how = AddFd { at: Some(0), ..AddFd::default() };
+                listener.add_fd(notif.id, null.as_fd(), how).unwrap();
+            }
+            idle = Some(notif.id);
+            continue;
+        }
+        if notif.nr != Native::NUMBERS.ioctl {
+            listener.reply(notif.id, Reply::Continue).unwrap();
+            continue;
+        }
+        match (stub.is_some(), idle.take()) {
+            (false, _) => {
+                let start = std::time::Instant::now();
+                let mut planter = Planter {
+                    listener: &listener,
+                    others: &mut others,
+                    window,
+                    code: &code,
+                    watch: &watch,
+                };
+                stub = Some(planter.plant(tgid, &notif, 0, true).unwrap());
+                eprintln!("planted in {:?}", start.elapsed());
+            }
+            (true, Some(id)) => {
+                waiting = Some(notif.id);
+                let to = stub.as_mut().unwrap();
+                stub::set_after(to.frame.ro(), AfterIoctl::Nothing);
+                listener.reply(id, Reply::Continue).unwrap();
+            }
+            (true, None) => {
+                // The stub has not come yet: its first trap is next.
+                let next = listener.receive().unwrap();
+                assert_eq!(Some(next.tid), stub.as_ref().map(|s| s.tid));
+                let how = AddFd { at: Some(0), ..AddFd::default() };
+                listener.add_fd(next.id, null.as_fd(), how).unwrap();
+                waiting = Some(notif.id);
+                let to = stub.as_mut().unwrap();
+                stub::set_after(to.frame.ro(), AfterIoctl::Nothing);
+                listener.reply(next.id, Reply::Continue).unwrap();
+            }
+        }
+    }
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    eprintln!("{said}");
+    assert!(child.wait().unwrap().success());
+    assert!(said.contains("errno 25"), "{said}");
+    assert_eq!(served, 2000);
+    assert!(process::state(verbgate_sys::Tid(tgid.0)).is_err());
+}

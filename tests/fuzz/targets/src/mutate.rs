@@ -1,0 +1,106 @@
+//! A small mutator, for where there is no fuzzer.
+
+/// Values at the borders of rules.
+const INTERESTING: [u64; 20] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    7,
+    8,
+    9,
+    16,
+    0x20,
+    0xff,
+    0x1000,
+    0x1001,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x1_0000_0000,
+    0x6ae0_0000_0000,
+    1 << 48,
+    u64::MAX,
+];
+
+/// The longest input that is made.
+const MAX: usize = 6000;
+
+/// Pseudo-random numbers (splitmix64), the same for the same seed everywhere.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A sequence.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0.
+    pub fn below(&mut self, end: usize) -> usize {
+        usize::try_from(self.next() % end as u64).unwrap()
+    }
+}
+
+/// Changes `bytes` in a few places; takes parts from `other`.
+pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+    for _ in 0..=rng.below(4) {
+        once(rng, bytes, other);
+    }
+    bytes.truncate(MAX);
+}
+
+fn once(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+    if bytes.is_empty() {
+        bytes.push(0);
+    }
+    let at = rng.below(bytes.len());
+    // Fields are aligned to their size.
+    let size = [1, 2, 4, 8][rng.below(4)];
+    let field = at / size * size;
+    match rng.below(9) {
+        0 => bytes[at] ^= 1 << rng.below(8),
+        1 => bytes[at] = rng.next().to_ne_bytes()[0],
+        2..=4 => {
+            let value = INTERESTING[rng.below(INTERESTING.len())].to_le_bytes();
+            for (to, from) in bytes[field..].iter_mut().zip(&value[..size]) {
+                *to = *from;
+            }
+        }
+        5 => {
+            let step = [1, 0xff][rng.below(2)];
+            bytes[field] = bytes[field].wrapping_add(step);
+        }
+        6 => {
+            // A stretch the size of an attribute, again or away.
+            let start = at / 8 * 8;
+            let end = (start + 16).min(bytes.len());
+            if rng.below(2) == 0 {
+                let stretch = bytes[start..end].to_vec();
+                bytes.splice(start..start, stretch);
+            } else {
+                bytes.drain(start..end);
+            }
+        }
+        7 => bytes.truncate(at),
+        _ => {
+            if let Some(from) = other.len().checked_sub(1).map(|last| rng.below(last + 1)) {
+                let from = from / 8 * 8;
+                let end = (from + 8 * (1 + rng.below(6))).min(other.len());
+                let start = at / 8 * 8;
+                bytes.splice(start..start, other[from..end].iter().copied());
+            }
+        }
+    }
+}

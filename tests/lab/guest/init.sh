@@ -1,0 +1,129 @@
+# Process 1 of a run: sets the guest up, runs one command, reports its status, powers off.
+# The control share is mounted at /run/lab; settings.sh, environment.sh and command.sh in it are
+# written by the host.
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export HOME=/root LANG=C.UTF-8
+control=/run/lab
+cd /
+. $control/settings.sh
+
+power_off() {
+    sync
+    /run/busybox poweroff -f
+    # It does not return; if it does, nothing but the deadline ends the run.
+    sleep 1000
+}
+
+# The status in its final form at once, so that the host never reads half of it.
+report() {
+    echo "$1" >$control/status.new
+    mv $control/status.new $control/status
+}
+
+# Says what of the lab itself did not work, and ends the run.
+fail() {
+    echo "$*" >$control/failure
+    echo "lab: $*" >/dev/console
+    power_off
+}
+
+mount -t proc -o nosuid,nodev,noexec proc /proc
+mount -t sysfs -o nosuid,nodev,noexec sys /sys
+mount -t devtmpfs -o nosuid dev /dev
+mkdir -p /dev/pts /dev/shm
+mount -t devpts -o gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs -o nosuid,nodev shm /dev/shm
+mount -t tmpfs -o nosuid,nodev,mode=1777 tmp /tmp
+mount -t securityfs securityfs /sys/kernel/security 2>/dev/null
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+for pair in fd:fd stdin:fd/0 stdout:fd/1 stderr:fd/2; do
+    [ -e "/dev/${pair%%:*}" ] || ln -s "/proc/self/${pair#*:}" "/dev/${pair%%:*}"
+done
+hostname lab
+
+if [ "$lab_vmm" = uml ]; then
+    # perftest asks for the clock rate, which User-Mode Linux does not tell.
+    { cat /proc/cpuinfo; echo "cpu MHz : $lab_mhz"; } >/run/cpuinfo
+    mount --bind /run/cpuinfo /proc/cpuinfo
+fi
+
+# Built in, or there as a module; what is neither shows later, where it is used.
+modprobe -a -q configfs fuse overlay veth ib_uverbs rdma_ucm ib_umad rdma_rxe
+mount -t configfs configfs /sys/kernel/config 2>/dev/null
+
+if [ "$lab_share" = yes ]; then
+    if [ "$lab_vmm" = uml ]; then
+        # By the old call, which takes a bare path; util-linux's takes only names and values.
+        /run/busybox mount -t hostfs -o "$lab_share_path" none /lab || fail "cannot mount the shared folder"
+    else
+        mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=mmap lab-share /lab || fail "cannot mount the shared folder"
+    fi
+fi
+
+ip link set lo up
+
+# Whether rxe0 has an active port and the RoCE v2 GID of 10.99.0.1.
+rxe_ready() {
+    port=/sys/class/infiniband/rxe0/ports/1
+    case "$(cat $port/state 2>/dev/null)" in *ACTIVE*) ;; *) return 1 ;; esac
+    for gid in $port/gids/*; do
+        [ "$(cat "$gid" 2>/dev/null)" = 0000:0000:0000:0000:0000:ffff:0a63:0001 ] || continue
+        [ "$(cat "$port/gid_attrs/types/${gid##*/}" 2>/dev/null)" = "RoCE v2" ] && return 0
+    done
+    return 1
+}
+
+if [ "$lab_rdma" = yes ]; then
+    ip link add v0 mtu 4200 type veth peer name v1 mtu 4200 || fail "cannot make the veth pair"
+    ip addr add 10.99.0.1/24 dev v0
+    ip link set v0 up
+    ip link set v1 up
+    rdma link add rxe0 type rxe netdev v0 || fail "cannot make the Soft-RoCE device"
+    tries=0
+    until rxe_ready; do
+        tries=$((tries + 1))
+        [ $tries -le 100 ] || fail "rxe0 did not become active with the GID of 10.99.0.1 in 10 s"
+        sleep 0.1
+    done
+    # udev would make these; programs that look under /dev/infiniband find them there anyway.
+    chmod 666 /dev/infiniband/uverbs* /dev/infiniband/rdma_cm 2>/dev/null
+fi
+
+. $control/environment.sh
+cd "$lab_cwd" || fail "there is no folder $lab_cwd in the guest"
+: >$control/ready
+
+if [ "$lab_interactive" = yes ]; then
+    tty=/dev/hvc0
+    [ "$lab_vmm" = uml ] && tty=/dev/tty1
+    # The size is lost when the last user closes the terminal: set it in the session itself.
+    setsid -c -w sh -c 'stty sane rows "${LINES:-24}" cols "${COLUMNS:-80}"; . "$0"' \
+        $control/command.sh <$tty >$tty 2>&1
+    report $?
+    power_off
+fi
+
+if [ "$lab_vmm" = uml ]; then
+    output=/dev/tty1
+    stty -F $output raw -echo
+else
+    output=
+    for port in /sys/class/virtio-ports/*; do
+        [ "$(cat "$port/name" 2>/dev/null)" = lab.output ] && output=/dev/${port##*/}
+    done
+    [ -n "$output" ] || fail "there is no output port"
+fi
+# Through a pipe, because the port can be opened only once, and programs reopen /dev/stdout.
+mkfifo /run/output
+cat /run/output >$output &
+copier=$!
+sh $control/command.sh </dev/null >/run/output 2>&1
+status=$?
+# A process left in the background may hold the pipe: what it has said by now is enough.
+tries=0
+while kill -0 $copier 2>/dev/null && [ $tries -lt 20 ]; do
+    tries=$((tries + 1))
+    sleep 0.05
+done
+report $status
+power_off

@@ -1,0 +1,358 @@
+//! A prepared pair of kernel and userland, and runs in it.
+
+use std::fs;
+use std::io::Read as _;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+use std::time::SystemTime;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::cache;
+use crate::elapsed::seconds;
+use crate::guest::RunSpec;
+use crate::host;
+use crate::kernel;
+use crate::kernel::BootFiles;
+use crate::machine;
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::recipe::Kernel;
+use crate::recipe::Userland;
+use crate::recipe::Vmm;
+use crate::tool;
+use crate::uml;
+use crate::uml::UmlMachine;
+use crate::userland;
+
+/// How much of the console an error quotes.
+const CONSOLE_LINES: usize = 40;
+/// How often a run looks at its deadline and its machine.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a machine that has reported its status may take to power off.
+const POWER_OFF: Duration = Duration::from_secs(15);
+
+/// A kernel and a userland that are ready to run.
+#[derive(Debug)]
+pub struct Lab {
+    kernel: &'static Kernel,
+    boot: BootFiles,
+    root: PathBuf,
+    // Keeps the cache from being cleaned under us.
+    _in_use: cache::Lock,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct RunResult {
+    /// The command's exit status as a shell gives it: 127 for not found, 128+n for signal n.
+    pub status: i32,
+    /// From the start to the command's start.
+    pub boot: Duration,
+    /// From the start to power-off.
+    pub total: Duration,
+}
+
+impl Lab {
+    /// Makes sure that the kernel and the userland are in the cache, which takes minutes the first
+    /// time, and that the machine has what it takes to run them.
+    pub fn prepare(
+        kernel: &'static Kernel,
+        userland: &'static Userland,
+        progress: &Progress,
+    ) -> Result<Lab> {
+        let in_use = cache::lock_for_use(progress)?;
+        host::require(
+            &[if kernel.vmm == Vmm::Qemu { host::TO_RUN } else { host::TO_RUN_UML }],
+            progress,
+        )?;
+        let boot = match kernel.vmm {
+            Vmm::Qemu => kernel::ensure(kernel, progress)?,
+            Vmm::Uml => uml::ensure(kernel, progress)?,
+        };
+        let root = userland::ensure(userland, progress)?;
+        Ok(Lab { kernel, boot, root, _in_use: in_use })
+    }
+
+    /// Whether both are in the cache, so that `prepare` is quick.
+    pub fn is_ready(kernel: &Kernel, userland: &Userland) -> Result<bool> {
+        let cache = cache::root()?;
+        let kernel_is_ready = match kernel.vmm {
+            Vmm::Qemu => kernel::is_ready(kernel, &cache),
+            Vmm::Uml => uml::is_ready(kernel, &cache),
+        };
+        Ok(kernel_is_ready && userland::is_ready(userland, &cache))
+    }
+
+    /// The kernel that this lab boots.
+    pub fn kernel(&self) -> &'static Kernel {
+        self.kernel
+    }
+
+    /// Boots, runs the command with its stdout and stderr written to `output` as they come, powers
+    /// off.
+    ///
+    /// A command that fails is a result; an error is a lab that did not work: no boot, no device,
+    /// the deadline. It quotes the end of the console.
+    ///
+    /// The machine dies with the calling thread: call from one that waits for the result.
+    pub fn run(&self, spec: &RunSpec, output: &mut dyn Write) -> Result<RunResult> {
+        let run = Run::new(self, spec, false)?;
+        let mut command = run.command(spec)?;
+        // Not the null device: at its end QEMU would close the output port too.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        run.to_the_end(command, spec, Some(output))
+    }
+
+    /// Boots and runs the command on the caller's terminal, without a deadline.
+    pub fn shell(&self, spec: &RunSpec) -> Result<RunResult> {
+        let mut spec = spec.clone();
+        // The guest's terminal cannot ask for the size of ours.
+        if let Ok(size) = rustix::termios::tcgetwinsize(std::io::stdout())
+            && size.ws_row > 0
+        {
+            spec =
+                spec.env("LINES", size.ws_row.to_string()).env("COLUMNS", size.ws_col.to_string());
+        }
+        let spec = &spec;
+        let run = Run::new(self, spec, true)?;
+        let command = run.command(spec)?;
+        run.to_the_end(command, spec, None)
+    }
+}
+
+/// One run: its folder, and what is in it.
+#[derive(Debug)]
+struct Run<'a> {
+    lab: &'a Lab,
+    dir: tempfile::TempDir,
+    control: PathBuf,
+    interactive: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(lab: &'a Lab, spec: &RunSpec, interactive: bool) -> Result<Self> {
+        let runs = cache::root()?.join("runs");
+        fs::create_dir_all(&runs).with_context(|| format!("cannot create {}", runs.display()))?;
+        remove_stale(&runs)?;
+        let dir = tempfile::Builder::new()
+            .prefix(&format!("{}-", std::process::id()))
+            .tempdir_in(&runs)
+            .with_context(|| format!("cannot create a folder in {}", runs.display()))?;
+        let control = dir.path().join("control");
+        fs::create_dir(&control)?;
+        spec.write_control(&control, lab.kernel.vmm, interactive)?;
+        Ok(Self { lab, dir, control, interactive })
+    }
+
+    fn console_log(&self) -> PathBuf {
+        self.dir.path().join("console.log")
+    }
+
+    fn vmm_log(&self) -> PathBuf {
+        self.dir.path().join("vmm.log")
+    }
+
+    /// The machine's command. It is killed when the thread that starts it ends, however it ends.
+    fn command(&self, spec: &RunSpec) -> Result<Command> {
+        let mut command = tool::command("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).stdin(Stdio::inherit());
+        let share = spec.shared_folder()?;
+        match self.lab.kernel.vmm {
+            Vmm::Qemu => {
+                let machine = Machine {
+                    boot: &self.lab.boot,
+                    root: &self.lab.root,
+                    control: &self.control,
+                    share,
+                    console_log: &self.console_log(),
+                    memory_mib: spec.memory_mib,
+                    cpus: spec.cpus,
+                    tsc_khz: machine::host_khz(),
+                    interactive: self.interactive,
+                };
+                command.arg("qemu-system-x86_64").args(machine.arguments());
+                // Where QEMU keeps the changes to the image.
+                command.env("TMPDIR", self.dir.path());
+            }
+            Vmm::Uml => {
+                let machine = UmlMachine {
+                    boot: &self.lab.boot,
+                    root: &self.lab.root,
+                    dir: self.dir.path(),
+                    control: &self.control,
+                    memory_mib: spec.memory_mib,
+                    cpus: spec.cpus,
+                    interactive: self.interactive,
+                };
+                machine.complete(&mut command);
+            }
+        }
+        Ok(command)
+    }
+
+    fn to_the_end(
+        &self,
+        mut command: Command,
+        spec: &RunSpec,
+        output: Option<&mut dyn Write>,
+    ) -> Result<RunResult> {
+        let log = fs::File::create(self.vmm_log())?;
+        let (start, start_of_day) = (Instant::now(), SystemTime::now());
+        let child = command.stderr(log).spawn().context("cannot start the lab's machine")?;
+        let mut child = KillOnDrop(child);
+        let ended = match output {
+            Some(output) => self.stream(&mut child.0, start, spec.timeout, output)?,
+            None => child.0.wait().map(|_| true)?,
+        };
+        drop(child);
+        let total = start.elapsed();
+        self.keep_console();
+        if let Ok(failure) = fs::read_to_string(self.control.join("failure")) {
+            bail!(
+                "the lab's guest ({}) could not be set up: {}\n{}",
+                self.lab.kernel.name,
+                failure.trim(),
+                self.console()
+            );
+        }
+        if let Ok(status) = fs::read_to_string(self.control.join("status")) {
+            let status = status
+                .trim()
+                .parse()
+                .with_context(|| format!("the guest reported the status {status:?}"))?;
+            let ready = fs::metadata(self.control.join("ready"))
+                .and_then(|m| m.modified())
+                .unwrap_or(start_of_day);
+            return Ok(RunResult {
+                status,
+                boot: ready.duration_since(start_of_day).unwrap_or_default(),
+                total,
+            });
+        }
+        let started = self.control.join("ready").exists();
+        let what = match (ended, started) {
+            (false, true) => format!(
+                "the command did not end in {}: raise the timeout, or look what it waits for",
+                seconds(spec.timeout)
+            ),
+            (false, false) => {
+                format!("Linux {} did not boot in {}", self.lab.kernel.name, seconds(spec.timeout))
+            }
+            (true, true) => "the guest stopped while the command ran".to_owned(),
+            (true, false) => format!("Linux {} stopped while it booted", self.lab.kernel.name),
+        };
+        bail!("{what}\n{}", self.console())
+    }
+
+    /// Copies output until the machine ends (true) or its deadline passes (false).
+    fn stream(
+        &self,
+        child: &mut Child,
+        start: Instant,
+        timeout: Duration,
+        output: &mut dyn Write,
+    ) -> Result<bool> {
+        let mut pipe = child.stdout.take().context("the lab's machine has no output")?;
+        let (sender, chunks) = mpsc::channel();
+        // Ends when the machine closes its end, which it does when it is killed.
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(count) = pipe.read(&mut buffer) {
+                match buffer.get(..count) {
+                    Some(bytes) if !bytes.is_empty() && sender.send(bytes.to_vec()).is_ok() => {}
+                    _ => break,
+                }
+            }
+        });
+        let mut deadline = start + timeout;
+        let mut reported = false;
+        let mut open = true;
+        loop {
+            if open {
+                match chunks.recv_timeout(TICK) {
+                    Ok(chunk) => output
+                        .write_all(&chunk)
+                        .and_then(|()| output.flush())
+                        .context("cannot pass on the guest's output")?,
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => open = false,
+                }
+            } else if child.try_wait()?.is_some() {
+                let _ = reader.join();
+                return Ok(true);
+            } else {
+                thread::sleep(Duration::from_millis(5));
+            }
+            // The work is done: a machine that cannot power off is not waited for.
+            if !reported && self.control.join("status").exists() {
+                reported = true;
+                deadline = Instant::now() + POWER_OFF;
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// The end of what the machine and its console said, for an error.
+    fn console(&self) -> String {
+        let mut text = String::new();
+        for (whose, file) in
+            [("QEMU or the kernel's process", self.vmm_log()), ("the console", self.console_log())]
+        {
+            let said = String::from_utf8_lossy(&fs::read(&file).unwrap_or_default()).into_owned();
+            if !said.trim().is_empty() {
+                text.push_str(&format!(
+                    "--- the end of what {whose} said\n{}\n",
+                    tool::tail(&said, CONSOLE_LINES)
+                ));
+            }
+        }
+        text
+    }
+
+    /// Keeps the newest console where people find it. Best effort: it is only for looking.
+    fn keep_console(&self) {
+        if let Ok(root) = cache::root() {
+            let _ = fs::copy(self.console_log(), root.join("console.log"));
+        }
+    }
+}
+
+/// Removes the folders of runs whose process is gone.
+fn remove_stale(runs: &Path) -> Result<()> {
+    for entry in fs::read_dir(runs)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let alive = name.split('-').next().is_some_and(|pid| Path::new("/proc").join(pid).exists());
+        if !alive {
+            // Another run may be removing it at the same time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// A machine that does not outlive its run.
+#[derive(Debug)]
+struct KillOnDrop(Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

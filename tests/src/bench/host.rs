@@ -1,0 +1,269 @@
+//! The mechanism alone, at native speed: the null device stands for an RDMA device, so that a
+//! request costs its way there and back and nothing else.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::median;
+use crate::exec;
+use crate::exec::Program;
+use crate::report::Report;
+use crate::table::Table;
+
+/// Rounds of everything, by turns, so that a busy machine disturbs all alike.
+const ROUNDS: usize = 7;
+/// Requests in one run.
+const REQUESTS: u64 = 3000;
+/// How often a whole sandbox is made.
+const STARTS: usize = 40;
+/// The device that stands for an RDMA device, natively and as a guest sees it.
+const DEVICE: &str = "/dev/null";
+const GRANT: &str = "uverbs9=/dev/null";
+const NODE: &str = "/dev/infiniband/uverbs9";
+/// None of these runs takes a second on a quiet machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The folder of `verbgate` and `verbgate-guest`.
+#[derive(Clone, Debug)]
+pub struct Programs(pub PathBuf);
+
+/// What one request costs the supervisor, counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerRequest {
+    /// Notifications received.
+    pub notifications: f64,
+    /// System calls made.
+    pub calls: f64,
+}
+
+impl Programs {
+    fn native(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.0.join("verbgate-guest"));
+        command.args(arguments);
+        command
+    }
+
+    fn sandbox(&self, options: &[&str], argv: &[&str]) -> Command {
+        let mut command = Command::new(self.0.join("verbgate"));
+        command.args(["run", "--device", GRANT]).args(options);
+        command.arg("--").args(argv);
+        command
+    }
+
+    fn guest(&self, options: &[&str], arguments: &[&str]) -> Command {
+        let guest = self.0.join("verbgate-guest");
+        let guest = guest.to_string_lossy();
+        let argv: Vec<&str> = std::iter::once(&*guest).chain(arguments.iter().copied()).collect();
+        self.sandbox(options, &argv)
+    }
+
+    /// Counts what a request costs once everything is in place: the difference between a long run
+    /// and a short one.
+    pub fn count(&self) -> Result<PerRequest> {
+        let (few, many) = (100, 1100);
+        let counts = |requests: u32| -> Result<Report> {
+            let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+            let file = dir.path().join("report");
+            let options = ["--report", &file.to_string_lossy()];
+            let arguments = ["requests", NODE, &requests.to_string()];
+            exec::run(self.guest(&options, &arguments), PATIENCE)?.expect_status(0)?;
+            Report::read(&file)
+        };
+        let (short, long) = (counts(few)?, counts(many)?);
+        let executed = long.executed.saturating_sub(short.executed);
+        if executed != u64::from(many - few) {
+            bail!("{executed} of {} requests were executed", many - few);
+        }
+        let each = |count: fn(&Report) -> u64| -> Result<f64> {
+            let more = u32::try_from(count(&long).saturating_sub(count(&short)))?;
+            Ok(f64::from(more) / f64::from(many - few))
+        };
+        Ok(PerRequest {
+            notifications: each(|report| report.notifications)?,
+            calls: each(|report| report.calls)?,
+        })
+    }
+}
+
+/// Prints the tables.
+pub fn run(programs: &Programs) -> Result<()> {
+    let mut series = Series::default();
+    for round in 1..=ROUNDS {
+        eprintln!("round {round} of {ROUNDS}");
+        measure(programs, &mut series)?;
+    }
+    let (requests, opens) = series.tables();
+    println!("{requests}\n{opens}");
+    println!("{}", counted(programs)?);
+    Ok(())
+}
+
+/// Medians of rounds, in microseconds.
+#[derive(Debug, Default)]
+struct Series {
+    bare_ioctl: Vec<f64>,
+    bare_notification: Vec<f64>,
+    by_supervisor: Vec<f64>,
+    by_stub: Vec<f64>,
+    first: Vec<f64>,
+    open_native: Vec<f64>,
+    open_inside: Vec<f64>,
+}
+
+fn measure(programs: &Programs, series: &mut Series) -> Result<()> {
+    let count = REQUESTS.to_string();
+    let run =
+        |command| -> Result<String> { Ok(exec::run(command, PATIENCE)?.expect_status(0)?.stdout) };
+    let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let path = file.path().to_string_lossy();
+
+    let said = run(programs.native(&["requests", DEVICE, &count]))?;
+    series.bare_ioctl.push(figure(&said, "median")?);
+    let said = run(programs.native(&["bare-notify", &count]))?;
+    series.bare_notification.push(figure(&said, "median")?);
+    let said = run(programs.native(&["served-notify", &count]))?;
+    series.by_supervisor.push(figure(&said, "median")?);
+    let said = run(programs.guest(&[], &["requests", NODE, &count]))?;
+    series.by_stub.push(figure(&said, "median")?);
+    series.first.push(figure(&said, "first")?);
+    let said = run(programs.native(&["opens", &path, &count]))?;
+    series.open_native.push(figure(&said, "median")?);
+    let said = run(programs.guest(&[], &["opens", &path, &count]))?;
+    series.open_inside.push(figure(&said, "median")?);
+    Ok(())
+}
+
+/// The nanoseconds behind a word, as microseconds.
+fn figure(said: &str, word: &str) -> Result<f64> {
+    let mut words = said.split_ascii_whitespace();
+    let found = words.find(|w| *w == word).and_then(|_| words.next());
+    let nanoseconds: f64 =
+        found.and_then(|n| n.parse().ok()).with_context(|| format!("no {word} in {said:?}"))?;
+    Ok(nanoseconds / 1000.0)
+}
+
+impl Series {
+    fn tables(mut self) -> (Table, Table) {
+        let mut requests = Table::new(&[
+            "host, null device: medians",
+            "us",
+            "to a bare notification",
+            "to the supervisor's own request",
+        ]);
+        let bare = median(&mut self.bare_notification).unwrap_or(f64::NAN);
+        let own = median(&mut self.by_supervisor).unwrap_or(f64::NAN);
+        for (name, values) in [
+            ("ioctl, native", &mut self.bare_ioctl),
+            ("notification answered at once", &mut self.bare_notification),
+            ("request made by the supervisor itself", &mut self.by_supervisor),
+            ("request made by the stub", &mut self.by_stub),
+            ("first request of a process", &mut self.first),
+        ] {
+            if let Some(value) = median(values) {
+                let [to_bare, to_own] = [bare, own].map(|base| format!("{:.2}", value / base));
+                requests.row(&[name.to_owned(), format!("{value:.2}"), to_bare, to_own]);
+            }
+        }
+        let mut opens = Table::new(&["open of an unrelated file: medians", "us"]);
+        let native = median(&mut self.open_native).unwrap_or(f64::NAN);
+        let inside = median(&mut self.open_inside).unwrap_or(f64::NAN);
+        for (name, value) in [("native", native), ("inside", inside), ("added", inside - native)] {
+            opens.row(&[name.to_owned(), format!("{value:.2}")]);
+        }
+        (requests, opens)
+    }
+}
+
+fn counted(programs: &Programs) -> Result<Table> {
+    let mut table = Table::new(&["host, null device", ""]);
+    let each = programs.count()?;
+    table.row(&["notifications per request", &format!("{:.2}", each.notifications)]);
+    table.row(&["system calls of the supervisor per request", &format!("{:.2}", each.calls)]);
+    let resident = resident_memory(programs)?;
+    table.row(&["resident memory of the supervisor", &format!("{resident} KiB")]);
+    let (plain, inside) = starts(programs)?;
+    table.row(&["`true`", &format!("{plain:.1} ms")]);
+    table.row(&["`verbgate run -- true`", &format!("{inside:.1} ms")]);
+    Ok(table)
+}
+
+/// The most that a supervisor of one busy guest holds, in KiB.
+fn resident_memory(programs: &Programs) -> Result<u64> {
+    let mut program = Program::start(programs.guest(&[], &["requests", NODE, "20000"]))?;
+    let status = format!("/proc/{}/status", program.pid());
+    let mut most = 0;
+    while !program.has_ended()? {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        most = most.max(kib(&text, "VmRSS:"));
+        thread::sleep(exec::TICK);
+    }
+    program.wait(PATIENCE)?.expect_status(0)?;
+    Ok(most)
+}
+
+fn kib(status: &str, field: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let number = line.and_then(|rest| rest.split_ascii_whitespace().next());
+    number.and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// Milliseconds of `true`, plain and in a sandbox.
+fn starts(programs: &Programs) -> Result<(f64, f64)> {
+    let time = |mut command: Command| -> Result<f64> {
+        let start = Instant::now();
+        let status = command.status().context("cannot start a program")?;
+        let took = start.elapsed();
+        if !status.success() {
+            bail!("{command:?} ended with {status}");
+        }
+        Ok(took.as_secs_f64() * 1000.0)
+    };
+    let (mut plain, mut inside) = (Vec::new(), Vec::new());
+    for _ in 0..STARTS {
+        plain.push(time(Command::new("true"))?);
+        inside.push(time(programs.sandbox(&[], &["true"]))?);
+    }
+    let of = |values: &mut Vec<f64>| median(values).unwrap_or(f64::NAN);
+    Ok((of(&mut plain), of(&mut inside)))
+}
+
+/// The folder of the workspace's programs, seen from one of its tests.
+pub fn built_beside(test: &Path) -> Result<Programs> {
+    let folder = test.ancestors().nth(2).context("the test is in no target folder")?;
+    for name in ["verbgate", "verbgate-guest"] {
+        if !folder.join(name).exists() {
+            bail!(
+                "{} is missing: run the tests of the whole workspace, or `cargo build --workspace`",
+                folder.join(name).display()
+            );
+        }
+    }
+    Ok(Programs(folder.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_microseconds() {
+        let said = "first 260000 ns, median 15500 ns, errno 25\n";
+        assert_eq!(figure(said, "first").unwrap(), 260.0);
+        assert_eq!(figure(said, "median").unwrap(), 15.5);
+        assert!(figure(said, "mean").is_err());
+    }
+
+    #[test]
+    fn memory_is_found() {
+        assert_eq!(kib("Name:\tx\nVmRSS:\t    4321 kB\n", "VmRSS:"), 4321);
+    }
+}

@@ -1,0 +1,79 @@
+//! The cases that run on a real device. Each compares with the native behaviour where there is one.
+
+mod death;
+mod nodes;
+mod refusals;
+mod requests;
+mod verbs;
+
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::world::World;
+
+/// How long a case may take, all told, when it names no limit of its own.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What a case does.
+pub type Body = Box<dyn Fn(&World) -> Result<Verdict>>;
+
+/// One case.
+pub struct Case {
+    /// Unique, and a file name.
+    pub name: &'static str,
+    /// Longer than this it may not take.
+    pub limit: Duration,
+    /// An error is a failure, and says why.
+    pub run: Body,
+}
+
+/// How a case that did not fail ended.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Verdict {
+    /// As it should.
+    Ok,
+    /// It cannot run here, for this reason.
+    Skipped(String),
+}
+
+impl Case {
+    fn new(name: &'static str, run: impl Fn(&World) -> Result<Verdict> + 'static) -> Self {
+        Self { name, limit: LIMIT, run: Box::new(run) }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Every case, in the order in which they run: what most depends on comes first.
+pub fn all() -> Vec<Case> {
+    let mut all = verbs::cases();
+    all.extend(requests::cases());
+    all.extend(nodes::cases());
+    all.extend(death::cases());
+    all.extend(refusals::cases());
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_a_control_group() {
+        let mut seen = BTreeSet::new();
+        for case in all() {
+            assert!(seen.insert(case.name), "{}", case.name);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            assert!(case.name.chars().all(plain), "{}", case.name);
+        }
+        assert!(seen.len() > 20);
+    }
+}

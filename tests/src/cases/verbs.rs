@@ -1,0 +1,127 @@
+//! The programs that must run: natively and sandboxed, with the same status and output.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::Verdict;
+use crate::exec;
+use crate::exec::Ended;
+use crate::pair::BothEnded;
+use crate::pair::Pair;
+use crate::shape;
+use crate::world::PATIENCE;
+use crate::world::Place;
+use crate::world::World;
+
+/// Whose options a program takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Family {
+    /// `ibv_*_pingpong` of rdma-core.
+    Pingpong,
+    /// `ib_*` of perftest.
+    Perftest,
+}
+
+use Family::Perftest;
+use Family::Pingpong;
+
+/// A program with two ends. Few iterations, because every one of them is emulated.
+type Exchange = (&'static str, Family, &'static [&'static str]);
+
+#[rustfmt::skip]
+const EXCHANGES: &[Exchange] = &[
+    ("ibv_rc_pingpong",        Pingpong, &["ibv_rc_pingpong", "-n", "200"]),
+    ("ibv_rc_pingpong_e",      Pingpong, &["ibv_rc_pingpong", "-n", "200", "-e"]),
+    ("ibv_uc_pingpong",        Pingpong, &["ibv_uc_pingpong", "-n", "200"]),
+    ("ibv_ud_pingpong",        Pingpong, &["ibv_ud_pingpong", "-n", "200"]),
+    ("ibv_srq_pingpong",       Pingpong, &["ibv_srq_pingpong", "-n", "200", "-q", "4"]),
+    ("ib_send_bw",             Perftest, &["ib_send_bw", "-n", "100", "-s", "65536"]),
+    ("ib_send_bw_e",           Perftest, &["ib_send_bw", "-n", "100", "-s", "65536", "-e"]),
+    ("ib_send_lat",            Perftest, &["ib_send_lat", "-n", "100", "-s", "2"]),
+    ("ib_write_bw",            Perftest, &["ib_write_bw", "-n", "100", "-s", "65536"]),
+    // Perftest has no events for writes and says so: then it must say so in the sandbox too.
+    ("ib_write_bw_e",          Perftest, &["ib_write_bw", "-n", "100", "-s", "65536", "-e"]),
+    ("ib_write_lat",           Perftest, &["ib_write_lat", "-n", "100", "-s", "2"]),
+    ("ib_read_bw",             Perftest, &["ib_read_bw", "-n", "100", "-s", "65536"]),
+    ("ib_atomic_bw",           Perftest, &["ib_atomic_bw", "-n", "100"]),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new("ibv_devices", |world| same_output(world, &["ibv_devices"])),
+        Case::new("ibv_devinfo_v", |world| {
+            same_output(world, &["ibv_devinfo", "-v", "-d", &world.device])
+        }),
+        Case::new("several_processes_of_one_guest", several_processes),
+    ];
+    cases.extend(EXCHANGES.iter().map(|(name, family, argv)| {
+        Case::new(name, move |world| same_exchange(world, *family, argv))
+    }));
+    cases
+}
+
+/// A program whose output is the same every time.
+fn same_output(world: &World, argv: &[&str]) -> Result<Verdict> {
+    let native = exec::run(world.command(Place::Native, argv)?, PATIENCE)?.expect_status(0)?;
+    let inside = exec::run(world.command(Place::Sandbox, argv)?, PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
+    Ok(Verdict::Ok)
+}
+
+/// Each process of a guest makes requests of its own, also at the same time.
+fn several_processes(world: &World) -> Result<Verdict> {
+    let one = format!("ibv_devinfo -v -d {}", world.device);
+    let script = format!("{one} >/dev/null & {one} >/dev/null & {one} && wait");
+    same_output(world, &["sh", "-c", &script])
+}
+
+fn same_exchange(world: &World, family: Family, argv: &[&str]) -> Result<Verdict> {
+    let native = exchange(world, Place::Native, family, argv).context("natively")?;
+    let inside = exchange(world, Place::Sandbox, family, argv).context("in two sandboxes")?;
+    for (end, native, inside) in [
+        ("the client", &native.client, &inside.client),
+        ("the server", &native.server, &inside.server),
+    ] {
+        compare(native, inside, shape::difference).context(end)?;
+    }
+    Ok(Verdict::Ok)
+}
+
+fn exchange(world: &World, place: Place, family: Family, argv: &[&str]) -> Result<BothEnded> {
+    let options = match family {
+        Pingpong => world.pingpong_options(),
+        Perftest => world.perftest_options(),
+    };
+    let argv: Vec<String> = argv.iter().map(ToString::to_string).chain(options).collect();
+    Pair::start(&argv, |_, words| world.command(place, words))?.wait_for(patience_for(place))
+}
+
+/// Every message of a software device is a trapped system call, and is slow when emulated.
+fn patience_for(place: Place) -> Duration {
+    match place {
+        Place::Native => PATIENCE / 2,
+        Place::Sandbox => PATIENCE,
+    }
+}
+
+fn compare(
+    native: &Ended,
+    inside: &Ended,
+    difference: fn(&str, &str) -> Option<String>,
+) -> Result<()> {
+    if native.status != inside.status {
+        bail!("natively status {}, but {inside}", native.status);
+    }
+    for (what, native, inside) in
+        [("stdout", &native.stdout, &inside.stdout), ("stderr", &native.stderr, &inside.stderr)]
+    {
+        if let Some(difference) = difference(native, inside) {
+            bail!("another {what}: {difference}");
+        }
+    }
+    Ok(())
+}

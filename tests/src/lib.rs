@@ -1,0 +1,19 @@
+#![forbid(unsafe_code)]
+//! What is tested, shown and measured end to end: with real programs, on a real uverbs device.
+//!
+//! All of it is in one program, `verbgate-lab-tests`, that runs where the device is: inside the
+//! lab's virtual machine, or on a host with an RDMA device of its own. `cargo xtask test`, `demo`
+//! and `bench` build it, take it there, and read what it prints.
+
+pub mod bench;
+pub mod cases;
+pub mod demo;
+pub mod exec;
+pub mod pair;
+pub mod probe;
+pub mod report;
+pub mod runner;
+pub mod shape;
+pub mod table;
+pub mod tally;
+pub mod world;

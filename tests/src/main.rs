@@ -1,0 +1,78 @@
+#![forbid(unsafe_code)]
+//! `verbgate-lab-tests`: the tests, the demonstration and the measurements that need an RDMA device.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Parser;
+use clap::Subcommand;
+use verbgate_tests::bench;
+use verbgate_tests::cases;
+use verbgate_tests::demo;
+use verbgate_tests::probe;
+use verbgate_tests::runner;
+use verbgate_tests::world::World;
+
+/// Tests of Verbgate on a real RDMA device.
+#[derive(Debug, Parser)]
+struct Cli {
+    /// The RDMA device. [default: the first]
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the cases whose names hold one of these words, or all.
+    Run {
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+    },
+    /// List the cases.
+    List,
+    /// Run one case in this process.
+    #[command(hide = true)]
+    Case { name: String },
+    /// Be a guest.
+    #[command(hide = true)]
+    Probe {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Show two sandboxes that talk RDMA, beside two programs that do it natively.
+    Demo,
+    /// Measure what the proxy costs.
+    Bench,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<u8> {
+    let look = || World::look(cli.device.as_deref());
+    match &cli.command {
+        Command::Run { words } => {
+            let tally = runner::run(&look()?, words)?;
+            return Ok(u8::from(tally.failed > 0));
+        }
+        Command::Case { name } => return runner::run_one(&look()?, name),
+        Command::List => {
+            for case in cases::all() {
+                println!("{}", case.name);
+            }
+        }
+        Command::Probe { arguments } => probe::run(arguments)?,
+        Command::Demo => demo::run(&look()?)?,
+        Command::Bench => bench::lab::run(&look()?)?,
+    }
+    Ok(0)
+}

@@ -1,0 +1,93 @@
+//! Whether two outputs of one program say the same, apart from what differs from run to run.
+
+/// Replaces what differs from run to run (addresses, numbers of queue pairs, keys, times, rates) by
+/// `#`, and white space by single spaces.
+pub fn shape(output: &str) -> Vec<String> {
+    let lines = output.lines().map(|line| {
+        let words: Vec<String> = line.split_whitespace().map(shape_of_word).collect();
+        words.join(" ")
+    });
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+fn shape_of_word(word: &str) -> String {
+    // A name that holds a digit (`rxe0`, `v1.2`) is a name: only a word that starts as a number is
+    // one, up to its unit (`4096[B]`) or punctuation.
+    let end = word
+        .find(|c: char| !(c.is_ascii_hexdigit() || matches!(c, '.' | ':' | 'x')))
+        .unwrap_or(word.len());
+    let (number, rest) = word.split_at(end);
+    let starts = number.starts_with(|c: char| c.is_ascii_digit() || c == ':');
+    let has_digit = number.contains(|c: char| c.is_ascii_digit());
+    match (starts && has_digit, word.strip_prefix('-')) {
+        (true, _) if rest.is_empty() || rest.starts_with(|c: char| !c.is_alphanumeric()) => {
+            format!("#{rest}")
+        }
+        (false, Some(positive)) if positive.starts_with(|c: char| c.is_ascii_digit()) => {
+            shape_of_word(positive)
+        }
+        _ => word.to_owned(),
+    }
+}
+
+/// The first difference of two outputs in shape, as `native` and `sandboxed`.
+pub fn difference(native: &str, sandboxed: &str) -> Option<String> {
+    first_difference(&shape(native), &shape(sandboxed))
+}
+
+/// The first difference of two outputs, letter by letter.
+pub fn exact_difference(native: &str, sandboxed: &str) -> Option<String> {
+    let lines = |text: &str| text.lines().map(ToOwned::to_owned).collect::<Vec<_>>();
+    first_difference(&lines(native), &lines(sandboxed))
+}
+
+fn first_difference(native: &[String], sandboxed: &[String]) -> Option<String> {
+    let longest = native.len().max(sandboxed.len());
+    (0..longest).find_map(|index| {
+        let (left, right) = (native.get(index), sandboxed.get(index));
+        let show = |line: Option<&String>| match line {
+            Some(line) => format!("{line:?}"),
+            None => "nothing more".to_owned(),
+        };
+        (left != right).then(|| {
+            format!("line {}: natively {}, in the sandbox {}", index + 1, show(left), show(right))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_varies_is_blurred_and_the_rest_is_not() {
+        let one = "  local address:  LID 0x0000, QPN 0x000012, PSN 0x6a070e, GID ::ffff:10.99.0.1\n\
+                   1638400 bytes in 0.86 seconds = 15.23 Mbit/sec";
+        let two = "  local address:  LID 0x0000, QPN 0x00001f, PSN 0xb, GID ::ffff:10.99.0.1\n\
+                   1638400 bytes in 1.2 seconds = 7.00 Mbit/sec";
+        assert_eq!(difference(one, two), None);
+        assert_eq!(
+            shape(one),
+            ["local address: LID #, QPN #, PSN #, GID #", "# bytes in # seconds = # Mbit/sec"]
+        );
+        assert_eq!(shape(" Mtu : 4096[B]\n Device : rxe0\n"), ["Mtu : #[B]", "Device : rxe0"]);
+        assert_eq!(
+            shape("#bytes 99% percentile[usec] -5 -x 2nd"),
+            ["#bytes #% percentile[usec] # -x 2nd"]
+        );
+    }
+
+    #[test]
+    fn words_that_look_like_numbers_stay() {
+        assert_eq!(shape("add bad: dead fe80 --- ::"), ["add bad: dead fe80 --- ::"]);
+    }
+
+    #[test]
+    fn a_difference_names_the_line() {
+        assert_eq!(
+            difference("a\nb 1", "a\nb 2\nc").as_deref(),
+            Some("line 3: natively nothing more, in the sandbox \"c\"")
+        );
+        assert!(exact_difference("a 1", "a 2").unwrap().starts_with("line 1"));
+    }
+}

@@ -1,0 +1,49 @@
+//! `cargo xtask bench`: what the proxy costs, natively and proxied in one run.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use anyhow::bail;
+use verbgate_lab::Kernel;
+use verbgate_tests::bench::host;
+
+use crate::guest::Programs;
+use crate::guest::TESTS;
+
+const KERNEL: &str = "6.12";
+/// From boot to power-off.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Only the mechanism, on this machine, with the null device.
+    #[arg(long)]
+    host: bool,
+    /// Only verbs and traffic, in a virtual machine.
+    #[arg(long, conflicts_with = "host")]
+    lab: bool,
+    /// The kernel of the virtual machine.
+    #[arg(long, default_value = KERNEL, conflicts_with = "host")]
+    kernel: String,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    eprintln!("building Verbgate");
+    let programs = Programs::build()?;
+    if !args.lab {
+        println!("$ cargo xtask bench --host\n");
+        host::run(&host::Programs(programs.folder().to_owned()))?;
+    }
+    if !args.host {
+        let kernel = Kernel::find(&args.kernel)?;
+        println!("$ cargo xtask bench --lab --kernel {}", kernel.name);
+        println!("(emulated: of these only the ratios mean anything)\n");
+        let mut stdout = std::io::stdout().lock();
+        let status = programs.run_in_lab(kernel, &[TESTS, "bench"], LIMIT, &mut stdout)?;
+        if status != 0 {
+            bail!("the measurements in the lab failed, with status {status}: see above");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

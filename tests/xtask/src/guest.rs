@@ -1,0 +1,115 @@
+//! Taking our programs into a lab and running them there.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use verbgate_lab::Kernel;
+use verbgate_lab::Lab;
+use verbgate_lab::Progress;
+use verbgate_lab::RunSpec;
+
+use crate::guestbin;
+use crate::host::target_directory;
+
+/// The program of tests, as it is called in the lab.
+pub(crate) const TESTS: &str = "verbgate-lab-tests";
+/// What a guest needs, and the packages that hold it.
+const PROGRAMS: &[&str] = &["verbgate", "verbgate-guest", TESTS];
+const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-tests"];
+/// Programs run from the guest's own disk, as an installed one would: the share is slow and has
+/// neither owners nor capabilities.
+const INSTALL: &str = r#"cp /lab/verbgate* /usr/local/bin/ && cd / && exec "$0" "$@""#;
+
+/// A folder with our programs.
+pub(crate) struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Builds them, optimized and static.
+    pub(crate) fn build() -> Result<Self> {
+        let built = guestbin::build(PACKAGES)?;
+        let folder = target_directory()?.join("lab-share");
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        for name in PROGRAMS {
+            let from = built.get(*name).with_context(|| format!("cargo built no {name}"))?;
+            let to = folder.join(name);
+            fs::copy(from, &to)
+                .with_context(|| format!("cannot copy {name} to {}", to.display()))?;
+        }
+        Ok(Self { folder })
+    }
+
+    /// Where they are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// One of them, to be run on this machine.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Boots this kernel with its userland, runs one of the programs, and gives its status.
+    pub(crate) fn run_in_lab(
+        &self,
+        kernel: &'static Kernel,
+        argv: &[&str],
+        limit: Duration,
+        output: &mut dyn Write,
+    ) -> Result<i32> {
+        let lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
+        let install = ["/bin/sh", "-c", INSTALL];
+        let spec =
+            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).timeout(limit);
+        Ok(lab.run(&spec, output)?.status)
+    }
+}
+
+/// A writer that hands on whole lines.
+pub(crate) struct Lines<F: FnMut(&str)> {
+    rest: Vec<u8>,
+    line: F,
+}
+
+impl<F: FnMut(&str)> Lines<F> {
+    pub(crate) fn new(line: F) -> Self {
+        Self { rest: Vec::new(), line }
+    }
+}
+
+impl<F: FnMut(&str)> Write for Lines<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.rest.extend_from_slice(bytes);
+        while let Some(end) = self.rest.iter().position(|b| *b == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            (self.line)(String::from_utf8_lossy(&line).trim_end());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_whole() {
+        let mut seen = Vec::new();
+        let mut lines = Lines::new(|line: &str| seen.push(line.to_owned()));
+        for part in ["a", "b\nc\r", "\n\nd"] {
+            lines.write_all(part.as_bytes()).unwrap();
+        }
+        assert_eq!(seen, ["ab", "c", ""]);
+    }
+}

@@ -1,0 +1,79 @@
+//! Binaries for the lab's guests: linked statically, because a guest's libc may be older than ours.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use serde::Deserialize;
+
+/// Naming the target keeps the flags away from build scripts and procedural macros, which cannot
+/// be static.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What cargo says of one thing that it built; most fields are of no interest.
+#[derive(Debug, Deserialize)]
+struct Message {
+    reason: String,
+    executable: Option<PathBuf>,
+}
+
+/// Builds the executables of workspace packages, optimized and static; gives each by its name.
+pub(crate) fn build(packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    let mut command = cargo();
+    command
+        .args(["build", "--release", "--target", TARGET])
+        .args(["--message-format", "json-render-diagnostics"])
+        .arg("--config")
+        .arg(format!(r#"target.{TARGET}.rustflags=["-C","target-feature=+crt-static"]"#));
+    for package in packages {
+        command.args(["-p", package]);
+    }
+    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    if !output.status.success() {
+        bail!(
+            "cannot build {} for the guest: cargo says why above (is the target there? `rustup \
+             target add {TARGET}`)",
+            packages.join(", ")
+        );
+    }
+    Ok(executables(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The cargo that runs us, in our workspace.
+fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(env!("CARGO_MANIFEST_DIR"));
+    command
+}
+
+fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
+    let built = messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Message>(line).ok())
+        .filter(|message| message.reason == "compiler-artifact");
+    built
+        .filter_map(|message| {
+            let path = message.executable?;
+            Some((path.file_name()?.to_str()?.to_owned(), path))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_executables_are_taken() {
+        let messages = r#"{"reason":"compiler-artifact","executable":null}
+{"reason":"compiler-artifact","executable":"/t/release/verbgate","fresh":true}
+{"reason":"build-finished","success":true}"#;
+        let built = executables(messages);
+        assert_eq!(built.len(), 1);
+        assert_eq!(built["verbgate"], PathBuf::from("/t/release/verbgate"));
+    }
+}

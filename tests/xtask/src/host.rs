@@ -1,0 +1,210 @@
+//! The part of the tests that needs no device: form, lints, tables, and the tests of every crate.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use serde::Deserialize;
+use verbgate_tests::tally::Tally;
+
+use crate::abi;
+use crate::junit;
+use crate::stream;
+use crate::stream::cargo;
+
+/// How long one step may take, with nothing built yet.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// A step: what it is called, and what does it.
+type Step = (&'static str, fn() -> Result<Outcome>);
+
+pub(crate) const STEPS: &[Step] = &[
+    ("formatting", formatting),
+    ("generated ABI tables", tables),
+    ("lints", lints),
+    ("tests of the crates", tests),
+    ("examples in the documentation", examples),
+];
+
+/// What became of a step.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    /// A line for each thing that was skipped, with the reason.
+    pub(crate) skipped: Vec<String>,
+}
+
+impl Outcome {
+    /// Nothing that counts.
+    pub(crate) const NOTHING: Self =
+        Self { tally: Tally { passed: 0, failed: 0, skipped: 0 }, skipped: Vec::new() };
+    /// One failure.
+    pub(crate) const FAILED: Self = Self { tally: Tally::FAILED, skipped: Vec::new() };
+
+    fn of(passed: bool) -> Self {
+        Self { tally: if passed { Tally::PASSED } else { Tally::FAILED }, skipped: Vec::new() }
+    }
+
+    fn skipped(reason: &str) -> Self {
+        Self { tally: Tally::SKIPPED, skipped: vec![reason.to_owned()] }
+    }
+}
+
+fn show(line: &str) {
+    println!("    {line}");
+}
+
+/// Whether cargo has this command: a minimal toolchain lacks some.
+fn has(subcommand: &str) -> bool {
+    stream::answer(cargo().args([subcommand, "--version"])).is_some()
+}
+
+fn formatting() -> Result<Outcome> {
+    if !has("fmt") {
+        return Ok(Outcome::skipped("needs rustfmt: rustup component add rustfmt"));
+    }
+    let mut command = cargo();
+    command.args(["fmt", "--all", "--", "--check", "--files-with-diff"]);
+    Ok(Outcome::of(stream::lines(command, LIMIT, show)?))
+}
+
+/// Writes the tables of the kernel's ABI, or only checks them.
+pub(crate) fn generate(check: bool) -> Result<()> {
+    let abi = Path::new(stream::workspace()).join("proxy/abi");
+    abi::generate(&abi.join("data/uverbs_methods.json"), &abi.join("src/generated.rs"), check)
+}
+
+fn tables() -> Result<Outcome> {
+    let done = generate(true);
+    if let Err(error) = &done {
+        show(&format!("{error:#}"));
+    }
+    Ok(Outcome::of(done.is_ok()))
+}
+
+fn lints() -> Result<Outcome> {
+    if !has("clippy") {
+        return Ok(Outcome::skipped("needs clippy: rustup component add clippy"));
+    }
+    let mut command = cargo();
+    command.args(["clippy", "--quiet", "--workspace", "--all-targets"]);
+    command.args(["--", "-D", "warnings"]);
+    Ok(Outcome::of(stream::lines(command, LIMIT, show)?))
+}
+
+fn tests() -> Result<Outcome> {
+    if has("nextest") {
+        return nextest();
+    }
+    println!("    by cargo test, because there is no cargo-nextest here");
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--workspace", "--all-targets", "--no-fail-fast"]);
+    command.args(["--", "--show-output"]);
+    counted(command)
+}
+
+fn nextest() -> Result<Outcome> {
+    // Not in cargo's target folder, wherever that is: nextest's own default.
+    let report = Path::new(stream::workspace()).join("target/nextest/default/junit.xml");
+    // An older one must not be taken for this run's.
+    let _ = fs::remove_file(&report);
+    let mut command = cargo();
+    command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
+    command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
+    command.args(["--show-progress", "none"]);
+    let passed = stream::lines(command, LIMIT, show)?;
+    let Ok(text) = fs::read_to_string(&report) else {
+        // It did not come so far: cargo has said why.
+        return Ok(Outcome::of(false));
+    };
+    let junit::Results { mut tally, skipped } = junit::read(&text);
+    if !passed && tally.failed == 0 {
+        tally += Tally::FAILED;
+    }
+    Ok(Outcome { tally, skipped })
+}
+
+fn examples() -> Result<Outcome> {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--workspace", "--doc", "--no-fail-fast"]);
+    counted(command)
+}
+
+/// Runs `cargo test` and adds up what the test programs count.
+fn counted(command: std::process::Command) -> Result<Outcome> {
+    let mut outcome = Outcome::NOTHING;
+    let mut told = String::new();
+    // The lists of tests that passed.
+    let mut boring = false;
+    let passed = stream::lines(command, LIMIT, |line| {
+        boring = match line {
+            "successes:" => true,
+            _ => boring && line != "failures:" && !line.starts_with("test result: "),
+        };
+        if let Some(tally) = libtest(line) {
+            outcome.tally += tally;
+        }
+        if let Some(name) = line.strip_prefix("---- ") {
+            told = name.trim_end_matches(" stdout ----").to_owned();
+        }
+        if let Some(reason) = junit::reason(line) {
+            outcome.skipped.push(format!("{told}: {reason}"));
+        } else if !boring && !is_of_nothing(line) {
+            show(line);
+        }
+    })?;
+    let Outcome { tally, skipped } = &mut outcome;
+    // Those that skipped themselves have passed, as libtest sees it.
+    let themselves = skipped.len().min(tally.passed);
+    tally.passed -= themselves;
+    tally.skipped += themselves;
+    if !passed && tally.failed == 0 {
+        *tally += Tally::FAILED;
+    }
+    Ok(outcome)
+}
+
+/// What libtest says of a crate without tests.
+fn is_of_nothing(line: &str) -> bool {
+    line.is_empty() || line == "running 0 tests" || libtest(line) == Some(Tally::default())
+}
+
+/// `test result: ok. 12 passed; 0 failed; 1 ignored; ...`
+fn libtest(line: &str) -> Option<Tally> {
+    let counts = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+    let count = |word: &str| {
+        let part = counts.split("; ").find_map(|p| p.strip_suffix(word))?;
+        part.trim().parse().ok()
+    };
+    Some(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    target_directory: PathBuf,
+}
+
+/// Where cargo builds, whatever says so.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let mut command = cargo();
+    command.args(["metadata", "--no-deps", "--format-version", "1"]);
+    let text = stream::answer(&mut command).context("`cargo metadata` failed")?;
+    Ok(serde_json::from_str::<Metadata>(&text)?.target_directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtests_closing_lines_are_read() {
+        let line = "test result: FAILED. 8 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out";
+        let expected = Tally { passed: 8, failed: 1, skipped: 2 };
+        assert_eq!(libtest(line), Some(expected));
+        assert_eq!(libtest("test result: ok."), None);
+        assert_eq!(libtest("8 passed"), None);
+    }
+}

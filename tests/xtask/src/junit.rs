@@ -1,0 +1,92 @@
+//! What nextest writes down of a run, in JUnit's XML.
+
+use verbgate_tests::tally::Tally;
+
+/// What a test that cannot run here prints, before the reason.
+const MARK: &str = "SKIPPED: ";
+
+/// The outcome of a run: counts, and for each skipped test its name and reason.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(crate) struct Results {
+    pub(crate) tally: Tally,
+    pub(crate) skipped: Vec<String>,
+}
+
+/// Reads it. Only what nextest writes is understood: no comments, no CDATA.
+pub(crate) fn read(xml: &str) -> Results {
+    let mut results = Results::default();
+    for case in xml.split("<testcase ").skip(1) {
+        let (head, rest) = case.split_once('>').unwrap_or((case, ""));
+        let body = match head.ends_with('/') {
+            true => "",
+            false => rest.split("</testcase>").next().unwrap_or(""),
+        };
+        if body.contains("<failure") || body.contains("<error") {
+            results.tally += Tally::FAILED;
+        } else if let Some(reason) = reason(body) {
+            let name = attribute(head, "name").unwrap_or_default();
+            let class = attribute(head, "classname").unwrap_or_default();
+            results.skipped.push(format!("{class} {name}: {reason}"));
+            results.tally += Tally::SKIPPED;
+        } else {
+            results.tally += Tally::PASSED;
+        }
+    }
+    results
+}
+
+/// The reason of a test that skipped itself.
+pub(crate) fn reason(output: &str) -> Option<String> {
+    let line = output.lines().find_map(|line| line.split_once(MARK))?.1;
+    let text = line.split('<').next().unwrap_or(line);
+    Some(unescaped(text))
+}
+
+fn attribute(head: &str, name: &str) -> Option<String> {
+    let value = head.split(&format!("{name}=\"")).nth(1)?;
+    Some(unescaped(value.split('"').next()?))
+}
+
+fn unescaped(text: &str) -> String {
+    let mut text = text.to_owned();
+    // The last one last, or `&amp;lt;` would become `<`.
+    for (escape, plain) in [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&#39;", "'"),
+        ("&amp;", "&"),
+    ] {
+        text = text.replace(escape, plain);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_is_counted() {
+        let xml = r#"<?xml version="1.0"?>
+<testsuites name="nextest-run" tests="4" failures="1">
+    <testsuite name="verbgate::run" tests="4">
+        <testcase name="plain" classname="verbgate::run" time="0.1"/>
+        <testcase name="talks" classname="verbgate::run" time="0.1">
+            <system-out>running 1 test
+ok &lt;failure</system-out>
+        </testcase>
+        <testcase name="fails" classname="verbgate::run" time="0.1">
+            <failure type="test failure">no</failure>
+        </testcase>
+        <testcase name="needs" classname="verbgate::run" time="0.1">
+            <system-err>SKIPPED: needs root, it&apos;s &quot;so&quot;</system-err>
+        </testcase>
+    </testsuite>
+</testsuites>"#;
+        let results = read(xml);
+        assert_eq!(results.tally, Tally { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(results.skipped, ["verbgate::run needs: needs root, it's \"so\""]);
+    }
+}

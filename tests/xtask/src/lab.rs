@@ -1,0 +1,187 @@
+//! `cargo xtask lab`: run a command, or a shell, beside a Soft-RoCE device.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use clap::Subcommand;
+use verbgate_lab::KERNELS;
+use verbgate_lab::Kernel;
+use verbgate_lab::Lab;
+use verbgate_lab::Progress;
+use verbgate_lab::RunSpec;
+use verbgate_lab::Userland;
+use verbgate_lab::Verdict;
+use verbgate_lab::Vmm;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum LabCommand {
+    /// Boot, run one command, power off; exits with the command's status.
+    Run {
+        #[command(flatten)]
+        pair: Pair,
+        #[command(flatten)]
+        guest: Guest,
+        /// Seconds for the whole run, boot included.
+        #[arg(long, default_value_t = 300, value_name = "S")]
+        timeout: u64,
+        /// The command and its arguments.
+        #[arg(last = true, required = true, value_name = "CMD")]
+        argv: Vec<String>,
+    },
+    /// Boot into a shell on this terminal; `exit` powers off.
+    Shell {
+        #[command(flatten)]
+        pair: Pair,
+        #[command(flatten)]
+        guest: Guest,
+    },
+    /// Say what this machine lacks to run the lab.
+    Doctor,
+    /// Fetch and build, so that later runs start at once.
+    Prepare {
+        #[command(flatten)]
+        pair: Pair,
+        /// Everything that runs under QEMU, and User-Mode Linux.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Remove everything that the lab has fetched and built.
+    Clean,
+}
+
+#[derive(Debug, clap::Args)]
+struct Pair {
+    /// The kernel: 6.1, 6.12, 7.2 or uml-7.2.
+    #[arg(long, default_value = "6.12")]
+    kernel: String,
+    /// The userland: bookworm, trixie or sid. [default: the kernel's own]
+    #[arg(long)]
+    userland: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct Guest {
+    /// A folder to share, to read and write, at /lab.
+    #[arg(long, value_name = "DIR")]
+    share: Option<PathBuf>,
+    /// An environment variable for the command.
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    environment: Vec<String>,
+    /// The guest's memory in MiB.
+    #[arg(long, default_value_t = 2048, value_name = "MIB")]
+    memory: u32,
+    /// The guest's CPUs.
+    #[arg(long, default_value_t = 2)]
+    cpus: u32,
+    /// Make no Soft-RoCE device.
+    #[arg(long)]
+    no_rdma: bool,
+}
+
+impl Pair {
+    fn find(&self) -> Result<(&'static Kernel, &'static Userland)> {
+        let kernel = Kernel::find(&self.kernel)?;
+        let userland = match &self.userland {
+            Some(name) => Userland::find(name)?,
+            None => kernel.default_userland()?,
+        };
+        Ok((kernel, userland))
+    }
+
+    fn prepare(&self) -> Result<Lab> {
+        let (kernel, userland) = self.find()?;
+        Lab::prepare(kernel, userland, &Progress::stderr())
+    }
+}
+
+impl Guest {
+    fn apply(&self, mut spec: RunSpec) -> Result<RunSpec> {
+        if let Some(folder) = &self.share {
+            spec = spec.share(folder);
+        }
+        for pair in &self.environment {
+            let (name, value) =
+                pair.split_once('=').with_context(|| format!("--env {pair}: write NAME=VALUE"))?;
+            spec = spec.env(name, value);
+        }
+        if self.no_rdma {
+            spec = spec.without_rdma();
+        }
+        Ok(spec.memory_mib(self.memory).cpus(self.cpus))
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    match args.command {
+        LabCommand::Run { pair, guest, timeout, argv } => {
+            let spec = guest.apply(RunSpec::new(argv))?.timeout(Duration::from_secs(timeout));
+            let lab = pair.prepare()?;
+            let result = lab.run(&spec, &mut std::io::stdout().lock())?;
+            Ok(exit_code(result.status))
+        }
+        LabCommand::Shell { pair, guest } => {
+            let mut spec = guest.apply(RunSpec::new(["bash", "-l"]))?;
+            if let Ok(terminal) = std::env::var("TERM") {
+                spec = spec.env("TERM", terminal);
+            }
+            Ok(exit_code(pair.prepare()?.shell(&spec)?.status))
+        }
+        LabCommand::Doctor => doctor(),
+        LabCommand::Prepare { pair, all } => {
+            if all {
+                prepare_all()?;
+            } else {
+                pair.prepare()?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Clean => {
+            verbgate_lab::clean(&Progress::stderr())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn exit_code(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
+}
+
+/// QEMU's kernels first: they take a minute, User-Mode Linux takes ten.
+fn prepare_all() -> Result<()> {
+    let progress = Progress::stderr();
+    for vmm in [Vmm::Qemu, Vmm::Uml] {
+        for kernel in KERNELS.iter().filter(|k| k.vmm == vmm) {
+            Lab::prepare(kernel, kernel.default_userland()?, &progress)?;
+        }
+    }
+    Ok(())
+}
+
+fn doctor() -> Result<ExitCode> {
+    let findings = verbgate_lab::examine();
+    for finding in &findings {
+        let word = match finding.verdict {
+            Verdict::Pass => "PASS",
+            Verdict::Warn => "WARN",
+            Verdict::Fail => "FAIL",
+        };
+        println!("{word}  {}", finding.what);
+        if let Some(remedy) = &finding.remedy {
+            println!("      {remedy}");
+        }
+    }
+    if findings.iter().any(|f| f.verdict == Verdict::Fail) {
+        bail!("the lab cannot run here before what is marked FAIL is remedied");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,74 @@
+#![forbid(unsafe_code)]
+//! `cargo xtask`: the project's own commands. Each is a module with an `Args` type and a `run`
+//! function; a new one is a `mod` line, a variant and an arm.
+
+mod abi;
+mod bench;
+mod conformance;
+mod demo;
+mod guest;
+mod guestbin;
+mod host;
+mod junit;
+mod lab;
+mod stream;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::Subcommand;
+
+/// The project's own commands.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Show two sandboxes that talk RDMA, on any machine.
+    Demo(demo::Args),
+    /// Run every test; the last line counts.
+    Test(test::Args),
+    /// Measure what the proxy costs.
+    Bench(bench::Args),
+    /// Run rdma-core's own tests natively and through the proxy, and compare.
+    Conformance(conformance::Args),
+    /// Virtual machines with a real uverbs device.
+    Lab(lab::Args),
+    /// The kernel's tables.
+    #[command(subcommand)]
+    Abi(Abi),
+}
+
+#[derive(Debug, Subcommand)]
+enum Abi {
+    /// Write the Rust tables anew from the reference's JSON.
+    Generate {
+        /// Only say whether they are up to date.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// What a task that fails to do its work exits with, as container engines do: a command's own
+/// statuses stay distinguishable.
+const OUR_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
+        Task::Demo(args) => demo::run(args),
+        Task::Test(args) => test::run(args),
+        Task::Bench(args) => bench::run(args),
+        Task::Conformance(args) => conformance::run(args),
+        Task::Lab(args) => lab::run(args),
+        Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(OUR_FAILURE)
+    })
+}
