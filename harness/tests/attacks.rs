@@ -100,7 +100,9 @@ fn a_store_to_the_frame_or_the_code_is_the_end() {
 fn no_process_passes_for_another() {
     let ran = run(&["attack", "forge-owner", DEVICE]);
     assert_eq!(ran.line("placed"), "true", "{ran:#?}");
-    assert!(["EIO", "EPERM"].contains(&ran.line("guessed")), "{ran:#?}");
+    // Its first guess, nothing, is the truth; but what it mapped is where its stub belongs.
+    let mut guesses = ran.line("guessed").split(' ');
+    assert!(guesses.all(|guess| ["ENOMEM", "EIO", "EPERM"].contains(&guess)), "{ran:#?}");
     assert_eq!(ran.line("told"), "EPERM", "{ran:#?}");
     assert_eq!((ran.line("own stubs"), ran.line("victim")), ("0", "Code(0)"), "{ran:#?}");
     // Of the victim.
@@ -109,7 +111,6 @@ fn no_process_passes_for_another() {
 }
 
 #[test]
-#[ignore = "a child forked between two steps of planting inherits the half-made window and is ended at its own first request"]
 fn a_child_made_during_planting_is_not_served_by_its_parents_stub() {
     let ran = run(&["attack", "inherit", DEVICE]);
     assert_eq!(ran.line("borrowed"), "0, failed: 0", "{ran:#?}");

@@ -74,7 +74,7 @@ impl Supervisor {
     /// that is done. Where the stop still lasts, it takes part in it then.
     fn put_down(&self, state: &mut State, stub: Tid) -> bool {
         match Running::carried(stub).try_wait() {
-            Ok(Waited::Stopped(stopped, _)) => return stopped.detach(0).is_ok(),
+            Ok(Waited::Stopped(stopped, _)) => stopped.detach(0).is_ok(),
             Ok(Waited::Nothing(running)) => {
                 let place = state.session.stubs.get(&stub).copied();
                 let worker = place.and_then(|(tgid, place)| {

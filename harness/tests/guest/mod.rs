@@ -116,7 +116,8 @@ pub(crate) fn run_with(options: &[&str], args: &[&str]) -> Ran {
     command.arg("run").args(options).arg("--report").arg(&report);
     let mut ran = finish(command.arg("--").arg(program()).args(args));
     if let Ok(text) = fs::read_to_string(report) {
-        ran.report = serde_json::from_str(&text).unwrap();
+        // An empty one is what a supervisor leaves that could not begin, or was killed.
+        ran.report = serde_json::from_str(&text).unwrap_or_default();
     }
     ran
 }

@@ -25,6 +25,7 @@ pub(crate) const STEPS: &[Step] = &[
     ("formatting", formatting),
     ("generated ABI tables", tables),
     ("lints", lints),
+    ("a sandbox on this machine", sandbox),
     ("tests of the crates", tests),
     ("examples in the documentation", examples),
 ];
@@ -95,6 +96,31 @@ fn lints() -> Result<Outcome> {
     Ok(Outcome::of(stream::lines(command, LIMIT, show)?))
 }
 
+/// Without it most tests of the crates fail, and none says as plainly why.
+fn sandbox() -> Result<Outcome> {
+    let mut command = cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "-p",
+        "verbgate",
+        "--",
+        "run",
+        "--device",
+        "uverbs9=/dev/null",
+    ]);
+    command.args(["--", "cat", "/proc/self/status"]);
+    let mut status = Vec::new();
+    let started = stream::lines(command, LIMIT, |line| status.push(line.to_owned()))?;
+    if !started {
+        status.iter().for_each(|line| show(line));
+        let mut features = cargo();
+        features.args(["run", "--quiet", "-p", "verbgate", "--", "features"]);
+        stream::lines(features, LIMIT, show)?;
+    }
+    Ok(Outcome::of(started))
+}
+
 fn tests() -> Result<Outcome> {
     if has("nextest") {
         return nextest();
@@ -115,6 +141,8 @@ fn nextest() -> Result<Outcome> {
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
     command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
     command.args(["--show-progress", "none"]);
+    // A failed test says why in its own words.
+    command.env("RUST_BACKTRACE", "0");
     let passed = stream::lines(command, LIMIT, show)?;
     let Ok(text) = fs::read_to_string(&report) else {
         // It did not come so far: cargo has said why.
