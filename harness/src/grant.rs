@@ -115,6 +115,15 @@ fn all(host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
     usable.collect()
 }
 
+/// The connection manager's node, if this host has one.
+pub(crate) fn connection_manager(host: Host<'_>) -> Option<DeviceNode> {
+    let name = "rdma_cm".to_owned();
+    let source = host.nodes.join(&name);
+    let found = openable(&source);
+    let found = found.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()?;
+    Some(DeviceNode { name, rdev: (found.major, found.minor), source })
+}
+
 fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<DeviceNode, Error> {
     let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
     let device = found.ok_or_else(|| Error::NoSuchDevice {

@@ -26,8 +26,12 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
 
 /// The common part of `run` and `trace`.
 pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Failure> {
-    let devices = grant::resolve(&args.devices, Host::real())?;
-    let plan = Plan::new(&devices, &args.profile)?;
+    let mut devices = grant::resolve(&args.devices, Host::real())?;
+    let mut plan = Plan::new(&devices, &args.profile)?;
+    if let Some(cm) = grant::connection_manager(Host::real()).filter(|_| plan.grants_rdma_cm()) {
+        plan.add_rdma_cm(&cm);
+        devices.push(cm);
+    }
     let report = args.report.as_deref().map(supervise::report_file).transpose()?;
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;

@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::anyhow;
@@ -15,6 +16,7 @@ use verbgate_proxy::Config;
 use verbgate_proxy::Device;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::device;
+use verbgate_proxy::device::Kind;
 use verbgate_proxy::observe;
 use verbgate_proxy::observe::Counts;
 use verbgate_proxy::observe::Done;
@@ -31,6 +33,8 @@ use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
+use verbgate_sysfs::DevNumber;
+use verbgate_sysfs::collect;
 
 use crate::trace::Trace;
 
@@ -59,6 +63,17 @@ impl Plan {
         let policy = Policy::named(profile)?;
         let devices = nodes.iter().map(granted).collect::<Result<_, _>>()?;
         Ok(Self { window, fds, program, devices, policy })
+    }
+
+    /// Whether the profile has the connection manager.
+    pub(crate) fn grants_rdma_cm(&self) -> bool {
+        self.policy.grants_rdma_cm()
+    }
+
+    /// Grants it.
+    pub(crate) fn add_rdma_cm(&mut self, node: &DeviceNode) {
+        let (name, source) = (node.name.clone(), node.source.clone());
+        self.devices.push(Device { name, rdev: node.rdev, source, kind: Kind::Cm });
     }
 
     /// Puts the calling process under the filter: called in the child.
@@ -94,7 +109,15 @@ fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
         )
     })?;
     let (name, source) = (node.name.clone(), node.source.clone());
-    Ok(Device { name, rdev: node.rdev, source, driver })
+    let kind = Kind::Verbs { driver, node_guid: node_guid(node.rdev) };
+    Ok(Device { name, rdev: node.rdev, source, kind })
+}
+
+/// By which the connection manager knows a device; of a stand-in there is none.
+fn node_guid((major, minor): (u32, u32)) -> Option<u64> {
+    let known = collect::devices(Path::new(collect::SYSFS_ROOT)).ok()?;
+    let device = known.into_iter().find(|d| d.dev == DevNumber { major, minor })?;
+    u64::from_str_radix(&device.node_guid?.replace(':', ""), 16).ok()
 }
 
 /// Starts the supervisor's threads, and confines them and the caller to what serving takes.
@@ -109,6 +132,8 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
         }
     })?;
     let looking = Arc::clone(supervisor);
+    let managing = Arc::clone(supervisor);
+    thread("rdma-cm").spawn(move || managing.serve_cm())?;
     thread("look-after").spawn(move || looking.look_after())?;
     confine::deny_the_rest()
 }
@@ -155,5 +180,24 @@ impl Observer for Tracer {
 
     fn done(&mut self, done: &Done<'_>) {
         self.line(&observe::line(done));
+    }
+
+    fn cm(
+        &mut self,
+        tid: Tid,
+        name: &'static str,
+        id: Option<u32>,
+        result: Result<(), Errno>,
+        elapsed: Duration,
+    ) {
+        let id = id.map(|id| format!(" id={id}")).unwrap_or_default();
+        let result = match result {
+            Ok(()) => "0".to_owned(),
+            Err(errno) => format!("-1 {errno}"),
+        };
+        self.line(&format!(
+            "[{tid}] rdma_cm: {name}{id} = {result} <{:.6}>",
+            elapsed.as_secs_f64()
+        ));
     }
 }

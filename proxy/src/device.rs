@@ -24,8 +24,22 @@ pub struct Device {
     pub rdev: (u32, u32),
     /// The node on the host.
     pub source: PathBuf,
-    /// Its driver ([`driver`]).
-    pub driver: DriverId,
+    /// What it speaks.
+    pub kind: Kind,
+}
+
+/// What a device speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Verbs.
+    Verbs {
+        /// Its driver ([`driver`]).
+        driver: DriverId,
+        /// By which the connection manager knows it, if that is known.
+        node_guid: Option<u64>,
+    },
+    /// The connection manager's commands: `rdma_cm`.
+    Cm,
 }
 
 impl fmt::Display for Device {
@@ -61,6 +75,19 @@ impl Devices {
         }
         let (major, minor) = path.strip_prefix("/dev/char/")?.split_once(':')?;
         self.by_rdev((major.parse().ok()?, minor.parse().ok()?))
+    }
+
+    /// Whether there is the connection manager.
+    #[must_use]
+    pub fn have_cm(&self) -> bool {
+        self.0.iter().any(|device| device.kind == Kind::Cm)
+    }
+
+    /// Whether a verbs device has this node GUID.
+    #[must_use]
+    pub fn has_guid(&self, guid: u64) -> bool {
+        let is_it = |device: &Device| matches!(device.kind, Kind::Verbs { node_guid, .. } if node_guid == Some(guid));
+        self.0.iter().any(is_it)
     }
 
     /// The device of a number.
@@ -117,7 +144,7 @@ mod tests {
             name: "uverbs9".into(),
             rdev: (1, 3),
             source: "/dev/null".into(),
-            driver: DriverId::UNKNOWN,
+            kind: Kind::Verbs { driver: DriverId::UNKNOWN, node_guid: Some(7) },
         }]
         .into()
     }
@@ -131,6 +158,7 @@ mod tests {
         assert_eq!(find("/dev/infiniband/../null"), None);
         assert_eq!(find("/dev/char/1:4"), None);
         assert_eq!(find("uverbs9"), None);
+        assert!(devices().has_guid(7) && !devices().has_guid(8));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 //! Each stage is a module of that name and sees only the types of the stage before it. What
 //! lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
 
+mod cm;
 pub mod commit;
 pub mod decode;
 pub mod device;

@@ -46,6 +46,15 @@ pub trait Observer: Send {
     fn opened(&mut self, tid: Tid, device: &str, result: Result<GuestFd, Errno>);
     /// A request is done with.
     fn done(&mut self, done: &Done<'_>);
+    /// A command to the connection manager, about this id, is done with.
+    fn cm(
+        &mut self,
+        tid: Tid,
+        name: &'static str,
+        id: Option<u32>,
+        result: Result<(), Errno>,
+        elapsed: Duration,
+    );
 }
 
 /// What a supervisor did, in numbers.
@@ -78,6 +87,12 @@ impl Counts {
             }
             Verdict::Refused(reason, _) => *self.refused.entry(reason).or_default() += 1,
         }
+    }
+
+    /// Counts a command to the connection manager.
+    pub fn add_cm(&mut self, name: &'static str, failed: bool) {
+        *self.requests.entry(name).or_default() += 1;
+        self.failed += u64::from(failed);
     }
 
     /// Requests executed, of every kind.

@@ -40,6 +40,9 @@ struct Profile {
     /// Every method, command and queue pair type.
     #[serde(default)]
     everything: bool,
+    /// The connection manager, `/dev/infiniband/rdma_cm`.
+    #[serde(default)]
+    rdma_cm: bool,
     #[serde(default)]
     qp_types: Vec<String>,
     #[serde(default)]
@@ -73,6 +76,7 @@ fn key(method: &MethodSpec) -> MethodKey {
 pub struct Policy {
     name: String,
     everything: bool,
+    rdma_cm: bool,
     qp_types: HashSet<u64>,
     methods: HashSet<MethodKey>,
     commands: HashSet<u64>,
@@ -125,7 +129,7 @@ impl Policy {
             Some(base) => Self::named(base)?,
             None => Self::default(),
         };
-        let Self { everything, mut qp_types, mut methods, mut commands, .. } = base;
+        let Self { everything, rdma_cm, mut qp_types, mut methods, mut commands, .. } = base;
         for name in &profile.methods {
             let found = table::methods().iter().filter(|m| method_name(m) == *name);
             let before = methods.len();
@@ -143,7 +147,8 @@ impl Policy {
             qp_types.insert(found.ok_or_else(|| unknown("queue pair type", name))?.1);
         }
         let everything = everything || profile.everything;
-        Ok(Self { name: profile.name, everything, qp_types, methods, commands })
+        let rdma_cm = rdma_cm || profile.rdma_cm || everything;
+        Ok(Self { name: profile.name, everything, rdma_cm, qp_types, methods, commands })
     }
 
     /// A profile that comes with this crate.
@@ -173,6 +178,12 @@ impl Policy {
     #[must_use]
     pub fn grants_command(&self, command: &LegacySpec) -> bool {
         self.everything || self.commands.contains(&command.write_cmd)
+    }
+
+    /// Whether it grants the connection manager.
+    #[must_use]
+    pub fn grants_rdma_cm(&self) -> bool {
+        self.rdma_cm
     }
 
     /// Judges a request.
@@ -257,6 +268,7 @@ mod tests {
         assert!(hpc.commands.is_superset(&standard.commands));
         assert!(hpc.methods.len() > standard.methods.len() && !hpc.everything);
         assert!(full.everything);
+        assert!([&standard, &hpc, &full].into_iter().all(Policy::grants_rdma_cm));
         assert!(matches!(Policy::named("ful"), Err(ProfileError::NoSuch(_))));
     }
 

@@ -24,6 +24,7 @@ use verbgate_sys::stub::Stub;
 
 use crate::commit;
 use crate::decode;
+use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
 use crate::execute::InFlight;
@@ -64,7 +65,7 @@ impl Supervisor {
             Form::Ioctl(_) => fetch::request(&memory, self.window, addr),
             Form::Write(count) => fetch::first(&memory, self.window, addr, count.min(MAX_WRITE)),
         };
-        let call = Call { trap, fd, form, started };
+        let call = Call { trap, fd, form, addr, started };
         let done = match first {
             Some((owner, copied)) => match state.session.owners.get(&owner).copied() {
                 Some(tgid) if shares_memory(state, tgid, trap.tid) => {
@@ -292,7 +293,10 @@ impl Supervisor {
     fn driver(&self, state: &State, ucontext: UcontextId) -> DriverId {
         let device = state.session.ucontexts.get(&ucontext).map(|u| u.device);
         let device = device.and_then(|device| self.devices.get(device));
-        device.map_or(DriverId::UNKNOWN, |device| device.driver)
+        match device.map(|device| device.kind) {
+            Some(Kind::Verbs { driver, .. }) => driver,
+            _ => DriverId::UNKNOWN,
+        }
     }
 
     fn device_name(&self, device: Option<usize>) -> &str {

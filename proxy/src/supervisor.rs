@@ -29,6 +29,7 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
+use crate::cm::Queue;
 use crate::device::Devices;
 use crate::execute;
 use crate::fetch;
@@ -81,6 +82,8 @@ pub struct Supervisor {
     pub(crate) watch: Watch,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
+    /// Commands to the connection manager.
+    pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
     pub(crate) nothing: File,
     pub(crate) state: Mutex<State>,
@@ -130,6 +133,7 @@ impl Supervisor {
             policy,
             code: frame::code_memfd(&Native::stub_code().bytes)?,
             watch: Watch::default(),
+            cm: Queue::new()?,
             nothing: File::open("/dev/null")?,
             state: Mutex::new(State {
                 session: Session::default(),

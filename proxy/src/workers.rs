@@ -19,6 +19,8 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub::control;
 use verbgate_sys::window::MAX_SLOTS;
 
+use crate::cm::Written;
+use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
 use crate::fetch::Owner;
@@ -45,6 +47,8 @@ pub(crate) struct Call {
     pub(crate) trap: Notification,
     pub(crate) fd: GuestFd,
     pub(crate) form: Form,
+    /// Where what it passes is.
+    pub(crate) addr: u64,
     pub(crate) started: Instant,
 }
 
@@ -128,7 +132,7 @@ impl Supervisor {
 
     /// Which ucontext a guest descriptor means, and the file itself.
     ///
-    /// `None`: it is no RDMA device, and the call has been answered.
+    /// `None`: it is no verbs device, and the call has been answered or will be.
     pub(crate) fn identify(
         &self,
         state: &mut State,
@@ -166,6 +170,12 @@ impl Supervisor {
                 format!("thread {tid}: descriptor {fd} of a device that was not opened here")
             });
             return Err(Errno::ENODEV);
+        }
+        if self.devices.get(device).is_some_and(|device| device.kind == Kind::Cm) {
+            let Form::Write(count) = call.form else { return Err(Errno(libc::ENOTTY)) };
+            let (trap, addr, started) = (call.trap, call.addr, call.started);
+            self.cm.push(Written { trap, tgid, file, addr, count, started });
+            return Ok(None);
         }
         let known = state.session.ucontexts.iter().find_map(|(id, ucontext)| {
             let same = |(holder, at): &(Tgid, GuestFd)| {

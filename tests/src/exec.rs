@@ -203,9 +203,21 @@ pub fn wait_until(
 
 /// Kills a process, if it is there.
 pub fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+/// Sends a process a signal, if it is there.
+pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _ = rustix::process::kill_process(pid, Signal::KILL);
+        let _ = rustix::process::kill_process(pid, signal);
     }
+}
+
+/// How many threads of a process are in a state (proc_pid_stat(5)).
+pub fn threads_in_state(pid: u32, state: char) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    ids.filter(|tid| stat(*tid).is_some_and(|(found, _)| found == state)).count()
 }
 
 /// Whether a process is there and not a corpse.

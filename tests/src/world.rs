@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::net::TcpListener;
 use std::path::Path;
 use std::path::PathBuf;
@@ -69,6 +70,14 @@ impl World {
     /// The node's path.
     pub fn node_path(&self) -> String {
         format!("/dev/infiniband/{}", self.node)
+    }
+
+    /// The IPv4 address by which the connection manager finds the device: that of its GID.
+    pub fn address(&self) -> Result<String> {
+        let index = self.gid_index.context("the device has no GID of an IPv4 address")?;
+        let file = Path::new(CLASS).join(&self.device).join(format!("ports/1/gids/{index}"));
+        let gid: Ipv6Addr = fs::read_to_string(&file)?.trim().parse()?;
+        Ok(gid.to_ipv4_mapped().context("a GID that is no IPv4 address")?.to_string())
     }
 
     /// `verbgate`, or another program beside this one.

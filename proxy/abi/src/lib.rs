@@ -11,6 +11,7 @@
 //! [`decode::Outline::payloads`], [`decode::Outline::with_payloads`], and there is a [`Request`]. A
 //! command given with `write(2)` becomes the same by [`write::parse_write`].
 
+pub mod cm;
 mod command;
 pub mod decode;
 pub mod encode;

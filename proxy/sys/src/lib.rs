@@ -10,6 +10,7 @@
 //! relies on.
 
 pub mod arch;
+pub mod cm;
 pub mod confine;
 pub mod frame;
 mod inject;

@@ -90,6 +90,19 @@ pub fn enter_network_of(tid: Tid) -> io::Result<()> {
     check(unsafe { libc::setns(theirs.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
 }
 
+/// Whether a signal waits for a thread, of its own or of its process, that it does not block.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH`: the thread is gone.
+pub fn has_signal(tid: Tid) -> io::Result<bool> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    };
+    Ok((mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0)
+}
+
 fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));

@@ -1,5 +1,6 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
+mod cm;
 mod death;
 mod nodes;
 mod refusals;
@@ -53,6 +54,7 @@ impl fmt::Debug for Case {
 /// Every case, in the order in which they run: what most depends on comes first.
 pub fn all() -> Vec<Case> {
     let mut all = verbs::cases();
+    all.extend(cm::cases());
     all.extend(requests::cases());
     all.extend(nodes::cases());
     all.extend(death::cases());

@@ -108,7 +108,8 @@ fn patience_for(place: Place) -> Duration {
     }
 }
 
-fn compare(
+/// Compares how a program ended natively and in a sandbox.
+pub(super) fn compare(
     native: &Ended,
     inside: &Ended,
     difference: fn(&str, &str) -> Option<String>,

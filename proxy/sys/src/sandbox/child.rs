@@ -12,7 +12,6 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -77,7 +76,7 @@ pub(super) fn step<E: Into<io::Error>>(
 /// Standard streams stay open; one that is a directory or an RDMA device would be a way around
 /// the private mounts.
 pub(super) fn check_streams() -> Result<(), Error> {
-    let majors = devices::rdma_majors();
+    let rdma = devices::Numbers::known();
     for (fd, stream) in [(0, "standard input"), (1, "standard output"), (2, "standard error")] {
         // A closed stream is nothing to worry about.
         let Ok(meta) = fs::metadata(format!("/proc/self/fd/{fd}")) else {
@@ -87,7 +86,7 @@ pub(super) fn check_streams() -> Result<(), Error> {
         if kind.is_dir() {
             return Err(Error::Stream { stream, what: "a directory" });
         }
-        if kind.is_char_device() && devices::is_rdma(&meta, &majors) {
+        if rdma.are_of(&meta) {
             return Err(Error::Stream { stream, what: "an RDMA device" });
         }
     }

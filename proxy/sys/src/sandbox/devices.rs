@@ -37,26 +37,49 @@ const INFINIBAND_MAJOR: u32 = 231;
 /// Depth to which nodes are looked for below `/dev`; udev makes no more than four levels.
 const MAX_DEPTH: usize = 8;
 
-/// Major numbers of RDMA devices, the dynamic ones included.
-pub(super) fn rdma_majors() -> Vec<u32> {
-    let mut majors = vec![INFINIBAND_MAJOR];
-    let text = fs::read_to_string("/proc/devices").unwrap_or_default();
-    majors.extend(text.lines().filter_map(|line| {
-        let (major, name) = line.trim().split_once(' ')?;
-        name.starts_with("infiniband").then(|| major.parse::<u32>().ok())?
-    }));
-    majors
+/// The numbers of RDMA devices.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    /// Majors that are RDMA's alone, the dynamic ones included.
+    majors: Vec<u32>,
+    /// The minor of rdma_cm among the miscellaneous devices.
+    cm: Option<u32>,
 }
 
-pub(super) fn is_rdma(meta: &fs::Metadata, majors: &[u32]) -> bool {
-    meta.file_type().is_char_device() && majors.contains(&rustix::fs::major(meta.rdev()))
+/// `MISC_MAJOR`, include/uapi/linux/major.h.
+const MISC_MAJOR: u32 = 10;
+
+impl Numbers {
+    /// The running kernel's.
+    pub(super) fn known() -> Self {
+        // Lines of a number and a name.
+        let read = |path: &str| {
+            let text = fs::read_to_string(path).unwrap_or_default();
+            let lines = text.lines().filter_map(|line| {
+                let (number, name) = line.trim().split_once(' ')?;
+                Some((number.parse::<u32>().ok()?, name.to_owned()))
+            });
+            lines.collect::<Vec<_>>()
+        };
+        let mut majors = vec![INFINIBAND_MAJOR];
+        let named = read("/proc/devices").into_iter();
+        majors.extend(named.filter(|(_, name)| name.starts_with("infiniband")).map(|(n, _)| n));
+        let cm = read("/proc/misc").into_iter().find(|(_, name)| name == "rdma_cm");
+        Self { majors, cm: cm.map(|(minor, _)| minor) }
+    }
+
+    pub(super) fn are_of(&self, meta: &fs::Metadata) -> bool {
+        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+        meta.file_type().is_char_device()
+            && (self.majors.contains(&major) || major == MISC_MAJOR && self.cm == Some(minor))
+    }
 }
 
 /// Fills `/dev/infiniband` and lets the rest of `/dev` be used again. Comes after
 /// [`mounts::seal`]; `before` is the list of mounts as they were then.
 pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), SetUpError> {
-    let majors = rdma_majors();
-    revive(before, &majors)?;
+    let rdma = Numbers::known();
+    revive(before, &rdma)?;
     let dir = Path::new(RDMA_DIR);
     if !dir.is_dir() {
         rustix::fs::mkdir(dir, Mode::from_raw_mode(0o755)).map_err(step(
@@ -80,7 +103,7 @@ pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), Se
     mounts::change(dir, ATTR_RDONLY | ATTR_NODEV, 0)
         .map_err(step(format!("make {RDMA_DIR} read-only"), ""))?;
     // After the tmpfs, which hides the usual place of the nodes.
-    cover_strays(Path::new(DEV), &majors, MAX_DEPTH)
+    cover_strays(Path::new(DEV), &rdma, MAX_DEPTH)
         .map_err(step("cover RDMA devices outside /dev/infiniband", ""))
 }
 
@@ -109,7 +132,7 @@ fn show(
 }
 
 /// Takes `nodev` back from the mounts that make up `/dev`.
-fn revive(before: &[Mount], majors: &[u32]) -> Result<(), SetUpError> {
+fn revive(before: &[Mount], rdma: &Numbers) -> Result<(), SetUpError> {
     let dev = Path::new(DEV);
     if !before.iter().any(|m| m.point == dev) {
         // A plain directory: it becomes a mount, to be told from what surrounds it.
@@ -124,7 +147,7 @@ fn revive(before: &[Mount], majors: &[u32]) -> Result<(), SetUpError> {
     points.sort_unstable();
     points.dedup();
     for mount in points.into_iter().filter_map(|point| top(before, point)) {
-        if !mount.nodev && may_have_devices(mount, majors) {
+        if !mount.nodev && may_have_devices(mount, rdma) {
             mounts::unless_covered(mounts::change(&mount.point, 0, ATTR_NODEV))
                 .map_err(step(format!("let {} have devices", mount.point.display()), ""))?;
         }
@@ -139,11 +162,11 @@ fn top<'a>(mounts: &'a [Mount], point: &Path) -> Option<&'a Mount> {
 
 /// Whether a mount at or below `/dev` keeps its devices: all but a second view of the host's
 /// `/dev`, in which RDMA nodes appear outside the covered directory, and a bound RDMA node.
-fn may_have_devices(mount: &Mount, majors: &[u32]) -> bool {
+fn may_have_devices(mount: &Mount, rdma: &Numbers) -> bool {
     if mount.point == Path::new(DEV) {
         return true;
     }
-    let is_rdma_node = fs::metadata(&mount.point).is_ok_and(|meta| is_rdma(&meta, majors));
+    let is_rdma_node = fs::metadata(&mount.point).is_ok_and(|meta| rdma.are_of(&meta));
     let shows_rdma_dir = mount.fstype == "devtmpfs"
         && (mount.root == Path::new("/") || mount.root.starts_with("/infiniband"));
     !(is_rdma_node || shows_rdma_dir && mount.point.is_dir())
@@ -151,7 +174,7 @@ fn may_have_devices(mount: &Mount, majors: &[u32]) -> bool {
 
 /// Nodes that somebody made elsewhere in `/dev`, as `docker run --device A:B` does: each becomes
 /// a mount of its own with `nodev`.
-fn cover_strays(dir: &Path, majors: &[u32], depth: usize) -> io::Result<()> {
+fn cover_strays(dir: &Path, rdma: &Numbers, depth: usize) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         // What this caller may not list it may still name; but a node there is one that the
@@ -166,9 +189,9 @@ fn cover_strays(dir: &Path, majors: &[u32], depth: usize) -> io::Result<()> {
             continue;
         };
         if kind.is_dir() && depth > 0 && path != Path::new(RDMA_DIR) {
-            cover_strays(&path, majors, depth - 1)?;
+            cover_strays(&path, rdma, depth - 1)?;
         } else if kind.is_char_device()
-            && fs::symlink_metadata(&path).is_ok_and(|meta| is_rdma(&meta, majors))
+            && fs::symlink_metadata(&path).is_ok_and(|meta| rdma.are_of(&meta))
         {
             rustix::mount::mount_bind(&path, &path)?;
             mounts::change(&path, ATTR_NODEV, 0)?;
@@ -187,14 +210,14 @@ mod tests {
 
     #[test]
     fn a_second_view_of_the_hosts_dev_has_no_devices() {
-        let majors = [INFINIBAND_MAJOR];
-        assert!(may_have_devices(&mount("/", "/dev", "devtmpfs"), &majors));
-        assert!(may_have_devices(&mount("/", "/dev/pts", "devpts"), &majors));
-        assert!(may_have_devices(&mount("/null", "/dev/null", "devtmpfs"), &majors));
+        let rdma = Numbers::known();
+        assert!(may_have_devices(&mount("/", "/dev", "devtmpfs"), &rdma));
+        assert!(may_have_devices(&mount("/", "/dev/pts", "devpts"), &rdma));
+        assert!(may_have_devices(&mount("/null", "/dev/null", "devtmpfs"), &rdma));
         // A directory that exists stands for /dev/host.
-        assert!(!may_have_devices(&mount("/", "/tmp", "devtmpfs"), &majors));
-        assert!(!may_have_devices(&mount("/infiniband", "/tmp", "devtmpfs"), &majors));
-        assert!(may_have_devices(&mount("/dri", "/tmp", "devtmpfs"), &majors));
+        assert!(!may_have_devices(&mount("/", "/tmp", "devtmpfs"), &rdma));
+        assert!(!may_have_devices(&mount("/infiniband", "/tmp", "devtmpfs"), &rdma));
+        assert!(may_have_devices(&mount("/dri", "/tmp", "devtmpfs"), &rdma));
     }
 
     #[test]
@@ -205,6 +228,6 @@ mod tests {
 
     #[test]
     fn the_fixed_major_is_always_known() {
-        assert!(rdma_majors().contains(&INFINIBAND_MAJOR));
+        assert!(Numbers::known().majors.contains(&INFINIBAND_MAJOR));
     }
 }

@@ -1,0 +1,228 @@
+//! rdma_cm: the commands of `/dev/infiniband/rdma_cm` (include/uapi/rdma/rdma_user_cm.h,
+//! drivers/infiniband/core/ucma.c), ABI version 4.
+//!
+//! Each is one `write(2)`: a header of 8 bytes `{u32 cmd; u16 in; u16 out}`, then a structure. Most
+//! name an address for a response in it. The kernel reads the whole structure whatever `in` says,
+//! so whoever repeats a command must supply all of it.
+
+/// Bytes of `struct rdma_ucm_cmd_hdr`.
+pub const HDR_LEN: usize = 8;
+
+/// Bytes of the longest structure.
+pub const MAX_LEN: usize = 320;
+
+/// Offset of the response's address in a structure.
+const RESPONSE_FIRST: usize = 0;
+
+/// A command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CmSpec {
+    /// The kernel's name, without `RDMA_USER_CM_CMD_`, and with what tells it from verbs.
+    pub name: &'static str,
+    /// Bytes of its structure.
+    pub len: usize,
+    /// Whether the kernel reads `in` bytes of it, if that is less.
+    pub partial: bool,
+    /// Where its structure holds the address of the response, and how long that is.
+    pub response: Option<(usize, Length)>,
+    /// Where its structure holds the id that it is about.
+    pub id: Option<usize>,
+    /// What else it refers to.
+    pub also: Also,
+}
+
+/// How much the kernel writes as a response; never more than `out`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Length {
+    /// So many bytes.
+    Fixed(usize),
+    /// What QUERY's option at this offset says.
+    Query(usize),
+}
+
+/// What a command refers to besides an id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Also {
+    /// Nothing.
+    Nothing,
+    /// It makes an id, in the caller's network namespace.
+    Namespace,
+    /// It makes an id, which only the response names.
+    NewId,
+    /// It waits for an event.
+    Event,
+    /// An option's value: where its address and its length are.
+    Value(usize, usize),
+    /// Another rdma_cm file: where its descriptor is.
+    File(usize),
+    /// The network: it sends, or lets send, by the device of its id.
+    Device,
+}
+
+const fn plain(name: &'static str, len: usize, id: usize) -> CmSpec {
+    CmSpec { name, len, partial: false, response: None, id: Some(id), also: Also::Nothing }
+}
+
+const fn answered(name: &'static str, len: usize, id: usize, at: usize, bytes: usize) -> CmSpec {
+    let response = Some((at, Length::Fixed(bytes)));
+    CmSpec { response, ..plain(name, len, id) }
+}
+
+const fn with(spec: CmSpec, also: Also) -> CmSpec {
+    CmSpec { also, ..spec }
+}
+
+/// The commands, by number. What is not there the kernel refuses: ENOSYS for a gap, EINVAL behind
+/// the end.
+#[rustfmt::skip]
+pub const COMMANDS: [Option<CmSpec>; 25] = [
+    Some(CmSpec { id: None, ..with(answered("CM_CREATE_ID", 24, 0, 8, 4), Also::Namespace) }),
+    Some(answered("CM_DESTROY_ID", 16, 8, RESPONSE_FIRST, 4)),
+    // Its response's address is not used.
+    Some(plain("CM_BIND_IP", 40, 36)),
+    Some(plain("CM_RESOLVE_IP", 64, 56)),
+    Some(with(plain("CM_RESOLVE_ROUTE", 8, 0), Also::Device)),
+    Some(answered("CM_QUERY_ROUTE", 16, 8, RESPONSE_FIRST, 208)),
+    Some(CmSpec { partial: true, ..with(plain("CM_CONNECT", 288, 272), Also::Device) }),
+    Some(with(plain("CM_LISTEN", 8, 0), Also::Device)),
+    Some(CmSpec { partial: true, ..with(plain("CM_ACCEPT", 296, 280), Also::Device) }),
+    Some(plain("CM_REJECT", 264, 0)),
+    Some(plain("CM_DISCONNECT", 4, 0)),
+    Some(answered("CM_INIT_QP_ATTR", 16, 8, RESPONSE_FIRST, 144)),
+    Some(CmSpec { id: None, ..with(answered("CM_GET_EVENT", 8, 0, RESPONSE_FIRST, 336), Also::Event) }),
+    None,
+    Some(with(plain("CM_SET_OPTION", 24, 8), Also::Value(0, 20))),
+    Some(plain("CM_NOTIFY", 8, 0)),
+    Some(with(answered("CM_JOIN_IP_MCAST", 48, 44, RESPONSE_FIRST, 4), Also::NewId)),
+    Some(answered("CM_LEAVE_MCAST", 16, 8, RESPONSE_FIRST, 4)),
+    Some(with(answered("CM_MIGRATE_ID", 16, 8, RESPONSE_FIRST, 4), Also::File(12))),
+    Some(CmSpec { response: Some((RESPONSE_FIRST, Length::Query(12))), ..plain("CM_QUERY", 16, 8) }),
+    Some(plain("CM_BIND", 136, 0)),
+    Some(plain("CM_RESOLVE_ADDR", 272, 0)),
+    Some(with(answered("CM_JOIN_MCAST", 152, 16, RESPONSE_FIRST, 4), Also::NewId)),
+    // 7.2.
+    Some(with(plain("CM_RESOLVE_IB_SERVICE", 88, 0), Also::Device)),
+    Some(plain("CM_WRITE_CM_EVENT", 320, 0)),
+];
+
+/// Number of `RDMA_USER_CM_CMD_DESTROY_ID`.
+pub const DESTROY_ID: u32 = 1;
+/// Number of `RDMA_USER_CM_CMD_QUERY`.
+pub const QUERY: u32 = 19;
+
+/// `RDMA_USER_CM_QUERY_ADDR`: `struct rdma_ucm_query_addr_resp`, which begins with the GUID of the
+/// device.
+pub const QUERY_ADDR: u32 = 0;
+/// Bytes of `struct rdma_ucm_query_addr_resp`.
+pub const QUERY_ADDR_LEN: usize = 280;
+
+const QUERY_PATH: u32 = 1;
+const QUERY_GID: u32 = 2;
+const QUERY_IB_SERVICE: u32 = 3;
+
+/// How many bytes of a response of QUERY the kernel has written.
+#[must_use]
+pub fn query_len(option: u32, response: &[u8], out: usize) -> usize {
+    // Both begin with the number of records, which the kernel does not cut to what fits.
+    let record = match option {
+        QUERY_ADDR | QUERY_GID => return out.min(QUERY_ADDR_LEN),
+        // struct ib_path_rec_data, struct ib_user_service_rec.
+        QUERY_PATH => 72,
+        QUERY_IB_SERVICE => 176,
+        _ => return 0,
+    };
+    const FIXED: usize = 8;
+    let number = response.first_chunk::<4>().map_or(0, |word| u32::from_ne_bytes(*word));
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    let fit = out.saturating_sub(FIXED).checked_div(record).unwrap_or(0);
+    number.min(fit).saturating_mul(record).saturating_add(FIXED).min(out)
+}
+
+/// The header of a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CmHeader {
+    /// Its number.
+    pub cmd: u32,
+    /// Bytes that follow.
+    pub input: u16,
+    /// Bytes that the response may have.
+    pub output: u16,
+}
+
+impl CmHeader {
+    /// Reads one.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.first_chunk::<HDR_LEN>()?;
+        let [a, b, c, d, e, f, g, h] = *bytes;
+        let cmd = u32::from_ne_bytes([a, b, c, d]);
+        let [input, output] = [[e, f], [g, h]].map(u16::from_ne_bytes);
+        Some(Self { cmd, input, output })
+    }
+
+    /// Writes it.
+    #[must_use]
+    pub fn bytes(self) -> [u8; HDR_LEN] {
+        let [a, b, c, d] = self.cmd.to_ne_bytes();
+        let [[e, f], [g, h]] = [self.input, self.output].map(u16::to_ne_bytes);
+        [a, b, c, d, e, f, g, h]
+    }
+}
+
+/// The command of a number: `Err` holds the errno of one that there is not.
+///
+/// # Errors
+/// `EINVAL`, `ENOSYS`.
+pub fn command(number: u32) -> Result<&'static CmSpec, crate::Errno> {
+    let entry = usize::try_from(number).ok().and_then(|number| COMMANDS.get(number));
+    entry.ok_or(crate::Errno::EINVAL)?.as_ref().ok_or(crate::Errno::ENOSYS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_command_names_lies_in_its_structure() {
+        for spec in COMMANDS.iter().flatten() {
+            let ends = [
+                spec.response.map(|(at, _)| at + 8),
+                spec.id.map(|at| at + 4),
+                match spec.also {
+                    Also::Value(at, len) => Some((at + 8).max(len + 4)),
+                    Also::File(at) => Some(at + 4),
+                    _ => None,
+                },
+            ];
+            assert!(spec.len <= MAX_LEN, "{spec:?}");
+            assert!(ends.into_iter().flatten().all(|end| end <= spec.len), "{spec:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_get_the_kernels_errors() {
+        assert_eq!(command(13), Err(crate::Errno::ENOSYS));
+        assert_eq!(command(25), Err(crate::Errno::EINVAL));
+        assert_eq!(command(u32::MAX), Err(crate::Errno::EINVAL));
+        assert_eq!(command(DESTROY_ID).unwrap().name, "CM_DESTROY_ID");
+        assert_eq!(command(QUERY).unwrap().name, "CM_QUERY");
+    }
+
+    #[test]
+    fn a_query_writes_no_more_than_it_has_and_fits() {
+        let two = 2_u32.to_ne_bytes();
+        assert_eq!(query_len(QUERY_ADDR, &[], 4096), 280);
+        assert_eq!(query_len(QUERY_GID, &[], 272), 272);
+        assert_eq!(query_len(QUERY_PATH, &two, 4096), 8 + 144);
+        assert_eq!(query_len(QUERY_PATH, &two, 100), 80);
+        assert_eq!(query_len(QUERY_PATH, &u32::MAX.to_ne_bytes(), 65535), 8 + 910 * 72);
+        assert_eq!(query_len(9, &two, 4096), 0);
+    }
+
+    #[test]
+    fn a_header_is_what_was_written() {
+        let header = CmHeader { cmd: 19, input: 16, output: 280 };
+        assert_eq!(CmHeader::read(&header.bytes()), Some(header));
+        assert_eq!(CmHeader::read(&[0; 7]), None);
+    }
+}

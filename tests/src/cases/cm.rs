@@ -1,0 +1,101 @@
+//! Programs that connect by rdma_cm: natively and sandboxed, with the same status and output.
+
+use anyhow::Context as _;
+use anyhow::Result;
+use rustix::process::Signal;
+
+use super::Case;
+use super::Verdict;
+use super::verbs::compare;
+use crate::exec;
+use crate::exec::Ended;
+use crate::exec::Program;
+use crate::pair::BothEnded;
+use crate::shape;
+use crate::world::PATIENCE;
+use crate::world::Place;
+use crate::world::World;
+use crate::world::resources;
+
+/// Stands for the address of the device, to be listened at and connected to.
+const AT: &str = "@";
+
+/// A program's two ends: the server's arguments, and what the client's are besides.
+type Exchange =
+    (&'static str, &'static [&'static str], &'static [&'static str], &'static [&'static str]);
+
+#[rustfmt::skip]
+const EXCHANGES: &[Exchange] = &[
+    // Its client cancels the thread that waits for events.
+    ("rping",         &["rping", "-C", "5", "-v", "-a", AT], &["-s"], &["-c"]),
+    ("ucmatose",      &["ucmatose", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
+    ("udaddy",        &["udaddy", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
+    ("ib_send_bw_cm", &["ib_send_bw", "-R", "-F", "-n", "100", "-s", "4096", "-p", "18600"], &[], &[AT]),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let exchanges = EXCHANGES.iter();
+    let mut cases: Vec<Case> = exchanges
+        .map(|exchange| Case::new(exchange.0, move |world| same(world, exchange)))
+        .collect();
+    cases.push(Case::new("stopped_while_waiting_for_an_event", stopped));
+    cases
+}
+
+fn same(world: &World, exchange: &Exchange) -> Result<Verdict> {
+    let native = run(world, Place::Native, exchange).context("natively")?;
+    let inside = run(world, Place::Sandbox, exchange).context("in two sandboxes")?;
+    for (end, native, inside) in
+        [("the client", native.client, inside.client), ("the server", native.server, inside.server)]
+    {
+        let [native, inside] = [native, inside].map(without_chance);
+        compare(&native, &inside, shape::difference).context(end)?;
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Whether the event of the end is seen before the end is up to the scheduler.
+fn without_chance(mut ended: Ended) -> Ended {
+    let lines = ended.stderr.lines().filter(|line| !line.contains("DISCONNECT EVENT"));
+    ended.stderr = lines.map(|line| format!("{line}\n")).collect();
+    ended
+}
+
+/// A server is stopped and continued while one of its threads waits for an event.
+fn stopped(world: &World) -> Result<Verdict> {
+    let address = world.address()?;
+    let argv = ["rping", "-s", "-C", "5", "-a", &address];
+    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
+    let before = ids();
+    let server = Program::start(world.command(Place::Sandbox, &argv)?)?;
+    exec::wait_until("a server that listens", PATIENCE, || Ok(ids() > before))?;
+    let guest = *exec::descendants(server.pid()).first().context("no guest")?;
+    // Itself and the one that waits; the stub takes part in a stop for moments only.
+    let stopped = || exec::threads_in_state(guest, 'T') >= 2;
+    exec::signal(guest, Signal::STOP);
+    exec::wait_until("the threads of the server to stop", PATIENCE, || Ok(stopped()))?;
+    exec::signal(guest, Signal::CONT);
+    exec::wait_until("the server to go on", PATIENCE, || Ok(!stopped()))?;
+    let argv = ["rping", "-c", "-C", "5", "-a", &address];
+    exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?.expect_status(0)?;
+    server.wait(PATIENCE)?.expect_status(0)?;
+    Ok(Verdict::Ok)
+}
+
+fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Result<BothEnded> {
+    let address = world.address()?;
+    let start = |own: &[&str]| {
+        let words = both.iter().chain(own).map(|word| if *word == AT { &*address } else { word });
+        let words: Vec<&str> = words.collect();
+        Program::start(world.command(place, &words)?)
+    };
+    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
+    let before = ids();
+    let mut server = start(server)?;
+    exec::wait_until("a server that listens", PATIENCE, || {
+        // One that gives up before is told by its status.
+        Ok(ids() > before || server.has_ended()?)
+    })?;
+    let client = start(client)?.wait(PATIENCE)?;
+    Ok(BothEnded { server: server.wait(PATIENCE)?, client })
+}
