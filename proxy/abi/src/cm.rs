@@ -116,6 +116,14 @@ pub const QUERY_ADDR: u32 = 0;
 /// Bytes of `struct rdma_ucm_query_addr_resp`.
 pub const QUERY_ADDR_LEN: usize = 280;
 
+/// Bytes of `struct rdma_ucm_query_path_resp` and of `struct rdma_ucm_query_ib_service_resp` (7.2)
+/// before the records.
+pub const QUERY_FIXED: usize = 8;
+/// Bytes of `struct ib_path_rec_data`.
+pub const PATH_RECORD: usize = 72;
+/// Bytes of `struct ib_user_service_rec` (7.2).
+pub const SERVICE_RECORD: usize = 176;
+
 const QUERY_PATH: u32 = 1;
 const QUERY_GID: u32 = 2;
 const QUERY_IB_SERVICE: u32 = 3;
@@ -126,16 +134,14 @@ pub fn query_len(option: u32, response: &[u8], out: usize) -> usize {
     // Both begin with the number of records, which the kernel does not cut to what fits.
     let record = match option {
         QUERY_ADDR | QUERY_GID => return out.min(QUERY_ADDR_LEN),
-        // struct ib_path_rec_data, struct ib_user_service_rec.
-        QUERY_PATH => 72,
-        QUERY_IB_SERVICE => 176,
+        QUERY_PATH => PATH_RECORD,
+        QUERY_IB_SERVICE => SERVICE_RECORD,
         _ => return 0,
     };
-    const FIXED: usize = 8;
     let number = response.first_chunk::<4>().map_or(0, |word| u32::from_ne_bytes(*word));
     let number = usize::try_from(number).unwrap_or(usize::MAX);
-    let fit = out.saturating_sub(FIXED).checked_div(record).unwrap_or(0);
-    number.min(fit).saturating_mul(record).saturating_add(FIXED).min(out)
+    let fit = out.saturating_sub(QUERY_FIXED).checked_div(record).unwrap_or(0);
+    number.min(fit).saturating_mul(record).saturating_add(QUERY_FIXED).min(out)
 }
 
 /// The header of a command.

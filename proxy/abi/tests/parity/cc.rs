@@ -33,6 +33,7 @@ pub(crate) const KERNEL: &[&str] = &[
     "rdma/mthca-abi.h",
     "rdma/ocrdma-abi.h",
     "rdma/qedr-abi.h",
+    "rdma/rdma_user_cm.h",
     "rdma/rdma_user_rxe.h",
     "rdma/rvt-abi.h",
     "rdma/siw-abi.h",

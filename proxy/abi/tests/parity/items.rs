@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
+use verbgate_abi::cm;
+use verbgate_abi::cm::Also;
+use verbgate_abi::cm::Length;
 use verbgate_abi::legacy;
 use verbgate_abi::legacy::FieldType;
 use verbgate_abi::legacy::LegacySpec;
@@ -113,10 +116,83 @@ impl Items {
     }
 }
 
+/// Of the connection manager's commands: the structure, and the response's.
+const CM: &[(&str, &str, &str)] = &[
+    ("CREATE_ID", "create_id", "create_id_resp"),
+    ("DESTROY_ID", "destroy_id", "destroy_id_resp"),
+    ("BIND_IP", "bind_ip", ""),
+    ("RESOLVE_IP", "resolve_ip", ""),
+    ("RESOLVE_ROUTE", "resolve_route", ""),
+    ("QUERY_ROUTE", "query", "query_route_resp"),
+    ("CONNECT", "connect", ""),
+    ("LISTEN", "listen", ""),
+    ("ACCEPT", "accept", ""),
+    ("REJECT", "reject", ""),
+    ("DISCONNECT", "disconnect", ""),
+    ("INIT_QP_ATTR", "init_qp_attr", ""),
+    ("GET_EVENT", "get_event", "event_resp"),
+    ("SET_OPTION", "set_option", ""),
+    ("NOTIFY", "notify", ""),
+    ("JOIN_IP_MCAST", "join_ip_mcast", "create_id_resp"),
+    ("LEAVE_MCAST", "destroy_id", "destroy_id_resp"),
+    ("MIGRATE_ID", "migrate_id", "migrate_resp"),
+    ("QUERY", "query", ""),
+    ("BIND", "bind", ""),
+    ("RESOLVE_ADDR", "resolve_addr", ""),
+    ("JOIN_MCAST", "join_mcast", "create_id_resp"),
+    ("RESOLVE_IB_SERVICE", "resolve_ib_service", ""),
+    ("WRITE_CM_EVENT", "write_cm_event", ""),
+];
+
+fn connection_manager(items: &mut Items) {
+    for (number, spec) in cm::COMMANDS.iter().enumerate() {
+        let Some(spec) = spec else { continue };
+        let named = |(name, ..): &&(&str, &str, &str)| spec.name == format!("CM_{name}");
+        let (name, structure, response) = CM.iter().find(named).expect("a structure");
+        let structure = format!("rdma_ucm_{structure}");
+        items.id(&format!("RDMA_USER_CM_CMD_{name}"), number.try_into().unwrap());
+        items.size(&format!("struct {structure}"), spec.len);
+        let mut field = |path: &str, at: usize, size| {
+            items.field(&structure, path, at.try_into().unwrap(), size);
+        };
+        if let Some(at) = spec.id {
+            field("id", at, 4);
+        }
+        if let Some((at, _)) = spec.response {
+            field("response", at, 8);
+        }
+        match spec.also {
+            Also::Value(at, len) => {
+                field("optval", at, 8);
+                field("optlen", len, 4);
+            }
+            Also::File(at) => field("fd", at, 4),
+            _ => {}
+        }
+        match spec.response {
+            Some((_, Length::Fixed(len))) if *name == "INIT_QP_ATTR" => {
+                items.size("struct ib_uverbs_qp_attr", len);
+            }
+            Some((_, Length::Fixed(len))) => {
+                items.size(&format!("struct rdma_ucm_{response}"), len)
+            }
+            _ => {}
+        }
+    }
+    items.size("struct rdma_ucm_cmd_hdr", cm::HDR_LEN);
+    items.size("struct rdma_ucm_query_addr_resp", cm::QUERY_ADDR_LEN);
+    items.size("struct rdma_ucm_query_path_resp", cm::QUERY_FIXED);
+    items.size("struct ib_path_rec_data", cm::PATH_RECORD);
+    items.size("struct rdma_ucm_query_ib_service_resp", cm::QUERY_FIXED);
+    items.size("struct ib_user_service_rec", cm::SERVICE_RECORD);
+    items.id("RDMA_USER_CM_QUERY_ADDR", cm::QUERY_ADDR.into());
+}
+
 /// Everything.
 pub(crate) fn all() -> Vec<Item> {
     let mut items = Items::default();
     wire_format(&mut items);
+    connection_manager(&mut items);
     methods(&mut items);
     legacy::structs().iter().for_each(|spec| structure(&mut items, spec));
     legacy::commands().iter().for_each(|spec| command(&mut items, spec));
