@@ -46,6 +46,7 @@ use verbgate_sys::ptrace;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::Kind;
 use crate::supervisor::Supervisor;
 
 /// How often it is looked whether somebody who waits for an event has been killed or signalled:
@@ -175,7 +176,7 @@ struct Waiter {
 impl Supervisor {
     /// Gives guests' rdma_cm commands for ever, if rdma_cm was granted.
     pub fn serve_cm(&self) {
-        if !self.devices.have_cm() {
+        if !self.devices.has(Kind::Cm) {
             return;
         }
         let mut waiters: VecDeque<Waiter> = VecDeque::new();

@@ -77,10 +77,10 @@ impl Devices {
         self.by_rdev((major.parse().ok()?, minor.parse().ok()?))
     }
 
-    /// Whether there is the connection manager.
+    /// Whether there is one that speaks this.
     #[must_use]
-    pub fn have_cm(&self) -> bool {
-        self.0.iter().any(|device| device.kind == Kind::Cm)
+    pub fn has(&self, kind: Kind) -> bool {
+        self.0.iter().any(|device| device.kind == kind)
     }
 
     /// Whether a verbs device has this node GUID.

@@ -24,6 +24,7 @@ pub mod execute;
 pub mod fetch;
 pub mod frame;
 mod look_after;
+mod netlink;
 pub mod observe;
 pub mod open;
 pub mod policy;

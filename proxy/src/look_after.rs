@@ -16,6 +16,7 @@ use verbgate_sys::ptrace::Waited;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 
+use crate::netlink;
 use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::State;
@@ -36,6 +37,7 @@ impl Supervisor {
             }
             self.watch.take_ends();
             let mut state = self.state.lock();
+            netlink::forget_closed(&mut state.netlinks);
             carried.retain(|stub| !self.put_down(&mut state, *stub));
             let all: Vec<Tgid> = state.session.processes.keys().copied().collect();
             for tgid in all {

@@ -33,6 +33,7 @@ use crate::cm::Queue;
 use crate::device::Devices;
 use crate::execute;
 use crate::fetch;
+use crate::netlink;
 use crate::observe::Counts;
 use crate::observe::Observer;
 use crate::open;
@@ -95,6 +96,8 @@ pub(crate) struct State {
     pub(crate) quiet: Quiet,
     pub(crate) counts: Counts,
     pub(crate) observer: Option<Box<dyn Observer>>,
+    /// Sockets by which guests find devices.
+    pub(crate) netlinks: netlink::Sockets,
     /// Traps received out of turn, while a stub was being planted.
     pub(crate) backlog: VecDeque<Notification>,
 }
@@ -140,6 +143,7 @@ impl Supervisor {
                 quiet: Quiet::default(),
                 counts: Counts::default(),
                 observer,
+                netlinks: netlink::Sockets::new(),
                 backlog: VecDeque::new(),
             }),
         })
@@ -193,6 +197,10 @@ impl Supervisor {
         } else if trap.nr == n.close || is(n.dup2) || trap.nr == n.dup3 || trap.nr == n.close_range
         {
             self.close(state, trap);
+        } else if trap.nr == n.socket {
+            self.netlink_socket(state, trap);
+        } else if n.sockets.all().contains(&trap.nr) {
+            self.netlink_call(state, trap);
         } else if trap.nr == n.ptrace {
             self.trace(state, trap);
         } else if n.credentials.contains(&trap.nr) {

@@ -21,6 +21,7 @@ pub mod fmt;
 #[rustfmt::skip]
 mod generated;
 pub mod legacy;
+pub mod netlink;
 pub mod request;
 pub mod residue;
 pub mod table;

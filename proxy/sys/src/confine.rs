@@ -40,8 +40,9 @@ pub fn cut_capabilities() -> io::Result<()> {
 const DENIED: &[libc::c_long] = &[
     // Other programs and processes.
     libc::SYS_execve, libc::SYS_execveat,
-    // The network; what talks to a stub is a pair made by socketpair(2).
-    libc::SYS_socket, libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
+    // The network; what talks to a stub is a pair made by socketpair(2). Of other sockets, RDMA
+    // netlink is let through below.
+    libc::SYS_connect, libc::SYS_bind, libc::SYS_listen, libc::SYS_accept,
     libc::SYS_accept4, libc::SYS_sendto,
     // Files by name. Writing is denied below, by the flags of openat(2).
     libc::SYS_openat2, libc::SYS_unlinkat, libc::SYS_renameat2, libc::SYS_mkdirat,
@@ -72,6 +73,9 @@ const DENIED_OLD: &[libc::c_long] = &[];
 /// Opens for writing alone, or that make, empty or replace a file. Devices are opened for both.
 const MAKING: i32 = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
 
+/// include/uapi/linux/netlink.h. It tells of devices; changing them takes CAP_NET_ADMIN.
+const NETLINK_RDMA: u32 = 20;
+
 fn program() -> io::Result<Vec<SockFilter>> {
     let mut asm = Assembler::default();
     let (deny, allow) = (asm.label(), asm.label());
@@ -80,6 +84,14 @@ fn program() -> io::Result<Vec<SockFilter>> {
     for nr in DENIED.iter().chain(DENIED_OLD) {
         asm.if_eq(number(*nr), deny);
     }
+    let socket = asm.label();
+    asm.if_ne(number(libc::SYS_socket), socket);
+    asm.load(data::arg_lo(0));
+    asm.if_ne(libc::AF_NETLINK.cast_unsigned(), deny);
+    asm.load(data::arg_lo(2));
+    asm.if_ne(NETLINK_RDMA, deny);
+    asm.goto(allow);
+    asm.place(socket);
     #[cfg(target_arch = "x86_64")]
     let opens = [(libc::SYS_openat, 2), (libc::SYS_open, 1)];
     #[cfg(not(target_arch = "x86_64"))]
@@ -146,6 +158,11 @@ mod tests {
         {
             assert!(judge(nr, [0; 6]));
         }
+        let socket = |domain: i32, protocol| {
+            judge(libc::SYS_socket, [domain.cast_unsigned().into(), 3, protocol, 0, 0, 0])
+        };
+        assert!(socket(libc::AF_NETLINK, 20) && !socket(libc::AF_NETLINK, 0));
+        assert!(!socket(libc::AF_INET, 20));
         for nr in [libc::SYS_execve, libc::SYS_socket, libc::SYS_unlinkat, libc::SYS_mount] {
             assert!(!judge(nr, [0; 6]));
         }

@@ -5,6 +5,7 @@ use super::Arch;
 use super::Foreign;
 use super::Numbers;
 use super::RDMA_VERBS_IOCTL;
+use super::SocketNumbers;
 use super::StubAddrs;
 use super::StubCode;
 use super::stub_fd;
@@ -90,6 +91,7 @@ impl Arch for Aarch64 {
         audit: 0x4000_0028,
         ioctl: 54,
         socket: 281,
+        socketcall: None,
         ptrace: 26,
         io_uring_setup: 425,
         first_alien_number: None,
@@ -106,6 +108,15 @@ impl Arch for Aarch64 {
         dup2: None,
         dup3: 24,
         socket: 198,
+        sockets: SocketNumbers {
+            bind: 200,
+            getsockname: 204,
+            setsockopt: 208,
+            sendto: 206,
+            sendmsg: 211,
+            recvfrom: 207,
+            recvmsg: 212,
+        },
         io_uring_setup: 425,
         mmap: 222,
         munmap: 215,

@@ -72,6 +72,7 @@ pub struct Numbers {
     pub dup2: Option<u32>,
     pub dup3: u32,
     pub socket: u32,
+    pub sockets: SocketNumbers,
     pub io_uring_setup: u32,
     pub mmap: u32,
     pub munmap: u32,
@@ -89,6 +90,28 @@ pub struct Numbers {
     pub clone: u32,
     pub mseal: u32,
     pub exit: u32,
+}
+
+/// Calls on a socket, by which RDMA netlink is spoken.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)] // each is the call of that name
+pub struct SocketNumbers {
+    pub bind: u32,
+    pub getsockname: u32,
+    pub setsockopt: u32,
+    pub sendto: u32,
+    pub sendmsg: u32,
+    pub recvfrom: u32,
+    pub recvmsg: u32,
+}
+
+impl SocketNumbers {
+    /// All of them.
+    #[must_use]
+    pub const fn all(self) -> [u32; 7] {
+        let Self { bind, getsockname, setsockopt, sendto, sendmsg, recvfrom, recvmsg } = self;
+        [bind, getsockname, setsockopt, sendto, sendmsg, recvfrom, recvmsg]
+    }
 }
 
 /// The stub's machine code and its landmarks, as offsets into the code page.
@@ -151,6 +174,8 @@ pub struct Foreign {
     pub audit: u32,
     pub ioctl: u32,
     pub socket: u32,
+    /// The call that makes a socket, among others, with arguments in memory.
+    pub socketcall: Option<u32>,
     pub ptrace: u32,
     pub io_uring_setup: u32,
     /// Native-ABI numbers from here on belong to another ABI (x32).

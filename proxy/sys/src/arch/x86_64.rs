@@ -5,6 +5,7 @@ use super::Arch;
 use super::Foreign;
 use super::Numbers;
 use super::RDMA_VERBS_IOCTL;
+use super::SocketNumbers;
 use super::StubAddrs;
 use super::StubCode;
 use super::stub_fd;
@@ -63,6 +64,7 @@ impl Arch for X86_64 {
         audit: 0x4000_0003,
         ioctl: 54,
         socket: 359,
+        socketcall: Some(102),
         ptrace: 26,
         io_uring_setup: 425,
         first_alien_number: Some(0x4000_0000),
@@ -79,6 +81,15 @@ impl Arch for X86_64 {
         dup2: Some(33),
         dup3: 292,
         socket: 41,
+        sockets: SocketNumbers {
+            bind: 49,
+            getsockname: 51,
+            setsockopt: 54,
+            sendto: 44,
+            sendmsg: 46,
+            recvfrom: 45,
+            recvmsg: 47,
+        },
         io_uring_setup: 425,
         mmap: 9,
         munmap: 11,

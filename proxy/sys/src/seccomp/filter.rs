@@ -24,6 +24,8 @@ const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
 const AF_NETLINK: u32 = 16;
 const NETLINK_RDMA: u32 = 20;
+/// The `socket` of socketcall(2), include/uapi/linux/net.h.
+const SYS_SOCKET: u32 = 1;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const SHM_REMAP: u32 = 0o40000;
@@ -92,22 +94,15 @@ pub fn program<A: Arch>(
     // Its flags are in memory, so each is asked about; few programs call it.
     on(&mut asm, n.openat2, |asm| asm.goto(ends.notify));
 
-    // Doorbells and legacy commands; and whatever ends a descriptor's life, so that a stub does
-    // not keep the device open longer than the guest does.
-    for (nr, fd) in [
-        (Some(n.write), 0),
-        (Some(n.writev), 0),
-        (Some(n.close), 0),
-        (n.dup2, 1),
-        (Some(n.dup3), 1),
-    ] {
-        let Some(nr) = nr else { continue };
-        on(&mut asm, nr, |asm| {
-            asm.load(arg_lo(fd));
-            asm.if_lt(fds.first, ends.allow);
-            asm.if_lt(fds.end(), ends.notify);
-            asm.goto(ends.allow);
-        });
+    // Doorbells, commands, and messages of the netlink that the supervisor stands in for; and
+    // whatever ends a descriptor's life, so that a stub does not keep the device open longer than
+    // the guest does.
+    let [first, second] = [asm.label(), asm.label()];
+    for nr in [n.write, n.writev, n.close].into_iter().chain(n.sockets.all()) {
+        asm.if_eq(nr, first);
+    }
+    for nr in n.dup2.into_iter().chain([n.dup3]) {
+        asm.if_eq(nr, second);
     }
     on(&mut asm, n.close_range, |asm| {
         asm.load(arg_lo(0));
@@ -117,13 +112,13 @@ pub fn program<A: Arch>(
         asm.goto(ends.allow);
     });
 
-    // Device discovery falls back to sysfs, which shows the sandbox its own devices only.
+    // Device discovery: the supervisor shows the sandbox its own devices only.
     on(&mut asm, n.socket, |asm| {
         asm.load(arg_lo(0));
         asm.if_ne(AF_NETLINK, ends.allow);
         asm.load(arg_lo(2));
-        asm.if_ne(NETLINK_RDMA, ends.allow);
-        asm.ret(RET_ERRNO | EPROTONOSUPPORT);
+        asm.if_eq(NETLINK_RDMA, ends.notify);
+        asm.goto(ends.allow);
     });
     // A ring makes system calls that no filter sees.
     on(&mut asm, n.io_uring_setup, |asm| asm.ret(RET_ERRNO | ENOSYS));
@@ -167,6 +162,13 @@ pub fn program<A: Arch>(
     });
     asm.goto(ends.allow);
 
+    for (label, fd) in [(first, 0), (second, 1)] {
+        asm.place(label);
+        asm.load(arg_lo(fd));
+        asm.if_lt(fds.first, ends.allow);
+        asm.if_lt(fds.end(), ends.notify);
+        asm.goto(ends.allow);
+    }
     asm.place(range);
     touches(&mut asm, addrs, (0, 1), &ends, ends.allow);
     asm.place(foreign);
@@ -241,6 +243,14 @@ fn foreign_rules<A: Arch>(asm: &mut Assembler, ends: &Ends) {
         asm.if_ne(NETLINK_RDMA, ends.allow);
         asm.ret(RET_ERRNO | EPROTONOSUPPORT);
     });
+    if let Some(socketcall) = f.socketcall {
+        // Which protocol cannot be seen. C libraries of today do without it.
+        on(asm, socketcall, |asm| {
+            asm.load(arg_lo(0));
+            asm.if_ne(SYS_SOCKET, ends.allow);
+            asm.ret(RET_ERRNO | ENOSYS);
+        });
+    }
     on(asm, f.ptrace, |asm| {
         let refuse = asm.label();
         asm.load(arg_lo(0));
@@ -298,7 +308,9 @@ mod tests {
 
     #[test]
     fn descriptors_in_the_window_are_watched() {
-        for (nr, at) in [(1, 0), (20, 0), (3, 0), (33, 1), (292, 1)] {
+        let sockets = [44, 45, 46, 47, 49, 51, 54].map(|nr| (nr, 0));
+        let others = [(1, 0), (20, 0), (3, 0), (33, 1), (292, 1)];
+        for (nr, at) in others.into_iter().chain(sockets) {
             for (fd, want) in [
                 (959, ALLOW),
                 (960, NOTIFY),
@@ -320,7 +332,10 @@ mod tests {
     fn static_refusals() {
         assert_eq!(x86(16, [0, 0x5412, 0, 0, 0, 0]), RET_ERRNO | EPERM);
         assert_eq!(x86(16, [0, 0x541c, 0, 0, 0, 0]), RET_ERRNO | EPERM);
-        assert_eq!(x86(41, [16, 3, 20, 0, 0, 0]), RET_ERRNO | EPROTONOSUPPORT);
+        assert_eq!(x86(41, [16, 3, 20, 0, 0, 0]), NOTIFY);
+        assert_eq!(x86_32(359, [16, 3, 20, 0, 0, 0]), RET_ERRNO | EPROTONOSUPPORT);
+        assert_eq!(x86_32(102, [1, 0, 0, 0, 0, 0]), RET_ERRNO | ENOSYS);
+        assert_eq!(x86_32(102, [3, 0, 0, 0, 0, 0]), ALLOW);
         assert_eq!(x86(41, [16, 3, 0, 0, 0, 0]), ALLOW);
         assert_eq!(x86(41, [2, 1, 20, 0, 0, 0]), ALLOW);
         assert_eq!(x86(425, [0; 6]), RET_ERRNO | ENOSYS);

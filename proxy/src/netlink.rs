@@ -1,0 +1,517 @@
+//! RDMA netlink, by which libraries find devices: the guest's socket is one that the supervisor
+//! stands behind.
+//!
+//! The guest is given one end of a socket pair at a watched number. What it sends is judged
+//! ([`verbgate_abi::netlink`]), asked of the kernel by a socket of the supervisor's in the guest's
+//! network namespace, and answered with what is about granted devices. Answers lie in the guest's
+//! own socket when its sending returns, so waiting for them is the kernel's; receiving is the
+//! supervisor's, because a netlink socket tells who sent a message and a socket pair does not.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use rustix::fs::OFlags;
+use rustix::net::AddressFamily;
+use rustix::net::Protocol;
+use rustix::net::RecvFlags;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+use verbgate_abi::Errno;
+use verbgate_abi::netlink;
+use verbgate_abi::netlink::Grant;
+use verbgate_abi::netlink::Judged;
+use verbgate_abi::netlink::Message;
+use verbgate_abi::netlink::Writer;
+use verbgate_sys::Tgid;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
+use verbgate_sys::mem::RemoteMemory;
+use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
+use verbgate_sys::seccomp::AddFd;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+
+use crate::device::Devices;
+use crate::device::Kind;
+use crate::execute;
+use crate::open;
+use crate::supervisor::State;
+use crate::supervisor::Supervisor;
+
+/// `NETLINK_RDMA`, include/uapi/linux/netlink.h.
+const RDMA: u32 = 20;
+/// `SOL_NETLINK`.
+const SOL_NETLINK: u64 = 270;
+/// Bytes of `struct sockaddr_nl`.
+const ADDRESS_LEN: usize = 12;
+/// The longest datagram of questions that is read; a question has some fifty bytes.
+const MAX_SENT: usize = 4096;
+/// The longest part of an answer: the kernel's dumps come in parts of at most 32 KiB.
+const MAX_PART: usize = 64 << 10;
+/// Buffers of a guest that are looked at.
+const MAX_VECTORS: usize = 16;
+/// Sockets at once: each takes two of the supervisor's descriptors.
+const MAX_SOCKETS: usize = 128;
+
+/// The guests' sockets, by the inode number of the guest's end.
+pub(crate) type Sockets = HashMap<u64, Socket>;
+
+/// What stands behind a guest's socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// The other end of the guest's.
+    peer: OwnedFd,
+    /// The kernel's answers come here.
+    kernel: OwnedFd,
+    /// By which the guest's socket is addressed.
+    port: u32,
+    granted: Granted,
+}
+
+/// What of the host's a sandbox may ask about.
+#[derive(Debug)]
+struct Granted {
+    indices: Vec<u32>,
+    cm: bool,
+}
+
+impl Grant for Granted {
+    fn device(&self, index: u32) -> bool {
+        self.indices.contains(&index)
+    }
+
+    fn node(&self, kind: &str) -> bool {
+        kind == "uverbs" || kind == "rdma_cm" && self.cm
+    }
+}
+
+/// Forgets the sockets that guests have closed.
+pub(crate) fn forget_closed(sockets: &mut Sockets) {
+    sockets.retain(|_, socket| {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Hanging up is told without being asked for.
+        let mut fds = [PollFd::new(&socket.peer, PollFlags::empty())];
+        !poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
+    });
+}
+
+impl Supervisor {
+    /// `socket(AF_NETLINK, *, NETLINK_RDMA)`.
+    pub(crate) fn netlink_socket(&self, state: &mut State, trap: Notification) {
+        if let Err(e) = self.make_socket(state, &trap) {
+            let errno = Errno(e.raw_os_error().unwrap_or(libc::EIO));
+            state.quiet.warn("no netlink", || format!("thread {}: no netlink: {e}", trap.tid));
+            self.refuse(trap, errno);
+        }
+    }
+
+    fn make_socket(&self, state: &mut State, trap: &Notification) -> io::Result<()> {
+        forget_closed(&mut state.netlinks);
+        if state.netlinks.len() >= MAX_SOCKETS {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        let tgid = process::tgid(trap.tid)?;
+        // Ports tell their network devices in the namespace of whoever asks.
+        if let Err(e) = process::enter_network_of(trap.tid) {
+            log::debug!("cannot enter the network namespace of thread {}: {e}", trap.tid);
+        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
+        let kernel =
+            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+        let granted = granted(&kernel, &self.devices)?;
+        let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+        let (theirs, peer) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::fs::fcntl_setfl(&peer, OFlags::NONBLOCK)?;
+        let wants = |flag: i32| trap.args[1] & u64::from(flag.cast_unsigned()) != 0;
+        if wants(libc::SOCK_NONBLOCK) {
+            rustix::fs::fcntl_setfl(&theirs, OFlags::NONBLOCK)?;
+        }
+        let inode = rustix::fs::fstat(&theirs)?.st_ino;
+        let at = open::free_number(trap.tid, self.fds).and_then(|fd| u32::try_from(fd.0).ok());
+        let at = at.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        let how = AddFd { at: Some(at), cloexec: wants(libc::SOCK_CLOEXEC), answer: true };
+        self.listener.add_fd(trap.id, theirs.as_fd(), how)?;
+        // As the kernel's own choice: the process, or a number that no process has.
+        let taken = |port: u32| state.netlinks.values().any(|socket| socket.port == port);
+        let first = tgid.0.cast_unsigned();
+        let port = if taken(first) {
+            (0..=u32::MAX).rev().find(|port| !taken(*port)).unwrap_or(u32::MAX)
+        } else {
+            first
+        };
+        state.netlinks.insert(inode, Socket { peer, kernel, port, granted });
+        Ok(())
+    }
+
+    /// A call on a descriptor that may be such a socket.
+    pub(crate) fn netlink_call(&self, state: &mut State, trap: Notification) {
+        let reply = match process::tgid(trap.tid) {
+            Ok(tgid) => on_socket(&mut state.netlinks, &trap, tgid),
+            Err(_) => Ok(None),
+        };
+        self.answer(
+            trap,
+            match reply {
+                // Some other socket with a number in the window.
+                Ok(None) => Reply::Continue,
+                Ok(Some(value)) => Reply::Value(value),
+                Err(errno) => Reply::Errno(errno.0),
+            },
+        );
+    }
+}
+
+/// The result of a call, if it is on one of our sockets.
+fn on_socket(sockets: &mut Sockets, trap: &Notification, tgid: Tgid) -> Result<Option<i64>, Errno> {
+    if sockets.is_empty() {
+        return Ok(None);
+    }
+    let fd = execute::guest_fd(trap.args[0]);
+    let file = PidFd::open_thread(trap.tid, tgid).and_then(|table| table.get_fd(fd));
+    let Ok(file) = file else { return Ok(None) };
+    let inode = rustix::fs::fstat(&file).map(|stat| stat.st_ino).unwrap_or_default();
+    let Some(socket) = sockets.get_mut(&inode) else { return Ok(None) };
+    let n = Native::NUMBERS.sockets;
+    let memory = RemoteMemory(trap.tid);
+    let [_, b, c, d, e, f] = trap.args;
+    let nr = trap.nr;
+    let done = if nr == n.bind {
+        socket.bind(&memory, b, c)?
+    } else if nr == n.getsockname {
+        put_address(&memory, b, c, socket.port)?
+    } else if nr == n.setsockopt {
+        if b != SOL_NETLINK {
+            return Ok(None);
+        }
+        // Extended errors and the like: answers do without.
+        0
+    } else if nr == n.sendto {
+        socket.send(&memory, &[range(b, c)])?
+    } else if nr == n.sendmsg {
+        socket.send(&memory, &Header::read(&memory, b)?.vectors)?
+    } else if nr == n.recvfrom {
+        let received = receive(&file, &memory, &[range(b, c)], d)?;
+        if e != 0 {
+            put_address(&memory, e, f, 0)?;
+        }
+        received.value
+    } else {
+        let header = Header::read(&memory, b)?;
+        let received = receive(&file, &memory, &header.vectors, c)?;
+        header.write_back(&memory, b, received.flags)?;
+        received.value
+    };
+    Ok(Some(done))
+}
+
+impl Socket {
+    fn bind(&mut self, memory: &impl GuestMemory, addr: u64, len: u64) -> Result<i64, Errno> {
+        if len < ADDRESS_LEN as u64 {
+            return Err(Errno::EINVAL);
+        }
+        // struct sockaddr_nl: family and padding, port, groups.
+        let mut bytes = [0; ADDRESS_LEN];
+        read(memory, addr, &mut bytes)?;
+        let [port, groups] = [4, 8].map(|at| word(&bytes, at));
+        if groups != 0 {
+            // News of devices, which are told to everybody.
+            return Err(Errno::EPERM);
+        }
+        if port != 0 {
+            self.port = port;
+        }
+        Ok(0)
+    }
+
+    /// Has the questions of a datagram answered.
+    fn send(&mut self, memory: &impl GuestMemory, vectors: &[Range]) -> Result<i64, Errno> {
+        let bytes = gather(memory, vectors, MAX_SENT)?;
+        for message in netlink::messages(&bytes) {
+            match netlink::judge(&message, &self.granted) {
+                Judged::Ignored => {}
+                Judged::Refused(errno) => {
+                    self.deliver(&netlink::refusal(&message, errno, self.port))?;
+                }
+                Judged::Asked(payload) => {
+                    let message = Message { payload: &payload, ..message };
+                    let parts = ask(&self.kernel, &message).map_err(errno)?;
+                    for part in parts {
+                        let mut seen = Writer::default();
+                        for answer in netlink::messages(&part) {
+                            if netlink::may_see(&answer, &self.granted) {
+                                seen.message(&answer, self.port);
+                            }
+                        }
+                        self.deliver(&seen.into_bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(i64::try_from(bytes.len()).unwrap_or(i64::MAX))
+    }
+
+    fn deliver(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // Who asks and does not read is told as by the kernel.
+        rustix::io::write(&self.peer, bytes).map(drop).map_err(|_| Errno(libc::ENOBUFS))
+    }
+}
+
+/// Asks the kernel, and returns the parts of the answer. They are there as soon as it is asked;
+/// those of a dump are made when the last one is taken.
+fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec<u8>>> {
+    let mut question = Writer::default();
+    question.message(message, 0);
+    rustix::io::write(kernel, &question.into_bytes())?;
+    let mut parts = Vec::new();
+    let mut buffer = vec![0; MAX_PART];
+    loop {
+        match rustix::net::recv(kernel, &mut *buffer, RecvFlags::empty()) {
+            Ok((n, _)) => parts.push(buffer.get(..n).unwrap_or_default().to_vec()),
+            Err(rustix::io::Errno::AGAIN) => return Ok(parts),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+/// Which devices of the kernel's are the granted ones: their nodes tell.
+fn granted(kernel: &OwnedFd, devices: &Devices) -> io::Result<Granted> {
+    let question = |command, flags, payload: &[u8]| {
+        let kind = netlink::nldev(command);
+        ask(kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
+    };
+    let find = |parts: &[Vec<u8>], wanted: u16| -> Vec<Vec<u8>> {
+        let messages = parts.iter().flat_map(|part| netlink::messages(part));
+        let attributes = messages.flat_map(|message| netlink::attributes(message.payload));
+        let values = attributes.filter(|(number, _)| *number == wanted);
+        values.map(|(_, value)| value.to_vec()).collect()
+    };
+    let mut indices = Vec::new();
+    let all = question(netlink::GET, netlink::DUMP, &[])?;
+    for index in find(&all, netlink::DEV_INDEX) {
+        let about = [(netlink::DEV_INDEX, &*index), (netlink::CHARDEV_TYPE, b"uverbs\0")];
+        let answer = question(netlink::GET_CHARDEV, 0, &netlink::encode(&about))?;
+        let nodes = find(&answer, netlink::CHARDEV);
+        let node = nodes.first().and_then(|value| netlink::device_number(value));
+        if node.is_some_and(|node| devices.by_rdev(node).is_some()) {
+            indices.extend(netlink::index(&index));
+        }
+    }
+    Ok(Granted { indices, cm: devices.has(Kind::Cm) })
+}
+
+/// A `struct msghdr` of a guest's.
+#[derive(Debug)]
+struct Header {
+    name: u64,
+    name_len: u32,
+    vectors: Vec<Range>,
+}
+
+impl Header {
+    const LEN: usize = 56;
+
+    fn read(memory: &impl GuestMemory, addr: u64) -> Result<Self, Errno> {
+        let mut bytes = [0; Self::LEN];
+        read(memory, addr, &mut bytes)?;
+        let [name, at, count] = [0, 16, 24].map(|at| long(&bytes, at));
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > MAX_VECTORS {
+            return Err(Errno(libc::EMSGSIZE));
+        }
+        let mut vectors = vec![0; count * 16];
+        read(memory, at, &mut vectors)?;
+        let vectors = vectors.chunks(16).map(|one| range(long(one, 0), long(one, 8))).collect();
+        Ok(Self { name, name_len: word(&bytes, 8), vectors })
+    }
+
+    /// Tells who sent what was received: the kernel.
+    fn write_back(
+        &self,
+        memory: &impl GuestMemory,
+        addr: u64,
+        flags: RecvFlags,
+    ) -> Result<(), Errno> {
+        let len = ADDRESS_LEN.to_ne_bytes();
+        let from = address(0);
+        let room = usize::try_from(self.name_len).unwrap_or(usize::MAX).min(ADDRESS_LEN);
+        let flags = flags.bits().to_ne_bytes();
+        let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+        if self.name != 0 {
+            pieces.push((self.name, from.get(..room).unwrap_or(&from)));
+            pieces.push((addr.wrapping_add(8), len.get(..4).unwrap_or(&len)));
+        }
+        // msg_controllen, and msg_flags behind it.
+        let nothing = [0; 8];
+        pieces.push((addr.wrapping_add(40), &nothing));
+        pieces.push((addr.wrapping_add(48), &flags));
+        memory.scatter(&pieces).map_err(|_| Errno::EFAULT)
+    }
+}
+
+struct Received {
+    value: i64,
+    flags: RecvFlags,
+}
+
+/// Takes a message from the guest's own end.
+fn receive(
+    file: &OwnedFd,
+    memory: &impl GuestMemory,
+    vectors: &[Range],
+    flags: u64,
+) -> Result<Received, Errno> {
+    let flags = RecvFlags::from_bits_truncate(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
+    let room: usize = vectors.iter().map(|vector| vector.len.min(MAX_PART)).sum();
+    let mut buffer = vec![0; room.min(MAX_PART)];
+    // A guest that waits for what it has not asked for would wait for ever; it is told so.
+    let how = flags & (RecvFlags::PEEK | RecvFlags::TRUNC) | RecvFlags::DONTWAIT;
+    // Without TRUNC the true length is not told; whether it is longer is.
+    let (n, len) = rustix::net::recv(file, &mut *buffer, how | RecvFlags::TRUNC)
+        .map_err(|e| errno(e.into()))?;
+    let mut rest = buffer.get(..n).unwrap_or_default();
+    let mut pieces = Vec::new();
+    for vector in vectors {
+        let (piece, behind) = rest.split_at_checked(vector.len).unwrap_or((rest, &[]));
+        if !piece.is_empty() {
+            pieces.push((vector.addr, piece));
+        }
+        rest = behind;
+    }
+    memory.scatter(&pieces).map_err(|_| Errno::EFAULT)?;
+    let value = if flags.contains(RecvFlags::TRUNC) { len } else { n };
+    let cut = if len > n { RecvFlags::TRUNC } else { RecvFlags::empty() };
+    Ok(Received { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut })
+}
+
+fn errno(e: io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+fn range(addr: u64, len: u64) -> Range {
+    Range { addr, len: usize::try_from(len).unwrap_or(usize::MAX) }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
+    word.map_or(0, |word| u32::from_ne_bytes(*word))
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let long = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>());
+    long.map_or(0, |long| u64::from_ne_bytes(*long))
+}
+
+fn read(memory: &impl GuestMemory, addr: u64, into: &mut [u8]) -> Result<(), Errno> {
+    let len = into.len();
+    mem::gather(memory, &[Range { addr, len }], into).map_err(|_| Errno::EFAULT)
+}
+
+fn gather(memory: &impl GuestMemory, vectors: &[Range], most: usize) -> Result<Vec<u8>, Errno> {
+    let len = vectors.iter().fold(0_usize, |all, vector| all.saturating_add(vector.len));
+    if len > most {
+        return Err(Errno(libc::EMSGSIZE));
+    }
+    let mut bytes = vec![0; len];
+    mem::gather(memory, vectors, &mut bytes).map_err(|_| Errno::EFAULT)?;
+    Ok(bytes)
+}
+
+/// `struct sockaddr_nl` of a port.
+fn address(port: u32) -> [u8; ADDRESS_LEN] {
+    let mut bytes = [0; ADDRESS_LEN];
+    let family = u32::from(AddressFamily::NETLINK.as_raw()).to_ne_bytes();
+    for (to, from) in bytes.iter_mut().zip(family.into_iter().chain(port.to_ne_bytes())) {
+        *to = from;
+    }
+    bytes
+}
+
+/// Writes an address, as much as there is room for, and how long it is.
+fn put_address(memory: &impl GuestMemory, addr: u64, len_at: u64, port: u32) -> Result<i64, Errno> {
+    let mut room = [0; 4];
+    read(memory, len_at, &mut room)?;
+    let room = usize::try_from(u32::from_ne_bytes(room)).unwrap_or(usize::MAX);
+    let bytes = address(port);
+    let len = u32::try_from(ADDRESS_LEN).unwrap_or(u32::MAX).to_ne_bytes();
+    let part = bytes.get(..room.min(ADDRESS_LEN)).unwrap_or(&bytes);
+    let mut pieces: Vec<(u64, &[u8])> = vec![(len_at, &len)];
+    if !part.is_empty() {
+        pieces.push((addr, part));
+    }
+    memory.scatter(&pieces).map_err(|_| Errno::EFAULT)?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn memory(bytes: Vec<u8>) -> mem::FakeMemory {
+        mem::FakeMemory { base: 0, bytes: RefCell::new(bytes) }
+    }
+
+    #[test]
+    fn an_address_is_cut_to_the_room_and_its_length_is_told() {
+        let memory = memory(vec![0xff; 32]);
+        memory.scatter(&[(16, &8_u32.to_ne_bytes())]).unwrap();
+        put_address(&memory, 0, 16, 7).unwrap();
+        let bytes = memory.bytes.borrow();
+        assert_eq!(bytes[..12], [16, 0, 0, 0, 7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(bytes[16..20], 12_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn a_message_is_spread_over_vectors_and_its_cut_is_told() {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let memory = memory(vec![0; 64]);
+        let vectors = [range(0, 2), range(16, 2)];
+        for (flags, value) in [(libc::MSG_PEEK | libc::MSG_TRUNC, 5), (0, 4)] {
+            if value == 5 {
+                rustix::io::write(&ours, b"hello").unwrap();
+            }
+            let flags = u64::try_from(flags).unwrap();
+            let received = receive(&theirs, &memory, &vectors, flags).unwrap();
+            assert_eq!((received.value, received.flags), (value, RecvFlags::TRUNC));
+        }
+        let bytes = memory.bytes.borrow();
+        assert_eq!((&bytes[..2], &bytes[16..18]), (b"he".as_slice(), b"ll".as_slice()));
+        let nothing = receive(&theirs, &memory, &vectors, 0).map(|r| r.value);
+        assert_eq!(nothing, Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let mut bytes = vec![0; 128];
+        bytes[24..32].copy_from_slice(&17_u64.to_ne_bytes());
+        let header = |bytes: &[u8]| Header::read(&memory(bytes.to_vec()), 0).map(|h| h.vectors);
+        assert_eq!(header(&bytes), Err(Errno(libc::EMSGSIZE)));
+        bytes[24..32].copy_from_slice(&1_u64.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&4096_u64.to_ne_bytes());
+        assert_eq!(header(&bytes), Err(Errno::EFAULT));
+        let huge = [range(0, u64::MAX), range(0, u64::MAX)];
+        assert_eq!(gather(&memory(bytes), &huge, MAX_SENT), Err(Errno(libc::EMSGSIZE)));
+    }
+}
