@@ -107,26 +107,6 @@ def names():
     return found
 
 
-def stand_in(out, prefix):
-    """The environment of the suite: as ours, with a stand-in for `rdma` where that cannot work.
-
-    The suite asks `rdma link show -j` which netdev belongs to the device. That takes a netlink
-    socket of the RDMA family, which is not part of the verbs interface.
-    """
-    question = ["rdma", "link", "show", "-j"]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    if subprocess.run([*prefix, *question], **quiet).returncode == 0:
-        return os.environ
-    answer = subprocess.run(question, stdout=subprocess.PIPE, check=True, text=True).stdout
-    folder = os.path.join(out, "bin")
-    os.mkdir(folder)
-    with open(os.path.join(folder, "rdma"), "w") as file:
-        file.write(f"#!/bin/sh\ncat <<'END'\n{answer}\nEND\n")
-    os.chmod(file.name, 0o755)
-    print("  `rdma link show` does not work there: the suite gets what it said outside", flush=True)
-    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-
-
 def counts():
     """What exists on the device, by kind."""
     text = subprocess.run(
@@ -201,7 +181,7 @@ def end(process, log):
     process.wait()
 
 
-def run(out, patience, prefix, environment, todo, everything):
+def run(out, patience, prefix, todo, everything):
     """One process of the suite; gives the test that was its end, and those it did not get to."""
     records = os.path.join(out, "records.jsonl")
     seen = os.path.getsize(records)
@@ -211,7 +191,6 @@ def run(out, patience, prefix, environment, todo, everything):
             + ["--dev", DEVICE, "-v"]
             + ([] if todo == everything else todo),
             cwd=SUITE,
-            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -259,16 +238,15 @@ def drive_in(out, patience, only, prefix):
     todo = [name for name in everything if not only or any(part in name for part in only)]
     if not todo:
         sys.exit(f"no test's name contains {' or '.join(only)}")
-    environment = stand_in(out, prefix)
     before = counts()
     again = []
     while todo:
-        culprit, todo = run(out, patience, prefix, environment, todo, everything)
+        culprit, todo = run(out, patience, prefix, todo, everything)
         again += culprit
     # The suite frees objects of devices that it has closed, when Python's collector happens to
     # come by: it crashes now and then, natively too, and in tests that have no part in it.
     for name in again:
-        run(out, patience, prefix, environment, [name], everything)
+        run(out, patience, prefix, [name], everything)
     with open(os.path.join(out, "counts.json"), "w") as file:
         json.dump({"before": before, "after": settled(before)}, file)
 

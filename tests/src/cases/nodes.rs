@@ -12,10 +12,12 @@ use anyhow::bail;
 use super::Case;
 use super::Verdict;
 use super::requests::Script;
+use super::verbs::compare;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::probe::OPENED;
+use crate::shape;
 use crate::world;
 use crate::world::PATIENCE;
 use crate::world::Place;
@@ -40,6 +42,7 @@ pub(super) fn cases() -> Vec<Case> {
         }),
         Case::new("raw_descriptor_that_was_inherited", |world| of_each_device(world, inherited)),
         Case::new("raw_descriptor_that_was_passed", |world| of_each_device(world, passed)),
+        Case::new("devices_by_netlink", by_netlink),
         Case::new("network_namespace", network_namespace),
     ]
 }
@@ -78,6 +81,37 @@ impl Drop for SecondDevice {
             let _ = program.wait(PATIENCE);
         }
     }
+}
+
+/// What `rdma` says of the granted device is what it says natively; of others it says nothing, and
+/// it can change none.
+fn by_netlink(world: &World) -> Result<Verdict> {
+    for argv in [&["rdma", "-d", "dev", "show"][..], &["rdma", "-j", "link", "show"]] {
+        let native = exec::run(world.command(Place::Native, argv)?, PATIENCE)?;
+        let inside = exec::run(world.command(Place::Sandbox, argv)?, PATIENCE)?;
+        compare(&native, &inside, shape::exact_difference)?;
+        if !native.stdout.contains(&world.device) {
+            bail!("{} is not even there natively: {native}", world.device);
+        }
+    }
+    for words in ["link delete", "resource show qp link"] {
+        let argv: Vec<&str> =
+            ["rdma"].into_iter().chain(words.split(' ')).chain([&*world.device]).collect();
+        let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+        if inside.status == 0 {
+            bail!("not refused: {inside}");
+        }
+    }
+    let second = match SecondDevice::new()? {
+        Ok(second) => second,
+        Err(why) => return Ok(Verdict::Skipped(why)),
+    };
+    let list = exec::run(world.command(Place::Sandbox, &["rdma", "link"])?, PATIENCE)?;
+    if list.stdout.contains(SECOND) || !list.stdout.contains(&world.device) {
+        bail!("granted {} only, but {list}", world.device);
+    }
+    drop(second);
+    Ok(Verdict::Ok)
 }
 
 fn not_granted(world: &World) -> Result<Verdict> {
