@@ -71,9 +71,14 @@ impl World {
         format!("/dev/infiniband/{}", self.node)
     }
 
+    /// The path of a program beside this one.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
     /// `verbgate`, or another program beside this one.
     pub fn program(&self, name: &str) -> Command {
-        Command::new(self.bin.join(name))
+        Command::new(self.beside(name))
     }
 
     /// `verbgate run --device DEVICE [OPTIONS] -- ARGV`.

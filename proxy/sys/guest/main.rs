@@ -13,6 +13,7 @@ mod kernel;
 mod life;
 mod obey;
 mod raw;
+mod replay;
 mod stall;
 mod terminal;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         ["attack", name, device] => attack::run(name, device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),
+        ["replay", device, script] => replay::run(device, script),
         ["stall"] => stall::serve(),
         _ => Err("the sources say what it takes".into()),
     };
