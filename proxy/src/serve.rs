@@ -265,11 +265,11 @@ impl Supervisor {
         let session = &mut state.session;
         let Some(process) = session.processes.get_mut(&tgid) else { return };
         let Some(worker) = process.workers.get_mut(place) else { return };
-        let outcome = commit::commit(&self.listener, &worker.stub, in_flight, result);
+        let memory = RemoteMemory(in_flight.trap.tid);
+        let outcome = commit::commit(&self.listener, &worker.stub, &memory, in_flight, result);
         if let Some(ucontext) = session.ucontexts.get_mut(&in_flight.ucontext) {
             commit::track(&mut ucontext.objects, in_flight, &outcome, tgid);
         }
-        let memory = RemoteMemory(in_flight.trap.tid);
         let answer = reply::write_back(&memory, in_flight, &outcome);
         self.answer(in_flight.trap, answer);
         let device = session.ucontexts.get(&in_flight.ucontext).map(|u| u.device);
