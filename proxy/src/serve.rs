@@ -151,9 +151,10 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let tid = call.trap.tid;
         let memory = RemoteMemory(tid);
+        let driver = self.driver(state, ucontext);
         let decoded = match call.form {
-            Form::Ioctl(_) => decode::ioctl(&memory, copied),
-            Form::Write(count) => decode::write(&copied, count, self.driver(state, ucontext)),
+            Form::Ioctl(_) => decode::ioctl(&memory, copied, driver),
+            Form::Write(count) => decode::write(&copied, count, driver),
         };
         let request = match decoded {
             Ok(request) => request,
@@ -187,6 +188,7 @@ impl Supervisor {
         let worker = process.workers.get_mut(place).ok_or(Errno(libc::ESRCH))?;
         let base = self.window.slot(worker.stub.slot);
         let layout = frame::lay_out(&mut worker.stub.frame, base, &request, &plan)?;
+        reply::touch(&memory, &layout)?;
         let gone = execute::prepare(&self.listener, worker, idle, base, &plan.lent, plan.new_fd)
             .and_then(|()| execute::go(&self.listener, idle));
         if let Err(e) = gone {
