@@ -14,6 +14,7 @@ mod life;
 mod obey;
 mod raw;
 mod replay;
+mod scale;
 mod stall;
 mod terminal;
 
@@ -54,6 +55,9 @@ fn main() -> ExitCode {
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),
         ["replay", device, script] => replay::run(device, script),
+        ["scale", device, processes, objects, flags] => {
+            scale::run(device, processes, objects, flags)
+        }
         ["stall"] => stall::serve(),
         _ => Err("the sources say what it takes".into()),
     };

@@ -1,9 +1,11 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
 mod death;
+mod differential;
 mod nodes;
 mod refusals;
 mod requests;
+mod scale;
 mod verbs;
 
 use std::fmt;
@@ -54,6 +56,8 @@ impl fmt::Debug for Case {
 pub fn all() -> Vec<Case> {
     let mut all = verbs::cases();
     all.extend(requests::cases());
+    all.extend(differential::cases());
+    all.extend(scale::cases());
     all.extend(nodes::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());

@@ -140,3 +140,40 @@ fn what_exists(rng: &mut Rng, catalogue: &Catalogue<'_>) -> Vec<String> {
     };
     kinds.map(ask).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::differential::SEED;
+
+    const DEVICE: Device = Device { driver: DriverId::RXE, gid: [7; 16], gid_index: 1 };
+
+    #[test]
+    fn a_round_is_the_same_every_time_and_rounds_differ() {
+        let rounds: Vec<_> = (0..20).map(|number| round(&DEVICE, SEED, number)).collect();
+        assert_eq!(rounds[3], round(&DEVICE, SEED, 3));
+        assert_ne!(rounds[3], round(&DEVICE, SEED + 1000, 3));
+        let lines: BTreeSet<&String> = rounds.iter().flatten().collect();
+        let all: usize = rounds.iter().map(Vec::len).sum();
+        assert!(lines.len() > all * 2 / 3, "{} of {all}", lines.len());
+    }
+
+    #[test]
+    fn every_method_and_command_is_asked_for_in_every_way() {
+        let lines: Vec<_> = (0..150).flat_map(|number| round(&DEVICE, SEED, number)).collect();
+        let names: BTreeSet<&str> =
+            lines.iter().filter_map(|line| line.split(' ').nth(1)?.split('~').next()).collect();
+        for method in Catalogue::methods() {
+            let name = format!("{}.{}", method.object.name(), method.short_name());
+            assert!(names.contains(name.as_str()), "{name}");
+        }
+        for command in legacy::commands() {
+            for way in ["invoke", "write"] {
+                let name = format!("{way}.{}", command.short_name);
+                assert!(names.contains(name.as_str()), "{name}");
+            }
+        }
+    }
+}
