@@ -1,7 +1,7 @@
 //! Commit: what a request brought about is taken over, from the stub into the guest and the books.
 //!
-//! Outputs are read from memory that the guest may write: they are believed only in what hurts
-//! nobody but the guest.
+//! Outputs are read from memory that the guest may write, the frame's or its own: they are believed
+//! only in what hurts nobody but the guest.
 
 use std::os::fd::AsFd;
 
@@ -13,6 +13,9 @@ use verbgate_abi::wire::Handle;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
 use verbgate_sys::frame::Frame;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::stub::Stub;
@@ -44,7 +47,13 @@ fn read<const N: usize>(frame: &Frame, at: usize) -> [u8; N] {
 
 /// Takes over what a request brought about.
 #[must_use]
-pub fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: i64) -> Outcome {
+pub fn commit(
+    listener: &Listener,
+    stub: &Stub,
+    memory: &impl GuestMemory,
+    done: &InFlight,
+    result: i64,
+) -> Outcome {
     let frame = &stub.frame;
     let mut outcome = Outcome { result, ..Outcome::default() };
     let new_fd = done.request.new_fds().next();
@@ -83,7 +92,7 @@ pub fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: i64) ->
         put_fd(&mut outcome, done, new.place, fd);
     }
     for new in done.request.new_handles() {
-        if let Some(handle) = handle_at(&outcome, done, new.place) {
+        if let Some(handle) = handle_at(&outcome, memory, done, new.place) {
             outcome.made.push((new.object, handle));
         }
     }
@@ -113,16 +122,29 @@ fn put_fd(outcome: &mut Outcome, done: &InFlight, place: OutPlace, fd: GuestFd) 
     }
 }
 
-fn handle_at(outcome: &Outcome, done: &InFlight, place: OutPlace) -> Option<Handle> {
+fn handle_at(
+    outcome: &Outcome,
+    memory: &impl GuestMemory,
+    done: &InFlight,
+    place: OutPlace,
+) -> Option<Handle> {
     match place {
         OutPlace::AttrData(pos) => {
             let data = outcome.entries.iter().find(|entry| entry.0 == pos)?.2;
             u32::try_from(data & 0xffff_ffff).ok().map(Handle)
         }
         OutPlace::Output { pos, offset } => {
-            let (_, bytes) = outcome.outputs.get(output_at(done, pos)?)?;
-            let word = bytes.get(offset..offset.checked_add(4)?)?;
-            Some(Handle(u32::from_ne_bytes(word.try_into().ok()?)))
+            let mut word = [0; 4];
+            if let Some(output) = output_at(done, pos) {
+                let (_, bytes) = outcome.outputs.get(output)?;
+                word.copy_from_slice(bytes.get(offset..offset.checked_add(4)?)?);
+            } else {
+                let addr = done.request.attrs().get(pos)?.attr.data;
+                let addr = addr.checked_add(u64::try_from(offset).ok()?)?;
+                let range = Range { addr, len: word.len() };
+                mem::gather(memory, &[range], &mut word).ok()?;
+            }
+            Some(Handle(u32::from_ne_bytes(word)))
         }
     }
 }

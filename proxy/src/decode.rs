@@ -44,15 +44,24 @@ impl Malformed {
     }
 }
 
-/// A request made by `ioctl`, of which the first bytes have been copied.
+/// A request made by `ioctl` for a device of `driver`, of which the first bytes have been copied.
 ///
 /// # Errors
 /// See [`Malformed`].
-pub fn ioctl(memory: &impl GuestMemory, first: Copied) -> Result<Request, Malformed> {
+pub fn ioctl(
+    memory: &impl GuestMemory,
+    first: Copied,
+    driver: DriverId,
+) -> Result<Request, Malformed> {
     let head = first.bytes().get(..HDR_LEN).ok_or(Malformed::Fault(Errno::EFAULT))?;
-    let length = usize::from(decode::header(head)?.length);
+    let header = decode::header(head)?;
+    let length = usize::from(header.length);
     let copied = fetch::array(memory, first, length).map_err(Malformed::Fault)?;
     let array = copied.bytes().get(..length).ok_or(Malformed::Fault(Errno::EFAULT))?;
+    // Of a device whose driver has no name here the kernel alone knows the number.
+    if driver != DriverId::UNKNOWN {
+        decode::check_driver(&header, driver)?;
+    }
     let outline = decode::parse(array)?;
     // The arena holds the payloads in order, one after the other.
     let ranges: Vec<Range> =
@@ -68,4 +77,41 @@ pub fn ioctl(memory: &impl GuestMemory, first: Copied) -> Result<Request, Malfor
 pub fn write(copied: &Copied, count: usize, driver: DriverId) -> Result<Request, Malformed> {
     let buf = copied.bytes().get(..count).ok_or(Malformed::Fault(Errno::EFAULT))?;
     Ok(write::parse_write(buf)?.into_request(driver)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use verbgate_abi::encode::RequestBuilder;
+    use verbgate_abi::ids;
+    use verbgate_abi::table;
+    use verbgate_abi::wire::GuestAddr;
+    use verbgate_sys::mem::FakeMemory;
+    use verbgate_sys::stub::control;
+    use verbgate_sys::window::AddrWindow;
+
+    use super::*;
+
+    /// QUERY_CONTEXT as a program of `program` asks it, decoded for a device of `device`.
+    fn asked(program: DriverId, device: DriverId) -> Result<Request, Malformed> {
+        let (object, id) = (ids::UVERBS_OBJECT_DEVICE.id, ids::UVERBS_METHOD_QUERY_CONTEXT);
+        let method = table::method(object, id, program).unwrap();
+        let encoded = RequestBuilder::new(method, program).build(GuestAddr(0));
+        let window = AddrWindow::at(0);
+        let base = window.slot(0) + control::OWNER as u64;
+        let mut bytes = 7_u64.to_ne_bytes().to_vec();
+        bytes.extend(encoded.bytes);
+        let memory = FakeMemory { base, bytes: RefCell::new(bytes) };
+        let (_, copied) = fetch::first(&memory, window, base + 8, HDR_LEN).unwrap();
+        ioctl(&memory, copied, device)
+    }
+
+    #[test]
+    fn a_request_for_another_driver_is_refused_first() {
+        let refused = asked(DriverId::MLX5, DriverId::RXE).unwrap_err();
+        assert_eq!(refused.errno(), Errno::EINVAL);
+        assert!(asked(DriverId::RXE, DriverId::RXE).is_ok());
+        assert!(asked(DriverId::RXE, DriverId::UNKNOWN).is_ok());
+    }
 }

@@ -213,10 +213,12 @@ fn payload<'a>(request: &'a Request, attr: &'a ReqAttr) -> Option<&'a [u8]> {
 }
 
 /// Whether an output must be seen by the supervisor before the guest sees it: it carries a new
-/// descriptor, whose number is the stub's, or a new object's handle.
+/// descriptor, whose number is the stub's.
+///
+/// A new handle is read where the guest has it, afterwards: only a response that the kernel itself
+/// cannot write makes it take the new object back.
 fn is_supervised(request: &Request, pos: usize) -> bool {
-    let new = request.new_fds().chain(request.new_handles());
-    let mut places = new.map(|new| new.place);
+    let mut places = request.new_fds().map(|new| new.place);
     places.any(|place| matches!(place, OutPlace::Output { pos: at, .. } if at == pos))
 }
 

@@ -152,9 +152,10 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let tid = call.trap.tid;
         let memory = RemoteMemory(tid);
+        let driver = self.driver(state, ucontext);
         let decoded = match call.form {
-            Form::Ioctl(_) => decode::ioctl(&memory, copied),
-            Form::Write(count) => decode::write(&copied, count, self.driver(state, ucontext)),
+            Form::Ioctl(_) => decode::ioctl(&memory, copied, driver),
+            Form::Write(count) => decode::write(&copied, count, driver),
         };
         let request = match decoded {
             Ok(request) => request,
@@ -188,6 +189,7 @@ impl Supervisor {
         let worker = process.workers.get_mut(place).ok_or(Errno(libc::ESRCH))?;
         let base = self.window.slot(worker.stub.slot);
         let layout = frame::lay_out(&mut worker.stub.frame, base, &request, &plan)?;
+        reply::touch(&memory, &layout)?;
         let gone = execute::prepare(&self.listener, worker, idle, base, &plan.lent, plan.new_fd)
             .and_then(|()| execute::go(&self.listener, idle));
         if let Err(e) = gone {
@@ -266,11 +268,11 @@ impl Supervisor {
         let session = &mut state.session;
         let Some(process) = session.processes.get_mut(&tgid) else { return };
         let Some(worker) = process.workers.get_mut(place) else { return };
-        let outcome = commit::commit(&self.listener, &worker.stub, in_flight, result);
+        let memory = RemoteMemory(in_flight.trap.tid);
+        let outcome = commit::commit(&self.listener, &worker.stub, &memory, in_flight, result);
         if let Some(ucontext) = session.ucontexts.get_mut(&in_flight.ucontext) {
             commit::track(&mut ucontext.objects, in_flight, &outcome, tgid);
         }
-        let memory = RemoteMemory(in_flight.trap.tid);
         let answer = reply::write_back(&memory, in_flight, &outcome);
         self.answer(in_flight.trap, answer);
         let device = session.ucontexts.get(&in_flight.ucontext).map(|u| u.device);

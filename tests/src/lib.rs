@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod cases;
 pub mod demo;
+pub mod differential;
 pub mod exec;
 pub mod pair;
 pub mod probe;

@@ -2,6 +2,7 @@
 //! `verbgate-lab-tests`: the tests, the demonstration and the measurements that need an RDMA device.
 
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Parser;
@@ -9,6 +10,8 @@ use clap::Subcommand;
 use verbgate_tests::bench;
 use verbgate_tests::cases;
 use verbgate_tests::demo;
+use verbgate_tests::differential;
+use verbgate_tests::differential::Plan;
 use verbgate_tests::probe;
 use verbgate_tests::runner;
 use verbgate_tests::world::World;
@@ -45,6 +48,18 @@ enum Command {
     Demo,
     /// Measure what the proxy costs.
     Bench,
+    /// Make the same raw requests natively and in a sandbox, and compare the answers.
+    Differential {
+        /// Names the sequence of requests.
+        #[arg(long, default_value_t = differential::SEED)]
+        seed: u64,
+        /// How many.
+        #[arg(long, default_value_t = differential::REQUESTS)]
+        requests: usize,
+        /// Only this round of them.
+        #[arg(long)]
+        round: Option<usize>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -72,6 +87,15 @@ fn run(cli: Cli) -> Result<u8> {
         }
         Command::Probe { arguments } => probe::run(arguments)?,
         Command::Demo => demo::run(&look()?)?,
+        Command::Differential { seed, requests, round } => {
+            let plan = Plan { seed: *seed, requests: *requests, round: *round };
+            println!("differential: seed {seed}");
+            let start = Instant::now();
+            let summary = differential::run(&look()?, plan)?;
+            println!("differential: {summary}");
+            println!("differential: {:.0} s", start.elapsed().as_secs_f64());
+            return Ok(u8::from(!summary.differences.is_empty()));
+        }
         Command::Bench => bench::lab::run(&look()?)?,
     }
     Ok(0)

@@ -80,9 +80,14 @@ impl World {
         Ok(gid.to_ipv4_mapped().context("a GID that is no IPv4 address")?.to_string())
     }
 
+    /// The path of a program beside this one.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
     /// `verbgate`, or another program beside this one.
     pub fn program(&self, name: &str) -> Command {
-        Command::new(self.bin.join(name))
+        Command::new(self.beside(name))
     }
 
     /// `verbgate run --device DEVICE [OPTIONS] -- ARGV`.

@@ -5,7 +5,8 @@
 //! - a command that does not exist is EOPNOTSUPP even if its header is wrong, too;
 //! - the 16-byte `DESTROY_CQ` of rdma-core 18 and 19 (2018), for which the kernel reads 8 bytes
 //!   beyond the end of the write, is ENOSPC like every other short command;
-//! - inputs and outputs of 64 KiB and more do not fit `INVOKE_WRITE` and are E2BIG.
+//! - inputs of 64 KiB and more, and so much space for the core's own response, do not fit
+//!   `INVOKE_WRITE` and are E2BIG.
 
 use std::ops::Range;
 
@@ -184,7 +185,10 @@ impl WriteRequest {
         push(ids::UVERBS_ATTR_UHW_IN, 0, self.uhw_in.len(), Some(core_len..arena.len()))?;
         push(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd, 8, None)?;
         push(ids::UVERBS_ATTR_CORE_OUT, self.core_out.addr.0, self.core_out.len, None)?;
-        push(ids::UVERBS_ATTR_UHW_OUT, self.uhw_out.addr.0, self.uhw_out.len, None)?;
+        // A driver writes a structure of its own and leaves the rest alone, so that a place of more
+        // than an attribute can tell is as good as one of just so much.
+        let uhw_out = self.uhw_out.len.min(u16::MAX.into());
+        push(ids::UVERBS_ATTR_UHW_OUT, self.uhw_out.addr.0, uhw_out, None)?;
         let hdr = IoctlHdr {
             object_id: object.0,
             method_id: id.0,

@@ -13,6 +13,8 @@ mod kernel;
 mod life;
 mod obey;
 mod raw;
+mod replay;
+mod scale;
 mod stall;
 mod terminal;
 
@@ -52,6 +54,10 @@ fn main() -> ExitCode {
         ["attack", name, device] => attack::run(name, device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),
+        ["replay", device, script] => replay::run(device, script),
+        ["scale", device, processes, objects, flags] => {
+            scale::run(device, processes, objects, flags)
+        }
         ["stall"] => stall::serve(),
         _ => Err("the sources say what it takes".into()),
     };

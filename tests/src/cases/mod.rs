@@ -2,9 +2,11 @@
 
 mod cm;
 mod death;
+mod differential;
 mod nodes;
 mod refusals;
 mod requests;
+mod scale;
 mod verbs;
 
 use std::fmt;
@@ -56,6 +58,8 @@ pub fn all() -> Vec<Case> {
     let mut all = verbs::cases();
     all.extend(cm::cases());
     all.extend(requests::cases());
+    all.extend(differential::cases());
+    all.extend(scale::cases());
     all.extend(nodes::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());

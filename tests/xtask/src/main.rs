@@ -6,6 +6,7 @@ mod abi;
 mod bench;
 mod conformance;
 mod demo;
+mod differential;
 mod guest;
 mod guestbin;
 mod host;
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
+    /// Make the same raw requests natively and in a sandbox, and compare the answers.
+    Differential(differential::Args),
     /// Virtual machines with a real uverbs device.
     Lab(lab::Args),
     /// The kernel's tables.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),
+        Task::Differential(args) => differential::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };

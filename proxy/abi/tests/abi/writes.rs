@@ -107,6 +107,17 @@ fn a_write_too_long_for_an_attribute() {
 
 /// Every command, empty but for its size, in both forms, is the same request.
 #[test]
+fn space_for_an_answer_may_be_too_long_for_an_attribute() {
+    let cmd = ids::IB_USER_VERBS_CMD_CREATE_CQ;
+    let body = core(cmd, &[("response", 0x9000), ("comp_channel", u64::MAX)]);
+    let write = parse_write(&plain(18, 10, u16::MAX, &body)).unwrap();
+    assert_eq!(write.uhw_out.len, 4 * 0xffff - 8);
+    let request = write.into_request(RXE).unwrap();
+    let out: Vec<_> = request.outputs().map(|(_, attr)| (attr.addr(), attr.len())).collect();
+    assert_eq!(out, [(GuestAddr(0x9000), 8), (GuestAddr(0x9008), 0xffff)]);
+}
+
+#[test]
 fn both_forms_agree() {
     for spec in legacy::commands() {
         let mut core_in = vec![0; spec.req_size()];

@@ -1,0 +1,193 @@
+//! The differences that are known, each with its reason, and as narrow as can be.
+
+use std::collections::BTreeSet;
+
+use verbgate_abi::DecodeError;
+use verbgate_abi::decode;
+use verbgate_abi::write;
+
+use super::draft::IMAGE;
+use super::draft::OUT;
+use super::draft::REGION;
+
+const ENOENT: i64 = -2;
+const E2BIG: i64 = -7;
+const EBADF: i64 = -9;
+const EFAULT: i64 = -14;
+const EINVAL: i64 = -22;
+const ENOSPC: i64 = -28;
+const EPROTONOSUPPORT: i64 = -93;
+const EOPNOTSUPP: i64 = -95;
+
+/// What one gets that asks for what there is not on this kernel or device.
+const LACKING: &[i64] = &[EPROTONOSUPPORT, EOPNOTSUPP];
+/// What a request of the wrong form gets.
+const FORM: &[i64] = &[EINVAL, ENOSPC, EFAULT, E2BIG, EPROTONOSUPPORT];
+/// What one of the right form gets that names what there is not.
+const LOOK_UP: &[i64] = &[ENOENT, EBADF];
+
+/// Whatever the proxy can answer.
+const ANY: &[i64] = &[EINVAL, ENOSPC, EFAULT, E2BIG, EPROTONOSUPPORT, EOPNOTSUPP, ENOENT, EBADF];
+
+/// A difference.
+#[derive(Clone, Copy, Debug)]
+pub struct Side<'a> {
+    /// The script's line.
+    pub line: &'a str,
+    /// The result natively.
+    pub native: i64,
+    /// The result in the sandbox.
+    pub inside: i64,
+    /// Words of memory that differ, by offset from the start of all memory.
+    pub words: &'a BTreeSet<u64>,
+}
+
+impl Side<'_> {
+    /// The places, as offsets, at which the request names what it makes.
+    fn makes(&self) -> impl Iterator<Item = u64> {
+        let links = self.line.split(' ').filter_map(|word| word.strip_prefix('>'));
+        let addrs = links.filter_map(|link| u64::from_str_radix(link.split_once(':')?.1, 16).ok());
+        addrs.map(|addr| addr.wrapping_sub(IMAGE))
+    }
+
+    /// What `write(2)` was given.
+    fn written(&self) -> Option<Vec<u8>> {
+        let mut words = self.line.split(' ');
+        words.next()?.strip_prefix("write:")?;
+        bytes(words.nth(4)?)
+    }
+
+    /// How often it was changed.
+    fn mutations(&self) -> usize {
+        self.line.split(' ').nth(1).map_or(0, |name| name.matches('~').count())
+    }
+
+    /// The ids of its attributes, if it is an INVOKE_WRITE.
+    fn invoke_attrs(&self) -> Option<Vec<u16>> {
+        let image = self.line.strip_prefix("ioctl invoke.")?.split(' ').nth(4)?;
+        let word = |at: usize| {
+            let byte = |at: usize| u16::from_str_radix(image.get(2 * at..2 * at + 2)?, 16).ok();
+            Some(byte(at)? | byte(at + 1)? << 8)
+        };
+        let count = usize::from(word(6)?);
+        (0..count).map(|index| word(24 + 16 * index)).collect()
+    }
+
+    fn handle_is_too_wide(&self) -> bool {
+        let image = self.line.strip_prefix("ioctl ").and_then(|rest| rest.split(' ').nth(4));
+        let parsed = image.and_then(bytes).map(|bytes| decode::parse(&bytes));
+        matches!(parsed, Some(Err(DecodeError::HandleRange { .. })))
+    }
+
+    fn has_no_core_in(&self) -> bool {
+        self.invoke_attrs().is_some_and(|ids| !ids.contains(&0))
+    }
+
+    fn command_does_not_exist(&self) -> bool {
+        let parsed = self.written().map(|bytes| write::parse_write(&bytes));
+        matches!(parsed, Some(Err(DecodeError::UnknownCommand { .. })))
+    }
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+/// Errors that stand for each other.
+struct Rule {
+    native: &'static [i64],
+    inside: &'static [i64],
+    when: fn(&Side<'_>) -> bool,
+    why: &'static str,
+}
+
+#[rustfmt::skip]
+const RULES: &[Rule] = &[
+    Rule { native: LACKING, inside: ANY, when: |_| true,
+        why: "wrong, too, and asks for what this kernel or device lacks: the proxy knows what kernels have, not this one" },
+    Rule { native: LOOK_UP, inside: FORM, when: |_| true,
+        why: "malformed, and names what there is not: the form is looked at first" },
+    Rule { native: ANY, inside: &[EBADF], when: |_| true,
+        why: "wrong in another way, and names a descriptor that is not open: descriptors are looked up first" },
+    Rule { native: FORM, inside: FORM, when: |side| side.mutations() > 1,
+        why: "malformed in two ways: the kernel looks at payloads one by one, the proxy behind all else" },
+    Rule { native: FORM, inside: &[ENOENT], when: |side| side.handle_is_too_wide(),
+        why: "wrong in another way, and names a handle of more than 32 bits, which is the form's fault here" },
+    Rule { native: FORM, inside: &[E2BIG], when: |side| side.line.starts_with("write:"),
+        why: "wrong in another way, and has more space for a response than an attribute can tell" },
+    Rule { native: &[EINVAL], inside: &[ENOSPC], when: |side| side.has_no_core_in(),
+        why: "wrong in another way, and without CORE_IN, which the proxy wants" },
+    Rule { native: &[EINVAL], inside: &[EOPNOTSUPP], when: |side| side.command_does_not_exist(),
+        why: "a command that does not exist, with a wrong header: the kernel looks at the header if the number is small" },
+];
+
+/// The reason of a difference, if it is a known one.
+pub fn explain(side: &Side<'_>) -> Option<&'static str> {
+    if side.native >= 0 || side.inside >= 0 {
+        return None;
+    }
+    // What a request that fails leaves in the places of its outputs means nothing; it must be in
+    // these places, though.
+    let in_attr = |word: u64| side.makes().any(|at| word + 4 > at && word < at + 8);
+    let in_response = |word: u64| {
+        let response = OUT - IMAGE..OUT - IMAGE + 64;
+        response.contains(&word) && side.makes().any(|at| response.contains(&at))
+    };
+    let end = OUT + REGION - IMAGE;
+    let at_end = |word: u64| side.native == EFAULT && (end - 64..end).contains(&word);
+    let is_output = |word: u64| in_attr(word) || in_response(word) || at_end(word);
+    if side.words.iter().any(|word| !is_output(*word)) {
+        return None;
+    }
+    if side.native == side.inside {
+        return Some("fails, after the kernel has written of what it would have made");
+    }
+    let rule = RULES.iter().find(|rule| {
+        rule.native.contains(&side.native)
+            && rule.inside.contains(&side.inside)
+            && (rule.when)(side)
+    });
+    rule.map(|rule| rule.why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(line: &str, native: i64, inside: i64, words: &[u64]) -> Option<&'static str> {
+        let words = words.iter().copied().collect();
+        explain(&Side { line, native, inside, words: &words })
+    }
+
+    #[test]
+    fn nothing_explains_another_success() {
+        assert!(why("ioctl a 0 0 0 00", 0, -22, &[]).is_none());
+        assert!(why("ioctl a 0 0 0 00", -22, 0, &[]).is_none());
+        assert!(why("ioctl a 0 0 0 00 >4:100000000020", 0, 0, &[0x20]).is_none());
+        assert!(why("ioctl a 0 0 0 00", -22, -28, &[]).is_none());
+        assert!(why("ioctl a 0 0 0 00", -95, -1, &[]).is_none());
+    }
+
+    #[test]
+    fn memory_that_is_not_an_outputs_place_must_not_differ() {
+        let line = "ioctl PD.X 0 100000000000 100000000000 00 >4:100000000020";
+        assert!(why(line, -22, -22, &[0x20, 0x24]).is_some());
+        assert!(why(line, -22, -22, &[0x28]).is_none());
+        assert!(why(line, -93, -22, &[0x10000]).is_none());
+    }
+
+    #[test]
+    fn commands_and_attributes_are_read_from_the_line() {
+        let unknown = "write:10 write.X 0 0 0 04000080040002000000010000100000";
+        assert!(why(unknown, -22, -95, &[]).is_some());
+        let known = "write:10 write.X 0 0 0 03000000040002000000010000100000";
+        assert!(why(known, -22, -95, &[]).is_none());
+        let invoke = |id: &str| {
+            let head = "280000000000010000000000000000000e00000000000000";
+            format!("ioctl invoke.X 0 0 0 {head}{id}0800010000000000000000000000")
+        };
+        assert!(why(&invoke("0200"), -22, -28, &[]).is_some());
+        assert!(why(&invoke("0000"), -22, -28, &[]).is_none());
+    }
+}
