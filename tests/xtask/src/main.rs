@@ -6,6 +6,7 @@ mod abi;
 mod bench;
 mod conformance;
 mod demo;
+mod fuzz;
 mod guest;
 mod guestbin;
 mod host;
@@ -37,6 +38,8 @@ enum Task {
     Bench(bench::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
+    /// Fuzz all that reads what a guest wrote.
+    Fuzz(fuzz::Args),
     /// Virtual machines with a real uverbs device.
     Lab(lab::Args),
     /// The kernel's tables.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),
+        Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };
