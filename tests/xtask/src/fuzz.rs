@@ -1,9 +1,10 @@
 //! `cargo xtask fuzz`: libFuzzer on all that reads a guest's bytes, with the toolchain there is.
 //!
-//! It starts from the checked-in corpora and never writes to them: what it finds stays under cargo's
-//! target folder, where the next run goes on from it.
+//! It starts from the checked-in corpora and never writes to them: what it finds stays under
+//! cargo's target folder, where the next run goes on from it.
 
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -32,8 +33,8 @@ use crate::stream;
 
 /// The fuzzers' own workspace.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
-/// What `cargo fuzz` gives rustc for libFuzzer, without the sanitizers that need a nightly one: what
-/// runs here is safe Rust, and panics are what it can find.
+/// What `cargo fuzz` gives rustc for libFuzzer, without the sanitizers that need a nightly one:
+/// what runs here is safe Rust, and panics are what it can find.
 const FLAGS: &[&str] = &[
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -47,7 +48,7 @@ const FLAGS: &[&str] = &[
 const BUILD_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// What a fuzzer may take beyond its time: it first runs all that earlier runs found.
 const SLACK: Duration = Duration::from_secs(3 * 60);
-/// Seconds that one input may take, which takes microseconds: more is a hang, even on a busy machine.
+/// Seconds that one input may take. It takes microseconds: more is a hang on any machine.
 const HANG: u32 = 60;
 /// How often the fuzzers' state is told.
 const TICK: Duration = Duration::from_secs(20);
@@ -57,8 +58,8 @@ const QUOTED_LINES: usize = 6;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// How long each target runs.
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    minutes: u32,
+    #[arg(long, default_value = "1", value_name = "N")]
+    minutes: NonZero<u32>,
     /// Only these: decoder, commands, frame, filter. [default: all]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
@@ -118,7 +119,7 @@ struct Ended {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let targets = choose(&args.targets)?;
-    let time = Duration::from_secs(60 * u64::from(args.minutes));
+    let time = Duration::from_secs(60 * u64::from(args.minutes.get()));
     let fuzzers = Fuzzers::build(time)?;
     let ended = fuzzers.run(&targets)?;
     let mut table =
@@ -242,6 +243,8 @@ impl Fuzzers {
         command.arg(format!("-artifact_prefix={}/", crashes.display()));
         // Only the first corpus is written to.
         command.arg(corpus).arg(Path::new(FOLDER).join("corpus").join(target.corpus));
+        // The panic's own words; who plays it again may ask for more.
+        command.env("RUST_BACKTRACE", "0");
         let start = Instant::now();
         let (mut status, mut crash) = (Status::default(), Crash::default());
         let limit = self.time + SLACK;
