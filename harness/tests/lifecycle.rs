@@ -112,6 +112,20 @@ fn the_next_program_is_planted_anew() {
 }
 
 #[test]
+fn another_user_gets_stubs_of_its_own() {
+    let ran = run(&["becomes", DEVICE]).well();
+    let expected = [
+        "before: ENOTTY",
+        "change: ok",
+        "no stub of the former user is left",
+        "after: ENOTTY",
+        "1 stubs, 1 user",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert_eq!(ran.count("planted"), 2, "{ran:#?}");
+}
+
+#[test]
 fn a_program_executed_in_the_middle_of_planting_runs() {
     let ran = run(&["executes-meanwhile", DEVICE]);
     assert_eq!(ran.lines, [r#"{"Code(0)": 200}"#], "{ran:#?}");

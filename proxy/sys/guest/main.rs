@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         ["ends-all", device] => life::ends(device, true),
         ["killed", device, count] => life::killed(device, count),
         ["bereft", device] => life::bereft(device),
+        ["becomes", device] => life::becomes(device),
         ["sends", device] => passing::sends(device),
         ["spawns", device] => passing::spawns(device),
         ["inherited"] => passing::inherited(),
