@@ -232,8 +232,8 @@ impl Fuzzers {
     }
 
     fn one(&self, target: &Target, mut hear: impl FnMut(Option<Status>)) -> Result<Ended> {
-        let corpus = fresh(self.folder.join("corpus").join(target.name))?;
-        let crashes = fresh(self.folder.join("crashes").join(target.name))?;
+        let corpus = made(self.folder.join("corpus").join(target.name))?;
+        let crashes = made(self.folder.join("crashes").join(target.name))?;
         // The kernel ends it when we end.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "--"]).arg(self.programs.join(target.name));
@@ -274,7 +274,7 @@ impl Fuzzers {
 }
 
 /// The folder, made if it is not there.
-fn fresh(folder: PathBuf) -> Result<PathBuf> {
+fn made(folder: PathBuf) -> Result<PathBuf> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
 }
