@@ -62,6 +62,35 @@ fn every_process_has_its_own_stub() {
 }
 
 #[test]
+fn a_device_sent_over_a_socket_works_and_stays_when_the_sender_closes_it() {
+    let ran = run(&["sends", DEVICE]).well();
+    let expected = [
+        "sender: ENOTTY",
+        "receiver: ENOTTY with 1 stubs",
+        "sender again: ENOTTY",
+        "receiver alone: ENOTTY",
+        "Code(0)",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert_eq!((ran.count("planted"), ran.count("executed")), (2, 4), "{ran:#?}");
+}
+
+#[test]
+fn spawned_programs_use_a_device_of_their_own_and_an_inherited_one() {
+    let ran = run(&["spawns", DEVICE]).well();
+    let expected = [
+        "parent: ENOTTY",
+        "ENOTTY with 1 stubs",
+        "Some(0)",
+        "inherited: ENOTTY with 1 stubs",
+        "Some(0)",
+        "parent again: ENOTTY",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert_eq!((ran.count("planted"), ran.count("executed")), (3, 4), "{ran:#?}");
+}
+
+#[test]
 fn a_child_in_its_parents_memory_uses_its_parents_stub_or_none() {
     let ran = run(&["borrowers", DEVICE]);
     let expected = [
@@ -80,6 +109,20 @@ fn the_next_program_is_planted_anew() {
     let ran = run(&["executes", DEVICE]).well();
     assert_eq!(ran.lines, ["first program: ENOTTY", "ENOTTY with 1 stubs"], "{ran:#?}");
     assert_eq!(ran.count("planted"), 2);
+}
+
+#[test]
+fn another_user_gets_stubs_of_its_own() {
+    let ran = run(&["becomes", DEVICE]).well();
+    let expected = [
+        "before: ENOTTY",
+        "change: ok",
+        "no stub of the former user is left",
+        "after: ENOTTY",
+        "1 stubs, 1 user",
+    ];
+    assert_eq!(ran.lines, expected, "{ran:#?}");
+    assert_eq!(ran.count("planted"), 2, "{ran:#?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Lives of processes that use RDMA: signals, forks, programs executed, ends.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::io;
 use std::io::Read;
@@ -232,6 +233,34 @@ pub(crate) fn executes_meanwhile(device: &str) -> Result<(), Box<dyn Error>> {
         *ends.entry(format!("{:?}", child.wait()?)).or_insert(0) += 1;
     }
     println!("{ends:?}");
+    Ok(())
+}
+
+/// The users of this process's threads, without repetition.
+fn users() -> io::Result<BTreeSet<String>> {
+    let line = |tid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/status"))?;
+        Ok(status.lines().find(|line| line.starts_with("Uid:")).unwrap_or_default().to_owned())
+    };
+    threads().iter().map(line).collect()
+}
+
+/// The process becomes another user, if it may: its requests are that user's from then on.
+pub(crate) fn becomes(device: &str) -> Result<(), Box<dyn Error>> {
+    const NOBODY: u64 = 65534;
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    say("before", &request(fd));
+    // SAFETY: takes no argument.
+    let user = u64::from(unsafe { libc::getuid() });
+    let user = if user == 0 { NOBODY } else { user };
+    say("change", &call(libc::SYS_setresuid, &[user, user, user]));
+    while threads().len() > 1 {
+        std::thread::yield_now();
+    }
+    println!("no stub of the former user is left");
+    say("after", &request(fd));
+    println!("{} stubs, {} user", threads().len() - 1, users()?.len());
     Ok(())
 }
 

@@ -12,6 +12,7 @@ mod faults;
 mod kernel;
 mod life;
 mod obey;
+mod passing;
 mod raw;
 mod replay;
 mod scale;
@@ -51,6 +52,10 @@ fn main() -> ExitCode {
         ["ends-all", device] => life::ends(device, true),
         ["killed", device, count] => life::killed(device, count),
         ["bereft", device] => life::bereft(device),
+        ["becomes", device] => life::becomes(device),
+        ["sends", device] => passing::sends(device),
+        ["spawns", device] => passing::spawns(device),
+        ["inherited"] => passing::inherited(),
         ["attack", name, device] => attack::run(name, device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),

@@ -88,10 +88,10 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     let list = packages.join(" ");
     let remedy = format!("apt-get update && apt-get install --no-install-recommends {list}");
     if !is_root() {
-        bail!("the lab needs packages that this machine lacks: {list}. As root: {remedy}");
+        bail!("packages are needed that this machine lacks: {list}. As root: {remedy}");
     }
     if tool::find("apt-get").is_none() {
-        bail!("the lab needs {list} and this machine has no apt-get: install them by hand");
+        bail!("{list} is needed and this machine has no apt-get: install them by hand");
     }
     progress.say(&format!("installing {list}"));
     if let Err(first) = install(&packages, progress) {
@@ -107,6 +107,15 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     } else {
         bail!("installed {list}, but {} did not bring what it should", still.join(" "))
     }
+}
+
+/// Makes sure that there is a program, as for the lab's own needs.
+pub fn require_program(
+    program: &'static str,
+    package: &'static str,
+    progress: &Progress,
+) -> Result<()> {
+    require(&[&[Need { thing: program, package }]], progress)
 }
 
 fn missing<'a>(

@@ -51,6 +51,7 @@ pub use doctor::Finding;
 pub use doctor::Verdict;
 pub use doctor::examine;
 pub use guest::RunSpec;
+pub use host::require_program;
 pub use lab::Lab;
 pub use lab::RunResult;
 pub use progress::Progress;

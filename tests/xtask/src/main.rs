@@ -7,6 +7,7 @@ mod bench;
 mod conformance;
 mod demo;
 mod differential;
+mod fuzz;
 mod guest;
 mod guestbin;
 mod host;
@@ -40,6 +41,8 @@ enum Task {
     Conformance(conformance::Args),
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential(differential::Args),
+    /// Fuzz all that reads what a guest wrote.
+    Fuzz(fuzz::Args),
     /// Virtual machines with a real uverbs device.
     Lab(lab::Args),
     /// The kernel's tables.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),
         Task::Differential(args) => differential::run(args),
+        Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };

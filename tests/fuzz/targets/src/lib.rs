@@ -20,6 +20,9 @@ pub mod filter;
 pub mod frame;
 pub mod mutate;
 
+/// The longest input worth trying: a request that fills its page, and payloads.
+pub const MAX_LEN: usize = 6000;
+
 /// A target.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {

@@ -1,5 +1,7 @@
 //! A small mutator, for where there is no fuzzer.
 
+use crate::MAX_LEN;
+
 /// Values at the borders of rules.
 const INTERESTING: [u64; 20] = [
     0,
@@ -23,9 +25,6 @@ const INTERESTING: [u64; 20] = [
     1 << 48,
     u64::MAX,
 ];
-
-/// The longest input that is made.
-const MAX: usize = 6000;
 
 /// Pseudo-random numbers (splitmix64), the same for the same seed everywhere.
 #[derive(Clone, Debug)]
@@ -58,7 +57,7 @@ pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=rng.below(4) {
         once(rng, bytes, other);
     }
-    bytes.truncate(MAX);
+    bytes.truncate(MAX_LEN);
 }
 
 fn once(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {

@@ -1,0 +1,95 @@
+//! A device that one process opens and another uses: sent over a socket, or handed to a program.
+
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::io::IoSlice;
+use std::io::IoSliceMut;
+use std::io::Read;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
+
+use crate::kernel::fork;
+use crate::kernel::outcome;
+use crate::kernel::say;
+use crate::kernel::threads;
+use crate::life::request;
+use crate::raw;
+
+fn send(socket: &UnixStream, file: &File) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let fds = [file.as_fd()];
+    rights.push(SendAncillaryMessage::ScmRights(&fds));
+    let data = [IoSlice::new(b".")];
+    rustix::net::sendmsg(socket, &data, &mut rights, SendFlags::empty())?;
+    Ok(())
+}
+
+fn receive(socket: &UnixStream) -> io::Result<File> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let mut data = [0];
+    let mut data = [IoSliceMut::new(&mut data)];
+    rustix::net::recvmsg(socket, &mut data, &mut rights, RecvFlags::CMSG_CLOEXEC)?;
+    let passed = rights.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    passed.map(File::from).ok_or_else(|| io::Error::other("no descriptor came"))
+}
+
+/// To a child that was there before the device was open; it goes on when the sender has closed it.
+pub(crate) fn sends(device: &str) -> Result<(), Box<dyn Error>> {
+    let (mut here, mut there) = UnixStream::pair()?;
+    let child = fork(|| {
+        let mut use_it = || -> io::Result<()> {
+            let file = receive(&there)?;
+            let fd = file.as_raw_fd();
+            println!("receiver: {} with {} stubs", outcome(&request(fd)), threads().len() - 1);
+            there.write_all(b".")?;
+            there.read_exact(&mut [0])?;
+            say("receiver alone", &request(fd));
+            Ok(())
+        };
+        i32::from(use_it().is_err())
+    })?;
+    let file = raw::open(device)?;
+    say("sender", &request(file.as_raw_fd()));
+    send(&here, &file)?;
+    here.read_exact(&mut [0])?;
+    say("sender again", &request(file.as_raw_fd()));
+    drop(file);
+    here.write_all(b".")?;
+    println!("{:?}", child.wait()?);
+    Ok(())
+}
+
+/// To programs, which the standard library starts by posix_spawn(3): one opens the device anew, the
+/// other has it as its standard input.
+pub(crate) fn spawns(device: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    say("parent", &request(file.as_raw_fd()));
+    let program = || Command::new("/proc/self/exe");
+    println!("{:?}", program().args(["once", device]).status()?.code());
+    println!("{:?}", program().arg("inherited").stdin(file.try_clone()?).status()?.code());
+    say("parent again", &request(file.as_raw_fd()));
+    Ok(())
+}
+
+/// One request to the device that is the standard input.
+pub(crate) fn inherited() -> Result<(), Box<dyn Error>> {
+    println!("inherited: {} with {} stubs", outcome(&request(0)), threads().len() - 1);
+    Ok(())
+}
