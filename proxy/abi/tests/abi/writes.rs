@@ -105,7 +105,6 @@ fn a_write_too_long_for_an_attribute() {
     assert_eq!(write.into_request(RXE).unwrap_err().errno(), Errno::E2BIG);
 }
 
-/// Every command, empty but for its size, in both forms, is the same request.
 #[test]
 fn space_for_an_answer_may_be_too_long_for_an_attribute() {
     let cmd = ids::IB_USER_VERBS_CMD_CREATE_CQ;
@@ -117,6 +116,7 @@ fn space_for_an_answer_may_be_too_long_for_an_attribute() {
     assert_eq!(out, [(GuestAddr(0x9000), 8), (GuestAddr(0x9008), 0xffff)]);
 }
 
+/// Every command, empty but for its size, in both forms, is the same request.
 #[test]
 fn both_forms_agree() {
     for spec in legacy::commands() {

@@ -131,7 +131,7 @@ impl Arch for Aarch64 {
         ptrace: 117,
         // setregid, setgid, setreuid, setuid, setresuid, setresgid, setfsuid, setfsgid,
         // setgroups
-        credentials: &[143, 144, 145, 146, 147, 149, 151, 152, 159],
+        credentials: &[91, 143, 144, 145, 146, 147, 149, 151, 152, 159],
         clone: 220,
         mseal: 462,
         exit: SYS_EXIT,

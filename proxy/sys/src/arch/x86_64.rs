@@ -103,8 +103,8 @@ impl Arch for X86_64 {
         prctl: 157,
         ptrace: 101,
         // setuid, setgid, setreuid, setregid, setgroups, setresuid, setresgid, setfsuid,
-        // setfsgid
-        credentials: &[105, 106, 113, 114, 116, 117, 119, 122, 123],
+        // setfsgid, capset
+        credentials: &[105, 106, 113, 114, 116, 117, 119, 122, 123, 126],
         clone: 56,
         mseal: 462,
         exit: SYS_EXIT,

@@ -27,6 +27,10 @@ fn cut() -> CapabilitySet {
 }
 
 /// Cuts [`CUT`] from the bounding set, so that no exec brings it back, and from the others.
+///
+/// Of these the caller keeps CAP_SYS_ADMIN, with which the filter is installed next; the program's
+/// execve(2) takes it, because a program gets what the bounding set has. (Under the filter capset(2)
+/// would wait for a supervisor that does not serve yet.)
 pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
     for (capability, _) in CUT {
         match rustix::thread::capability_is_in_bounding_set(*capability) {
@@ -38,8 +42,9 @@ pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
     }
     let mut sets = rustix::thread::capabilities(None)?;
     // The ambient set follows: the kernel keeps it within permitted and inheritable.
-    sets.effective -= cut();
-    sets.permitted -= cut();
+    let now = cut() - CapabilitySet::SYS_ADMIN;
+    sets.effective -= now;
+    sets.permitted -= now;
     sets.inheritable -= cut();
     rustix::thread::set_capabilities(None, sets)
 }

@@ -142,12 +142,11 @@ fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpErro
     ))?;
 
     landlock::enter().map_err(step("enter a Landlock domain", ""))?;
-    let listener = (plan.spec.install)().map_err(filter_error)?;
     caps::drop_for_guest().map_err(step(
         "give up capabilities",
         "verbgate needs CAP_SETPCAP where it has CAP_SYS_ADMIN",
     ))?;
-    Ok(listener)
+    (plan.spec.install)().map_err(filter_error)
 }
 
 fn filter_error(source: io::Error) -> SetUpError {

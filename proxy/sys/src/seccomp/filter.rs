@@ -342,6 +342,7 @@ mod tests {
         assert_eq!(x86(440, [0; 6]), RET_ERRNO | ENOSYS);
         assert_eq!(x86(30, [0, 0, 0o40000, 0, 0, 0]), RET_ERRNO | EINVAL);
         assert_eq!(x86(30, [0, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(x86(126, [0; 6]), NOTIFY);
         assert_eq!(x86(105, [1000, 0, 0, 0, 0, 0]), NOTIFY);
         assert_eq!(x86(157, [35, 0, 0, 0, 0, 0]), RET_ERRNO | EPERM);
         assert_eq!(x86(157, [15, 0, 0, 0, 0, 0]), ALLOW);
