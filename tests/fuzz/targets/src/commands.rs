@@ -1,4 +1,4 @@
-//! The bytes of a `write(2)` on a uverbs descriptor: a legacy command.
+//! The bytes of a `write(2)` on a uverbs descriptor: a legacy command, decoded and laid out.
 
 use verbgate_abi::ids;
 use verbgate_abi::wire::CMD_FLAG_EXTENDED;
@@ -38,6 +38,7 @@ fn one(data: &[u8]) {
                 assert!(request.core_in().starts_with(&write.core_in));
                 assert_eq!(request.uhw_in(), write.uhw_in);
                 assert!(request.attrs().iter().all(|attr| attr.index.is_none()));
+                crate::frame::check(&request);
                 exercise(request);
             }
             Err(error) => explain(&error),

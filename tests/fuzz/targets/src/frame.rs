@@ -45,9 +45,14 @@ thread_local! {
 pub fn run(data: &[u8]) {
     for bytes in [data, &decoder::repaired(data)] {
         if let Some(request) = decoder::request(bytes) {
-            FRAME.with_borrow_mut(|frame| one(frame, &request));
+            check(&request);
         }
     }
+}
+
+/// Lays a request out, however it came.
+pub(crate) fn check(request: &Request) {
+    FRAME.with_borrow_mut(|frame| one(frame, request));
 }
 
 fn one(frame: &mut Frame, request: &Request) {
