@@ -270,10 +270,8 @@ impl Supervisor {
         let tid = written.trap.tid;
         let memory = RemoteMemory(tid);
         let response_at = copied.spec.response.map(|(at, _)| copied.u64(at));
-        if let (Also::Namespace | Also::NewId | Also::Event, Some(addr)) =
-            (copied.spec.also, response_at)
-        {
-            // What it makes or takes is lost when the response cannot be written.
+        if let (Also::Event, Some(addr)) = (copied.spec.also, response_at) {
+            // It is lost when the response cannot be written.
             let most = copied.written(&[]);
             let mut bytes = vec![0; most];
             mem::gather(&memory, &[Range { addr, len: most }], &mut bytes)
@@ -301,7 +299,8 @@ impl Supervisor {
             Also::File(at) => {
                 let fd = GuestFd(copied.u32(at).cast_signed());
                 let file = PidFd::open_thread(tid, written.tgid).and_then(|t| t.get_fd(fd));
-                let file = other.insert(file.map_err(|_| Errno::EBADF)?);
+                // As the kernel has it; that it is an rdma_cm file the kernel sees to.
+                let file = other.insert(file.map_err(|_| Errno::ENOENT)?);
                 put_descriptor(&mut command.bytes, HDR_LEN + at, file);
             }
             Also::Nothing | Also::Event | Also::Value(..) => {}
@@ -309,7 +308,10 @@ impl Supervisor {
         let response = give(written.file.as_fd(), command).map_err(errno)?;
         if let Some(addr) = response_at {
             let bytes = response.get(..copied.written(&response)).unwrap_or(&response);
-            memory.scatter(&[(addr, bytes)]).map_err(|_| Errno::EFAULT)?;
+            if memory.scatter(&[(addr, bytes)]).is_err() {
+                take_back(&written.file, copied.spec.also, &response);
+                return Err(Errno::EFAULT);
+            }
         }
         Ok(())
     }
@@ -344,6 +346,25 @@ impl Supervisor {
             )
         });
         Err(Errno::ENODEV)
+    }
+}
+
+/// Destroys an id that its maker was not told of.
+fn take_back(file: &OwnedFd, also: Also, response: &[u8]) {
+    let cmd = match also {
+        Also::Namespace => cm::DESTROY_ID,
+        Also::NewId => cm::LEAVE_MCAST,
+        _ => return,
+    };
+    let out = 4;
+    let mut bytes = CmHeader { cmd, input: 16, output: out }.bytes().to_vec();
+    // struct rdma_ucm_destroy_id: address of the response, id, and a reserved word.
+    bytes.extend([0; 8]);
+    bytes.extend(response.iter().take(4));
+    bytes.extend([0; 4]);
+    let command = Command { bytes, response: Some(HDR_LEN), out, value: None };
+    if let Err(e) = give(file.as_fd(), command) {
+        log::debug!("cannot take an id back: {e}");
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod bench;
 pub mod cases;
+mod cm_probe;
 pub mod demo;
 pub mod differential;
 pub mod exec;

@@ -18,6 +18,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use crate::cm_probe;
+
 /// What a line of an attempt that got the device ends with.
 pub const OPENED: &str = "OPENED";
 
@@ -28,6 +30,8 @@ const MODES: &[(&str, OFlags)] =
 /// `probe escape NAME [GRANTED]`: tries to open the node `/dev/infiniband/NAME` in every way but
 /// the one that is served. GRANTED is a node that the guest may open.
 ///
+/// `probe cm`: see [`cm_probe`].
+///
 /// `probe open PATH`: opens for reading and writing, and prints `0` or the errno.
 pub fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -37,11 +41,12 @@ pub fn run(arguments: &[String]) -> Result<()> {
             println!("{}", opened.map_or_else(name, |_| "0".to_owned()));
             Ok(())
         }
+        ["cm"] => cm_probe::run(),
         ["escape", number, node, rest @ ..] => {
             let rdev = number.parse().context("the device's number")?;
             Attacker { rdev, node, granted: rest.first().copied() }.run()
         }
-        _ => bail!("probe open PATH | escape RDEV NAME [GRANTED]"),
+        _ => bail!("probe cm | open PATH | escape RDEV NAME [GRANTED]"),
     }
 }
 

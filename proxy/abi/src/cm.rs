@@ -107,6 +107,8 @@ pub const COMMANDS: [Option<CmSpec>; 25] = [
 
 /// Number of `RDMA_USER_CM_CMD_DESTROY_ID`.
 pub const DESTROY_ID: u32 = 1;
+/// Number of `RDMA_USER_CM_CMD_LEAVE_MCAST`.
+pub const LEAVE_MCAST: u32 = 17;
 /// Number of `RDMA_USER_CM_CMD_QUERY`.
 pub const QUERY: u32 = 19;
 
@@ -212,6 +214,7 @@ mod tests {
         assert_eq!(command(u32::MAX), Err(crate::Errno::EINVAL));
         assert_eq!(command(DESTROY_ID).unwrap().name, "CM_DESTROY_ID");
         assert_eq!(command(QUERY).unwrap().name, "CM_QUERY");
+        assert_eq!(command(LEAVE_MCAST).unwrap().name, "CM_LEAVE_MCAST");
     }
 
     #[test]

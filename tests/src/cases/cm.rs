@@ -2,11 +2,13 @@
 
 use anyhow::Context as _;
 use anyhow::Result;
+use anyhow::bail;
 use rustix::process::Signal;
 
 use super::Case;
 use super::Verdict;
 use super::verbs::compare;
+use crate::cm_probe::FORBIDDEN;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
@@ -38,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = exchanges
         .map(|exchange| Case::new(exchange.0, move |world| same(world, exchange)))
         .collect();
+    cases.push(Case::new("raw_commands_of_rdma_cm", raw));
     cases.push(Case::new("stopped_while_waiting_for_an_event", stopped));
     cases
 }
@@ -50,6 +53,23 @@ fn same(world: &World, exchange: &Exchange) -> Result<Verdict> {
     {
         let [native, inside] = [native, inside].map(without_chance);
         compare(&native, &inside, shape::difference).context(end)?;
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Good and bad commands end as natively, but for those by files that the supervisor did not give.
+fn raw(world: &World) -> Result<Verdict> {
+    let run = |place| exec::run(world.probe(place, &["cm"])?, PATIENCE)?.expect_status(0);
+    let (native, inside) = (run(Place::Native)?, run(Place::Sandbox)?);
+    let denied = rustix::io::Errno::ACCESS.raw_os_error().to_string();
+    let expected = native.stdout.lines().map(|line| match line.split_once(": ") {
+        Some((what, _)) if FORBIDDEN.contains(&what) => format!("{what}: {denied}"),
+        _ => line.to_owned(),
+    });
+    let expected: Vec<String> = expected.collect();
+    let found: Vec<&str> = inside.stdout.lines().collect();
+    if expected != found || expected == native.stdout.lines().collect::<Vec<_>>() {
+        bail!("natively {native}\nin the sandbox {inside}");
     }
     Ok(Verdict::Ok)
 }

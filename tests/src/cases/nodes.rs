@@ -40,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
             };
             no_escape(world, &second.node, Some(&world.node))
         }),
+        Case::new("raw_node_of_rdma_cm", |world| no_escape(world, "rdma_cm", Some("rdma_cm"))),
         Case::new("raw_descriptor_that_was_inherited", |world| of_each_device(world, inherited)),
         Case::new("raw_descriptor_that_was_passed", |world| of_each_device(world, passed)),
         Case::new("devices_by_netlink", by_netlink),
