@@ -121,6 +121,11 @@ impl Side<'_> {
         outline.with_payloads(arena).err()
     }
 
+    /// It is made on the script's second file, which never gets one.
+    fn has_no_ucontext(&self) -> bool {
+        self.line.split(' ').nth(2) == Some("1")
+    }
+
     fn handle_is_too_wide(&self) -> bool {
         matches!(self.fault(), Some(DecodeError::HandleRange { .. }))
     }
@@ -186,6 +191,8 @@ const RULES: &[Rule] = &[
         why: "wrong in another way, and without CORE_IN, which the proxy wants" },
     Rule { native: FORM, inside: &[EPROTONOSUPPORT], when: |side| side.insists(),
         why: "wrong in another way, and insists on an attribute that is not known: the proxy sees that first" },
+    Rule { native: &[EINVAL], inside: &[ENOENT], when: |side| side.has_no_ucontext(),
+        why: "without a ucontext, and names what there is not, which the kernel sees first as the frame is ordered" },
     Rule { native: &[EFAULT], inside: LOOK_UP, when: |side| side.response_is_the_kernels(),
         why: "names what there is not, and the kernel's memory for the response" },
     Rule { native: &[EINVAL], inside: &[ENOSPC], when: |side| side.has_no_space_for_its_result(),
@@ -193,6 +200,13 @@ const RULES: &[Rule] = &[
     Rule { native: &[EINVAL], inside: &[EOPNOTSUPP], when: |side| side.command_does_not_exist(),
         why: "a command that does not exist, with a wrong header: the kernel looks at the header if the number is small" },
 ];
+
+/// Whether the numbers in a request's response lie across words.
+pub fn is_unaligned(line: &str) -> bool {
+    let words = BTreeSet::new();
+    let side = Side { line, native: 0, inside: 0, words: &words };
+    side.response().is_some_and(|at| at % 4 != 0)
+}
 
 /// The reason of a difference, if it is a known one.
 pub fn explain(side: &Side<'_>) -> Option<&'static str> {
