@@ -213,6 +213,11 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     if side.native >= 0 && side.inside == ENOSPC && side.has_no_space_for_its_result() {
         return Some("makes what nobody could name: the proxy wants a place for the handle");
     }
+    if side.native >= 0 && side.inside == EBADF && side.line.contains(" write.GET_CONTEXT") {
+        return Some(
+            "Linux 7.2 cannot make a ucontext by INVOKE_WRITE, to which `write` is turned",
+        );
+    }
     if side.native >= 0 || side.inside >= 0 {
         return None;
     }
