@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use verbgate_abi::DecodeError;
 use verbgate_abi::decode;
 use verbgate_abi::table;
+use verbgate_abi::table::AttrKind;
 use verbgate_abi::table::AttrSpec;
+use verbgate_abi::table::FdPayload;
 use verbgate_abi::table::Kernels;
 use verbgate_abi::wire::Attr;
 use verbgate_abi::wire::DriverId;
@@ -121,6 +123,17 @@ impl Side<'_> {
         outline.with_payloads(arena).err()
     }
 
+    /// It has an attribute of a kind.
+    fn names(&self, is: fn(AttrKind) -> bool) -> bool {
+        self.attrs().iter().any(|(.., spec)| spec.is_some_and(|spec| is(spec.kind)))
+    }
+
+    /// It lends descriptors to GET_CONTEXT.
+    fn lends(&self) -> bool {
+        let array = |spec: &AttrSpec| spec.fd_payload == FdPayload::Array;
+        self.attrs().iter().any(|(.., spec)| spec.is_some_and(array))
+    }
+
     /// It is made on the script's second file, which never gets one.
     fn has_no_ucontext(&self) -> bool {
         self.line.split(' ').nth(2) == Some("1")
@@ -193,8 +206,10 @@ const RULES: &[Rule] = &[
         why: "wrong in another way, and insists on an attribute that is not known: the proxy sees that first" },
     Rule { native: &[EINVAL], inside: &[ENOENT], when: |side| side.has_no_ucontext(),
         why: "without a ucontext, and names what there is not, which the kernel sees first as the frame is ordered" },
-    Rule { native: &[EFAULT], inside: LOOK_UP, when: |side| side.response_is_the_kernels(),
-        why: "names what there is not, and the kernel's memory for the response" },
+    Rule { native: &[EFAULT], inside: &[ENOENT, EBADF, EINVAL], when: |side| side.response_is_the_kernels(),
+        why: "wrong in another way, and names the kernel's memory for the response" },
+    Rule { native: &[EINVAL], inside: &[E2BIG], when: |side| side.lends(),
+        why: "wrong in another way, and names more descriptors than can be lent to a stub" },
     Rule { native: &[EINVAL], inside: &[ENOSPC], when: |side| side.has_no_space_for_its_result(),
         why: "wrong in another way, and has no place for the handle of what it makes, which the proxy wants" },
     Rule { native: &[EINVAL], inside: &[EOPNOTSUPP], when: |side| side.command_does_not_exist(),
@@ -217,6 +232,15 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
         return Some(
             "Linux 7.2 cannot make a ucontext by INVOKE_WRITE, to which `write` is turned",
         );
+    }
+    if side.native >= 0 && side.inside == ENOSPC && side.has_no_core_in() {
+        return Some("an extended command of zeros without CORE_IN, which the proxy wants");
+    }
+    if side.native >= 0 && side.inside == EBADF && side.names(|kind| kind == AttrKind::RawFd) {
+        return Some("a descriptor that is not open, in an attribute that the driver ignores");
+    }
+    if side.native >= 0 && side.inside == EFAULT && side.names(|kind| kind == AttrKind::Umem) {
+        return Some("a buffer's description that cannot be read, and that the driver ignores");
     }
     if side.native >= 0 || side.inside >= 0 {
         return None;
