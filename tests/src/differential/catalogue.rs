@@ -42,6 +42,9 @@ pub struct Device {
     pub gid: [u8; 16],
     /// Its index.
     pub gid_index: u8,
+    /// Ucontexts are made by the method alone: Linux 7.2 takes the `WRITE_CMD` of an INVOKE_WRITE
+    /// for the attribute of the same number that GET_CONTEXT has there, an array of descriptors.
+    pub context_by_method: bool,
 }
 
 /// How many objects of a kind a script keeps the numbers of.

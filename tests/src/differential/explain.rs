@@ -4,7 +4,16 @@ use std::collections::BTreeSet;
 
 use verbgate_abi::DecodeError;
 use verbgate_abi::decode;
+use verbgate_abi::table;
+use verbgate_abi::table::AttrKind;
+use verbgate_abi::table::AttrSpec;
+use verbgate_abi::table::FdPayload;
+use verbgate_abi::table::Kernels;
+use verbgate_abi::wire::Attr;
+use verbgate_abi::wire::DriverId;
+use verbgate_abi::wire::IoctlHdr;
 use verbgate_abi::write;
+use zerocopy::FromBytes;
 
 use super::draft::IMAGE;
 use super::draft::OUT;
@@ -62,30 +71,105 @@ impl Side<'_> {
         self.line.split(' ').nth(1).map_or(0, |name| name.matches('~').count())
     }
 
-    /// The ids of its attributes, if it is an INVOKE_WRITE.
-    fn invoke_attrs(&self) -> Option<Vec<u16>> {
-        let image = self.line.strip_prefix("ioctl invoke.")?.split(' ').nth(4)?;
-        let word = |at: usize| {
-            let byte = |at: usize| u16::from_str_radix(image.get(2 * at..2 * at + 2)?, 16).ok();
-            Some(byte(at)? | byte(at + 1)? << 8)
+    /// Header, attributes and payloads of an ioctl, and where they are.
+    fn image(&self) -> Option<(u64, Vec<u8>)> {
+        let mut words = self.line.strip_prefix("ioctl ")?.split(' ');
+        let addr = u64::from_str_radix(words.nth(2)?, 16).ok()?;
+        Some((addr, bytes(words.nth(1)?)?))
+    }
+
+    /// The attributes of an ioctl, each with its place as an offset and the table's entry.
+    fn attrs(&self) -> Vec<(u64, Attr, Option<&'static AttrSpec>)> {
+        let Some((addr, image)) = self.image() else { return Vec::new() };
+        let Ok((hdr, rest)) = IoctlHdr::read_from_prefix(&image) else { return Vec::new() };
+        let method = table::method(hdr.object(), hdr.method(), hdr.driver());
+        let places = (addr.wrapping_sub(IMAGE) + 24..).step_by(16);
+        let attrs = rest.chunks_exact(16).take(hdr.num_attrs.into()).zip(places);
+        attrs
+            .filter_map(|(bytes, at)| {
+                let attr = Attr::read_from_bytes(bytes).ok()?;
+                let spec = method.and_then(|method| method.attr(attr.id(), hdr.driver()));
+                Some((at, attr, spec))
+            })
+            .collect()
+    }
+
+    /// Where the core's response goes, as an offset.
+    fn response(&self) -> Option<u64> {
+        let addr = match self.written() {
+            Some(bytes) => u64::from_ne_bytes(*bytes.get(8..)?.first_chunk()?),
+            None => self.attrs().iter().find(|(_, attr, _)| attr.attr_id == 1)?.1.data,
         };
-        let count = usize::from(word(6)?);
-        (0..count).map(|index| word(24 + 16 * index)).collect()
+        Some(addr.wrapping_sub(IMAGE))
+    }
+
+    /// What the decoder says; slots are zero here.
+    fn fault(&self) -> Option<DecodeError> {
+        if let Some(bytes) = self.written() {
+            let parsed = write::parse_write(&bytes);
+            return parsed.and_then(|write| write.into_request(DriverId::RXE)).err();
+        }
+        let (addr, image) = self.image()?;
+        let outline = match decode::parse(&image) {
+            Ok(outline) => outline,
+            Err(error) => return Some(error),
+        };
+        let mut arena = vec![0; outline.arena_len()];
+        for payload in outline.payloads() {
+            let start = usize::try_from(payload.addr.0.wrapping_sub(addr)).ok()?;
+            let from = image.get(start..start.checked_add(payload.range.len())?)?;
+            arena.get_mut(payload.range)?.copy_from_slice(from);
+        }
+        outline.with_payloads(arena).err()
+    }
+
+    /// It has an attribute of a kind.
+    fn names(&self, is: fn(AttrKind) -> bool) -> bool {
+        self.attrs().iter().any(|(.., spec)| spec.is_some_and(|spec| is(spec.kind)))
+    }
+
+    /// It lends descriptors to GET_CONTEXT.
+    fn lends(&self) -> bool {
+        let array = |spec: &AttrSpec| spec.fd_payload == FdPayload::Array;
+        self.attrs().iter().any(|(.., spec)| spec.is_some_and(array))
+    }
+
+    /// It is made on the script's second file, which never gets one.
+    fn has_no_ucontext(&self) -> bool {
+        self.line.split(' ').nth(2) == Some("1")
     }
 
     fn handle_is_too_wide(&self) -> bool {
-        let image = self.line.strip_prefix("ioctl ").and_then(|rest| rest.split(' ').nth(4));
-        let parsed = image.and_then(bytes).map(|bytes| decode::parse(&bytes));
-        matches!(parsed, Some(Err(DecodeError::HandleRange { .. })))
+        matches!(self.fault(), Some(DecodeError::HandleRange { .. }))
+    }
+
+    fn has_no_space_for_its_result(&self) -> bool {
+        matches!(self.fault(), Some(DecodeError::ResponseShort { .. }))
+    }
+
+    /// It insists on an attribute that this kernel may not know.
+    fn insists(&self) -> bool {
+        self.attrs().iter().any(|(_, attr, spec)| {
+            let known = spec.is_some_and(|spec| spec.kernels == Kernels::all());
+            attr.flags & 1 != 0 && !known
+        })
+    }
+
+    /// `write(2)` of an extended command whose response is no address of a program's.
+    fn response_is_the_kernels(&self) -> bool {
+        let written = self.written().unwrap_or_default();
+        let extended = written.get(3).is_some_and(|byte| byte & 0x80 != 0);
+        let addr = self.response().map_or(0, |offset| offset.wrapping_add(IMAGE));
+        extended && addr >= 1 << 47
     }
 
     fn has_no_core_in(&self) -> bool {
-        self.invoke_attrs().is_some_and(|ids| !ids.contains(&0))
+        let invoke = self.line.starts_with("ioctl invoke.");
+        invoke && !self.attrs().iter().any(|(_, attr, _)| attr.attr_id == 0)
     }
 
     fn command_does_not_exist(&self) -> bool {
-        let parsed = self.written().map(|bytes| write::parse_write(&bytes));
-        matches!(parsed, Some(Err(DecodeError::UnknownCommand { .. })))
+        matches!(self.fault(), Some(DecodeError::UnknownCommand { .. }))
     }
 }
 
@@ -118,21 +202,58 @@ const RULES: &[Rule] = &[
         why: "wrong in another way, and has more space for a response than an attribute can tell" },
     Rule { native: &[EINVAL], inside: &[ENOSPC], when: |side| side.has_no_core_in(),
         why: "wrong in another way, and without CORE_IN, which the proxy wants" },
+    Rule { native: FORM, inside: &[EPROTONOSUPPORT], when: |side| side.insists(),
+        why: "wrong in another way, and insists on an attribute that is not known: the proxy sees that first" },
+    Rule { native: &[EINVAL], inside: &[ENOENT], when: |side| side.has_no_ucontext(),
+        why: "without a ucontext, and names what there is not, which the kernel sees first as the frame is ordered" },
+    Rule { native: &[EFAULT], inside: &[ENOENT, EBADF, EINVAL], when: |side| side.response_is_the_kernels(),
+        why: "wrong in another way, and names the kernel's memory for the response" },
+    Rule { native: &[EINVAL], inside: &[E2BIG], when: |side| side.lends(),
+        why: "wrong in another way, and names more descriptors than can be lent to a stub" },
+    Rule { native: &[EINVAL], inside: &[ENOSPC], when: |side| side.has_no_space_for_its_result(),
+        why: "wrong in another way, and has no place for the handle of what it makes, which the proxy wants" },
     Rule { native: &[EINVAL], inside: &[EOPNOTSUPP], when: |side| side.command_does_not_exist(),
         why: "a command that does not exist, with a wrong header: the kernel looks at the header if the number is small" },
 ];
 
+/// Whether the numbers in a request's response lie across words.
+pub fn is_unaligned(line: &str) -> bool {
+    let words = BTreeSet::new();
+    let side = Side { line, native: 0, inside: 0, words: &words };
+    side.response().is_some_and(|at| at % 4 != 0)
+}
+
 /// The reason of a difference, if it is a known one.
 pub fn explain(side: &Side<'_>) -> Option<&'static str> {
+    if side.native >= 0 && side.inside == ENOSPC && side.has_no_space_for_its_result() {
+        return Some("makes what nobody could name: the proxy wants a place for the handle");
+    }
+    if side.native >= 0 && side.inside == EBADF && side.line.contains(" write.GET_CONTEXT") {
+        return Some(
+            "Linux 7.2 cannot make a ucontext by INVOKE_WRITE, to which `write` is turned",
+        );
+    }
+    if side.native >= 0 && side.inside == ENOSPC && side.has_no_core_in() {
+        return Some("an extended command of zeros without CORE_IN, which the proxy wants");
+    }
+    if side.native >= 0 && side.inside == EBADF && side.names(|kind| kind == AttrKind::RawFd) {
+        return Some("a descriptor that is not open, in an attribute that the driver ignores");
+    }
+    if side.native >= 0 && side.inside == EFAULT && side.names(|kind| kind == AttrKind::Umem) {
+        return Some("a buffer's description that cannot be read, and that the driver ignores");
+    }
     if side.native >= 0 || side.inside >= 0 {
         return None;
     }
     // What a request that fails leaves in the places of its outputs means nothing; it must be in
     // these places, though.
-    let in_attr = |word: u64| side.makes().any(|at| word + 4 > at && word < at + 8);
+    let attrs = side.attrs();
+    let new = attrs.iter().filter(|(.., spec)| spec.is_some_and(AttrSpec::is_new));
+    let places: Vec<u64> = side.makes().chain(new.map(|(at, ..)| at + 8)).collect();
+    let in_attr = |word: u64| places.iter().any(|at| word + 4 > *at && word < at + 8);
     let in_response = |word: u64| {
-        let response = OUT - IMAGE..OUT - IMAGE + 64;
-        response.contains(&word) && side.makes().any(|at| response.contains(&at))
+        let makes = side.makes().next().is_some();
+        makes && side.response().is_some_and(|at| word.wrapping_sub(at) < 64)
     };
     let end = OUT + REGION - IMAGE;
     let at_end = |word: u64| side.native == EFAULT && (end - 64..end).contains(&word);

@@ -115,7 +115,9 @@ fn device(world: &World) -> Result<Device> {
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let gid = u128::from_str_radix(&digits, 16).context("a GID is 32 digits")?.to_be_bytes();
-    Ok(Device { driver, gid, gid_index: u8::try_from(index)? })
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let context_by_method = !release.starts_with("6.") && !release.starts_with("5.");
+    Ok(Device { driver, gid, gid_index: u8::try_from(index)?, context_by_method })
 }
 
 /// Devices of software drivers are named after them.

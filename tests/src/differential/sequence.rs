@@ -100,6 +100,9 @@ fn context(rng: &mut Rng, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
     let method = device_method(ids::UVERBS_METHOD_GET_CONTEXT);
     let command = kinds.commands.iter().find(|spec| spec.creates_ucontext);
     match (method, command) {
+        (Some(method), Some(_)) if catalogue.device.context_by_method => {
+            catalogue.method(rng, method)
+        }
         (Some(method), Some(command)) => match rng.below(3) {
             0 => catalogue.method(rng, method),
             1 => catalogue.command(rng, command, Way::Invoke),
@@ -148,7 +151,8 @@ mod tests {
     use super::*;
     use crate::differential::SEED;
 
-    const DEVICE: Device = Device { driver: DriverId::RXE, gid: [7; 16], gid_index: 1 };
+    const DEVICE: Device =
+        Device { driver: DriverId::RXE, gid: [7; 16], gid_index: 1, context_by_method: false };
 
     #[test]
     fn a_round_is_the_same_every_time_and_rounds_differ() {
