@@ -122,6 +122,8 @@ fn node_guid((major, minor): (u32, u32)) -> Option<u64> {
 
 /// Starts the supervisor's threads, and confines them and the caller to what serving takes.
 pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    // Two descriptors for each process of the guest, whose own limit was settled at its start.
+    process::raise_descriptor_limit();
     confine::cut_capabilities()?;
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let serving = Arc::clone(supervisor);

@@ -242,6 +242,16 @@ pub fn descriptor_limit() -> u64 {
     rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
+/// Gives the calling process all the descriptors that it may have.
+pub fn raise_descriptor_limit() {
+    let resource = rustix::process::Resource::Nofile;
+    let mut limit = rustix::process::getrlimit(resource);
+    limit.current = limit.maximum;
+    if let Err(e) = rustix::process::setrlimit(resource, limit) {
+        log::debug!("RLIMIT_NOFILE stays as it is: {e}");
+    }
+}
+
 /// Kills every thread of the process that a thread belongs to.
 ///
 /// # Errors
