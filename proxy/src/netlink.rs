@@ -110,7 +110,7 @@ impl Supervisor {
     pub(crate) fn netlink_socket(&self, state: &mut State, trap: Notification) {
         if let Err(e) = self.make_socket(state, &trap) {
             let errno = Errno(e.raw_os_error().unwrap_or(libc::EIO));
-            state.quiet.warn("no netlink", || format!("thread {}: no netlink: {e}", trap.tid));
+            state.quiet.note("no netlink", || format!("thread {}: no netlink: {e}", trap.tid));
             self.refuse(trap, errno);
         }
     }
