@@ -61,6 +61,23 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 }
 
 #[test]
+fn a_session_from_outside_of_the_pid_namespace_is_no_hindrance() {
+    if !common::is_root() {
+        return;
+    }
+    // As under a container's first process: the session's leader has no number in here.
+    let mut outside = Command::new("unshare");
+    outside.args(["--pid", "--fork", "--mount-proc", common::verbgate(), "run", "--"]);
+    let output = common::output(outside.args([
+        "sh",
+        "-c",
+        "read -r _ _ _ _ _ sid _ </proc/$$/stat; echo $sid; exit 7",
+    ]));
+    assert_eq!(output.status.code(), Some(7), "{}", common::stderr(&output));
+    assert_eq!(common::stdout(&output), "0");
+}
+
+#[test]
 fn signals_to_the_supervisor_reach_the_program_once() {
     for name in ["TERM", "INT", "HUP", "USR1", "QUIT"] {
         let script = format!(

@@ -204,13 +204,15 @@ fn stopped_by_job_control(guest: &Guest) -> bool {
 
 /// A controlling terminal, and a session leader other than this process: a shell that waits.
 fn has_job_control() -> bool {
-    let me = rustix::process::getpid();
-    let leads = rustix::process::getsid(None).is_ok_and(|sid| sid == me);
-    !leads && stat_field(me.as_raw_nonzero().get(), 4).is_some_and(|tty| tty != 0)
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    // Not getsid(2): the leader has no number here, 0, when it is outside of this PID namespace
+    // (a container's first process, `unshare --pid`), and rustix takes that for impossible.
+    let leads = stat_field(me, 3) == Some(me);
+    !leads && stat_field(me, 4).is_some_and(|tty| tty != 0)
 }
 
-/// The nth number after the state in `/proc/PID/stat`: 1 is the parent, 4 the terminal;
-/// proc_pid_stat(5).
+/// The nth number after the state in `/proc/PID/stat`: 1 is the parent, 3 the session, 4 the
+/// terminal; proc_pid_stat(5).
 fn stat_field(pid: i32, nth: usize) -> Option<i32> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     stat_fields(&stat)?.split(' ').nth(nth)?.parse().ok()
