@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use anyhow::anyhow;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::Job;
@@ -42,10 +43,8 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         install: &|| plan.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let supervisor = plan
-        .supervisor(started.listener, trace)
-        .and_then(|supervisor| supervise::start(&supervisor).map(|()| supervisor))
-        .map_err(|e| anyhow!("cannot start the supervisor: {e}"))?;
+    let supervisor = plan.supervisor(started.listener, started.gate.pid(), trace)?;
+    supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;
     let ended = job.attend(&guest);
     let left = sandbox::end_descendants(END_PATIENCE);

@@ -14,6 +14,7 @@ use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
+use verbgate_proxy::GidView;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::device;
 use verbgate_proxy::device::Kind;
@@ -23,6 +24,7 @@ use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::GuestFd;
+use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::confine;
@@ -85,8 +87,11 @@ impl Plan {
     pub(crate) fn supervisor(
         self,
         listener: OwnedFd,
+        guest: Tgid,
         trace: Option<Trace>,
-    ) -> io::Result<Arc<Supervisor>> {
+    ) -> Result<Arc<Supervisor>, anyhow::Error> {
+        let gids = GidView::of(Tid(guest.0))
+            .context("cannot see the links of the program's network namespace")?;
         let observer = trace.map(|sink| Box::new(Tracer { sink }) as Box<dyn Observer>);
         let supervisor = Supervisor::new(Config {
             listener: Listener::from(listener),
@@ -94,8 +99,10 @@ impl Plan {
             fds: self.fds,
             devices: self.devices.into(),
             policy: self.policy,
+            gids: Some(gids),
             observer,
-        })?;
+        })
+        .context("cannot start the supervisor")?;
         Ok(Arc::new(supervisor))
     }
 }

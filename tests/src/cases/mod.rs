@@ -3,6 +3,7 @@
 mod cm;
 mod death;
 mod differential;
+mod gids;
 mod nodes;
 mod refusals;
 mod requests;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Case> {
     all.extend(differential::cases());
     all.extend(scale::cases());
     all.extend(nodes::cases());
+    all.extend(gids::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all
