@@ -18,12 +18,12 @@ import time
 from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ
 from pyverbs.device import Context
-from pyverbs.enums import *  # noqa: F403
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 PATIENCE = 20
+RC = 2  # enum ibv_qp_type
 EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
 
 
@@ -74,7 +74,7 @@ def speak(device, index, gid):
         way = AHAttr(gr=route, is_global=1, port_num=1)
         print("ah", outcome(lambda: AH(pd, attr=way).close()))
         cap = QPCap(max_send_wr=4, max_recv_wr=4)
-        init = QPInitAttr(qp_type=IBV_QPT_RC, scq=cq, rcq=cq, cap=cap)  # noqa: F405
+        init = QPInitAttr(qp_type=RC, scq=cq, rcq=cq, cap=cap)
         with QP(pd, init) as qp:
             attr = QPAttr(port_num=1)
             qp.to_init(attr)
