@@ -9,12 +9,14 @@
 //! Indices are the host's, masked and never renumbered: providers put them into work requests. A
 //! masked entry is as an empty one.
 //!
-//! Nothing is remembered but links, and these only until rtnetlink has news of them, which it has
-//! before the change returns to whoever made it. The table itself is read when it is asked for.
+//! Nothing is remembered but links, and what is the port's of them, and these only until rtnetlink
+//! has news, which it has before the change returns to whoever made it. The table itself is read
+//! when it is asked for.
 
 mod links;
 mod requests;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::io::Read;
@@ -23,6 +25,7 @@ use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 
 use parking_lot::Mutex;
+use rustix::fs::AtFlags;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use verbgate_abi::netlink;
@@ -70,7 +73,12 @@ struct Sides {
     /// Where the supervisor is, if that is elsewhere: what the sandbox has may be made upon
     /// what is there.
     host: Option<(Side, Option<NamespaceId>)>,
+    /// The numbers of the links in the sandbox's namespace that are a port's.
+    of_ports: HashMap<PortId, Vec<u32>>,
 }
+
+/// The inode of a port in sysfs: another when the device has been made anew.
+type PortId = u64;
 
 #[derive(Debug)]
 struct Side {
@@ -120,7 +128,7 @@ impl GidView {
             let id = links::namespace_id(&sandbox.network.route, here.namespace.as_raw_fd())?;
             Some((Side { network: here, links: None }, id))
         };
-        Ok(Self { sides: Mutex::new(Sides { sandbox, host }) })
+        Ok(Self { sides: Mutex::new(Sides { sandbox, host, of_ports: HashMap::new() }) })
     }
 
     /// What is seen at a place of the table of a device, which its node names.
@@ -129,8 +137,11 @@ impl GidView {
     /// When the kernel does not tell: then nothing may be taken for granted.
     pub fn at(&self, rdev: (u32, u32), port: u32, index: GidIndex) -> io::Result<Seen> {
         let mut sides = self.sides.lock();
-        let Some(port) = sides.port(rdev, port) else { return Ok(Seen::Anything) };
-        sides.at(&port, index)
+        sides.hear()?;
+        match sides.port(rdev, port)? {
+            Some(port) => sides.at(&port, index),
+            None => Ok(Seen::Anything),
+        }
     }
 
     /// The entries of all ports of a device, in the kernel's order; none when no port is of RoCE,
@@ -140,7 +151,9 @@ impl GidView {
     /// When the kernel does not tell.
     pub fn table(&self, rdev: (u32, u32)) -> io::Result<Option<Vec<Entry>>> {
         let mut sides = self.sides.lock();
-        let ports: Vec<Port> = (1..=MAX_PORTS).map_while(|n| sides.port(rdev, n)).collect();
+        sides.hear()?;
+        let ports = (1..=MAX_PORTS).map_while(|n| sides.port(rdev, n).transpose());
+        let ports: Vec<Port> = ports.collect::<io::Result<_>>()?;
         if !ports.iter().any(|port| port.roce) {
             return Ok(None);
         }
@@ -162,9 +175,11 @@ impl GidView {
     #[must_use]
     pub fn shows(&self, ibdev: &str, port: u32, gid: Ipv6Addr, netdev: Option<&str>) -> bool {
         let mut sides = self.sides.lock();
-        let Some(port) = sides.named(ibdev, port) else { return false };
-        !port.roce
-            || netdev.is_some_and(|name| sides.ifindex(&port, gid, name).is_ok_and(|i| i.is_some()))
+        let Ok(Some(port)) = sides.hear().and_then(|()| sides.named(ibdev, port)) else {
+            return false;
+        };
+        let of_it = |name| sides.ifindex(&port, gid, name).is_ok_and(|index| index.is_some());
+        !port.roce || netdev.is_some_and(of_it)
     }
 }
 
@@ -174,6 +189,7 @@ struct Port {
     ibdev: String,
     number: u32,
     roce: bool,
+    id: PortId,
 }
 
 impl Port {
@@ -183,26 +199,42 @@ impl Port {
 }
 
 impl Sides {
-    /// A port of the device of a node.
-    fn port(&self, (major, minor): (u32, u32), number: u32) -> Option<Port> {
-        let ibdev = self.sandbox.read(&format!("dev/char/{major}:{minor}/ibdev")).ok()?;
-        self.named(&ibdev, number)
+    /// Takes the news.
+    fn hear(&mut self) -> io::Result<()> {
+        let mut any = self.sandbox.hear()?;
+        if let Some((host, _)) = &mut self.host {
+            any |= host.hear()?;
+        }
+        if any {
+            self.of_ports.clear();
+        }
+        Ok(())
     }
 
-    fn named(&self, ibdev: &str, number: u32) -> Option<Port> {
-        let place = format!("class/infiniband/{ibdev}");
-        let layer = self.sandbox.read(&format!("{place}/ports/{number}/link_layer")).ok()?;
-        let kind = self.sandbox.read(&format!("{place}/node_type")).ok()?;
+    /// A port of the device of a node; none when sysfs does not know it.
+    fn port(&self, (major, minor): (u32, u32), number: u32) -> io::Result<Option<Port>> {
+        match known(self.sandbox.read(&format!("dev/char/{major}:{minor}/ibdev")))? {
+            Some(ibdev) => self.named(&ibdev, number),
+            None => Ok(None),
+        }
+    }
+
+    fn named(&self, ibdev: &str, number: u32) -> io::Result<Option<Port>> {
+        let device = format!("class/infiniband/{ibdev}");
+        let place = format!("{device}/ports/{number}");
+        let read = |path: String| known(self.sandbox.read(&path));
+        let Some(layer) = read(format!("{place}/link_layer"))? else { return Ok(None) };
+        let Some(kind) = read(format!("{device}/node_type"))? else { return Ok(None) };
+        let stat = rustix::fs::statat(&self.sandbox.network.sysfs, &place, AtFlags::empty());
+        let Some(stat) = known(stat.map_err(io::Error::from))? else { return Ok(None) };
         // "1: CA"; iWARP's are "4: RNIC" (drivers/infiniband/core/sysfs.c).
         let roce = layer == "Ethernet" && kind.starts_with("1:");
-        Some(Port { ibdev: ibdev.to_owned(), number, roce })
+        Ok(Some(Port { ibdev: ibdev.to_owned(), number, roce, id: stat.st_ino }))
     }
 
     fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {
-        let gid = match self.sandbox.read(&port.file("gids", index)) {
-            Ok(gid) => gid,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Seen::Anything),
-            Err(e) => return Err(e),
+        let Some(gid) = known(self.sandbox.read(&port.file("gids", index)))? else {
+            return Ok(Seen::Anything);
         };
         let gid: Ipv6Addr = gid.parse().map_err(io::Error::other)?;
         let entry = |gid_type, ifindex| Entry { port: port.number, index, gid, gid_type, ifindex };
@@ -228,7 +260,13 @@ impl Sides {
     fn ifindex(&mut self, port: &Port, gid: Ipv6Addr, name: &str) -> io::Result<Option<u32>> {
         let found = self.sandbox.links()?.iter().find(|link| link.name == name && link.has(gid));
         let Some(index) = found.map(|link| link.index) else { return Ok(None) };
-        Ok(self.of_port(port)?.contains(&index).then_some(index))
+        if let Some(of_port) = self.of_ports.get(&port.id) {
+            return Ok(of_port.contains(&index).then_some(index));
+        }
+        let of_port = self.of_port(port)?;
+        let is_of_it = of_port.contains(&index);
+        self.of_ports.insert(port.id, of_port);
+        Ok(is_of_it.then_some(index))
     }
 
     /// The numbers of the links in the sandbox's namespace that are the port's.
@@ -249,6 +287,15 @@ impl Sides {
     }
 }
 
+/// What is not there is nothing, and no error.
+fn known<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Links, and those of the same namespace that are made upon them.
 fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
     let mut next = 0;
@@ -263,11 +310,17 @@ fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
 }
 
 impl Side {
-    /// The links as they are now.
-    fn links(&mut self) -> io::Result<&[Link]> {
-        if network::drain(&self.network.news)? {
+    /// Takes the news; whether there were any.
+    fn hear(&mut self) -> io::Result<bool> {
+        let any = network::drain(&self.network.news)?;
+        if any {
             self.links = None;
         }
+        Ok(any)
+    }
+
+    /// The links as they were when the last news came.
+    fn links(&mut self) -> io::Result<&[Link]> {
         let links = match self.links.take() {
             Some(links) => links,
             None => links::links(&self.network.route)?,
