@@ -11,6 +11,11 @@ use clap::ValueEnum;
 use verbgate_sys::sandbox;
 
 use crate::abi;
+use crate::oci;
+use crate::oci::HookArgs;
+use crate::oci::InspectArgs;
+use crate::oci::OciArgs;
+use crate::oci::SupervisorArgs;
 
 /// Usage errors of commands that run no program.
 const EXIT_USAGE: u8 = 2;
@@ -54,7 +59,7 @@ impl Global {
     }
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
@@ -73,6 +78,16 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run a program and write down its RDMA requests
     Trace(TraceArgs),
+    /// Be an OCI runtime: that of another name, which gives containers RDMA
+    Oci(OciArgs),
+    /// List the containers that have RDMA
+    Ps(InspectArgs),
+    /// Remove what dead supervisors have left behind
+    Gc(InspectArgs),
+    #[command(name = oci::HOOK, hide = true)]
+    OciHook(HookArgs),
+    #[command(name = oci::SUPERVISOR, hide = true)]
+    OciSupervisor(SupervisorArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
     /// Show the kernel's interface as this build knows it
@@ -166,6 +181,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "run" => return Some("run".to_owned()),
             "trace" => return Some("trace".to_owned()),
             "features" => return Some("features".to_owned()),
+            known @ ("oci" | "ps" | "gc") => return Some(known.to_owned()),
             "abi" => return Some("abi".to_owned()),
             _ => return None,
         }

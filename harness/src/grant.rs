@@ -16,6 +16,9 @@ use verbgate_sysfs::DevNumber;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
+/// The name of the connection manager's node.
+pub(crate) const RDMA_CM: &str = "rdma_cm";
+
 /// Where the host is looked at; directories in the tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host<'a> {
@@ -117,7 +120,7 @@ fn all(host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
 
 /// The connection manager's node, if this host has one.
 pub(crate) fn connection_manager(host: Host<'_>) -> Option<DeviceNode> {
-    let name = "rdma_cm".to_owned();
+    let name = RDMA_CM.to_owned();
     let source = host.nodes.join(&name);
     let found = openable(&source);
     let found = found.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()?;

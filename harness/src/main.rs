@@ -7,10 +7,12 @@ mod failure;
 mod features;
 mod grant;
 mod logging;
+mod oci;
 mod run;
 mod supervise;
 mod trace;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,13 +22,20 @@ use crate::cli::Cli;
 use crate::cli::Command;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let args = oci::called(&args).unwrap_or(args);
+    let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
-        Err(error) => return cli::report(&error, std::env::args_os()),
+        Err(error) => return cli::report(&error, args.into_iter()),
     };
     let result = logging::start(&cli.global).and_then(|()| match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
+        Command::Oci(args) => oci::run(args, &cli.global),
+        Command::Ps(args) => oci::ps(args, &cli.global),
+        Command::Gc(args) => oci::gc(args, &cli.global),
+        Command::OciHook(args) => oci::hook(args),
+        Command::OciSupervisor(args) => oci::supervise(args),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
     });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::anyhow;
+use verbgate_sys::process;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::Job;
 use verbgate_sys::sandbox::Spawn;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 use crate::grant;
 use crate::grant::Host;
 use crate::supervise;
+use crate::supervise::Guard;
 use crate::supervise::Plan;
 use crate::trace::Trace;
 
@@ -33,6 +35,7 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         plan.add_rdma_cm(&cm);
         devices.push(cm);
     }
+    let guard = Guard::new(process::descriptor_limit())?;
     let report = args.report.as_deref().map(supervise::report_file).transpose()?;
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
@@ -40,10 +43,11 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         argv: &args.command,
         devices: &devices,
         netns: args.netns.as_deref(),
-        install: &|| plan.install(),
+        install: &|| guard.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let supervisor = plan.supervisor(started.listener, started.gate.pid(), trace)?;
+    let gids = supervise::gid_view(started.gate.pid())?;
+    let supervisor = plan.supervisor(&guard, started.listener, gids, None, trace)?;
     supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;
     let ended = job.attend(&guest);

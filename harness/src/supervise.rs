@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::anyhow;
+use serde_json::Value;
 use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
 use verbgate_proxy::GidView;
+use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::device;
 use verbgate_proxy::device::Kind;
@@ -38,21 +40,20 @@ use verbgate_sys::window::FdWindow;
 use verbgate_sysfs::DevNumber;
 use verbgate_sysfs::collect;
 
+use crate::grant::RDMA_CM;
 use crate::trace::Trace;
 
-/// What is decided before the guest exists.
+/// The filter for a process and all its descendants.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Guard {
     window: AddrWindow,
     fds: FdWindow,
     program: Vec<SockFilter>,
-    devices: Vec<Device>,
-    policy: Policy,
 }
 
-impl Plan {
-    /// Computes the filter, reads the profile, and asks each device for its driver.
-    pub(crate) fn new(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
+impl Guard {
+    /// Computes the filter of a process with a soft RLIMIT_NOFILE of `limit`.
+    pub(crate) fn new(limit: u64) -> Result<Self, anyhow::Error> {
         let window = AddrWindow::probe().map_err(|e| match e.kind() {
             // Refused by another supervisor's filter.
             io::ErrorKind::PermissionDenied => {
@@ -60,11 +61,46 @@ impl Plan {
             }
             _ => anyhow!("this kernel offers none of the addresses that the stub needs: {e}"),
         })?;
-        let fds = FdWindow::under(process::descriptor_limit());
+        let fds = FdWindow::under(limit);
         let program = seccomp::filter::program::<Native>(window, fds)?;
-        let policy = Policy::named(profile)?;
+        Ok(Self { window, fds, program })
+    }
+
+    /// Its instructions.
+    pub(crate) fn program(&self) -> &[SockFilter] {
+        &self.program
+    }
+
+    /// Puts the calling process under the filter: called in the child.
+    pub(crate) fn install(&self) -> io::Result<OwnedFd> {
+        seccomp::install(&self.program).map(OwnedFd::from)
+    }
+}
+
+/// What is decided before the guest exists.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    devices: Vec<Device>,
+    policy: Arc<Policy>,
+}
+
+impl Plan {
+    /// Reads the profile, and asks each device for its driver.
+    pub(crate) fn new(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
+        let policy = Arc::new(Policy::named(profile)?);
         let devices = nodes.iter().map(granted).collect::<Result<_, _>>()?;
-        Ok(Self { window, fds, program, devices, policy })
+        Ok(Self { devices, policy })
+    }
+
+    /// The same for nodes of which one may be the connection manager's.
+    pub(crate) fn with_cm(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
+        let (cm, nodes): (Vec<DeviceNode>, Vec<DeviceNode>) =
+            nodes.iter().cloned().partition(|node| node.name == RDMA_CM);
+        let mut plan = Self::new(&nodes, profile)?;
+        if plan.grants_rdma_cm() {
+            cm.iter().for_each(|node| plan.add_rdma_cm(node));
+        }
+        Ok(plan)
     }
 
     /// Whether the profile has the connection manager.
@@ -78,33 +114,36 @@ impl Plan {
         self.devices.push(Device { name, rdev: node.rdev, source, kind: Kind::Cm });
     }
 
-    /// Puts the calling process under the filter: called in the child.
-    pub(crate) fn install(&self) -> io::Result<OwnedFd> {
-        seccomp::install(&self.program).map(OwnedFd::from)
-    }
-
     /// The supervisor of the guest whose notifications arrive at `listener`.
     pub(crate) fn supervisor(
-        self,
+        &self,
+        guard: &Guard,
         listener: OwnedFd,
-        guest: Tgid,
+        gids: Arc<GidView>,
+        siblings: Option<Siblings>,
         trace: Option<Trace>,
     ) -> Result<Arc<Supervisor>, anyhow::Error> {
-        let gids = GidView::of(Tid(guest.0))
-            .context("cannot see the links of the program's network namespace")?;
         let observer = trace.map(|sink| Box::new(Tracer { sink }) as Box<dyn Observer>);
         let supervisor = Supervisor::new(Config {
             listener: Listener::from(listener),
-            window: self.window,
-            fds: self.fds,
-            devices: self.devices.into(),
-            policy: self.policy,
+            window: guard.window,
+            fds: guard.fds,
+            devices: self.devices.clone().into(),
+            policy: Arc::clone(&self.policy),
             gids: Some(gids),
+            siblings,
             observer,
         })
         .context("cannot start the supervisor")?;
         Ok(Arc::new(supervisor))
     }
+}
+
+/// What is seen of GIDs in a guest's network namespace.
+pub(crate) fn gid_view(guest: Tgid) -> Result<Arc<GidView>, anyhow::Error> {
+    let view = GidView::of(Tid(guest.0))
+        .context("cannot see the links of the program's network namespace")?;
+    Ok(Arc::new(view))
 }
 
 fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
@@ -132,6 +171,12 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     confine::cut_capabilities()?;
+    serve(supervisor)?;
+    confine::deny_the_rest()
+}
+
+/// Starts the supervisor's threads, which end when nobody is left to serve.
+pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let serving = Arc::clone(supervisor);
     thread("serve").spawn(move || {
@@ -144,7 +189,7 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     let managing = Arc::clone(supervisor);
     thread("rdma-cm").spawn(move || managing.serve_cm())?;
     thread("look-after").spawn(move || looking.look_after())?;
-    confine::deny_the_rest()
+    Ok(())
 }
 
 /// A file for the report, made before the supervisor may no longer make files.
@@ -154,7 +199,12 @@ pub(crate) fn report_file(path: &Path) -> Result<File, anyhow::Error> {
 
 /// Writes what a supervisor did, as JSON.
 pub(crate) fn report(counts: &Counts, mut file: &File) -> Result<(), anyhow::Error> {
-    let report = json!({
+    writeln!(file, "{}", counted(counts)).context("cannot write the report")
+}
+
+/// What a supervisor did.
+pub(crate) fn counted(counts: &Counts) -> Value {
+    json!({
         "requests": counts.requests,
         "executed": counts.executed(),
         "failed": counts.failed,
@@ -163,8 +213,7 @@ pub(crate) fn report(counts: &Counts, mut file: &File) -> Result<(), anyhow::Err
         "planted": counts.planted,
         "notifications": counts.notifications,
         "calls": counts.calls,
-    });
-    writeln!(file, "{report}").context("cannot write the report")
+    })
 }
 
 /// Writes a line for each request.

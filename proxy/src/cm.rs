@@ -87,6 +87,11 @@ impl Queue {
 
     pub(crate) fn push(&self, written: Written) {
         self.written.lock().push_back(written);
+        self.wake();
+    }
+
+    /// Has the thread look.
+    pub(crate) fn wake(&self) {
         // It cannot overflow: that takes 2^64 wakings between two looks.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
@@ -174,13 +179,13 @@ struct Waiter {
 }
 
 impl Supervisor {
-    /// Gives guests' rdma_cm commands for ever, if rdma_cm was granted.
+    /// Gives guests' rdma_cm commands until none is left, if rdma_cm was granted.
     pub fn serve_cm(&self) {
         if !self.devices.has(Kind::Cm) {
             return;
         }
         let mut waiters: VecDeque<Waiter> = VecDeque::new();
-        loop {
+        while !self.is_over() {
             let mut fds = vec![PollFd::new(&self.cm.wake, PollFlags::IN)];
             fds.extend(waiters.iter().map(|w| PollFd::new(&w.written.file, PollFlags::IN)));
             let interval = Timespec { tv_sec: 0, tv_nsec: INTERVAL.subsec_nanos().into() };

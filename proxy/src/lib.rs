@@ -40,4 +40,5 @@ mod workers;
 pub use device::Device;
 pub use gids::GidView;
 pub use supervisor::Config;
+pub use supervisor::Siblings;
 pub use supervisor::Supervisor;

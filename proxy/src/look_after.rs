@@ -26,10 +26,10 @@ use crate::supervisor::Supervisor;
 const INTERVAL: Duration = Duration::from_millis(200);
 
 impl Supervisor {
-    /// Looks after the sandbox's processes for ever.
+    /// Looks after the sandbox's processes until none is left.
     pub fn look_after(&self) {
         let mut carried = Vec::new();
-        loop {
+        while !self.is_over() {
             std::thread::sleep(INTERVAL);
             // Before the lock, which the planting thread holds.
             if let Some(tgid) = self.watch.end_overdue() {

@@ -9,6 +9,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use verbgate_abi::Errno;
@@ -57,9 +61,11 @@ pub struct Config {
     /// Granted devices.
     pub devices: Devices,
     /// What may be asked for.
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// Which GIDs the guests see; all when there is none.
-    pub gids: Option<GidView>,
+    pub gids: Option<Arc<GidView>>,
+    /// Where one sandbox has several supervisors, each for the processes under one filter.
+    pub siblings: Option<Siblings>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -74,19 +80,48 @@ impl std::fmt::Debug for Config {
     }
 }
 
+/// The supervisors of one sandbox that serve at a time.
+///
+/// None of them knows the stubs of the others, so while there are several, guests attach to
+/// nobody by ptrace(2).
+#[derive(Clone, Debug, Default)]
+pub struct Siblings(Arc<AtomicUsize>);
+
+impl Siblings {
+    /// How many serve.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    fn join(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn leave(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
+const ATTACHING: [u64; 2] = [16, 0x4206];
+
 /// The supervisor of one sandbox.
 pub struct Supervisor {
     pub(crate) listener: Listener,
     pub(crate) window: AddrWindow,
     pub(crate) fds: FdWindow,
     pub(crate) devices: Devices,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Arc<Policy>,
     /// The stub's code.
     pub(crate) code: OwnedFd,
     pub(crate) watch: Watch,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
-    pub(crate) gids: Option<GidView>,
+    pub(crate) gids: Option<Arc<GidView>>,
+    siblings: Option<Siblings>,
+    /// Nobody is left to serve.
+    over: AtomicBool,
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
@@ -118,7 +153,7 @@ impl Supervisor {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn new(config: Config) -> io::Result<Self> {
-        let Config { listener, window, fds, devices, policy, gids, observer } = config;
+        let Config { listener, window, fds, devices, policy, gids, siblings, observer } = config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
         }
@@ -139,6 +174,8 @@ impl Supervisor {
             devices,
             policy,
             gids,
+            siblings: siblings.inspect(Siblings::join),
+            over: AtomicBool::new(false),
             code: frame::code_memfd(&Native::stub_code().bytes)?,
             watch: Watch::default(),
             cm: Queue::new()?,
@@ -165,7 +202,31 @@ impl Supervisor {
     /// # Errors
     /// When the listener fails; everything that one guest can cause is answered instead.
     pub fn serve(&self) -> io::Result<()> {
+        let result = self.serve_all();
+        self.over.store(true, Ordering::Release);
+        self.cm.wake();
+        if let Some(siblings) = &self.siblings {
+            siblings.leave();
+        }
+        result
+    }
+
+    /// Whether [`Supervisor::serve`] has returned, or is about to.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn serve_all(&self) -> io::Result<()> {
         loop {
+            // Before 6.11, who waits in the kernel is not told that nobody is left. A process that
+            // serves one sandbox ends with it; others have to ask, which costs a call for each trap.
+            if self.siblings.is_some() {
+                match self.listener.wait(-1) {
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+                    _ => {}
+                }
+            }
             let next = self.state.lock().backlog.pop_front();
             let trap = match next {
                 Some(trap) => trap,
@@ -355,6 +416,17 @@ impl Supervisor {
 
     /// A debugger may attach to anything but a stub.
     fn trace(&self, state: &mut State, trap: Notification) {
+        let several = self.siblings.as_ref().is_some_and(|siblings| siblings.count() > 1);
+        if several && ATTACHING.contains(&trap.args[0]) {
+            state.quiet.warn("attached beside siblings", || {
+                format!(
+                    "thread {} may not trace others while processes were started in its container \
+                     from outside",
+                    trap.tid
+                )
+            });
+            return self.answer(trap, Reply::Errno(libc::EPERM));
+        }
         let target = execute::guest_fd(trap.args[1]).0;
         let workers = state.session.processes.values().flat_map(|process| &process.workers);
         if workers.flat_map(|worker| &worker.ids).any(|id| *id == target) {

@@ -18,6 +18,7 @@ pub mod mem;
 pub mod network;
 pub mod node;
 pub mod plant;
+pub mod post;
 pub mod process;
 pub mod ptrace;
 pub mod sandbox;

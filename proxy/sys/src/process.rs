@@ -252,6 +252,19 @@ pub fn raise_descriptor_limit() {
     }
 }
 
+/// Closes the calling process's descriptors from this number on.
+///
+/// To be called before the process has opened any of its own: they would be closed behind the back
+/// of whoever holds them.
+///
+/// # Errors
+/// close_range(2)'s: `ENOSYS` before Linux 5.9.
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: these descriptors were inherited, and nothing in this process holds one of them yet,
+    // as the caller sees to.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) }).map(drop)
+}
+
 /// Kills every thread of the process that a thread belongs to.
 ///
 /// # Errors

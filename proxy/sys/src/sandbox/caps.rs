@@ -32,9 +32,19 @@ fn cut() -> CapabilitySet {
 /// execve(2) takes it, because a program gets what the bounding set has. (Under the filter capset(2)
 /// would wait for a supervisor that does not serve yet.)
 pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
-    for (capability, _) in CUT {
-        match rustix::thread::capability_is_in_bounding_set(*capability) {
-            Ok(true) => rustix::thread::remove_capability_from_bounding_set(*capability)?,
+    drop_with(CapabilitySet::empty())
+}
+
+/// The same for a container's process, which a runtime gave CAP_SYS_ADMIN for this, and others to
+/// give up.
+pub(super) fn drop_for_container(others: CapabilitySet) -> rustix::io::Result<()> {
+    drop_with(others)
+}
+
+fn drop_with(others: CapabilitySet) -> rustix::io::Result<()> {
+    for capability in CUT.iter().map(|(one, _)| *one).chain(others.iter()) {
+        match rustix::thread::capability_is_in_bounding_set(capability) {
+            Ok(true) => rustix::thread::remove_capability_from_bounding_set(capability)?,
             // EINVAL: this kernel is older than the capability.
             Ok(false) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
@@ -42,10 +52,11 @@ pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
     }
     let mut sets = rustix::thread::capabilities(None)?;
     // The ambient set follows: the kernel keeps it within permitted and inheritable.
-    let now = cut() - CapabilitySet::SYS_ADMIN;
+    let all = cut() | others;
+    let now = all - CapabilitySet::SYS_ADMIN;
     sets.effective -= now;
     sets.permitted -= now;
-    sets.inheritable -= cut();
+    sets.inheritable -= all;
     rustix::thread::set_capabilities(None, sets)
 }
 

@@ -103,7 +103,8 @@ pub(super) fn run(plan: &Plan<'_>, socket: OwnedFd) -> ! {
     });
     match prepared {
         Ok(()) if handoff::wait_for_go(socket) => {
-            handoff::not_executed(socket, execute(plan));
+            let errno = execute(&plan.candidates, &plan.argv, Some(&plan.original_mask));
+            handoff::not_executed(socket, errno);
         }
         Ok(()) => {}
         Err(error) => handoff::failed(socket, &error.to_string()),
@@ -149,7 +150,7 @@ fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpErro
     (plan.spec.install)().map_err(filter_error)
 }
 
-fn filter_error(source: io::Error) -> SetUpError {
+pub(super) fn filter_error(source: io::Error) -> SetUpError {
     let remedy = match source.raw_os_error() {
         Some(libc::EBUSY) => {
             "a seccomp filter around this command already has a supervisor, and the kernel allows \
@@ -230,15 +231,15 @@ pub(super) fn enter_user_namespace() -> Result<(), SetUpError> {
 }
 
 /// Executes the program; returns the errno when none of its paths can be.
-fn execute(plan: &Plan<'_>) -> i32 {
+pub(super) fn execute(candidates: &[CString], argv: &[CString], mask: Option<&SigSet>) -> i32 {
     // Rust ignores SIGPIPE at start; what the caller had is not known, and a program expects this.
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // SAFETY: no handler is installed, only the default disposition.
     let _ = unsafe { nix::sys::signal::sigaction(Signal::SIGPIPE, &default) };
-    let _ = nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, Some(&plan.original_mask), None);
+    let _ = nix::sys::signal::sigprocmask(SigmaskHow::SIG_SETMASK, mask, None);
     let mut worst = libc::ENOENT;
-    for path in &plan.candidates {
-        let Err(errno) = nix::unistd::execv(path, &plan.argv);
+    for path in candidates {
+        let Err(errno) = nix::unistd::execv(path, argv);
         match errno as i32 {
             libc::ENOENT | libc::ENOTDIR => {}
             // A directory or a file without the x bit earlier in PATH hides nothing.

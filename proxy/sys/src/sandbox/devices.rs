@@ -75,6 +75,40 @@ impl Numbers {
     }
 }
 
+/// The device numbers that are RDMA's, as a device cgroup names them: a major, and the minor where
+/// the major is not RDMA's alone.
+#[must_use]
+pub fn rdma_numbers() -> Vec<(u32, Option<u32>)> {
+    let known = Numbers::known();
+    let cm = known.cm.map(|minor| (MISC_MAJOR, Some(minor)));
+    let mut numbers: Vec<_> = known.majors.into_iter().map(|major| (major, None)).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers.extend(cm);
+    numbers
+}
+
+/// Makes nodes in a directory, for a container to be shown by a mount with `nodev`.
+///
+/// # Errors
+/// mknod(2)'s, with the node's path.
+pub fn show_nodes(devices: &[DeviceNode], dir: &Path) -> Result<(), (PathBuf, io::Error)> {
+    devices.iter().try_for_each(|device| {
+        let path = dir.join(&device.name);
+        make(device, &path).map_err(|errno| (path, errno.into()))
+    })
+}
+
+/// Makes a device's node, for everybody.
+fn make(device: &DeviceNode, path: &Path) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode(0o666);
+    let (major, minor) = device.rdev;
+    let rdev = rustix::fs::makedev(major, minor);
+    rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, mode, rdev)?;
+    // The umask took its part.
+    rustix::fs::chmod(path, mode)
+}
+
 /// Fills `/dev/infiniband` and lets the rest of `/dev` be used again. Comes after
 /// [`mounts::seal`]; `before` is the list of mounts as they were then.
 pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), SetUpError> {
@@ -112,12 +146,8 @@ fn show(
     path: &Path,
     source: rustix::io::Result<std::os::fd::OwnedFd>,
 ) -> io::Result<()> {
-    let mode = Mode::from_raw_mode(0o666);
-    let (major, minor) = device.rdev;
-    let rdev = rustix::fs::makedev(major, minor);
-    match rustix::fs::mknodat(CWD, path, FileType::CharacterDevice, mode, rdev) {
-        // The umask took its part.
-        Ok(()) => Ok(rustix::fs::chmod(path, mode)?),
+    match make(device, path) {
+        Ok(()) => Ok(()),
         // In a user namespace, or a device cgroup without `m`: the host's node, bound.
         Err(rustix::io::Errno::PERM) => {
             use std::os::fd::AsRawFd;
@@ -193,7 +223,11 @@ fn cover_strays(dir: &Path, rdma: &Numbers, depth: usize) -> io::Result<()> {
         } else if kind.is_char_device()
             && fs::symlink_metadata(&path).is_ok_and(|meta| rdma.are_of(&meta))
         {
-            rustix::mount::mount_bind(&path, &path)?;
+            match rustix::mount::mount_bind(&path, &path) {
+                // Removed meanwhile, by another sandbox's end for one.
+                Err(rustix::io::Errno::NOENT) => continue,
+                bound => bound?,
+            }
             mounts::change(&path, ATTR_NODEV, 0)?;
         }
     }

@@ -27,6 +27,7 @@
 
 mod caps;
 mod child;
+pub mod container;
 mod devices;
 mod handoff;
 mod job;
@@ -52,6 +53,8 @@ use rustix::process::WaitIdOptions;
 
 pub use self::caps::CUT as CUT_CAPABILITIES;
 pub use self::devices::RDMA_DIR;
+pub use self::devices::rdma_numbers;
+pub use self::devices::show_nodes;
 use self::handoff::FromChild;
 pub use self::job::Exit;
 pub use self::job::Job;

@@ -1,0 +1,71 @@
+//! Hooks: the real runtime tells when a container is made, and when it is gone.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+use clap::ValueEnum;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::post;
+
+use super::place::Place;
+use crate::failure::Failure;
+
+/// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
+pub(super) const PATIENCE_MS: i32 = 5_000;
+/// How long one that was told to end may take.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(2);
+
+#[derive(Debug, Args)]
+pub(crate) struct HookArgs {
+    /// What happened
+    event: Event,
+    /// The container's directory
+    place: PathBuf,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Event {
+    /// `createRuntime`: the container's first process is there
+    Created,
+    /// `poststop`: the container is gone
+    Stopped,
+}
+
+/// Runs a hook; standard input is the container's state, as the OCI runtime specification has it.
+pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
+    let state = io::read_to_string(io::stdin()).context("cannot read the container's state")?;
+    let place = Place::at(&args.place);
+    match args.event {
+        Event::Created => {
+            let state: Value =
+                serde_json::from_str(&state).context("the container's state is no JSON")?;
+            let pid = state.get("pid").cloned().context("the container's state has no pid")?;
+            let letter = json!({"created": pid}).to_string();
+            post::ask(&place.control(), letter.as_bytes(), PATIENCE_MS)
+                .context("the container's supervisor is gone; create the container again")?;
+        }
+        Event::Stopped => {
+            // Gone already, if it has died before.
+            let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
+            let deadline = Instant::now() + END_PATIENCE;
+            while !place.remove_if_dead().context("cannot remove the container's directory")? {
+                if Instant::now() >= deadline {
+                    return Err(anyhow::anyhow!(
+                        "the supervisor of {} does not end",
+                        place.path().display()
+                    )
+                    .into());
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+    Ok(0)
+}

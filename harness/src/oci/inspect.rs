@@ -1,0 +1,100 @@
+//! `verbgate ps` and `verbgate gc`: containers from the host.
+
+use std::io;
+use std::io::Write;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use clap::Args;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::post;
+
+use super::hook::PATIENCE_MS;
+use super::place;
+use super::place::Place;
+use crate::cli::Global;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Lists containers.
+pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
+    let all: Vec<Value> = places(global)?.iter().filter_map(shown).collect();
+    if args.json {
+        return print(&format!("{}\n", json!(all)));
+    }
+    let mut text = format!(
+        "{:<24} {:<8} {:<10} {:<10} DEVICES\n",
+        "CONTAINER", "PID", "SUPERVISOR", "PROFILE"
+    );
+    for one in &all {
+        let word = |key: &str| match one.get(key) {
+            None | Some(Value::Null) => "-".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(all)) => {
+                all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+            }
+            Some(other) => other.to_string(),
+        };
+        let [id, pid, supervisor, profile, devices] =
+            ["id", "pid", "supervisor", "profile", "devices"].map(word);
+        text += &format!("{id:<24} {pid:<8} {supervisor:<10} {profile:<10} {devices}\n");
+    }
+    print(&text)
+}
+
+/// What a container's supervisor says of it; without one, what is known of it.
+fn shown(place: &Place) -> Option<Value> {
+    let answer = post::ask(&place.control(), br#""show""#, PATIENCE_MS);
+    if let Some(value) = answer.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        return Some(value);
+    }
+    // Removed meanwhile.
+    let spec = place.spec().ok()?;
+    let devices: Vec<&str> = spec.devices.iter().map(|d| d.name.as_str()).collect();
+    Some(json!({
+        "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "devices": devices,
+        "supervisor": Value::Null,
+    }))
+}
+
+/// Removes what is left of containers whose supervisor is gone.
+pub(crate) fn gc(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
+    let mut removed = Vec::new();
+    for place in places(global)? {
+        let name = place.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let dead = place.remove_if_dead().map_err(|e| {
+            Failure::of_tool(anyhow!("cannot remove {}: {e}", place.path().display()))
+        })?;
+        if dead {
+            removed.push(name);
+        }
+    }
+    if args.json {
+        return print(&format!("{}\n", json!({ "removed": removed })));
+    }
+    print(&removed.iter().map(|name| format!("removed {name}\n")).collect::<String>())
+}
+
+fn places(global: &Global) -> Result<Vec<Place>, Failure> {
+    let root = global.root();
+    place::list(&root)
+        .with_context(|| format!("cannot read {} (root's containers need root)", root.display()))
+        .map_err(Failure::of_tool)
+}
+
+fn print(text: &str) -> Result<u8, Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::of_tool(Error::new(e).context("cannot write to standard output")))
+        }
+        _ => Ok(0),
+    }
+}

@@ -1,0 +1,328 @@
+//! A container's `config.json` as it is given to the real runtime.
+//!
+//! JSON values are changed in place, so that what this program does not know survives. Done twice,
+//! it is done once: what was added is taken out first.
+
+use std::path::Path;
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::sandbox::CUT_CAPABILITIES;
+use verbgate_sys::sandbox::RDMA_DIR;
+
+use super::wish::GRANTED;
+
+/// Where a container finds what is ours.
+const OURS: &str = "/dev/.verbgate";
+/// The program before the container's command.
+pub(crate) const INIT: &str = "/dev/.verbgate/init";
+/// The supervisor's socket there.
+const SOCKET: &str = "/dev/.verbgate/socket";
+
+/// With which the filter is installed where a program may still gain privileges; `verbgate-init`
+/// gives it up.
+const TO_INSTALL: &str = "CAP_SYS_ADMIN";
+/// With which capabilities are given up.
+const TO_GIVE_UP: &str = "CAP_SETPCAP";
+/// The sets of a process: capabilities(7).
+const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
+
+/// What is added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addition<'a> {
+    /// The nodes to show.
+    pub(crate) nodes: &'a Path,
+    /// The directory that holds the supervisor's socket, and a file named `init`.
+    pub(crate) shared: &'a Path,
+    /// `verbgate-init` on the host.
+    pub(crate) init: &'a Path,
+    /// This program, and the arguments by which it is told that the container was made, and that
+    /// it is gone.
+    pub(crate) hook: &'a str,
+    pub(crate) created: &'a [&'a str],
+    pub(crate) stopped: &'a [&'a str],
+    /// Names of what is granted.
+    pub(crate) granted: &'a str,
+    /// [`verbgate_sys::sandbox::rdma_numbers`].
+    pub(crate) numbers: &'a [(u32, Option<u32>)],
+}
+
+/// Why a file cannot be rewritten.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}: it must be {1}")]
+    Shape(&'static str, &'static str),
+    #[error("process.args: there is no command to run")]
+    NoCommand,
+}
+
+/// Rewrites it.
+pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> {
+    let root = config.as_object_mut().ok_or(Error::Shape("config.json", "an object"))?;
+    process(root.get_mut("process").ok_or(Error::NoCommand)?)?;
+    mounts(array(root, "mounts")?, addition);
+    let hooks = object(root, "hooks")?;
+    hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
+    hook(array(hooks, "poststop")?, addition.hook, addition.stopped);
+    let linux = object(root, "linux")?;
+    if linux.contains_key("devices") {
+        array(linux, "devices")?.retain(|device| !is_rdma(device, addition.numbers));
+    }
+    let resources = object(linux, "resources")?;
+    device_rules(array(resources, "devices")?, addition.numbers);
+    object(root, "annotations")?.insert(GRANTED.to_owned(), addition.granted.into());
+    Ok(())
+}
+
+/// Rewrites a process: its command comes after ours, with the capabilities that ours takes.
+pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
+    let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
+    let args = array(process, "args")?;
+    let mut given_before = false;
+    if args.first().is_some_and(|first| first == INIT) {
+        given_before = args.get(2).is_some_and(|word| word == "setpcap");
+        args.drain(..args.len().min(4));
+    }
+    if args.is_empty() {
+        return Err(Error::NoCommand);
+    }
+    let command = std::mem::take(args);
+    let capabilities = object(process, "capabilities")?;
+    let had = array(capabilities, "bounding")?.iter().any(|one| one == TO_GIVE_UP);
+    let give_up = given_before || !had;
+    for set in SETS {
+        let all = array(capabilities, set)?;
+        all.retain(|one| !one.as_str().is_some_and(is_cut));
+        if give_up {
+            all.retain(|one| one != TO_GIVE_UP);
+        }
+        for added in [TO_INSTALL, TO_GIVE_UP] {
+            if !all.iter().any(|one| one == added) {
+                all.push(added.into());
+            }
+        }
+    }
+    let mut args: Vec<Value> = prefix(give_up).map(Value::from).to_vec();
+    args.extend(command);
+    process.insert("args".to_owned(), args.into());
+    Ok(())
+}
+
+/// What comes before a container's command.
+pub(crate) fn prefix(give_up: bool) -> [&'static str; 4] {
+    [INIT, SOCKET, if give_up { "setpcap" } else { "-" }, "--"]
+}
+
+/// Whether CAP_SETPCAP is only ours in a file that was rewritten.
+pub(crate) fn gives_up(config: &Value) -> bool {
+    config.pointer("/process/args/2").is_some_and(|word| word == "setpcap")
+}
+
+/// Whether containers with RDMA may not have a capability, by its name in OCI.
+fn is_cut(name: &str) -> bool {
+    let name = name.strip_prefix("CAP_").unwrap_or(name);
+    CUT_CAPABILITIES.iter().any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
+}
+
+fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
+    let ours = |path: &str| {
+        [OURS, INIT, RDMA_DIR].contains(&path) || path.starts_with(&format!("{RDMA_DIR}/"))
+    };
+    mounts.retain(|mount| {
+        !mount
+            .get("destination")
+            .and_then(Value::as_str)
+            .is_some_and(|path| ours(path.trim_end_matches('/')))
+    });
+    // Shown, and not to be opened: `nodev`.
+    let closed = ["bind", "ro", "nosuid", "nodev", "noexec"];
+    let program = ["bind", "ro", "nosuid", "nodev", "exec"];
+    for (destination, source, options) in [
+        (RDMA_DIR, addition.nodes, closed),
+        (OURS, addition.shared, closed),
+        (INIT, addition.init, program),
+    ] {
+        mounts.push(json!({
+            "destination": destination,
+            "type": "bind",
+            "source": source,
+            "options": options,
+        }));
+    }
+}
+
+fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {
+    // Whatever the container's directory was called.
+    let [command, ..] = args else { return };
+    hooks.retain(|hook| {
+        hook.pointer("/args/1").is_none_or(|first| first != super::HOOK)
+            || hook.pointer("/args/2").is_none_or(|event| event != command)
+    });
+    let mut words = vec![program, super::HOOK];
+    words.extend(args);
+    hooks.push(json!({"path": program, "args": words}));
+}
+
+/// Whether a device of `linux.devices` is RDMA's: shown in its place by a mount, or not at all.
+fn is_rdma(device: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
+    let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
+    path.starts_with(RDMA_DIR) || has_number(device, numbers)
+}
+
+fn has_number(value: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
+    let number = |key| value.get(key).and_then(Value::as_i64);
+    let is_char = value.get("type").and_then(Value::as_str).is_none_or(|t| t != "b");
+    is_char
+        && numbers.iter().any(|(major, minor)| {
+            number("major") == Some((*major).into())
+                && minor.is_none_or(|minor| number("minor") == Some(minor.into()))
+        })
+}
+
+/// The device cgroup refuses what the mounts do not show, wherever a node of it might come from.
+/// Of rules that contradict each other, the last counts.
+fn device_rules(rules: &mut Vec<Value>, numbers: &[(u32, Option<u32>)]) {
+    rules.retain(|rule| !has_number(rule, numbers));
+    for (major, minor) in numbers {
+        let mut rule = json!({"allow": false, "type": "c", "major": major, "access": "rwm"});
+        if let (Some(minor), Some(rule)) = (minor, rule.as_object_mut()) {
+            rule.insert("minor".to_owned(), (*minor).into());
+        }
+        rules.push(rule);
+    }
+}
+
+fn object<'a>(
+    parent: &'a mut Map<String, Value>,
+    key: &'static str,
+) -> Result<&'a mut Map<String, Value>, Error> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut().ok_or(Error::Shape(key, "an object"))
+}
+
+fn array<'a>(
+    parent: &'a mut Map<String, Value>,
+    key: &'static str,
+) -> Result<&'a mut Vec<Value>, Error> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    value.as_array_mut().ok_or(Error::Shape(key, "an array"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addition() -> Addition<'static> {
+        Addition {
+            nodes: Path::new("/run/v/nodes"),
+            shared: Path::new("/run/v/shared"),
+            init: Path::new("/run/v/init"),
+            hook: "/usr/bin/verbgate",
+            created: &["created", "/run/v"],
+            stopped: &["stopped", "/run/v"],
+            granted: "uverbs0,rdma_cm",
+            numbers: &[(231, None), (10, Some(121))],
+        }
+    }
+
+    fn bundle() -> Value {
+        json!({
+            "unknown": {"kept": [1, 2]},
+            "process": {
+                "args": ["sh", "-c", "true"],
+                "capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_KILL"]},
+            },
+            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"}],
+            "hooks": {"poststop": [{"path": "/usr/bin/other"}]},
+            "linux": {
+                "devices": [
+                    {"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192},
+                    {"path": "/dev/infiniband/umad0", "type": "c", "major": 231, "minor": 0},
+                    {"path": "/dev/elsewhere", "type": "c", "major": 231, "minor": 193},
+                    {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229},
+                ],
+                "resources": {"devices": [
+                    {"allow": false, "access": "rwm"},
+                    {"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rwm"},
+                    {"allow": true, "type": "c", "major": 10, "minor": 229, "access": "rwm"},
+                ]},
+            },
+        })
+    }
+
+    fn rewritten() -> Value {
+        let mut value = bundle();
+        config(&mut value, &addition()).unwrap();
+        value
+    }
+
+    #[test]
+    fn raw_nodes_are_taken_and_shown_ones_are_mounted() {
+        let value = rewritten();
+        assert_eq!(value["linux"]["devices"].as_array().unwrap().len(), 1);
+        let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
+        let allowed: Vec<_> = rules.iter().filter(|rule| rule["allow"] == true).collect();
+        assert_eq!(allowed.len(), 1);
+        assert_eq!(rules.last().unwrap()["minor"], 121);
+        let destinations: Vec<_> =
+            value["mounts"].as_array().unwrap().iter().map(|m| &m["destination"]).collect();
+        assert_eq!(destinations, ["/proc", RDMA_DIR, OURS, INIT]);
+    }
+
+    #[test]
+    fn the_command_comes_after_ours_which_gives_up_what_it_was_given() {
+        let value = rewritten();
+        let args = value["process"]["args"].as_array().unwrap();
+        assert_eq!(args[..4], ["/dev/.verbgate/init", "/dev/.verbgate/socket", "setpcap", "--"]);
+        assert_eq!(args[4..], ["sh", "-c", "true"]);
+        for set in SETS {
+            let all = value["process"]["capabilities"][set].as_array().unwrap();
+            assert!(all.contains(&json!("CAP_SYS_ADMIN")) && all.contains(&json!("CAP_SETPCAP")));
+            assert!(!all.contains(&json!("CAP_MKNOD")), "{set}");
+        }
+        let mut own = bundle();
+        own["process"]["capabilities"]["bounding"] = json!(["CAP_SETPCAP"]);
+        config(&mut own, &addition()).unwrap();
+        assert!(!gives_up(&own) && gives_up(&value));
+    }
+
+    #[test]
+    fn twice_is_once_and_the_rest_survives() {
+        let once = rewritten();
+        let mut twice = once.clone();
+        let mut other = addition();
+        other.created = &["created", "/run/v"];
+        config(&mut twice, &other).unwrap();
+        assert_eq!(once, twice);
+        assert_eq!(once["unknown"], bundle()["unknown"]);
+        assert_eq!(once["hooks"]["poststop"].as_array().unwrap().len(), 2);
+        let mut own = bundle();
+        own["process"]["capabilities"]["bounding"] = json!(["CAP_SETPCAP"]);
+        config(&mut own, &addition()).unwrap();
+        let once = own.clone();
+        config(&mut own, &addition()).unwrap();
+        assert_eq!(once, own);
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_refused_by_field() {
+        for (value, field) in [
+            (json!([]), "config.json"),
+            (json!({}), "process.args"),
+            (json!({"process": {"args": []}}), "process.args"),
+            (json!({"process": {"args": "sh"}}), "args"),
+            (json!({"process": {"args": ["sh"]}, "mounts": {}}), "mounts"),
+            (json!({"process": {"args": ["sh"]}, "linux": 3}), "linux"),
+        ] {
+            let error = config(&mut value.clone(), &addition()).unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

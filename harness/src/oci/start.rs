@@ -1,0 +1,274 @@
+//! `create` and `run`: a supervisor, and a rewritten bundle.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::DeviceNode;
+
+use super::OciArgs;
+use super::SUPERVISOR;
+use super::line::Line;
+use super::name_of;
+use super::place;
+use super::place::Granted;
+use super::place::Place;
+use super::place::Spec;
+use super::rewrite;
+use super::rewrite::Addition;
+use super::wish;
+use super::wish::Wish;
+use crate::cli::Global;
+use crate::grant;
+use crate::grant::Host;
+
+/// What a supervisor says when it is ready; anything else is why it is not.
+pub(super) const READY: &str = "ready";
+
+/// A bundle's file, by its name there.
+const CONFIG: &str = "config.json";
+
+/// Prepares a container, if it is meant to have RDMA.
+pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<(), Error> {
+    let file = config_file(line);
+    // What the real runtime cannot read either, it says best.
+    let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
+    let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
+    let Some(wish) = Wish::of(&config)? else { return Ok(()) };
+    let Some(id) = name_of(line)? else { return Ok(()) };
+    if !is_init_namespace_root() {
+        return Err(anyhow!(
+            "a rootless runtime cannot give containers RDMA: showing device nodes takes \
+             CAP_MKNOD on the host, and the supervisor CAP_SYS_PTRACE; run the engine as root, \
+             with user namespaces for containers (--userns) if wanted"
+        ));
+    }
+    let nodes = granted(&wish, args, &config)?;
+    let profile = profile(wish.profile.as_deref(), &args.profile)?;
+    let root = std::path::absolute(global.root())?;
+    let place = Place::of(&root, &id, line.global("--root"));
+    let init = place::init(&root)
+        .with_context(|| format!("cannot write verbgate-init to {}", root.display()))?;
+    let exe = env::current_exe().context("cannot tell the path of this program")?;
+    let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
+    };
+    let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
+    rewrite::config(
+        &mut config,
+        &Addition {
+            nodes: &place.nodes(),
+            shared: &place.shared(),
+            init: &init,
+            hook: &exe_name,
+            created: &["created", &place_name],
+            stopped: &["stopped", &place_name],
+            granted: &granted.join(","),
+            numbers: &sandbox::rdma_numbers(),
+        },
+    )?;
+    let spec = Spec {
+        id,
+        bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
+        profile,
+        devices: nodes.iter().map(Granted::from).collect(),
+        give_up: rewrite::gives_up(&config),
+    };
+    let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
+    let made = sandbox::show_nodes(&nodes, &place.nodes())
+        .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
+        .and_then(|()| supervisor(&exe, &place, lock, global))
+        .and_then(|()| replace(&file, &config));
+    if made.is_err() {
+        // Nothing is left behind: a supervisor ends with this process, as there is no container.
+        // That this cannot be removed is not the error to tell of.
+        let _ = place.remove();
+    }
+    made
+}
+
+fn refusal(error: io::Error, place: &Place, spec: &Spec) -> Error {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return anyhow!(
+            "container {}: one of this id has a supervisor; delete it first, or choose another id",
+            spec.id
+        );
+    }
+    anyhow!("cannot make {}: {error}", place.path().display())
+}
+
+/// The file that the real runtime reads.
+fn config_file(line: &Line) -> PathBuf {
+    let bundle =
+        line.of_start(&["--bundle", "-b"]).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let name = line.of_start(&["--config", "-f"]).unwrap_or(CONFIG.as_ref());
+    let file = bundle.join(name);
+    std::path::absolute(&file).unwrap_or(file)
+}
+
+/// Whether this is root and not one of a user namespace, who can make no nodes.
+fn is_init_namespace_root() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let mut fields = map.split_whitespace();
+    let whole = fields.next() == Some("0") && fields.next() == Some("0");
+    whole && crate::cli::is_root()
+}
+
+/// The nodes of what is wished for.
+fn granted(wish: &Wish, args: &OciArgs, config: &Value) -> Result<Vec<DeviceNode>, Error> {
+    let mut nodes: Vec<DeviceNode> = Vec::new();
+    for (name, field) in &wish.devices {
+        let of_name = |option: &&OsString| {
+            option.to_str().and_then(|text| text.split_once('=')).is_some_and(|(n, _)| n == name)
+        };
+        let options = match args.stand_in.iter().find(of_name) {
+            Some(stand_in) => vec![stand_in.clone()],
+            None if name == wish::ALL => Vec::new(),
+            None => vec![name.into()],
+        };
+        let found = grant::resolve(&options, Host::real()).map_err(|e| match *field {
+            "linux.devices" | "a CDI device" => anyhow!("{field}: {e}"),
+            annotation => anyhow!("annotation {annotation}: {e}"),
+        })?;
+        nodes.extend(found.into_iter().filter(|node| !nodes.contains(node)).collect::<Vec<_>>());
+    }
+    if nodes.is_empty() {
+        return Err(anyhow!("annotation {}: this host has no RDMA device to grant", wish::DEVICES));
+    }
+    agree_on_numbers(&nodes, config)?;
+    if wish.cm {
+        nodes.extend(grant::connection_manager(Host::real()));
+    }
+    Ok(nodes)
+}
+
+/// A device that is listed with another number than the host's of that name is another device.
+fn agree_on_numbers(nodes: &[DeviceNode], config: &Value) -> Result<(), Error> {
+    let listed = config.pointer("/linux/devices").and_then(Value::as_array);
+    for device in listed.into_iter().flatten() {
+        let number =
+            |key: &str| device.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+        let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
+        let name = Path::new(path).file_name().unwrap_or_default();
+        let node =
+            nodes.iter().find(|node| path.starts_with(sandbox::RDMA_DIR) && *node.name == *name);
+        if let (Some(node), Some(major), Some(minor)) = (node, number("major"), number("minor"))
+            && node.rdev != (major, minor)
+        {
+            let (of_host, minor_of_host) = node.rdev;
+            return Err(anyhow!(
+                "linux.devices: {path} is listed as {major}:{minor}, but this host's {} is \
+                 {of_host}:{minor_of_host}; have the engine list the host's own",
+                node.name
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A container's own wish may narrow what the operator allows, and `hpc` is no more than that.
+fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Error> {
+    match wished {
+        None => Ok(allowed.to_owned()),
+        Some(name) if name == allowed || name == "standard" => Ok(name.to_owned()),
+        Some("hpc") if allowed == "full" => Ok("hpc".to_owned()),
+        Some(name) => Err(anyhow!(
+            "annotation {}: {name:?} is not granted here; the runtime's option --profile allows \
+             {allowed:?}",
+            wish::PROFILE
+        )),
+    }
+}
+
+/// Writes the file anew in one step.
+fn replace(file: &Path, config: &Value) -> Result<(), Error> {
+    let written = || -> io::Result<()> {
+        let dir = file.parent().unwrap_or(Path::new("."));
+        let temporary = dir.join(format!(".{CONFIG}.verbgate-{}", std::process::id()));
+        let mode = fs::metadata(file)?.permissions().mode();
+        let done = fs::write(&temporary, config.to_string())
+            .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
+            .and_then(|()| fs::rename(&temporary, file));
+        done.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    };
+    written().map_err(|e| {
+        anyhow!(
+            "cannot rewrite {}: {e}; the bundle must be writable for its container to have RDMA",
+            file.display()
+        )
+    })
+}
+
+/// Starts the supervisor, and waits until it is ready.
+fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<(), Error> {
+    let mut command = Command::new(exe);
+    if let Some(log) = &global.log {
+        command.arg("--log").arg(std::path::absolute(log)?);
+        command.args(["--log-level", global.log_level.as_str()]);
+    }
+    let mut child = command
+        .arg(SUPERVISOR)
+        .arg(place.path())
+        .arg(std::process::id().to_string())
+        // Its lock: it is held as long as the supervisor has a standard input.
+        .stdin(lock)
+        .stdout(Stdio::piped())
+        // An engine waits for the end of what a runtime writes.
+        .stderr(Stdio::null())
+        .env_clear()
+        .spawn()
+        .context("cannot start the supervisor")?;
+    let mut said = String::new();
+    if let Some(stdout) = &mut child.stdout {
+        stdout.read_to_string(&mut said).context("cannot hear the supervisor")?;
+    }
+    match said.trim() {
+        READY => Ok(()),
+        "" => Err(anyhow!("the supervisor ended without a word; see the kernel log")),
+        error => Err(anyhow!("{error}")),
+    }
+}
+
+impl From<&DeviceNode> for Granted {
+    fn from(node: &DeviceNode) -> Self {
+        let DeviceNode { name, rdev, source } = node.clone();
+        Self { name, rdev, source }
+    }
+}
+
+impl From<&Granted> for DeviceNode {
+    fn from(granted: &Granted) -> Self {
+        let Granted { name, rdev, source } = granted.clone();
+        Self { name, rdev, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_gets_no_more_than_the_operator_allows() {
+        assert_eq!(profile(None, "hpc").unwrap(), "hpc");
+        assert_eq!(profile(Some("standard"), "full").unwrap(), "standard");
+        assert_eq!(profile(Some("hpc"), "full").unwrap(), "hpc");
+        for (wished, allowed) in [("hpc", "standard"), ("full", "hpc"), ("nonsense", "full")] {
+            let error = profile(Some(wished), allowed).unwrap_err().to_string();
+            assert!(error.contains(wished) && error.contains(wish::PROFILE), "{error}");
+        }
+    }
+}

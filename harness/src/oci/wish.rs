@@ -1,0 +1,199 @@
+//! What RDMA a container's `config.json` asks for.
+
+use serde_json::Value;
+
+use crate::grant::RDMA_CM;
+
+/// Names of devices, separated by commas, or `all`.
+pub(crate) const DEVICES: &str = "org.verbgate.devices";
+/// What a program may ask for: the name of a profile.
+pub(crate) const PROFILE: &str = "org.verbgate.profile";
+/// Network devices to move into the container.
+const NETDEVS: &str = "org.verbgate.netdevs";
+/// What was granted when the file was rewritten: the nodes are not among the devices any more.
+pub(crate) const GRANTED: &str = "org.verbgate.granted";
+/// CDI: annotations of this prefix name devices, separated by commas.
+const CDI_PREFIX: &str = "cdi.k8s.io/";
+/// Our kind of device there.
+const CDI_KIND: &str = "verbgate.org/rdma=";
+/// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
+const NODES: &str = "/dev/infiniband/";
+/// Every device of the host.
+pub(crate) const ALL: &str = "all";
+
+/// What a container asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Wish {
+    /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
+    pub(crate) devices: Vec<(String, &'static str)>,
+    /// Whether the connection manager is wanted.
+    pub(crate) cm: bool,
+    pub(crate) profile: Option<String>,
+}
+
+/// Why a wish cannot be fulfilled, whatever the host has.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
+         mlx5_0,mlx5_1, or \"all\""
+    )]
+    Devices { value: String },
+    #[error("annotation {0}: it must be a string")]
+    NotText(&'static str),
+    #[error(
+        "annotation {NETDEVS}: this build cannot move network devices into a container; remove \
+         it, and let the network plug-in do it"
+    )]
+    Netdevs,
+    #[error(
+        "linux.seccomp{field}: another agent is notified of system calls, and the kernel allows \
+         one; remove it from this container, or its RDMA devices"
+    )]
+    OtherAgent { field: String },
+}
+
+impl Wish {
+    /// Reads it; `None` when there is none.
+    pub(crate) fn of(config: &Value) -> Result<Option<Self>, Error> {
+        let mut wish = Self::default();
+        let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
+        {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or(Error::NotText(key)),
+        };
+        for key in [DEVICES, GRANTED] {
+            let Some(value) = text(key)? else { continue };
+            let names: Vec<&str> = value.split(',').map(str::trim).collect();
+            if names.iter().any(|name| name.is_empty() || name.contains(['/', '=', ' '])) {
+                return Err(Error::Devices { value: value.to_owned() });
+            }
+            // Who names devices gets the connection manager with them, as with `verbgate run`.
+            wish.cm |= key == DEVICES || names.contains(&RDMA_CM);
+            let names = names.into_iter().filter(|name| *name != RDMA_CM);
+            wish.devices.extend(names.map(|name| (name.to_owned(), key)));
+        }
+        for name in of_cdi(config) {
+            wish.cm = true;
+            wish.devices.push((name, "a CDI device"));
+        }
+        for name in listed(config) {
+            match name.as_str() {
+                RDMA_CM => wish.cm = true,
+                uverbs if uverbs.starts_with("uverbs") => {
+                    wish.devices.push((name, "linux.devices"));
+                }
+                _ => {}
+            }
+        }
+        if wish.devices.is_empty() {
+            return Ok(None);
+        }
+        wish.profile = text(PROFILE)?.map(str::to_owned);
+        if text(NETDEVS)?.is_some() {
+            return Err(Error::Netdevs);
+        }
+        refuse_other_agent(config)?;
+        Ok(Some(wish))
+    }
+}
+
+/// The names of our devices among those that CDI annotations name.
+fn of_cdi(config: &Value) -> Vec<String> {
+    let annotations = config.get("annotations").and_then(Value::as_object);
+    let cdi = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(CDI_PREFIX));
+    let names = cdi.filter_map(|(_, value)| value.as_str()).flat_map(|value| value.split(','));
+    names.filter_map(|name| name.trim().strip_prefix(CDI_KIND)).map(str::to_owned).collect()
+}
+
+/// The names of the nodes in `/dev/infiniband` that are listed.
+fn listed(config: &Value) -> Vec<String> {
+    let devices = config.pointer("/linux/devices").and_then(Value::as_array);
+    let paths = devices.into_iter().flatten().filter_map(|device| device.get("path")?.as_str());
+    paths.filter_map(|path| path.strip_prefix(NODES)).map(str::to_owned).collect()
+}
+
+/// The kernel allows one listener for a process and its ancestors: seccomp_unotify(2).
+fn refuse_other_agent(config: &Value) -> Result<(), Error> {
+    let Some(seccomp) = config.pointer("/linux/seccomp") else { return Ok(()) };
+    let other = |field: String| Err(Error::OtherAgent { field });
+    if seccomp.get("listenerPath").and_then(Value::as_str).is_some_and(|path| !path.is_empty()) {
+        return other(".listenerPath".to_owned());
+    }
+    let notifies =
+        |value: &Value, key| value.get(key).and_then(Value::as_str) == Some("SCMP_ACT_NOTIFY");
+    if notifies(seccomp, "defaultAction") {
+        return other(".defaultAction".to_owned());
+    }
+    let rules = seccomp.get("syscalls").and_then(Value::as_array);
+    match rules.into_iter().flatten().position(|rule| notifies(rule, "action")) {
+        Some(at) => other(format!(".syscalls[{at}].action")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn names(config: &Value) -> Vec<String> {
+        let wish = Wish::of(config).unwrap().unwrap();
+        wish.devices.into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn who_asks_for_nothing_is_left_alone() {
+        for config in [
+            json!({}),
+            json!({"annotations": {"a": "b"}, "linux": {"devices": [{"path": "/dev/fuse"}]}}),
+            json!({"linux": {"devices": [{"path": "/dev/infiniband/umad0"}]}}),
+            json!({"linux": {"seccomp": {"listenerPath": "/x"}}}),
+        ] {
+            assert_eq!(Wish::of(&config), Ok(None), "{config}");
+        }
+    }
+
+    #[test]
+    fn devices_are_asked_for_in_three_ways() {
+        let annotation = json!({"annotations": {DEVICES: "mlx5_0, uverbs1"}});
+        assert_eq!(names(&annotation), ["mlx5_0", "uverbs1"]);
+        assert!(Wish::of(&annotation).unwrap().unwrap().cm);
+        let node = |name: &str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
+        let listed = json!({"linux": {"devices": [node("uverbs3"), node("umad3"), node("issm3")]}});
+        assert_eq!(names(&listed), ["uverbs3"]);
+        assert!(!Wish::of(&listed).unwrap().unwrap().cm);
+        let cdi =
+            json!({"annotations": {"cdi.k8s.io/x_y": "a.org/gpu=0,verbgate.org/rdma=mlx5_0"}});
+        assert_eq!(names(&cdi), ["mlx5_0"]);
+    }
+
+    #[test]
+    fn malformed_annotations_are_named() {
+        for value in ["", "mlx5_0,", "a=/dev/mem", "../x"] {
+            let error = Wish::of(&json!({"annotations": {DEVICES: value}})).unwrap_err();
+            assert!(error.to_string().contains(DEVICES), "{error}");
+        }
+        let error = Wish::of(&json!({"annotations": {DEVICES: 3}})).unwrap_err();
+        assert_eq!(error, Error::NotText(DEVICES));
+        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1"}});
+        assert_eq!(Wish::of(&config), Err(Error::Netdevs));
+    }
+
+    #[test]
+    fn another_agent_is_named() {
+        for (seccomp, field) in [
+            (json!({"listenerPath": "/run/agent"}), ".listenerPath"),
+            (json!({"defaultAction": "SCMP_ACT_NOTIFY"}), ".defaultAction"),
+            (
+                json!({"syscalls": [{"action": "SCMP_ACT_ALLOW"}, {"action": "SCMP_ACT_NOTIFY"}]}),
+                ".syscalls[1].action",
+            ),
+        ] {
+            let config = json!({"annotations": {DEVICES: "all"}, "linux": {"seccomp": seccomp}});
+            let error = Wish::of(&config).unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Letters between processes: datagrams on a named Unix socket, with the sender's credentials and
+//! descriptors.
+//!
+//! Datagrams, because whoever receives them is confined: it neither accepts connections nor makes
+//! sockets, and answers on a descriptor that came with the letter. unix(7).
+
+use std::io;
+use std::io::IoSlice;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::Mode;
+use rustix::net::AddressFamily;
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
+use rustix::net::RecvFlags;
+use rustix::net::SendAncillaryBuffer;
+use rustix::net::SendAncillaryMessage;
+use rustix::net::SendFlags;
+use rustix::net::SocketAddrUnix;
+use rustix::net::SocketFlags;
+use rustix::net::SocketType;
+
+use crate::Tgid;
+
+/// Longest body. Longer letters are cut off.
+pub const MAX_BODY: usize = 1024;
+
+/// Longest answer, in bytes; one datagram carries it.
+const MAX_ANSWER: usize = 128 << 10;
+
+/// Where letters arrive.
+#[derive(Debug)]
+pub struct Post(OwnedFd);
+
+/// A letter.
+#[derive(Debug)]
+pub struct Letter {
+    /// Who sent it, as the receiver's PID namespace numbers it; the kernel vouches for it.
+    pub sender: Tgid,
+    /// The sender's user, as the receiver's user namespace numbers it.
+    pub user: u32,
+    /// Its text.
+    pub body: Vec<u8>,
+    /// Where an answer is waited for.
+    pub answer: OwnedFd,
+}
+
+impl Post {
+    /// Makes the socket, for everybody to write to who reaches its directory.
+    ///
+    /// # Errors
+    /// socket(2)'s, bind(2)'s (`EADDRINUSE`: the file exists) and chmod(2)'s.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        rustix::net::sockopt::set_socket_passcred(&socket, true)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        rustix::fs::chmod(path, Mode::from_raw_mode(0o666))?;
+        Ok(Self(socket))
+    }
+
+    /// The next letter, if there is one. One without a descriptor to answer on is thrown away.
+    ///
+    /// # Errors
+    /// recvmsg(2)'s.
+    pub fn take(&self) -> io::Result<Option<Letter>> {
+        loop {
+            let mut body = [0_u8; MAX_BODY];
+            let mut space =
+                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut body)];
+            let flags = RecvFlags::CMSG_CLOEXEC;
+            let got = match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
+                Ok(got) => got.bytes,
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(errno) => return Err(errno.into()),
+            };
+            let (mut from, mut answer) = (None, None);
+            for message in ancillary.drain() {
+                match message {
+                    RecvAncillaryMessage::ScmRights(mut fds) => answer = fds.next(),
+                    RecvAncillaryMessage::ScmCredentials(creds) => from = Some(creds),
+                    _ => {}
+                }
+            }
+            if let (Some(from), Some(answer)) = (from, answer) {
+                return Ok(Some(Letter {
+                    sender: Tgid(from.pid.as_raw_nonzero().get()),
+                    user: from.uid.as_raw(),
+                    body: body.get(..got).unwrap_or_default().to_vec(),
+                    answer,
+                }));
+            }
+        }
+    }
+}
+
+impl AsFd for Post {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Letter {
+    /// Answers it. Who does not wait for it any more needs none.
+    pub fn reply(&self, text: &[u8]) {
+        let mut none = SendAncillaryBuffer::default();
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let _ = rustix::net::sendmsg(&self.answer, &[IoSlice::new(text)], &mut none, flags);
+    }
+}
+
+/// Sends a letter, and gives the socket on which it is answered.
+///
+/// # Errors
+/// connect(2)'s: `ENOENT` or `ECONNREFUSED` when nobody is there (any more).
+pub fn send(path: &Path, body: &[u8]) -> io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::DGRAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let (ours, theirs) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = SendAncillaryBuffer::new(&mut space);
+    let fds = [theirs.as_fd()];
+    rights.push(SendAncillaryMessage::ScmRights(&fds));
+    rustix::net::sendmsg_addr(
+        &socket,
+        &SocketAddrUnix::new(path)?,
+        &[IoSlice::new(body)],
+        &mut rights,
+        SendFlags::NOSIGNAL,
+    )?;
+    Ok(ours)
+}
+
+/// Sends a letter and waits for its answer, for so many milliseconds.
+///
+/// # Errors
+/// As [`send`]'s; `TimedOut`; `UnexpectedEof` when the other side went away.
+pub fn ask(path: &Path, body: &[u8], patience_ms: i32) -> io::Result<Vec<u8>> {
+    let socket = send(path, body)?;
+    if !readable(socket.as_fd(), patience_ms)? {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let mut answer = vec![0_u8; MAX_ANSWER];
+    let (len, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+    if len == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    answer.truncate(len);
+    Ok(answer)
+}
+
+/// Waits until there is something to read, or the other side is gone; false when the time is over.
+pub(crate) fn readable(fd: BorrowedFd<'_>, patience_ms: i32) -> io::Result<bool> {
+    use rustix::event::PollFd;
+    use rustix::event::PollFlags;
+    use rustix::event::Timespec;
+    let timeout = Timespec {
+        tv_sec: i64::from(patience_ms) / 1000,
+        tv_nsec: i64::from(patience_ms) % 1000 * 1_000_000,
+    };
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&timeout)))?;
+    Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_carry_their_sender_and_are_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("post");
+        let post = Post::bind(&path).unwrap();
+        assert!(post.take().unwrap().is_none());
+        let asking = std::thread::spawn(move || ask(&path, b"who", 5000).unwrap());
+        assert!(readable(post.as_fd(), 5000).unwrap());
+        let letter = post.take().unwrap().unwrap();
+        assert_eq!(letter.sender.0, std::process::id().cast_signed());
+        assert_eq!(letter.body, b"who");
+        letter.reply(b"me");
+        assert_eq!(asking.join().unwrap(), b"me");
+    }
+
+    #[test]
+    fn nobody_there_is_an_error_and_no_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("post");
+        assert!(send(&path, b"x").is_err());
+        drop(Post::bind(&path).unwrap());
+        assert_eq!(send(&path, b"x").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+    }
+}
