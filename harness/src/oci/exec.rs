@@ -43,7 +43,7 @@ pub(super) fn prepare(line: &mut Line, global: &Global) -> Result<(), Error> {
     }
     let after = line.id + 1;
     if after <= line.words.len() {
-        let prefix = rewrite::prefix(spec.give_up).map(OsString::from);
+        let prefix = rewrite::prefix(&spec.setpcap).map(OsString::from);
         line.words.splice(after..after, prefix);
     }
     Ok(())

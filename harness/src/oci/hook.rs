@@ -46,7 +46,9 @@ pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
         Event::Created => {
             let state: Value =
                 serde_json::from_str(&state).context("the container's state is no JSON")?;
-            let pid = state.get("pid").cloned().context("the container's state has no pid")?;
+            let pid = state.get("pid").and_then(Value::as_i64).map(i32::try_from);
+            let pid = pid.context("the container's state has no pid")??;
+            place.set_process(pid).context("cannot note the container's process")?;
             let letter = json!({"created": pid}).to_string();
             post::ask(&place.control(), letter.as_bytes(), PATIENCE_MS)
                 .context("the container's supervisor is gone; create the container again")?;
@@ -55,7 +57,10 @@ pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
             // Gone already, if it has died before.
             let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
             let deadline = Instant::now() + END_PATIENCE;
-            while !place.remove_if_dead().context("cannot remove the container's directory")? {
+            while !place
+                .remove_if_unsupervised()
+                .context("cannot remove the container's directory")?
+            {
                 if Instant::now() >= deadline {
                     return Err(anyhow::anyhow!(
                         "the supervisor of {} does not end",

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! lock           what was decided, as JSON; locked as long as the supervisor lives
+//! pid            the container's first process, and when it started
 //! control        where `verbgate` itself writes to the supervisor
 //! nodes/         shown in the container as /dev/infiniband
 //! shared/socket  where verbgate-init writes to the supervisor
@@ -9,10 +10,12 @@
 //! ```
 
 use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::fs::DirBuilder;
 use std::fs::File;
 use std::fs::OpenOptions;
+use std::fs::Permissions;
 use std::hash::DefaultHasher;
 use std::hash::Hash;
 use std::hash::Hasher;
@@ -20,14 +23,21 @@ use std::io;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sys::Tid;
+use verbgate_sys::process;
 
 /// The program that is executed before a container's command.
 const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
+
+/// Begins the name of a directory that is being made; its maker's process id follows. No
+/// container's id begins so.
+const UNFINISHED: &str = ".new-";
 
 /// What was decided when the container was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,8 +47,8 @@ pub(crate) struct Spec {
     pub(crate) bundle: PathBuf,
     pub(crate) profile: String,
     pub(crate) devices: Vec<Granted>,
-    /// Whether CAP_SETPCAP is not the container's own.
-    pub(crate) give_up: bool,
+    /// The name of what becomes of CAP_SETPCAP.
+    pub(crate) setpcap: String,
 }
 
 /// A granted device.
@@ -96,34 +106,44 @@ impl Place {
         self.0.join("lock")
     }
 
-    /// Makes it, and gives its file, locked; what a dead supervisor has left there is replaced.
+    /// Makes it, and gives its file, locked; what a dead container has left there is replaced.
     ///
     /// # Errors
-    /// `AlreadyExists` when a supervisor lives there; else the file system's.
+    /// `AlreadyExists` when the container lives; else the file system's.
     pub(crate) fn make(&self, spec: &Spec) -> io::Result<File> {
-        if !self.remove_if_dead()? {
-            return Err(io::ErrorKind::AlreadyExists.into());
+        let all = self.0.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().mode(0o700).recursive(true).create(all)?;
+        for place in of(all)? {
+            // Another's; `verbgate gc` says what is wrong with it.
+            let _ = place.remove_if_dead();
         }
+        // Under another name until it is locked, or somebody would take it for a dead one's.
+        let unfinished = Self(all.join(format!("{UNFINISHED}{}", std::process::id())));
+        unfinished.remove()?;
+        let lock = unfinished.fill(spec)?;
+        match fs::rename(&unfinished.0, &self.0) {
+            Ok(()) => Ok(lock),
+            Err(e) => {
+                let _ = unfinished.remove();
+                let taken = e.kind() == io::ErrorKind::DirectoryNotEmpty;
+                Err(if taken { io::ErrorKind::AlreadyExists.into() } else { e })
+            }
+        }
+    }
+
+    fn fill(&self, spec: &Spec) -> io::Result<File> {
         let dir = |mode: u32, path: &Path| {
-            let mut builder = DirBuilder::new();
-            builder.mode(mode).create(path)?;
+            DirBuilder::new().mode(mode).create(path)?;
             // The umask took its part.
-            fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
+            fs::set_permissions(path, Permissions::from_mode(mode))
         };
-        DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(self.0.parent().unwrap_or(Path::new("/")))?;
         dir(0o700, &self.0)?;
         dir(0o755, &self.nodes())?;
         dir(0o755, &self.shared())?;
         File::create(self.shared().join("init"))?;
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.lock())?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let mut lock = options.open(self.lock())?;
         lock.try_lock()?;
         lock.write_all(serde_json::to_string(spec)?.as_bytes())?;
         Ok(lock)
@@ -137,15 +157,39 @@ impl Place {
         Ok(serde_json::from_str(&fs::read_to_string(self.lock())?)?)
     }
 
-    /// Removes it unless its supervisor lives; false when it does.
+    /// Remembers the container's first process.
+    pub(crate) fn set_process(&self, pid: i32) -> io::Result<()> {
+        let started = process::started(Tid(pid))?;
+        fs::write(self.0.join("pid"), format!("{pid} {started}"))
+    }
+
+    /// Whether the container's first process lives, supervised or not.
+    fn has_process(&self) -> bool {
+        let text = fs::read_to_string(self.0.join("pid")).unwrap_or_default();
+        let Some((pid, started)) = text.split_once(' ') else { return false };
+        let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
+        process::started(Tid(pid)).is_ok_and(|now| now == started)
+    }
+
+    /// Removes it unless the container lives; false when it does.
+    ///
+    /// One whose supervisor has died keeps its directory: without, nobody would know that what is
+    /// executed in it needs a filter.
     pub(crate) fn remove_if_dead(&self) -> io::Result<bool> {
+        if self.has_process() {
+            return Ok(false);
+        }
+        self.remove_if_unsupervised()
+    }
+
+    /// Removes it unless its supervisor lives; false when it does.
+    pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
         match File::open(self.lock()) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) => {}
                 Err(fs::TryLockError::WouldBlock) => return Ok(false),
                 Err(fs::TryLockError::Error(e)) => return Err(e),
             },
-            // Half-made.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
@@ -169,13 +213,23 @@ fn all(root: &Path) -> PathBuf {
 
 /// The directories of all containers, in the order of their names.
 pub(crate) fn list(root: &Path) -> io::Result<Vec<Place>> {
-    let entries = match fs::read_dir(all(root)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other?,
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
-    Ok(paths.into_iter().map(Place).collect())
+    match of(&all(root)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn of(all: &Path) -> io::Result<Vec<Place>> {
+    let names = fs::read_dir(all)?.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> = names.filter(|name| !is_being_made(name)).collect();
+    names.sort();
+    Ok(names.into_iter().map(|name| Place(all.join(name))).collect())
+}
+
+/// Whether a directory is not a container's yet, and its maker is at it.
+fn is_being_made(name: &OsStr) -> bool {
+    let maker = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED));
+    maker.is_some_and(|pid| Path::new("/proc").join(pid).exists())
 }
 
 /// `verbgate-init` as a file of the host, written at its first use.
@@ -189,7 +243,7 @@ pub(crate) fn init(root: &Path) -> io::Result<PathBuf> {
     let _ = fs::remove_file(&unfinished);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o755).open(&unfinished)?.write_all(INIT)?;
-    fs::set_permissions(&unfinished, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
     fs::rename(&unfinished, &path)?;
     Ok(path)
 }
@@ -200,7 +254,13 @@ mod tests {
 
     fn spec() -> Spec {
         let profile = "standard".to_owned();
-        Spec { id: "c1".into(), bundle: "/b".into(), profile, devices: vec![], give_up: true }
+        Spec {
+            id: "c1".into(),
+            bundle: "/b".into(),
+            profile,
+            devices: vec![],
+            setpcap: "never".into(),
+        }
     }
 
     #[test]
@@ -215,6 +275,19 @@ mod tests {
         assert_eq!(list(root.path()).unwrap().len(), 1);
         assert!(place.remove_if_dead().unwrap());
         assert!(list(root.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_container_that_lost_its_supervisor_keeps_its_place() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::of(root.path(), "c1", None);
+        drop(place.make(&spec()).unwrap());
+        place.set_process(std::process::id().cast_signed()).unwrap();
+        assert!(!place.remove_if_dead().unwrap());
+        assert_eq!(place.make(&spec()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        fs::write(place.path().join("pid"), format!("{} 1", std::process::id())).unwrap();
+        drop(Place::of(root.path(), "c2", None).make(&spec()).unwrap());
+        assert_eq!(list(root.path()).unwrap().len(), 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::sandbox::CUT_CAPABILITIES;
 use verbgate_sys::sandbox::RDMA_DIR;
+use verbgate_sys::sandbox::Setpcap;
 
 use super::wish::GRANTED;
 
@@ -23,7 +24,7 @@ const SOCKET: &str = "/dev/.verbgate/socket";
 /// With which the filter is installed where a program may still gain privileges; `verbgate-init`
 /// gives it up.
 const TO_INSTALL: &str = "CAP_SYS_ADMIN";
-/// With which capabilities are given up.
+/// With which capabilities are given up; see [`Setpcap`].
 const TO_GIVE_UP: &str = "CAP_SETPCAP";
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
@@ -79,9 +80,10 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
 pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
     let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
     let args = array(process, "args")?;
-    let mut given_before = false;
+    // In a file that was rewritten before, the word is right and the sets are ours.
+    let mut word = None;
     if args.first().is_some_and(|first| first == INIT) {
-        given_before = args.get(2).is_some_and(|word| word == "setpcap");
+        word = args.get(2).and_then(Value::as_str).and_then(Setpcap::named);
         args.drain(..args.len().min(4));
     }
     if args.is_empty() {
@@ -89,34 +91,34 @@ pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
     }
     let command = std::mem::take(args);
     let capabilities = object(process, "capabilities")?;
-    let had = array(capabilities, "bounding")?.iter().any(|one| one == TO_GIVE_UP);
-    let give_up = given_before || !had;
+    let mut has = |set| Ok(array(capabilities, set)?.iter().any(|one| one == TO_GIVE_UP));
+    let word = match word {
+        Some(word) => word,
+        None if !has("bounding")? => Setpcap::Never,
+        None if !has("permitted")? => Setpcap::ByExec,
+        None => Setpcap::Kept,
+    };
     for set in SETS {
         let all = array(capabilities, set)?;
         all.retain(|one| !one.as_str().is_some_and(is_cut));
-        if give_up {
-            all.retain(|one| one != TO_GIVE_UP);
-        }
-        for added in [TO_INSTALL, TO_GIVE_UP] {
-            if !all.iter().any(|one| one == added) {
-                all.push(added.into());
-            }
-        }
+        all.retain(|one| one != TO_GIVE_UP);
+        all.extend([TO_INSTALL, TO_GIVE_UP].map(Value::from));
     }
-    let mut args: Vec<Value> = prefix(give_up).map(Value::from).to_vec();
+    let mut args: Vec<Value> = prefix(word.name()).map(Value::from).to_vec();
     args.extend(command);
     process.insert("args".to_owned(), args.into());
     Ok(())
 }
 
 /// What comes before a container's command.
-pub(crate) fn prefix(give_up: bool) -> [&'static str; 4] {
-    [INIT, SOCKET, if give_up { "setpcap" } else { "-" }, "--"]
+pub(crate) fn prefix(setpcap: &str) -> [&str; 4] {
+    [INIT, SOCKET, setpcap, "--"]
 }
 
-/// Whether CAP_SETPCAP is only ours in a file that was rewritten.
-pub(crate) fn gives_up(config: &Value) -> bool {
-    config.pointer("/process/args/2").is_some_and(|word| word == "setpcap")
+/// What becomes of CAP_SETPCAP, as it stands in a file that was rewritten.
+pub(crate) fn setpcap(config: &Value) -> Setpcap {
+    let word = config.pointer("/process/args/2").and_then(Value::as_str);
+    word.and_then(Setpcap::named).unwrap_or(Setpcap::Never)
 }
 
 /// Whether containers with RDMA may not have a capability, by its name in OCI.
@@ -280,7 +282,7 @@ mod tests {
     fn the_command_comes_after_ours_which_gives_up_what_it_was_given() {
         let value = rewritten();
         let args = value["process"]["args"].as_array().unwrap();
-        assert_eq!(args[..4], ["/dev/.verbgate/init", "/dev/.verbgate/socket", "setpcap", "--"]);
+        assert_eq!(args[..4], ["/dev/.verbgate/init", "/dev/.verbgate/socket", "never", "--"]);
         assert_eq!(args[4..], ["sh", "-c", "true"]);
         for set in SETS {
             let all = value["process"]["capabilities"][set].as_array().unwrap();
@@ -290,7 +292,7 @@ mod tests {
         let mut own = bundle();
         own["process"]["capabilities"]["bounding"] = json!(["CAP_SETPCAP"]);
         config(&mut own, &addition()).unwrap();
-        assert!(!gives_up(&own) && gives_up(&value));
+        assert_eq!((setpcap(&own), setpcap(&value)), (Setpcap::ByExec, Setpcap::Never));
     }
 
     #[test]

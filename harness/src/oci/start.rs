@@ -86,7 +86,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
-        give_up: rewrite::gives_up(&config),
+        setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
     let made = sandbox::show_nodes(&nodes, &place.nodes())

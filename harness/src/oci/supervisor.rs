@@ -76,13 +76,14 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
         Ok(_) => READY.to_owned(),
         Err(error) => error.to_string().replace('\n', " "),
     };
-    println!("{said}");
-    io::stdout().flush()?;
+    // Who asked may be dead; then there will be no container, and this process ends, too.
+    let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     let result = life.and_then(Life::live);
-    if let Ok(End::Unstarted) = result {
-        place.remove()?;
+    // Confined, if a command was executed; who deletes the container removes the directory then.
+    if !matches!(result, Ok(End::Over)) {
+        let _ = place.remove();
     }
     result.map(|_| 0).map_err(Failure::of_tool)
 }

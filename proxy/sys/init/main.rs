@@ -3,33 +3,31 @@
 //! [`verbgate_sys::sandbox::container`].
 //!
 //! ```text
-//! verbgate-init SOCKET CAPABILITY -- COMMAND...
+//! verbgate-init SOCKET SETPCAP -- COMMAND...
 //! ```
-//! CAPABILITY is `setpcap` when the container is to lose CAP_SETPCAP, else `-`.
+//! SETPCAP is the name of a [`Setpcap`].
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use rustix::thread::CapabilitySet;
 use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::Setpcap;
 use verbgate_sys::sandbox::container;
 use verbgate_sys::sandbox::container::Init;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let [socket, capability, dashes, argv @ ..] = args.as_slice() else {
+    let [socket, setpcap, dashes, argv @ ..] = args.as_slice() else {
         return fail(sandbox::EXIT_OURS, "it is started by `verbgate oci`, not by hand");
     };
     if dashes != "--" {
         return fail(sandbox::EXIT_OURS, "the command must follow \"--\"");
     }
-    let give_up = match capability.to_str() {
-        Some("-") => CapabilitySet::empty(),
-        Some("setpcap") => CapabilitySet::SETPCAP,
-        _ => return fail(sandbox::EXIT_OURS, "no such capability to give up"),
+    let Some(setpcap) = setpcap.to_str().and_then(Setpcap::named) else {
+        return fail(sandbox::EXIT_OURS, "what becomes of CAP_SETPCAP is not said");
     };
-    let (code, line) = container::enter(&Init { socket: Path::new(socket), give_up, argv });
+    let (code, line) = container::enter(&Init { socket: Path::new(socket), setpcap, argv });
     fail(code, &line)
 }
 

@@ -121,6 +121,26 @@ pub fn state(tid: Tid) -> io::Result<char> {
     after.map(|b| char::from(*b)).ok_or_else(|| io::Error::other("short /proc/TID/stat"))
 }
 
+/// When a thread that has not ended was started, in clock ticks since boot: with its id, it names
+/// it for ever. proc_pid_stat(5).
+///
+/// # Errors
+/// `ENOENT` or `ESRCH`: it has ended.
+pub fn started(tid: Tid) -> io::Result<u64> {
+    /// Fields after the name, from the state on.
+    const STATE: usize = 0;
+    const STARTED: usize = 19;
+    let stat = fs::read(format!("/proc/{tid}/stat"))?;
+    let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2..));
+    let text = after.and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
+    let fields: Vec<&str> = text.split(' ').collect();
+    if fields.get(STATE).is_some_and(|state| ["Z", "X"].contains(state)) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let started = fields.get(STARTED).and_then(|field| field.parse().ok());
+    started.ok_or_else(|| io::Error::other("short /proc/TID/stat"))
+}
+
 fn kcmp(a: Tid, b: Tid, what: libc::c_long, x: i64, y: i64) -> io::Result<bool> {
     crate::count_call();
     // SAFETY: every argument is a plain number.
@@ -300,6 +320,8 @@ mod tests {
         assert!("RSDI".contains(state(me()).unwrap()));
         assert_eq!(tracer(me()).unwrap(), 0);
         assert!(tgid(Tid(i32::MAX)).is_err());
+        assert!(started(me()).unwrap() >= started(Tid(1)).unwrap());
+        assert!(started(Tid(i32::MAX)).is_err());
     }
 
     #[test]

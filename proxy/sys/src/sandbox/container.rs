@@ -27,11 +27,11 @@ use std::path::Path;
 use rustix::net::RecvFlags;
 use rustix::net::SendAncillaryBuffer;
 use rustix::net::SendFlags;
-use rustix::thread::CapabilitySet;
 
 use super::EXIT_OURS;
 use super::Error;
 use super::caps;
+use super::caps::Setpcap;
 use super::child;
 use super::child::SetUpError;
 use super::child::step;
@@ -149,8 +149,8 @@ fn send(socket: &OwnedFd, kind: u8, body: &[u8]) -> io::Result<()> {
 pub struct Init<'a> {
     /// The supervisor's socket, as the container names it.
     pub socket: &'a Path,
-    /// A capability that it was given beside CAP_SYS_ADMIN, to be given up.
-    pub give_up: CapabilitySet,
+    /// What becomes of CAP_SETPCAP, which it was given beside CAP_SYS_ADMIN.
+    pub setpcap: Setpcap,
     /// Program and arguments.
     pub argv: &'a [std::ffi::OsString],
 }
@@ -191,7 +191,7 @@ fn try_enter(init: &Init<'_>) -> Result<Error, SetUpError> {
             });
         }
     };
-    let installed = caps::drop_for_container(init.give_up)
+    let installed = caps::drop_for_container(init.setpcap)
         .map_err(step("give up capabilities", "the runtime must grant CAP_SETPCAP to this program"))
         .and_then(|()| seccomp::install(&filter).map(OwnedFd::from).map_err(child::filter_error));
     let listener = installed.inspect_err(|e| handoff::failed(socket.as_fd(), &e.to_string()))?;
@@ -274,7 +274,7 @@ mod tests {
     fn without_a_supervisor_there_is_no_program() {
         let init = Init {
             socket: Path::new("/no/such/socket"),
-            give_up: CapabilitySet::empty(),
+            setpcap: Setpcap::Never,
             argv: &["true".into()],
         };
         let (code, line) = enter(&init);

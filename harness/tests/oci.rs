@@ -1,0 +1,246 @@
+//! `verbgate oci` under crun and runc: real bundles, with the null device for an RDMA one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod bundle;
+mod common;
+mod guest;
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use bundle::Bundle;
+use bundle::RUNTIMES;
+use bundle::Runtime;
+use common::stderr;
+use common::stdout;
+use guest::DEVICE;
+
+/// The two runtimes, where they can run.
+fn runtimes() -> impl Iterator<Item = &'static Runtime> {
+    let root = common::is_root();
+    RUNTIMES.iter().filter(move |runtime| root && common::has(runtime.name))
+}
+
+#[test]
+fn a_container_has_the_device_and_ends_as_natively() {
+    for runtime in runtimes() {
+        let bundle =
+            Bundle::new(runtime, &["sh", "-c", "exec 3<>/dev/infiniband/uverbs9 && exit 3"]);
+        let output = bundle.run();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        bundle.assert_nothing_left();
+        for (command, code) in [("kill -TERM $$; sleep 9", 143), ("kill -KILL $$; sleep 9", 137)] {
+            // As a child: the first process of a PID namespace ignores what it does not handle.
+            let command = format!("sh -c '{command}'; exit $?");
+            let bundle = Bundle::new(runtime, &["sh", "-c", &command]);
+            assert_eq!(bundle.run().status.code(), Some(code));
+        }
+    }
+}
+
+#[test]
+fn requests_of_an_unmodified_program_are_executed_in_the_container() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["/guest", "errors", DEVICE]);
+        bundle.bind(guest::program(), "/guest");
+        let output = bundle.run();
+        let text = stdout(&output);
+        for line in
+            ["good: ENOTTY", "method not granted: EPROTONOSUPPORT", "QP type granted: ENOTTY"]
+        {
+            assert!(text.contains(line), "{output:?}");
+        }
+        assert!(output.status.success(), "{output:?}");
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_container_without_the_wish_is_left_untouched() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        bundle.edit(|config| drop(config.remove("annotations")));
+        let before = bundle.config();
+        assert!(bundle.run().status.success());
+        assert_eq!(bundle.config(), before);
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_raw_device_is_out_of_reach_of_the_containers_root() {
+    let attacks = [
+        ("read the node", "cat /dev/infiniband/uverbs9"),
+        ("append to the node", "echo x >>/dev/infiniband/uverbs9"),
+        ("remove the node", "rm /dev/infiniband/uverbs9"),
+        ("make a node", "mknod /tmp/n c 231 192"),
+        ("mount over it", "mount -t tmpfs none /dev/infiniband"),
+        ("unmount it", "umount /dev/infiniband"),
+        ("make it writable", "mount -o remount,bind,rw,dev /dev/infiniband"),
+        ("mount sysfs", "mkdir /tmp/s && mount -t sysfs none /tmp/s"),
+        ("reopen what was opened", "exec 3<>/dev/infiniband/uverbs9; : <>/proc/self/fd/3"),
+        ("start the init again", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true"),
+        ("replace the init", "cp /bin/true /dev/.verbgate/init"),
+        ("remove the socket", "rm /dev/.verbgate/socket"),
+    ];
+    for runtime in runtimes() {
+        let script: String = attacks
+            .iter()
+            .map(|(name, attack)| format!("( {attack} ) >/dev/null 2>&1 && echo '{name}'; "))
+            .collect();
+        let mut bundle = Bundle::new(runtime, &["sh", "-c", &format!("{script} echo reached")]);
+        // As much as an engine gives to a privileged container.
+        bundle.edit(|config| {
+            let all = ["SYS_ADMIN", "SYS_PTRACE", "MKNOD", "DAC_OVERRIDE", "DAC_READ_SEARCH"];
+            let all: Vec<String> = all.iter().map(|name| format!("CAP_{name}")).collect();
+            for set in ["bounding", "effective", "permitted", "inheritable", "ambient"] {
+                config["process"]["capabilities"][set] = all.clone().into();
+            }
+            config["process"]["noNewPrivileges"] = false.into();
+        });
+        let output = bundle.run();
+        assert_eq!(stdout(&output), "reached", "{output:?}");
+    }
+}
+
+#[test]
+fn executed_processes_have_the_device_and_their_own_exit_code() {
+    for runtime in runtimes() {
+        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        bundle.start();
+        let script = "exec 3<>/dev/infiniband/uverbs9 && grep -c CapEff /proc/self/status; exit 7";
+        let output = bundle.verb("exec", &["sh", "-c", script]);
+        assert_eq!((stdout(&output).as_str(), output.status.code()), ("1", Some(7)), "{output:?}");
+        // The way of engines.
+        let process = bundle.process_file(&["sh", "-c", &format!("{script} ")]);
+        let output = bundle.verb_with("exec", &["--process", process.to_str().unwrap()], &[]);
+        assert_eq!(output.status.code(), Some(7), "{output:?}");
+        let plain = bundle.verb("exec", &["sh", "-c", "grep Cap /proc/self/status /proc/1/status"]);
+        let text = stdout(&plain);
+        let of = |who: &str| -> Vec<String> {
+            text.lines().filter_map(|line| Some(line.strip_prefix(who)?.to_owned())).collect()
+        };
+        assert_eq!(of("/proc/self/status:"), of("/proc/1/status:"), "{plain:?}");
+        bundle.delete();
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn capabilities_are_those_that_the_container_would_have() {
+    for runtime in runtimes() {
+        for (uid, no_new_privileges) in [(0, true), (0, false), (1000, true), (1000, false)] {
+            let mut bundle =
+                Bundle::new(runtime, &["grep", "-E", "^(Cap|NoNewPrivs)", "/proc/self/status"]);
+            bundle.edit(|config| {
+                config["process"]["user"]["uid"] = uid.into();
+                config["process"]["noNewPrivileges"] = no_new_privileges.into();
+            });
+            let native = bundle.run_natively();
+            let ours = bundle.run();
+            assert_eq!(stdout(&ours), stdout(&native), "{ours:?}");
+        }
+    }
+}
+
+#[test]
+fn a_supervisor_that_is_killed_leaves_no_stuck_container() {
+    for runtime in runtimes() {
+        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        bundle.start();
+        let supervisor = bundle.ps()[0]["supervisor"].to_string();
+        assert!(Command::new("kill").args(["-KILL", &supervisor]).status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fs::exists(format!("/proc/{supervisor}/fd/0")).unwrap() {
+            assert!(Instant::now() < deadline, "it does not die");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let output = bundle.verb("exec", &["true"]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(stderr(&output).contains("its supervisor is gone"), "{output:?}");
+        // It is known as long as it lives.
+        assert!(stdout(&bundle.gc()).is_empty());
+        bundle.delete();
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn containers_that_are_never_started_leave_nothing() {
+    for runtime in runtimes() {
+        let bundle = Bundle::new(runtime, &["true"]);
+        bundle.create();
+        assert_eq!(bundle.ps()[0]["started"], false);
+        bundle.delete();
+        bundle.assert_nothing_left();
+        // The runtime itself refuses it, after the supervisor is there.
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        bundle.edit(|config| config["root"]["path"] = "/no/such/root".into());
+        assert!(!bundle.run().status.success());
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn bad_input_is_one_line_that_names_the_field() {
+    let Some(runtime) = runtimes().next() else { return };
+    let annotation = |key: &'static str, value: &'static str| {
+        move |config: &mut bundle::Object| config["annotations"][key] = value.into()
+    };
+    type Edit = Box<dyn Fn(&mut bundle::Object)>;
+    let cases: [(&str, Edit); 5] = [
+        ("mlx5_77", Box::new(annotation("org.verbgate.devices", "mlx5_77"))),
+        ("org.verbgate.devices", Box::new(annotation("org.verbgate.devices", "a,,b"))),
+        ("org.verbgate.profile", Box::new(annotation("org.verbgate.profile", "full"))),
+        ("org.verbgate.netdevs", Box::new(annotation("org.verbgate.netdevs", "eth1"))),
+        (
+            "linux.seccomp.listenerPath",
+            Box::new(|config| {
+                config["linux"]["seccomp"] = serde_json::json!({
+                    "defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/run/agent",
+                });
+            }),
+        ),
+    ];
+    for (needle, edit) in cases {
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        bundle.edit(|config| edit(config));
+        let before = bundle.config();
+        let output = bundle.run();
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(line.starts_with("verbgate: ") && line.contains(needle), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert_eq!(bundle.config(), before);
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn many_at_once_leave_nothing() {
+    for runtime in runtimes() {
+        let bundles: Vec<Bundle> = (0..10)
+            .map(|_| Bundle::new(runtime, &["sh", "-c", "exec 3<>/dev/infiniband/uverbs9"]))
+            .collect();
+        for _ in 0..2 {
+            std::thread::scope(|scope| {
+                let runs: Vec<_> =
+                    bundles.iter().map(|bundle| scope.spawn(|| bundle.run())).collect();
+                for run in runs {
+                    let output = run.join().unwrap();
+                    assert!(output.status.success(), "{output:?}");
+                }
+            });
+        }
+        bundles.iter().for_each(Bundle::assert_nothing_left);
+    }
+}
