@@ -79,6 +79,8 @@ pub(crate) const PACKAGES: &[&str] = &[
     "strace",
     "python3",
     "python3-pyverbs",
+    "crun",
+    "runc",
 ];
 
 impl Kernel {

@@ -1,6 +1,7 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
 mod cm;
+mod containers;
 mod death;
 mod differential;
 mod gids;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
     all.extend(scale::cases());
     all.extend(nodes::cases());
     all.extend(gids::cases());
+    all.extend(containers::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

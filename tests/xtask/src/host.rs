@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use serde::Deserialize;
+use verbgate_lab::Progress;
 use verbgate_tests::tally::Tally;
 
 use crate::abi;
@@ -121,7 +122,16 @@ fn sandbox() -> Result<Outcome> {
     Ok(Outcome::of(started))
 }
 
+/// Programs that tests of the crates run, and the packages that they come from. A test whose
+/// program is not there skips itself.
+const RUN_BY_TESTS: &[(&str, &str)] = &[("crun", "crun"), ("runc", "runc"), ("strace", "strace")];
+
 fn tests() -> Result<Outcome> {
+    for (program, package) in RUN_BY_TESTS {
+        if let Err(error) = verbgate_lab::require_program(program, package, &Progress::stderr()) {
+            show(&format!("{error:#}"));
+        }
+    }
     if has("nextest") {
         return nextest();
     }
