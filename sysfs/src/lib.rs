@@ -5,8 +5,11 @@
 //! `verbgate run` needs it: which RDMA devices the host has, and by which numbers.
 
 pub mod collect;
+pub mod gids;
 
 pub use collect::DevNumber;
 pub use collect::Error;
 pub use collect::Port;
 pub use collect::RdmaDevice;
+pub use gids::AllGids;
+pub use gids::GidView;
