@@ -108,6 +108,9 @@ pub(crate) struct RunArgs {
     /// Enter a network namespace, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// What the program sees as /sys: its own devices and what is around them, or the host's
+    #[arg(long, value_name = "WHICH", default_value = "virtual")]
+    pub(crate) sysfs: SysfsOf,
     /// What the program may ask for: standard, hpc (XRC, multicast, device memory too) or full
     /// (everything that is known, raw packets and DEVX too)
     #[arg(long, value_name = "NAME", default_value = "standard")]
@@ -124,6 +127,14 @@ pub(crate) struct RunArgs {
         trailing_var_arg = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SysfsOf {
+    /// Only what is granted, served by FUSE
+    Virtual,
+    /// The host's own, other devices included
+    Host,
 }
 
 #[derive(Debug, Args)]

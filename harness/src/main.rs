@@ -10,6 +10,7 @@ mod logging;
 mod run;
 mod supervise;
 mod trace;
+mod virtual_sys;
 
 use std::process::ExitCode;
 
