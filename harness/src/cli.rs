@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use verbgate_sys::sandbox;
 
 use crate::abi;
+use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
 const EXIT_USAGE: u8 = 2;
@@ -75,6 +76,9 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
+    /// Record, show and serve what sandboxes see of a host's devices
+    #[command(subcommand)]
+    Sysfs(SysfsCommand),
     /// Show the kernel's interface as this build knows it
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
@@ -178,6 +182,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "trace" => return Some("trace".to_owned()),
             "features" => return Some("features".to_owned()),
             "abi" => return Some("abi".to_owned()),
+            "sysfs" => return Some("sysfs".to_owned()),
             _ => return None,
         }
     }

@@ -8,7 +8,9 @@
 
 pub mod collect;
 pub mod contents;
+pub mod diff;
 pub mod gids;
+pub mod materialise;
 mod names;
 pub mod record;
 pub mod select;

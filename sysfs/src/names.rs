@@ -77,8 +77,16 @@ pub(crate) fn follow(link: &str, target: &str) -> Option<String> {
 }
 
 /// Orders numbers within names by their value, so that `mlx5_2` comes before `mlx5_10`, as the
-/// kernel made them.
+/// kernel made them. Addresses, which are hexadecimal and of fixed width, come last and as text.
 pub(crate) fn natural(a: &str, b: &str) -> Ordering {
+    match (a.contains(':'), b.contains(':')) {
+        (false, false) => by_value(a, b),
+        (true, true) => a.cmp(b),
+        (one, other) => one.cmp(&other),
+    }
+}
+
+fn by_value(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a.as_bytes(), b.as_bytes());
     while let (Some(x), Some(y)) = (left.first(), right.first()) {
         if x.is_ascii_digit() && y.is_ascii_digit() {
@@ -148,5 +156,9 @@ mod tests {
         let mut names = ["mlx5_10", "mlx5_9", "ens1", "mlx5_1", "mlx5_01", "mlx5"];
         names.sort_unstable_by(|a, b| natural(a, b));
         assert_eq!(names, ["ens1", "mlx5", "mlx5_01", "mlx5_1", "mlx5_9", "mlx5_10"]);
+        let mut names = ["0000:10:00.0", "0000:0a:00.0", "power", "0000:1c:00.0", "0000:9a:00.0"];
+        names.sort_unstable_by(|a, b| natural(a, b));
+        let expected = ["power", "0000:0a:00.0", "0000:10:00.0", "0000:1c:00.0", "0000:9a:00.0"];
+        assert_eq!(names, expected);
     }
 }

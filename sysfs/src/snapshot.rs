@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::names;
+use crate::select::Selection;
 use crate::value::Value;
 
 /// The format that this build writes, and the only one it reads.
@@ -187,6 +188,17 @@ impl Snapshot {
     /// None that serialising plain data has.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
+    }
+
+    /// What is left of it when nothing hidden is kept.
+    #[must_use]
+    pub fn reduced(&self, selection: &Selection) -> Self {
+        let mut reduced = self.clone();
+        reduced.devices.retain(|device| selection.shows_device(&device.path));
+        reduced.rdma.retain(|rdma| selection.shows_rdma(&rdma.name));
+        reduced.verbs.retain(|verbs| selection.shows_rdma(&verbs.ibdev));
+        reduced.netdevs.retain(|netdev| selection.shows_netdev(&netdev.name));
+        reduced
     }
 
     /// Refuses names that are not the kernel's.

@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -31,6 +32,7 @@ use fuser::InitFlags;
 use fuser::IoctlFlags;
 use fuser::KernelConfig;
 use fuser::LockOwner;
+use fuser::MountOption;
 use fuser::OpenFlags;
 use fuser::PollEvents;
 use fuser::PollFlags;
@@ -86,9 +88,7 @@ impl fmt::Debug for SysfsServer {
     }
 }
 
-/// The session settings that [`run`] and a mounting caller share.
-#[must_use]
-pub fn session_config() -> Config {
+fn session_config() -> Config {
     let mut config = Config::default();
     config.acl = SessionACL::All;
     config.n_threads = Some(THREADS);
@@ -102,6 +102,50 @@ pub fn session_config() -> Config {
 pub fn run(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
     let server = SysfsServer::new(state);
     Session::from_fd(server, fuse, SessionACL::All, session_config())?.run()
+}
+
+/// A mount of ours; unmounted when it is dropped.
+pub struct Mounted {
+    session: Session<SysfsServer>,
+}
+
+impl fmt::Debug for Mounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mounted").finish_non_exhaustive()
+    }
+}
+
+/// Mounts on a directory, read-only, for every user.
+///
+/// # Errors
+/// mount(2)'s, and those of fusermount3(1) for a caller without privileges.
+pub fn mount(state: Arc<State>, dir: &Path) -> io::Result<Mounted> {
+    let mut config = session_config();
+    config.mount_options = vec![
+        MountOption::RO,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+        MountOption::NoExec,
+        MountOption::DefaultPermissions,
+        MountOption::FSName("verbgate".to_owned()),
+    ];
+    Ok(Mounted { session: Session::new(SysfsServer::new(state), dir, &config)? })
+}
+
+impl Mounted {
+    /// What unmounts it, from another thread; [`Mounted::run`] returns then.
+    pub fn unmounter(&mut self) -> impl FnOnce() -> io::Result<()> + Send + 'static + use<> {
+        let mut unmounter = self.session.unmount_callable();
+        move || unmounter.unmount()
+    }
+
+    /// Serves until it is unmounted.
+    ///
+    /// # Errors
+    /// read(2)'s and write(2)'s of `/dev/fuse`.
+    pub fn run(self) -> io::Result<()> {
+        self.session.run()
+    }
 }
 
 impl SysfsServer {
