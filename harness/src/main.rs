@@ -9,7 +9,9 @@ mod grant;
 mod logging;
 mod run;
 mod supervise;
+mod sysfs;
 mod trace;
+mod virtual_sys;
 
 use std::process::ExitCode;
 
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Features(args) => features::run(args, &cli.global),
+        Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
     });
     match result {
