@@ -16,6 +16,7 @@ use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
 use crate::oci::OciArgs;
 use crate::oci::SupervisorArgs;
+use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
 const EXIT_USAGE: u8 = 2;
@@ -90,6 +91,9 @@ pub(crate) enum Command {
     OciSupervisor(SupervisorArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
+    /// Record, show and serve what sandboxes see of a host's devices
+    #[command(subcommand)]
+    Sysfs(SysfsCommand),
     /// Show the kernel's interface as this build knows it
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
@@ -123,6 +127,9 @@ pub(crate) struct RunArgs {
     /// Enter a network namespace, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// What the program sees as /sys: its own devices and what is around them, or the host's
+    #[arg(long, value_name = "WHICH", default_value = "virtual")]
+    pub(crate) sysfs: SysfsOf,
     /// What the program may ask for: standard, hpc (XRC, multicast, device memory too) or full
     /// (everything that is known, raw packets and DEVX too)
     #[arg(long, value_name = "NAME", default_value = "standard")]
@@ -139,6 +146,14 @@ pub(crate) struct RunArgs {
         trailing_var_arg = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SysfsOf {
+    /// Only what is granted, served by FUSE
+    Virtual,
+    /// The host's own, other devices included
+    Host,
 }
 
 #[derive(Debug, Args)]
@@ -183,6 +198,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "features" => return Some("features".to_owned()),
             known @ ("oci" | "ps" | "gc") => return Some(known.to_owned()),
             "abi" => return Some("abi".to_owned()),
+            "sysfs" => return Some("sysfs".to_owned()),
             _ => return None,
         }
     }

@@ -10,7 +10,9 @@ mod logging;
 mod oci;
 mod run;
 mod supervise;
+mod sysfs;
 mod trace;
+mod virtual_sys;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::OciHook(args) => oci::hook(args),
         Command::OciSupervisor(args) => oci::supervise(args),
         Command::Features(args) => features::run(args, &cli.global),
+        Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
     });
     match result {

@@ -8,8 +8,10 @@ use verbgate_sys::process;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::Job;
 use verbgate_sys::sandbox::Spawn;
+use verbgate_sys::sandbox::Sysfs;
 
 use crate::cli::RunArgs;
+use crate::cli::SysfsOf;
 use crate::failure::Failure;
 use crate::grant;
 use crate::grant::Host;
@@ -17,6 +19,7 @@ use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
 use crate::trace::Trace;
+use crate::virtual_sys;
 
 /// How long killed processes may take to end; one that sleeps uninterruptibly (in a driver, on a
 /// dead file server) can take for ever.
@@ -39,10 +42,14 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     let report = args.report.as_deref().map(supervise::report_file).transpose()?;
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
+    let grant = virtual_sys::grant(&devices);
+    let serve = |served| virtual_sys::serve(served, grant.clone());
+    let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
         devices: &devices,
         netns: args.netns.as_deref(),
+        sysfs: (args.sysfs == SysfsOf::Virtual).then_some(sysfs),
         install: &|| guard.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
