@@ -136,6 +136,23 @@ fn executed_processes_have_the_device_and_their_own_exit_code() {
 }
 
 #[test]
+fn the_container_sees_its_own_devices_in_sysfs_and_cannot_write_there() {
+    let script = "grep -o ' /sys .* fuse ' /proc/self/mountinfo | tail -1 | cut -d' ' -f2,3; \
+                  ls /sys/firmware; (echo 1 >/sys/class/net/lo/mtu) 2>&1 | grep -c .";
+    for runtime in runtimes() {
+        if !std::path::Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: needs /dev/fuse");
+            return;
+        }
+        let output = Bundle::new(runtime, &["sh", "-c", script]).run();
+        let text = stdout(&output);
+        assert!(text.starts_with("/sys ro,"), "{output:?}");
+        assert!(stderr(&output).contains("/sys/firmware"), "{output:?}");
+        assert!(!text.ends_with('0'), "{output:?}");
+    }
+}
+
+#[test]
 fn capabilities_are_those_that_the_container_would_have() {
     for runtime in runtimes() {
         for (uid, no_new_privileges) in [(0, true), (0, false), (1000, true), (1000, false)] {

@@ -36,6 +36,7 @@ use self::line::Line;
 use self::line::Verb;
 pub(crate) use self::supervisor::run as supervise;
 use crate::cli::Global;
+use crate::cli::SysfsOf;
 use crate::failure::Failure;
 
 /// The hidden command that hooks give.
@@ -59,6 +60,10 @@ pub(crate) struct OciArgs {
     /// standard, hpc or full
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
+    /// What containers see as /sys: their own devices and what is around them, or what the real
+    /// runtime mounts there
+    #[arg(long, value_name = "WHICH", default_value = "virtual")]
+    pub(crate) sysfs: SysfsOf,
     /// Have a character device stand for an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,

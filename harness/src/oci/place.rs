@@ -47,6 +47,8 @@ pub(crate) struct Spec {
     pub(crate) bundle: PathBuf,
     pub(crate) profile: String,
     pub(crate) devices: Vec<Granted>,
+    /// Whether the supervisor serves `/sys`.
+    pub(crate) sysfs: bool,
     /// The name of what becomes of CAP_SETPCAP.
     pub(crate) setpcap: String,
 }
@@ -259,6 +261,7 @@ mod tests {
             bundle: "/b".into(),
             profile,
             devices: vec![],
+            sysfs: true,
             setpcap: "never".into(),
         }
     }

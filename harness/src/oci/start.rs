@@ -32,6 +32,7 @@ use super::rewrite::Addition;
 use super::wish;
 use super::wish::Wish;
 use crate::cli::Global;
+use crate::cli::SysfsOf;
 use crate::grant;
 use crate::grant::Host;
 
@@ -86,6 +87,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
+        sysfs: args.sysfs == SysfsOf::Virtual,
         setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;

@@ -33,6 +33,7 @@ use verbgate_sys::post::Post;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::sandbox::DeviceNode;
+use verbgate_sys::sandbox::Sysfs;
 use verbgate_sys::sandbox::container::Arrival;
 
 use super::SupervisorArgs;
@@ -43,6 +44,7 @@ use crate::failure::Failure;
 use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
+use crate::virtual_sys;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.
@@ -256,8 +258,14 @@ impl Life {
     fn serve(&mut self, arrival: Arrival) -> Result<(), Error> {
         let guard = Guard::new(arrival.descriptors)?;
         let tgid = arrival.tgid;
+        let nodes: Vec<DeviceNode> = self.spec.devices.iter().map(DeviceNode::from).collect();
+        let shown = virtual_sys::grant(&nodes);
+        let serve = |served| virtual_sys::serve(served, shown.clone());
+        let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
+        // Once for all: what is executed later is in the same mounts.
+        let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
         let entered = arrival
-            .admit(guard.program())
+            .admit(guard.program(), sysfs)
             .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
         let gids = match &self.gids {
             Some(gids) => Arc::clone(gids),

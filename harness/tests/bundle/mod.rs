@@ -58,6 +58,7 @@ impl Bundle {
         let root = bundle.dir.path().join("rootfs");
         let mut mounts = vec![
             json!({"destination": "/proc", "type": "proc", "source": "proc"}),
+            json!({"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]}),
             json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs",
                    "options": ["nosuid", "strictatime", "mode=755", "size=65536k"]}),
             json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"]}),

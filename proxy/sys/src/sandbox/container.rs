@@ -4,6 +4,8 @@
 //! ```text
 //! verbgate-init               supervisor
 //! hello, a socket ──────────▶ looks who it is
+//!        ◀── /dev/fuse ─────
+//! mounts it over /sys ──────▶ serves it
 //!        ◀─── the filter ────
 //! gives up capabilities, installs it
 //! the listener ─────────────▶ serves it
@@ -20,10 +22,14 @@
 use std::ffi::CString;
 use std::io;
 use std::io::IoSlice;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use rustix::net::RecvAncillaryBuffer;
+use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
 use rustix::net::SendAncillaryBuffer;
 use rustix::net::SendFlags;
@@ -37,6 +43,8 @@ use super::child::SetUpError;
 use super::child::step;
 use super::handoff;
 use super::handoff::FromChild;
+use super::sysfs;
+use super::sysfs::Sysfs;
 use crate::Tgid;
 use crate::post;
 use crate::post::Letter;
@@ -48,6 +56,8 @@ use crate::seccomp::bpf::SockFilter;
 const HELLO: u8 = b'H';
 /// First byte of the message that carries the filter.
 const FILTER: u8 = b'P';
+/// First byte of the message that offers a `/dev/fuse`; what of `/sys` stays follows, in lines.
+const SYSFS: u8 = b'S';
 /// First byte of a refusal; its text follows.
 const REFUSED: u8 = b'R';
 
@@ -100,14 +110,17 @@ impl Arrival {
         let _ = send(&self.socket, REFUSED, why.as_bytes());
     }
 
-    /// Has it install the filter.
+    /// Has it install the filter, and, before, cover its `/sys`, if that is to be served.
     ///
     /// # Errors
     /// When it is traced, ends, says what went wrong, or takes longer than it can.
-    pub fn admit(self, program: &[SockFilter]) -> io::Result<Entered> {
+    pub fn admit(self, program: &[SockFilter], sysfs: Option<Sysfs<'_>>) -> io::Result<Entered> {
         if process::tracer(crate::Tid(self.tgid.0))? != 0 {
             self.refuse("a traced process cannot be given RDMA");
             return Err(io::Error::other("it is traced"));
+        }
+        if let Some(sysfs) = sysfs {
+            self.serve_sysfs(sysfs)?;
         }
         let mut bytes = Vec::with_capacity(program.len() * INSTRUCTION);
         for one in program {
@@ -116,13 +129,46 @@ impl Arrival {
             bytes.extend_from_slice(&one.k.to_ne_bytes());
         }
         send(&self.socket, FILTER, &bytes)?;
-        if !post::readable(self.socket.as_fd(), PATIENCE_MS)? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        match handoff::receive(self.socket.as_fd())? {
+        match self.hear()? {
             FromChild::Listener(listener) => Ok(Entered { listener, gate: Gate(self.socket) }),
             FromChild::Failed(text) => Err(io::Error::other(text)),
             _ => Err(io::Error::other("it ended before it was under the filter")),
+        }
+    }
+
+    fn hear(&self) -> io::Result<FromChild> {
+        if !post::readable(self.socket.as_fd(), PATIENCE_MS)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(handoff::receive(self.socket.as_fd())?)
+    }
+
+    fn serve_sysfs(&self, sysfs: Sysfs<'_>) -> io::Result<()> {
+        let without = |why: &str| {
+            log::warn!("the container sees its runtime's /sys, other devices included: {why}");
+        };
+        let fuse = match sysfs::open_fuse() {
+            Ok(fuse) => fuse,
+            Err(why) => {
+                without(&why);
+                return Ok(());
+            }
+        };
+        let keep = sysfs.keep.join("\n");
+        handoff::send_fds(self.socket.as_fd(), SYSFS, keep.as_bytes(), &[fuse.as_fd()])?;
+        // Mounting into a file system that is served by this very descriptor.
+        drop(fuse);
+        match self.hear()? {
+            FromChild::Sysfs(served) => {
+                (sysfs.serve)(served)?;
+                Ok(handoff::go(self.socket.as_fd())?)
+            }
+            FromChild::WithoutSysfs(why) => {
+                without(&why);
+                Ok(())
+            }
+            FromChild::Failed(text) => Err(io::Error::other(text)),
+            _ => Err(io::Error::other("it ended while its /sys was covered")),
         }
     }
 }
@@ -209,20 +255,42 @@ fn try_enter(init: &Init<'_>) -> Result<Error, SetUpError> {
     Ok(Error::Exec { program: program.clone(), source: io::Error::from_raw_os_error(errno) })
 }
 
-/// The filter; or why there is none.
+/// The filter; or why there is none. `/sys` is covered first, if the supervisor serves it.
 fn filter(socket: &OwnedFd) -> Result<Result<Vec<SockFilter>, String>, SetUpError> {
     let failed = |source: io::Error| {
         step("be answered by the supervisor", "delete the container and create it again")(source)
     };
     let mut bytes = vec![0_u8; 1 + MAX_FILTER];
-    let (len, _) =
-        rustix::io::retry_on_intr(|| rustix::net::recv(socket, &mut bytes[..], RecvFlags::empty()))
-            .map_err(|errno| failed(errno.into()))?;
-    match bytes.get(..len).and_then(<[u8]>::split_first) {
-        Some((&FILTER, body)) => Ok(Ok(parse(body))),
-        Some((&REFUSED, text)) => Ok(Err(String::from_utf8_lossy(text).into_owned())),
-        _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+    loop {
+        let (len, fd) = receive(socket, &mut bytes).map_err(failed)?;
+        match (bytes.get(..len).and_then(<[u8]>::split_first), fd) {
+            (Some((&SYSFS, body)), Some(fuse)) => {
+                let keep = String::from_utf8_lossy(body);
+                let keep: Vec<&str> = keep.lines().collect();
+                sysfs::cover_with(Ok(fuse), &keep, socket.as_fd())?;
+            }
+            (Some((&FILTER, body)), _) => return Ok(Ok(parse(body))),
+            (Some((&REFUSED, text)), _) => {
+                return Ok(Err(String::from_utf8_lossy(text).into_owned()));
+            }
+            _ => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        }
     }
+}
+
+/// One message, and the descriptor that may come with it.
+fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut rights = RecvAncillaryBuffer::new(&mut space);
+    let got = rustix::io::retry_on_intr(|| {
+        let mut parts = [IoSliceMut::new(bytes)];
+        rustix::net::recvmsg(socket, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let fd = rights.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    Ok((got.bytes, fd))
 }
 
 fn parse(body: &[u8]) -> Vec<SockFilter> {
@@ -256,7 +324,7 @@ mod tests {
         let arrival = Arrival { tgid: me, descriptors: 1024, socket: theirs };
         let admitting = std::thread::spawn({
             let program = program.clone();
-            move || arrival.admit(&program)
+            move || arrival.admit(&program, None)
         });
         assert_eq!(filter(&ours).unwrap().unwrap(), program);
         handoff::failed(ours.as_fd(), "no");

@@ -64,19 +64,24 @@ fn send(socket: BorrowedFd<'_>, kind: u8, body: &[u8]) -> rustix::io::Result<()>
 }
 
 pub(super) fn offer(socket: BorrowedFd<'_>, listener: &OwnedFd) -> rustix::io::Result<()> {
-    send_fds(socket, LISTENER, &[listener.as_fd()])
+    send_fds(socket, LISTENER, &[], &[listener.as_fd()])
 }
 
 pub(super) fn offer_sysfs(socket: BorrowedFd<'_>, served: &Served) -> rustix::io::Result<()> {
-    send_fds(socket, SYSFS, &[served.fuse.as_fd(), served.root.as_fd()])
+    send_fds(socket, SYSFS, &[], &[served.fuse.as_fd(), served.root.as_fd()])
 }
 
-fn send_fds(socket: BorrowedFd<'_>, kind: u8, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+pub(super) fn send_fds(
+    socket: BorrowedFd<'_>,
+    kind: u8,
+    body: &[u8],
+    fds: &[BorrowedFd<'_>],
+) -> rustix::io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
     rights.push(SendAncillaryMessage::ScmRights(fds));
-    rustix::net::sendmsg(socket, &[IoSlice::new(&[kind])], &mut rights, SendFlags::NOSIGNAL)
-        .map(drop)
+    let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
+    rustix::net::sendmsg(socket, &parts, &mut rights, SendFlags::NOSIGNAL).map(drop)
 }
 
 pub(super) fn without_sysfs(socket: BorrowedFd<'_>, why: &str) {

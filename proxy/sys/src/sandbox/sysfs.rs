@@ -55,8 +55,17 @@ pub struct Served {
 /// Covers `/sys`. Where FUSE is not to be had, the supervisor is told, and the guest keeps the
 /// host's.
 pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpError> {
+    cover_with(open_fuse(), keep, socket)
+}
+
+/// The same with a `/dev/fuse` that somebody has opened for it, in the user namespace of the mount.
+pub(super) fn cover_with(
+    fuse: Result<OwnedFd, String>,
+    keep: &[&str],
+    socket: BorrowedFd<'_>,
+) -> Result<(), SetUpError> {
     let kept = clones(keep);
-    let served = match mount() {
+    let served = match fuse.and_then(mount) {
         Ok(served) => served,
         Err(why) => {
             handoff::without_sysfs(socket, &why);
@@ -97,18 +106,21 @@ fn clones<'a>(keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
 }
 
 /// The error says what could not be done, and what to do about it.
-fn mount() -> Result<Served, String> {
+pub(super) fn open_fuse() -> Result<OwnedFd, String> {
+    rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| {
+        format!(
+            "cannot open {FUSE_DEVICE}: {}; load the module fuse, and let the caller read and \
+             write the node",
+            io::Error::from(e)
+        )
+    })
+}
+
+/// The error as above.
+fn mount(fuse: OwnedFd) -> Result<Served, String> {
     let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(SYS, path, Mode::empty())
         .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
-    let fuse = rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| {
-            format!(
-                "cannot open {FUSE_DEVICE}: {}; load the module fuse, and let the caller read and \
-                 write the node",
-                io::Error::from(e)
-            )
-        })?;
     let options = format!(
         "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other",
         fuse.as_raw_fd(),
