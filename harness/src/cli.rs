@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use verbgate_sys::sandbox;
 
 use crate::abi;
+use crate::cdi::CdiCommand;
 use crate::oci;
 use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
@@ -81,6 +82,9 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Be an OCI runtime: that of another name, which gives containers RDMA
     Oci(OciArgs),
+    /// Describe this host's RDMA devices to container engines
+    #[command(subcommand)]
+    Cdi(CdiCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
     /// Remove what dead supervisors have left behind
@@ -196,7 +200,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "run" => return Some("run".to_owned()),
             "trace" => return Some("trace".to_owned()),
             "features" => return Some("features".to_owned()),
-            known @ ("oci" | "ps" | "gc") => return Some(known.to_owned()),
+            known @ ("oci" | "cdi" | "ps" | "gc") => return Some(known.to_owned()),
             "abi" => return Some("abi".to_owned()),
             "sysfs" => return Some("sysfs".to_owned()),
             _ => return None,

@@ -2,6 +2,7 @@
 //! The command `verbgate`.
 
 mod abi;
+mod cdi;
 mod cli;
 mod failure;
 mod features;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Oci(args) => oci::run(args, &cli.global),
+        Command::Cdi(command) => cdi::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
         Command::Gc(args) => oci::gc(args, &cli.global),
         Command::OciHook(args) => oci::hook(args),

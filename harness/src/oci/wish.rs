@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::cdi::KIND;
 use crate::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
@@ -14,8 +15,6 @@ const NETDEVS: &str = "org.verbgate.netdevs";
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// CDI: annotations of this prefix name devices, separated by commas.
 const CDI_PREFIX: &str = "cdi.k8s.io/";
-/// Our kind of device there.
-const CDI_KIND: &str = "verbgate.org/rdma=";
 /// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
 const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
@@ -103,7 +102,10 @@ fn of_cdi(config: &Value) -> Vec<String> {
     let annotations = config.get("annotations").and_then(Value::as_object);
     let cdi = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(CDI_PREFIX));
     let names = cdi.filter_map(|(_, value)| value.as_str()).flat_map(|value| value.split(','));
-    names.filter_map(|name| name.trim().strip_prefix(CDI_KIND)).map(str::to_owned).collect()
+    names
+        .filter_map(|name| name.trim().strip_prefix(KIND)?.strip_prefix('='))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The names of the nodes in `/dev/infiniband` that are listed.
