@@ -3,10 +3,16 @@
 
 mod abi;
 mod cli;
+mod cli_netdev;
+mod doctor;
 mod failure;
 mod features;
 mod grant;
 mod logging;
+mod manifest;
+mod nccl;
+mod netdev;
+mod prepare;
 mod run;
 mod supervise;
 mod trace;
@@ -18,6 +24,7 @@ use clap::Parser;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
+use crate::cli::NcclCommand;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -29,6 +36,11 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
+        Command::Netdev(command) => netdev::command::run(command),
+        Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
+        Command::Prepare(args) => prepare::run(args),
+        Command::Manifest(args) => manifest::run(args),
+        Command::Doctor(args) => doctor::run(args),
     });
     match result {
         Ok(code) => ExitCode::from(code),
