@@ -86,6 +86,15 @@ fn collect_all(global: &Global) -> Result<Features, Failure> {
     })
 }
 
+/// What this kernel lacks and `run` cannot do without: names, and what each is for. To be asked for
+/// while the process has one thread.
+pub(crate) fn missing() -> Vec<(&'static str, &'static str)> {
+    let user_namespace = probe::user_namespace();
+    let features = kernel_features(&user_namespace, probe::is_privileged());
+    let lacking = features.into_iter().filter(|feature| feature.required && !feature.supported);
+    lacking.map(|feature| (feature.name, feature.why)).collect()
+}
+
 fn abi() -> Abi {
     Abi {
         objects: table::objects().len(),

@@ -135,8 +135,18 @@ fn patience(fd: &OwnedFd, left: Duration) -> io::Result<()> {
     Ok(setsockopt(fd, sockopt::ReceiveTimeout, &TimeVal::microseconds(micros))?)
 }
 
-/// Whether `to` answers an echo request from the address `from` of the thread's namespace.
-pub(crate) fn echoes(from: IpAddr, to: IpAddr, limit: Duration) -> io::Result<bool> {
+/// The least echo request, headers included, in bytes: it fits every link.
+pub(crate) const SMALL: u32 = 64;
+
+/// Whether `to` answers an echo request of `size` bytes, IP header included, from the address `from`
+/// of the thread's namespace, or from whichever the kernel takes. The kernel forbids its
+/// fragmentation.
+pub(crate) fn echoes(
+    from: Option<IpAddr>,
+    to: IpAddr,
+    size: u32,
+    limit: Duration,
+) -> io::Result<bool> {
     let (family, protocol, request, reply) = match to {
         IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8, 0),
         IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128, 129),
@@ -144,29 +154,38 @@ pub(crate) fn echoes(from: IpAddr, to: IpAddr, limit: Duration) -> io::Result<bo
     let raw = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
     let fd = raw.as_raw_fd();
     match from {
-        IpAddr::V4(ip) => bind(fd, &SockaddrIn::from(std::net::SocketAddrV4::new(ip, 0)))?,
-        IpAddr::V6(ip) => bind(fd, &SockaddrIn6::from(std::net::SocketAddrV6::new(ip, 0, 0, 0)))?,
+        None => {}
+        Some(IpAddr::V4(ip)) => bind(fd, &SockaddrIn::from(std::net::SocketAddrV4::new(ip, 0)))?,
+        Some(IpAddr::V6(ip)) => {
+            bind(fd, &SockaddrIn6::from(std::net::SocketAddrV6::new(ip, 0, 0, 0)))?;
+        }
     }
     // Several of these can run at once.
     let [i0, i1, ..] = std::process::id().to_be_bytes();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let [.., s0, s1] = (now.subsec_nanos() >> 8).to_be_bytes();
     let identity = [i0 ^ 0x56, i1 ^ 0x47, s0, s1];
+    let header = if to.is_ipv4() { 20 } else { 40 };
+    let mut packet = echo(request, identity).to_vec();
+    // Zeros, which do not count in the checksum.
+    packet.resize(usize::try_from(size).unwrap_or(0).saturating_sub(header).max(8), 0);
     let until = Instant::now() + limit;
     for attempt in 1..=TRIES {
         let sent = match to {
             IpAddr::V4(ip) => {
                 let to = SockaddrIn::from(std::net::SocketAddrV4::new(ip, 0));
-                sendto(fd, &echo(request, identity), &to, MsgFlags::empty())
+                sendto(fd, &packet, &to, MsgFlags::empty())
             }
             IpAddr::V6(ip) => {
                 let to = SockaddrIn6::from(std::net::SocketAddrV6::new(ip, 0, 0, 0));
-                sendto(fd, &echo(request, identity), &to, MsgFlags::empty())
+                sendto(fd, &packet, &to, MsgFlags::empty())
             }
         };
         match sent {
             // No answer to the resolution yet.
             Err(nix::Error::EHOSTUNREACH) | Ok(_) => {}
+            // The kernel knows already that so much does not pass.
+            Err(nix::Error::EMSGSIZE) => return Ok(false),
             Err(e) => return Err(e.into()),
         }
         let next = until - limit / TRIES * (TRIES - attempt);
@@ -184,7 +203,7 @@ fn answered(
     reply: u8,
     identity: [u8; 4],
 ) -> io::Result<bool> {
-    let mut packet = [0; 1600];
+    let mut packet = vec![0; 1 << 16];
     while let Some(left) = until.checked_duration_since(Instant::now()) {
         patience(raw, left)?;
         let length = match recv(raw.as_raw_fd(), &mut packet, MsgFlags::empty()) {

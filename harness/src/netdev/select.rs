@@ -297,7 +297,7 @@ pub(crate) fn route_to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) 
 
 /// This host's address in the operator's SSH session: `SSH_CONNECTION` of this process, or of one
 /// above it, because sudo(8) takes it away.
-fn ssh_server() -> Option<IpAddr> {
+pub(crate) fn ssh_server() -> Option<IpAddr> {
     let server = |text: &str| text.split_whitespace().nth(2)?.parse().ok();
     if let Ok(text) = std::env::var("SSH_CONNECTION") {
         return server(&text);

@@ -116,7 +116,7 @@ pub(crate) fn reach(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), 
             let by = by.map_or("no device", String::as_str);
             return Err(failed(format!("packets from {ours} to {theirs} would leave by {by}")));
         }
-        match probe::echoes(*ours, *theirs, ECHO) {
+        match probe::echoes(Some(*ours), *theirs, probe::SMALL, ECHO) {
             Ok(true) => {}
             Ok(false) => return Err(failed(format!("{theirs} does not answer {ours} (ping)"))),
             Err(e) => return Err(failed(format!("cannot ping {theirs} from {ours}: {e}"))),
@@ -169,7 +169,9 @@ fn neighbour(ip: IpAddr, length: u8, own: &[IpAddr]) -> Option<IpAddr> {
         IpAddr::V6(_) => false,
     };
     let near = |at: &IpAddr| network(*at, length) == network(ip, length);
-    let is_host = |at: &IpAddr| (length >= 31 || network(*at, length) != *at) && !broadcast(*at);
+    // A network of two has no address of its own (RFC 3021, RFC 6164).
+    let is_pair = length >= if ip.is_ipv4() { 31 } else { 127 };
+    let is_host = |at: &IpAddr| (is_pair || network(*at, length) != *at) && !broadcast(*at);
     (1..=u8::MAX).map(other).find(|at| near(at) && is_host(at) && !own.contains(at))
 }
 

@@ -190,7 +190,7 @@ impl World {
         let words = [&[verbgate()], args].concat();
         let mut command = self.home.command(&words);
         command.arg("--sysfs-root").arg(self.sysfs());
-        if args != ["netdev", "list"] {
+        if !args.starts_with(&["netdev", "list"]) {
             command.arg("--state-dir").arg(self.state_dir());
         }
         command.env_remove("SSH_CONNECTION");
