@@ -113,6 +113,14 @@ fn forth(
         let wanted: Vec<_> = wanted.iter().map(|(name, state)| (*name, state)).collect();
         dress::finish(&mut open()?, &wanted)
     })?;
+    for (device, port) in gids.keys() {
+        if !terms.sysfs.join("class/infiniband").join(device).exists() {
+            log::warn!(
+                "{device}/{port} is gone since the move, as is the way of Soft-RoCE; make it again \
+                 there: rdma link add"
+            );
+        }
+    }
     await_gids(&gids, terms)
 }
 

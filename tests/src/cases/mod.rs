@@ -4,6 +4,7 @@ mod cm;
 mod death;
 mod differential;
 mod nodes;
+mod rails;
 mod refusals;
 mod requests;
 mod scale;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Case> {
     all.extend(differential::cases());
     all.extend(scale::cases());
     all.extend(nodes::cases());
+    all.extend(rails::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all
