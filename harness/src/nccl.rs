@@ -20,9 +20,9 @@ use crate::netdev::journal::Journal;
 use crate::netdev::netns;
 use crate::netdev::netns::Namespace;
 use crate::netdev::plan::open;
+use crate::netdev::route::devices;
+use crate::netdev::route::is_link_local;
 use crate::netdev::state::Snapshot;
-use crate::netdev::state::devices;
-use crate::netdev::state::is_link_local;
 use crate::netdev::transfer::is_gid_of;
 use crate::netdev::uapi::RTM_DST_LEN;
 

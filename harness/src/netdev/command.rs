@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::Error;
+use super::back;
 use super::discover;
 use super::journal;
 use super::journal::Journal;
@@ -229,7 +230,7 @@ pub(crate) fn move_there(args: &MoveArgs) -> Result<Journal, Error> {
             return Err(Error::NotHome { path: store.path(), nics: left_over.names() });
         }
         say("an earlier move or restore was interrupted; first that is undone");
-        let left = transfer::back(&mut left_over, &store, &terms)?;
+        let left = back::back(&mut left_over, &store, &terms)?;
         if let Some(why) = left.first() {
             let why = format!("{why}; see: verbgate netdev restore");
             return Err(Error::Invalid(why));
@@ -271,7 +272,7 @@ fn restore(args: &RestoreArgs) -> Result<(), Error> {
         signals: &signals,
         progress: &|line| say(line),
     };
-    let left = transfer::back(&mut journal, &store, &terms)?;
+    let left = back::back(&mut journal, &store, &terms)?;
     for line in &left {
         say(line);
     }

@@ -17,12 +17,12 @@ use super::link::Link;
 use super::netlink::Message;
 use super::netlink::Netlink;
 use super::netlink::encode;
-use super::state::Route;
+use super::route::Route;
+use super::route::hops;
+use super::route::renumbered;
 use super::state::Snapshot;
 use super::state::State;
-use super::state::hops;
 use super::state::local;
-use super::state::renumbered;
 use super::state::sysctl_path;
 use super::uapi::*;
 
@@ -254,7 +254,7 @@ fn add_route(netlink: &mut Netlink, route: &Message) -> Result<io::Result<()>, E
             let single = (rest.u32(RTA_OIF).unwrap_or_default(), rest.get(RTA_GATEWAY));
             let is_part = match hops(&rest).len() {
                 0 => ours.iter().any(|hop| {
-                    let hop = super::state::hop_route(route, hop);
+                    let hop = super::route::hop_route(route, hop);
                     (hop.u32(RTA_OIF).unwrap_or_default(), hop.get(RTA_GATEWAY)) == single
                 }),
                 _ => gateways(&rest).iter().all(|hop| known.contains(hop)),

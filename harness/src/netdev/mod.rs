@@ -3,6 +3,7 @@
 //! The RDMA device alone is not enough there: a RoCE GID is an address of a netdev, and the kernel
 //! resolves addresses in the network namespace of the caller.
 
+pub(crate) mod back;
 pub(crate) mod command;
 pub(crate) mod discover;
 pub(crate) mod dress;
@@ -14,6 +15,7 @@ pub(crate) mod netns;
 pub(crate) mod plan;
 pub(crate) mod probe;
 pub(crate) mod rdma;
+pub(crate) mod route;
 pub(crate) mod select;
 pub(crate) mod signals;
 pub(crate) mod state;

@@ -18,10 +18,10 @@ use super::link::Link;
 use super::netlink::Message;
 use super::netlink::Netlink;
 use super::netlink::ip_bytes;
+use super::route::family;
+use super::route::hops;
+use super::route::is_link_local;
 use super::state::Snapshot;
-use super::state::family;
-use super::state::hops;
-use super::state::is_link_local;
 use super::uapi::*;
 use crate::cli::SelectArgs;
 
@@ -230,7 +230,7 @@ impl Host<'_> {
     ) -> Result<Vec<(u32, String)>, Error> {
         let mut found = Vec::new();
         for route in self.snapshot.routes.iter().filter(|r| is_default(r)) {
-            for device in super::state::devices(route) {
+            for device in super::route::devices(route) {
                 found.push((device, "the default route leads through it".to_owned()));
             }
         }

@@ -12,16 +12,16 @@ use std::path::Path;
 
 use super::Error;
 use super::netlink::Message;
-use super::state::Route;
+use super::route::Route;
+use super::route::connected;
+use super::route::device_rule;
+use super::route::devices;
+use super::route::hop_route;
+use super::route::hops;
+use super::route::is_link_local;
+use super::route::source_rule;
 use super::state::Snapshot;
 use super::state::State;
-use super::state::connected;
-use super::state::device_rule;
-use super::state::devices;
-use super::state::hop_route;
-use super::state::hops;
-use super::state::is_link_local;
-use super::state::source_rule;
 use super::uapi::*;
 use crate::cli::Arp;
 

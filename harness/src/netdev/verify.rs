@@ -11,11 +11,11 @@ use super::netns::Namespace;
 use super::plan::open;
 use super::probe;
 use super::probe::Question;
+use super::route::is_link_local;
+use super::route::network;
 use super::select::route_to;
 use super::state::Snapshot;
-use super::state::is_link_local;
 use super::state::local;
-use super::state::network;
 
 /// How long answers are waited for, for each try. One that comes later is of no use to RDMA either.
 const WINDOW: Duration = Duration::from_millis(300);
