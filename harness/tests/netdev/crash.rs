@@ -36,7 +36,7 @@ fn at_every_step(mut once: impl FnMut(u32) -> bool) -> u32 {
 
 #[test]
 fn killed_at_every_step_of_a_move() {
-    let Some(world) = World::new(3, Subnets::Same) else { return };
+    let Some(world) = World::new(2, Subnets::Same) else { return };
     enrich(&world, Subnets::Same);
     let before = world.home.dump();
     let container = world.target.dump();
@@ -53,7 +53,7 @@ fn killed_at_every_step_of_a_move() {
 
 #[test]
 fn killed_at_every_step_of_a_restore() {
-    let Some(world) = World::new(3, Subnets::Same) else { return };
+    let Some(world) = World::new(2, Subnets::Same) else { return };
     enrich(&world, Subnets::Same);
     let before = world.home.dump();
     let container = world.target.dump();

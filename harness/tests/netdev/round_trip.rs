@@ -64,6 +64,7 @@ pub(crate) fn enrich(world: &World, subnets: Subnets) {
         "cd /proc/sys/net
          echo 2 >ipv4/conf/rail{last}/rp_filter; echo 1 >ipv4/conf/rail0/forwarding
          echo 0 >ipv6/conf/rail{last}/accept_ra; echo 1 >ipv6/conf/rail0/keep_addr_on_down
+         echo 1 >ipv6/conf/rail0/accept_dad
          echo 4321 >ipv4/neigh/rail0/base_reachable_time_ms; echo 1280 >ipv6/conf/rail0/mtu
          test {last_ip} -gt 0"
     ));

@@ -127,6 +127,10 @@ impl World {
         }
         let (home, target, peer) = (Net::new(), Net::new(), Net::new());
         let world = Self { home, target, peer, dir: tempfile::tempdir().unwrap(), nics };
+        for net in [&world.home, &world.peer] {
+            // Duplicates are looked for one or two seconds, and there are none.
+            net.sh("echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad");
+        }
         let mut at_home = String::new();
         let mut at_peer = "link add br0 type bridge\nlink set br0 up mtu 9000\n".to_owned();
         for n in 0..nics {
