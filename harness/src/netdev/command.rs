@@ -240,7 +240,7 @@ pub(crate) fn move_there(args: &MoveArgs) -> Result<Journal, Error> {
     let plan = planned(args)?;
     let peer = args.verify_from.as_deref().map(Namespace::named).transpose()?;
     let check = |journal: &Journal, target: &Namespace| match &peer {
-        Some(peer) => verify::both(journal, target, peer),
+        Some(peer) => verify::both(journal, target, peer, Duration::from_secs(args.wait)),
         None => verify::alone(journal, target),
     };
     let journal = transfer::execute(plan, &store, args.arp, &terms, &check)?;
@@ -364,7 +364,9 @@ fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
         print(&format!("{} addresses answer, each by its own MAC\n", pairs.len()))
     };
     match &args.netns {
-        Some(name) => resolved(Namespace::named(name)?.within(|| verify::resolve(&claims))?),
-        None => resolved(verify::resolve(&claims)?),
+        Some(name) => {
+            resolved(Namespace::named(name)?.within(|| verify::resolve(&claims, verify::PATIENCE))?)
+        }
+        None => resolved(verify::resolve(&claims, verify::PATIENCE)?),
     }
 }

@@ -33,7 +33,9 @@ use nix::sys::time::TimeValLike;
 
 use super::link::mac;
 
-/// How often a question is repeated: the first one on a new link is lost at times.
+/// How long answers to one question are gathered. One that comes later is of no use to RDMA either.
+const WINDOW: Duration = Duration::from_millis(300);
+/// How often an echo request is repeated: the first one on a new link is lost at times.
 const TRIES: u32 = 3;
 const BROADCAST: [u8; 6] = [0xff; 6];
 const ETH_P_ARP: [u8; 2] = [0x08, 0x06];
@@ -50,18 +52,19 @@ pub(crate) struct Question {
     pub(crate) target: Ipv4Addr,
 }
 
-/// All MACs that answered for each address, within so long a time for each try; runs in the
-/// thread's namespace. Not the kernel's own resolver: that keeps the first answer and hides others.
+/// All MACs that answered for each address; runs in the thread's namespace. Asked again for as long
+/// as `limit` are those for which nobody has: a switch port takes a while to let packets pass. Not the kernel's own resolver: that keeps the first answer and hides others.
 pub(crate) fn who_has(
     questions: &[Question],
-    window: Duration,
+    limit: Duration,
 ) -> io::Result<BTreeMap<Ipv4Addr, BTreeSet<String>>> {
     let packets =
         socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     let links = link_addresses()?;
     let mut answers: BTreeMap<Ipv4Addr, BTreeSet<String>> =
         questions.iter().map(|question| (question.target, BTreeSet::new())).collect();
-    for _ in 0..TRIES {
+    let until = Instant::now() + limit;
+    loop {
         let open: Vec<_> = questions
             .iter()
             .filter(|question| answers.get(&question.target).is_none_or(BTreeSet::is_empty))
@@ -72,11 +75,13 @@ pub(crate) fn who_has(
             sendto(packets.as_raw_fd(), &frame, link, MsgFlags::empty())?;
         }
         if open.is_empty() {
-            break;
+            return Ok(answers);
         }
-        collect(&packets, window, &mut answers)?;
+        collect(&packets, WINDOW, &mut answers)?;
+        if Instant::now() > until {
+            return Ok(answers);
+        }
     }
-    Ok(answers)
 }
 
 /// The packet address of each device.

@@ -17,8 +17,8 @@ use super::select::route_to;
 use super::state::Snapshot;
 use super::state::local;
 
-/// How long answers are waited for, for each try. One that comes later is of no use to RDMA either.
-const WINDOW: Duration = Duration::from_millis(300);
+/// How long a network may take to let packets pass, where no more is granted.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an echo may take, all tries together.
 const ECHO: Duration = Duration::from_secs(3);
 
@@ -45,7 +45,7 @@ pub(crate) fn claims(journal: &Journal) -> Vec<Claim> {
 
 /// Checks from the thread's namespace that each address is answered for by its own NIC's MAC and by
 /// no other; returns a pair of addresses, ours and theirs, for each that was found.
-pub(crate) fn resolve(claims: &[Claim]) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
+pub(crate) fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
     let snapshot = Snapshot::take(&mut open()?)?;
     let own: Vec<(String, IpAddr, u8)> = snapshot
         .links
@@ -75,7 +75,7 @@ pub(crate) fn resolve(claims: &[Claim]) -> Result<Vec<(IpAddr, IpAddr)>, Error> 
             questions.push(Question { device: device.clone(), source, target });
         }
     }
-    let answers = probe::who_has(&questions, WINDOW)
+    let answered = probe::who_has(&questions, limit)
         .map_err(|source| Error::Netlink { what: "send ARP requests".to_owned(), source })?;
     let expected: BTreeMap<Ipv4Addr, &Claim> = claims
         .iter()
@@ -84,7 +84,7 @@ pub(crate) fn resolve(claims: &[Claim]) -> Result<Vec<(IpAddr, IpAddr)>, Error> 
             IpAddr::V6(_) => None,
         })
         .collect();
-    for (ip, macs) in &answers {
+    for (ip, macs) in &answered {
         let Some(claim) = expected.get(ip) else { continue };
         let named: Vec<&str> = macs.iter().map(String::as_str).collect();
         let why = match named.as_slice() {
@@ -101,7 +101,22 @@ pub(crate) fn resolve(claims: &[Claim]) -> Result<Vec<(IpAddr, IpAddr)>, Error> 
         };
         return Err(Error::Nic { nic: claim.nic.clone(), why });
     }
+    answers(claims, &pairs)?;
     Ok(pairs)
+}
+
+/// IPv6 asks by multicast and answers for a device's own addresses only, so there an answer is all
+/// that there is to check.
+fn answers(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), Error> {
+    for (claim, (from, to)) in claims.iter().zip(pairs).filter(|(claim, _)| claim.ip.is_ipv6()) {
+        let why = match probe::echoes(Some(*from), *to, probe::SMALL, ECHO) {
+            Ok(true) => continue,
+            Ok(false) => format!("nobody answers for its address {to}"),
+            Err(e) => format!("cannot ping {to} from {from}: {e}"),
+        };
+        return Err(Error::Nic { nic: claim.nic.clone(), why });
+    }
+    Ok(())
 }
 
 /// Checks in the container's namespace that each NIC reaches the peer from its own address.
@@ -126,9 +141,14 @@ pub(crate) fn reach(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), 
 }
 
 /// Both directions, from the namespace of a peer.
-pub(crate) fn both(journal: &Journal, target: &Namespace, peer: &Namespace) -> Result<(), Error> {
+pub(crate) fn both(
+    journal: &Journal,
+    target: &Namespace,
+    peer: &Namespace,
+    limit: Duration,
+) -> Result<(), Error> {
     let claims = claims(journal);
-    let pairs = peer.within(|| resolve(&claims))?;
+    let pairs = peer.within(|| resolve(&claims, limit.max(PATIENCE)))?;
     target.within(|| reach(&claims, &pairs))
 }
 

@@ -108,7 +108,7 @@ fn a_peer_that_is_not_there_is_told_and_all_is_undone() {
     let before = world.home.dump();
     let peer = world.peer.pid();
     world.peer.ip("link set p1 down\nlink set p1 nomaster\nlink set p1 up\n");
-    let output = world.move_command(&["--verify-from", &peer]).output().unwrap();
+    let output = world.move_command(&["--verify-from", &peer, "--wait", "3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let told = stderr(&output);
     assert!(told.contains("nobody answers for its address 10.0.0.2"), "{told}");

@@ -7,6 +7,7 @@ use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_tests::bench::host;
+use verbgate_tests::bench::nics;
 
 use crate::guest::Programs;
 use crate::guest::TESTS;
@@ -34,6 +35,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if !args.lab {
         println!("$ cargo xtask bench --host\n");
         host::run(&host::Programs(programs.folder().to_owned()))?;
+        nics::run(&programs.path("verbgate"))?;
     }
     if !args.host {
         let kernel = Kernel::find(&args.kernel)?;
