@@ -17,7 +17,7 @@ pub(crate) struct HostArgs {
     /// Read sysfs here
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sysfs_root: PathBuf,
-    /// Directory of the journal; it must outlive a reboot
+    /// Directory of the journal; it must outlive a reboot. Of several containers each needs its own
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
 }

@@ -50,15 +50,12 @@ impl std::str::FromStr for Filter {
 impl Filter {
     /// Whether NCCL would use this port of this device.
     pub(crate) fn allows(&self, device: &str, port: u32) -> bool {
-        // An empty list matches everything, and so, with ^, excludes nothing.
-        if self.entries.is_empty() {
-            return true;
-        }
         let named = self.entries.iter().any(|(name, wanted)| {
             let same = if self.exact { device == name } else { device.starts_with(name.as_str()) };
             same && wanted.is_none_or(|wanted| wanted == port)
         });
-        named != self.exclude
+        // An empty list matches everything, and so, with ^, excludes everything.
+        (named || self.entries.is_empty()) != self.exclude
     }
 }
 
@@ -93,9 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_filter_allows_all() {
+    fn an_empty_filter_allows_all_and_its_contrary_nothing() {
         assert_eq!(allowed("").len(), 12);
-        assert_eq!(allowed("^").len(), 12);
+        assert_eq!(allowed("^").len(), 0);
     }
 
     #[test]

@@ -45,6 +45,10 @@ pub(crate) fn candidates(
     args: &SelectArgs,
     sysfs: &Path,
 ) -> Result<(Vec<Candidate>, Snapshot), Error> {
+    if !sysfs.join("class").is_dir() {
+        let why = "has no class/, and so is no sysfs; see --sysfs-root";
+        return Err(Error::Usage(format!("{} {why}", sysfs.display())));
+    }
     let mut netlink = open()?;
     let snapshot = Snapshot::take(&mut netlink)?;
     let devices = discover::devices(sysfs);

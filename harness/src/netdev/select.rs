@@ -52,6 +52,8 @@ pub(crate) struct Candidate {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Port {
+    /// As rdma(8) calls it.
+    #[serde(rename = "ifname")]
     pub(crate) device: String,
     pub(crate) port: u32,
     pub(crate) link_layer: Option<String>,

@@ -53,6 +53,14 @@ fn wrong_words_are_named_with_the_remedy() {
 }
 
 #[test]
+fn a_root_that_is_no_sysfs_is_named() {
+    let Some(world) = World::new(1, Subnets::Same) else { return };
+    let mut command = world.home.command(&[crate::common::verbgate(), "netdev", "list"]);
+    command.args(["--sysfs-root", "/absent"]);
+    assert!(refused(command, 2).contains("/absent has no class/"));
+}
+
+#[test]
 fn a_foreign_journal_is_not_touched() {
     let Some(world) = World::new(1, Subnets::Same) else { return };
     std::fs::create_dir(world.state_dir()).unwrap();

@@ -40,7 +40,7 @@ fn all_of_a_nic_is_told() {
     assert_eq!(nic["speed"], 100.0);
     assert_eq!(nic["mtu"], 1500);
     let devices: Vec<&str> =
-        nic["rdma"].as_array().unwrap().iter().map(|p| p["device"].as_str().unwrap()).collect();
+        nic["rdma"].as_array().unwrap().iter().map(|p| p["ifname"].as_str().unwrap()).collect();
     assert_eq!(devices, ["mlx5_0", "mlx5_9"]);
     assert_eq!(nic["gids"][0]["index"], 3);
     assert_eq!(nic["gids"][0]["type"], "RoCE v2");
