@@ -2,7 +2,8 @@
 # Prepares the nodes of a cluster over ssh: every node writes its manifest, one place works out the
 # rails that all have, and every node moves those. All that is decided is decided by verbgate.
 #
-#   cluster-ssh.sh NODE...           then, on each node: docker run --network ns:/run/netns/verbgate-NODE
+#   cluster-ssh.sh NODE...             then, on each node, e.g.:
+#                                      podman run --network ns:/run/netns/verbgate-NODE ...
 #   cluster-ssh.sh --restore NODE...
 set -eu
 if [ "${1-}" = --restore ]; then

@@ -202,6 +202,49 @@ fn a_path_that_swallows_large_packets_is_found() {
     assert!(bootstrap().contains("does not answer"), "{}", bootstrap());
 }
 
+/// A network namespace that a script makes for a role.
+struct Made(String);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+#[test]
+fn the_script_for_ssh_prepares_and_restores_nodes() {
+    let Some(world) = World::new(2, Subnets::Same) else { return };
+    let before = world.home.dump();
+    let node = format!("test-{}", std::process::id());
+    let made = Made(format!("verbgate-{node}"));
+    // Stands for ssh: the node is a namespace here.
+    let bin = world.dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let ssh = format!(
+        "#!/bin/sh\nshift 2\nexec nsenter --net={} -- \"$@\" --sysfs-root {} --state-dir {}\n",
+        world.home.path().display(),
+        world.sysfs().display(),
+        world.state_dir().display()
+    );
+    std::fs::write(bin.join("ssh"), ssh).unwrap();
+    std::os::unix::fs::symlink(verbgate(), bin.join("verbgate")).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(bin.join("ssh")).status().unwrap().success());
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/cluster-ssh.sh");
+    let run = |words: &[&str]| {
+        let output = Command::new("sh").arg(script).args(words).env("PATH", &path).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{words:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let told = run(&[&node]);
+    assert!(told.contains("NCCL_IB_HCA='=mlx5_0:1,mlx5_1:1'"), "{told}");
+    let inside = Command::new("ip").args(["-n", &made.0, "-o", "addr"]).output().unwrap();
+    assert!(stdout(&inside).contains("10.0.0.2/16"), "{}", stderr(&inside));
+    run(&["--restore", &node]);
+    same(&before, &world.home.dump(), "after the script");
+}
+
 #[test]
 fn the_scripts_are_shell() {
     if !has("sh") {
