@@ -105,12 +105,13 @@ pub(crate) fn checks(host: &HostArgs, peer: Option<IpAddr>) -> Result<Vec<Check>
         fuse(),
         memlock(),
         rdma_devices(&devices),
-        ports(&devices),
-        gids(&devices),
         namespaces(),
         left_over(&host.state_dir)?,
         engine(),
     ];
+    if !devices.is_empty() {
+        checks.extend([ports(&devices), gids(&devices)]);
+    }
     checks.extend(partitions(&devices));
     checks.extend(mtu(&devices)?);
     if let Some(peer) = peer {

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use nix::sched::CloneFlags;
 use serde::Deserialize;
@@ -20,6 +22,10 @@ use super::Error;
 
 /// Where named namespaces are: of ip-netns(8), of Docker, of containers' network plug-ins.
 const NAMED: &[&str] = &["/run/netns", "/var/run/netns", "/run/docker/netns"];
+
+/// How long a container engine may take to answer.
+const ENGINE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The identity of a namespace, as long as the machine runs and the namespace lives: the device and
 /// inode numbers of namespaces(7).
@@ -122,16 +128,33 @@ impl Namespace {
 /// The process of a container, as its engine knows it.
 fn container(name: &str) -> Option<u32> {
     ["docker", "podman", "nerdctl"].iter().find_map(|engine| {
-        let output = Command::new(engine)
-            .args(["inspect", "--format", "{{.State.Pid}}", "--", name])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-            .ok()?;
-        let pid = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+        let pid = inspect(engine, name)?.trim().parse().ok()?;
         // 0: there is such a container, and it does not run.
         (pid != 0).then_some(pid)
     })
+}
+
+/// What an engine says of a container's process; nothing if it does not answer in time.
+fn inspect(engine: &str, name: &str) -> Option<String> {
+    let mut child = Command::new(engine)
+        .args(["inspect", "--format", "{{.State.Pid}}", "--", name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let until = Instant::now() + ENGINE;
+    while child.try_wait().ok()?.is_none() {
+        if Instant::now() > until {
+            log::warn!("{engine} does not say within {} s what {name} is", ENGINE.as_secs());
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        thread::sleep(PAUSE);
+    }
+    // A number: it fits into the pipe.
+    io::read_to_string(child.stdout?).ok()
 }
 
 /// Changes with every boot: random(4).

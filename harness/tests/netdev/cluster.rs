@@ -202,6 +202,22 @@ fn a_path_that_swallows_large_packets_is_found() {
     assert!(bootstrap().contains("does not answer"), "{}", bootstrap());
 }
 
+/// By a stand-in for the engine, of which there is none in a test.
+#[test]
+fn a_container_is_found_by_its_name() {
+    let Some(world) = World::new(1, Subnets::Same) else { return };
+    let engine = world.dir.path().join("docker");
+    let script = format!("#!/bin/sh\ntest \"$5\" = box && echo {}\n", world.target.pid());
+    std::fs::write(&engine, script).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&engine).status().unwrap().success());
+    let path = format!("{}:{}", world.dir.path().display(), std::env::var("PATH").unwrap());
+    let mut command = world.command(&["netdev", "move", "--to", "box"]);
+    let output = command.env("PATH", path).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(world.target.sh("ip -o link").contains("rail0"));
+    world.restore();
+}
+
 /// A network namespace that a script makes for a role.
 struct Made(String);
 
