@@ -1,5 +1,6 @@
 //! `verbgate run`: a program in its sandbox, and its supervisor.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -40,7 +41,9 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
     let grant = virtual_sys::grant(&devices);
-    let serve = |served| virtual_sys::serve(served, grant.clone());
+    let gids = OnceCell::new();
+    let serve =
+        |guest, served| virtual_sys::serve(served, grant.clone(), supervise::gids(&gids, guest)?);
     let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
@@ -50,7 +53,8 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         install: &|| plan.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let supervisor = plan.supervisor(started.listener, started.gate.pid(), trace)?;
+    let gids = supervise::gids(&gids, started.gate.pid())?;
+    let supervisor = plan.supervisor(started.listener, gids, trace)?;
     supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;
     let ended = job.attend(&guest);

@@ -1,12 +1,13 @@
 //! Serving the virtual sysfs of `verbgate run`.
 
 use std::io;
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use verbgate_proxy::GidView;
 use verbgate_sys::confine;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Served;
-use verbgate_sysfs::AllGids;
 use verbgate_sysfs::select::Grant;
 use verbgate_sysfs::select::Names;
 use verbgate_sysfs::serve;
@@ -18,9 +19,18 @@ pub(crate) fn grant(nodes: &[DeviceNode]) -> Grant {
     Grant { rdma, gpus: Names::All }
 }
 
+/// The sandbox's GIDs, as sysfs asks for them.
+struct Shown(Arc<GidView>);
+
+impl verbgate_sysfs::GidView for Shown {
+    fn shows(&self, ibdev: &str, port: u32, gid: [u8; 16], netdev: Option<&str>) -> bool {
+        self.0.shows(ibdev, port, Ipv6Addr::from(gid), netdev)
+    }
+}
+
 /// Serves in a thread of its own, which has no capability and ends with the guest's last mount.
-pub(crate) fn serve(served: Served, grant: Grant) -> io::Result<()> {
-    let state = State::live(served.root, grant, Arc::new(AllGids))
+pub(crate) fn serve(served: Served, grant: Grant, gids: Arc<GidView>) -> io::Result<()> {
+    let state = State::live(served.root, grant, Arc::new(Shown(gids)))
         .map(Arc::new)
         .map_err(io::Error::other)?;
     let fuse = served.fuse;

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbgate_abi::Errno;
@@ -59,7 +60,7 @@ pub struct Config {
     /// What may be asked for.
     pub policy: Policy,
     /// Which GIDs the guests see; all when there is none.
-    pub gids: Option<GidView>,
+    pub gids: Option<Arc<GidView>>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -86,7 +87,7 @@ pub struct Supervisor {
     pub(crate) watch: Watch,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
-    pub(crate) gids: Option<GidView>,
+    pub(crate) gids: Option<Arc<GidView>>,
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
@@ -158,6 +159,15 @@ impl Supervisor {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts.clone()
+    }
+
+    /// Serves no more: what guests ask from now on, and what waits, fails with ENOSYS, as if the
+    /// supervisor had died; what they have goes on.
+    ///
+    /// # Errors
+    /// See [`Listener::hang_up`].
+    pub fn hang_up(&self) -> io::Result<()> {
+        self.listener.hang_up()
     }
 
     /// Serves until no task is left under the filter.
