@@ -12,6 +12,7 @@ use verbgate_sys::sandbox;
 
 use crate::abi;
 pub(crate) use crate::cli_netdev::*;
+use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
 const EXIT_USAGE: u8 = 2;
@@ -76,6 +77,9 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
+    /// Record, show and serve what sandboxes see of a host's devices
+    #[command(subcommand)]
+    Sysfs(SysfsCommand),
     /// Show the kernel's interface as this build knows it
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
@@ -121,6 +125,9 @@ pub(crate) struct RunArgs {
     /// Enter a network namespace, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// What the program sees as /sys: its own devices and what is around them, or the host's
+    #[arg(long, value_name = "WHICH", default_value = "virtual")]
+    pub(crate) sysfs: SysfsOf,
     /// What the program may ask for: standard, hpc (XRC, multicast, device memory too) or full
     /// (everything that is known, raw packets and DEVX too)
     #[arg(long, value_name = "NAME", default_value = "standard")]
@@ -137,6 +144,14 @@ pub(crate) struct RunArgs {
         trailing_var_arg = true
     )]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum SysfsOf {
+    /// Only what is granted, served by FUSE
+    Virtual,
+    /// The host's own, other devices included
+    Host,
 }
 
 #[derive(Debug, Args)]
@@ -177,7 +192,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
             "run" | "trace" | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest"
-            | "doctor" => return arg.into_string().ok(),
+            | "doctor" | "sysfs" => return arg.into_string().ok(),
             _ => return None,
         }
     }

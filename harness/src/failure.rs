@@ -14,6 +14,16 @@ pub(crate) struct Failure {
     error: anyhow::Error,
 }
 
+/// What commands exit with that run no program and whose own result is the point.
+const EXIT_TOOL: u8 = 1;
+
+impl Failure {
+    /// The failure of such a command.
+    pub(crate) fn of_tool(error: anyhow::Error) -> Self {
+        Self { code: EXIT_TOOL, error }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Thiserror's texts hold their sources already.

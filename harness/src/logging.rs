@@ -19,6 +19,8 @@ use crate::failure::Failure;
 pub(crate) fn start(global: &Global) -> Result<(), Failure> {
     let mut builder = env_logger::Builder::new();
     builder.filter_level(global.log_level);
+    // It writes a line for whatever a guest asks of a file system that it knows no answer to.
+    builder.filter_module("fuser", global.log_level.min(log::LevelFilter::Error));
     match global.log_format {
         LogFormat::Text => builder.format(|out, record| {
             let level = record.level().as_str().to_ascii_lowercase();

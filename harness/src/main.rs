@@ -15,7 +15,9 @@ mod netdev;
 mod prepare;
 mod run;
 mod supervise;
+mod sysfs;
 mod trace;
+mod virtual_sys;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Features(args) => features::run(args, &cli.global),
+        Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
         Command::Netdev(command) => netdev::command::run(command),
         Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),

@@ -1,19 +1,24 @@
 //! `verbgate run`: a program in its sandbox, and its supervisor.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
+use anyhow::Context;
 use anyhow::anyhow;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::Job;
 use verbgate_sys::sandbox::Spawn;
+use verbgate_sys::sandbox::Sysfs;
 
 use crate::cli::RunArgs;
+use crate::cli::SysfsOf;
 use crate::failure::Failure;
 use crate::grant;
 use crate::grant::Host;
 use crate::supervise;
 use crate::supervise::Plan;
 use crate::trace::Trace;
+use crate::virtual_sys;
 
 /// How long killed processes may take to end; one that sleeps uninterruptibly (in a driver, on a
 /// dead file server) can take for ever.
@@ -35,17 +40,22 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     let report = args.report.as_deref().map(supervise::report_file).transpose()?;
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
+    let grant = virtual_sys::grant(&devices);
+    let gids = OnceCell::new();
+    let serve =
+        |guest, served| virtual_sys::serve(served, grant.clone(), supervise::gids(&gids, guest)?);
+    let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
         devices: &devices,
         netns: args.netns.as_deref(),
+        sysfs: (args.sysfs == SysfsOf::Virtual).then_some(sysfs),
         install: &|| plan.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let supervisor = plan
-        .supervisor(started.listener, trace)
-        .and_then(|supervisor| supervise::start(&supervisor).map(|()| supervisor))
-        .map_err(|e| anyhow!("cannot start the supervisor: {e}"))?;
+    let gids = supervise::gids(&gids, started.gate.pid())?;
+    let supervisor = plan.supervisor(started.listener, gids, trace)?;
+    supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;
     let ended = job.attend(&guest);
     let left = sandbox::end_descendants(END_PATIENCE);

@@ -1,9 +1,12 @@
 //! Between the command and the proxy: the filter that a guest gets, and its supervisor.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::panic;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +17,7 @@ use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
+use verbgate_proxy::GidView;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::device;
 use verbgate_proxy::device::Kind;
@@ -23,6 +27,7 @@ use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::GuestFd;
+use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::confine;
@@ -85,8 +90,9 @@ impl Plan {
     pub(crate) fn supervisor(
         self,
         listener: OwnedFd,
+        gids: Arc<GidView>,
         trace: Option<Trace>,
-    ) -> io::Result<Arc<Supervisor>> {
+    ) -> Result<Arc<Supervisor>, anyhow::Error> {
         let observer = trace.map(|sink| Box::new(Tracer { sink }) as Box<dyn Observer>);
         let supervisor = Supervisor::new(Config {
             listener: Listener::from(listener),
@@ -94,10 +100,24 @@ impl Plan {
             fds: self.fds,
             devices: self.devices.into(),
             policy: self.policy,
+            gids: Some(gids),
             observer,
-        })?;
+        })
+        .context("cannot start the supervisor")?;
         Ok(Arc::new(supervisor))
     }
+}
+
+/// The one view of GIDs, made when it is first wanted.
+pub(crate) fn gids(view: &OnceCell<Arc<GidView>>, guest: Tgid) -> io::Result<Arc<GidView>> {
+    if let Some(view) = view.get() {
+        return Ok(Arc::clone(view));
+    }
+    let made = GidView::of(Tid(guest.0)).map_err(|e| {
+        let what = "cannot see the links of the program's network namespace";
+        io::Error::new(e.kind(), format!("{what}: {e}"))
+    })?;
+    Ok(Arc::clone(view.get_or_init(|| Arc::new(made))))
 }
 
 fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
@@ -128,9 +148,14 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let serving = Arc::clone(supervisor);
     thread("serve").spawn(move || {
-        // The guest goes on: its requests fail from now on, with ENOSYS.
-        if let Err(error) = serving.serve() {
-            log::error!("RDMA requests are no longer served: {error}");
+        // Whatever its end: nobody may wait for an answer that will not come.
+        match panic::catch_unwind(AssertUnwindSafe(|| serving.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+            Err(_) => log::error!("RDMA requests are no longer served, by a fault of verbgate's"),
+        }
+        if let Err(error) = serving.hang_up() {
+            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
         }
     })?;
     let looking = Arc::clone(supervisor);

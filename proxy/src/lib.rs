@@ -23,6 +23,7 @@ pub mod device;
 pub mod execute;
 pub mod fetch;
 pub mod frame;
+pub mod gids;
 mod look_after;
 mod netlink;
 pub mod observe;
@@ -37,5 +38,6 @@ pub mod translate;
 mod workers;
 
 pub use device::Device;
+pub use gids::GidView;
 pub use supervisor::Config;
 pub use supervisor::Supervisor;

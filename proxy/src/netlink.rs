@@ -272,7 +272,7 @@ impl Socket {
 
 /// Asks the kernel, and returns the parts of the answer. They are there as soon as it is asked;
 /// those of a dump are made when the last one is taken.
-fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec<u8>>> {
+pub(crate) fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec<u8>>> {
     let mut question = Writer::default();
     question.message(message, 0);
     rustix::io::write(kernel, &question.into_bytes())?;

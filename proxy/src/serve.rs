@@ -32,6 +32,7 @@ use crate::fetch;
 use crate::fetch::Copied;
 use crate::fetch::MAX_WRITE;
 use crate::frame;
+use crate::gids::Judged;
 use crate::observe;
 use crate::observe::Done;
 use crate::observe::Verdict;
@@ -175,6 +176,24 @@ impl Supervisor {
             self.tell(state, call, ucontext, Some(&request), verdict);
             return Err(refusal.errno);
         }
+        let (rdev, asked) = self.opened_as(state, ucontext);
+        match self.gids.as_ref().map(|gids| gids.judge(&request, rdev, asked)) {
+            None | Some(Judged::Passed) => {}
+            Some(Judged::Refused(reason, errno)) => {
+                state.quiet.note(reason, || {
+                    format!("thread {tid}: {}: {reason}", observe::name(&request))
+                });
+                let verdict = Verdict::Refused(reason, errno);
+                self.tell(state, call, ucontext, Some(&request), verdict);
+                return Err(errno);
+            }
+            Some(Judged::Answered(outcome)) => {
+                self.answer(call.trap, reply::write_back(&memory, call.form, &request, &outcome));
+                let verdict = Verdict::Executed(outcome.result);
+                self.tell(state, call, ucontext, Some(&request), verdict);
+                return Ok(());
+            }
+        }
         let mut files: Option<PidFd> = None;
         let plan = translate::translate(&request, |fd: wire::GuestFd| {
             if files.is_none() {
@@ -272,8 +291,10 @@ impl Supervisor {
         let outcome = commit::commit(&self.listener, &worker.stub, &memory, in_flight, result);
         if let Some(ucontext) = session.ucontexts.get_mut(&in_flight.ucontext) {
             commit::track(&mut ucontext.objects, in_flight, &outcome, tgid);
+            // Whatever became of it: there may be one though its answer did not fit.
+            ucontext.asked |= in_flight.request.makes_ucontext();
         }
-        let answer = reply::write_back(&memory, in_flight, &outcome);
+        let answer = reply::write_back(&memory, in_flight.form, &in_flight.request, &outcome);
         self.answer(in_flight.trap, answer);
         let device = session.ucontexts.get(&in_flight.ucontext).map(|u| u.device);
         let done = Done {
@@ -299,6 +320,14 @@ impl Supervisor {
             Some(Kind::Verbs { driver, .. }) => driver,
             _ => DriverId::UNKNOWN,
         }
+    }
+
+    /// The number of a ucontext's device, and whether the kernel was asked to make the ucontext.
+    fn opened_as(&self, state: &State, ucontext: UcontextId) -> ((u32, u32), bool) {
+        let ucontext = state.session.ucontexts.get(&ucontext);
+        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
+        let rdev = device.map_or((0, 0), |device| device.rdev);
+        (rdev, ucontext.is_none_or(|ucontext| ucontext.asked))
     }
 
     fn device_name(&self, device: Option<usize>) -> &str {

@@ -34,6 +34,8 @@ pub struct Ucontext {
     pub mount: Option<MountId>,
     /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to.
     pub holders: Vec<(Tgid, GuestFd)>,
+    /// Whether the kernel was asked to make it: a program opens the device before.
+    pub asked: bool,
     /// Its live objects.
     pub objects: Objects,
 }
@@ -276,8 +278,13 @@ mod tests {
         let pidfd = PidFd::open(me).unwrap();
         session.processes.insert(me, Process::new(me, pidfd));
         let id = UcontextId(session.number());
-        let ucontext =
-            Ucontext { device: 0, mount: None, holders: vec![], objects: Objects::default() };
+        let ucontext = Ucontext {
+            device: 0,
+            mount: None,
+            holders: vec![],
+            asked: false,
+            objects: Objects::default(),
+        };
         session.ucontexts.insert(id, ucontext);
         session.hold(me, GuestFd(960), id);
         session.hold(me, GuestFd(960), id);

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbgate_abi::Errno;
@@ -33,6 +34,7 @@ use crate::cm::Queue;
 use crate::device::Devices;
 use crate::execute;
 use crate::fetch;
+use crate::gids::GidView;
 use crate::netlink;
 use crate::observe::Counts;
 use crate::observe::Observer;
@@ -57,6 +59,8 @@ pub struct Config {
     pub devices: Devices,
     /// What may be asked for.
     pub policy: Policy,
+    /// Which GIDs the guests see; all when there is none.
+    pub gids: Option<Arc<GidView>>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -83,6 +87,7 @@ pub struct Supervisor {
     pub(crate) watch: Watch,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
+    pub(crate) gids: Option<Arc<GidView>>,
     /// Commands to the connection manager.
     pub(crate) cm: Queue,
     /// What stands in a stub's table when no ucontext does.
@@ -114,7 +119,7 @@ impl Supervisor {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn new(config: Config) -> io::Result<Self> {
-        let Config { listener, window, fds, devices, policy, observer } = config;
+        let Config { listener, window, fds, devices, policy, gids, observer } = config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
         }
@@ -134,6 +139,7 @@ impl Supervisor {
             fds,
             devices,
             policy,
+            gids,
             code: frame::code_memfd(&Native::stub_code().bytes)?,
             watch: Watch::default(),
             cm: Queue::new()?,
@@ -153,6 +159,15 @@ impl Supervisor {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts.clone()
+    }
+
+    /// Serves no more: what guests ask from now on, and what waits, fails with ENOSYS, as if the
+    /// supervisor had died; what they have goes on.
+    ///
+    /// # Errors
+    /// See [`Listener::hang_up`].
+    pub fn hang_up(&self) -> io::Result<()> {
+        self.listener.hang_up()
     }
 
     /// Serves until no task is left under the filter.
@@ -292,7 +307,13 @@ impl Supervisor {
         };
         let fd = given.map_err(errno)?;
         let id = UcontextId(state.session.number());
-        let ucontext = Ucontext { device, mount, holders: Vec::new(), objects: Objects::default() };
+        let ucontext = Ucontext {
+            device,
+            mount,
+            holders: Vec::new(),
+            asked: false,
+            objects: Objects::default(),
+        };
         state.session.opens.extend(mount.map(|mount| (mount, device)));
         state.session.release(tgid, fd);
         state.session.ucontexts.insert(id, ucontext);

@@ -190,8 +190,14 @@ impl Supervisor {
         let id = known.unwrap_or_else(|| {
             // Passed on in a way that we did not see, and closed where we did.
             let id = UcontextId(state.session.number());
-            let ucontext =
-                Ucontext { device, mount, holders: Vec::new(), objects: Objects::default() };
+            let ucontext = Ucontext {
+                device,
+                mount,
+                holders: Vec::new(),
+                // Forgotten once, so it has been in use.
+                asked: true,
+                objects: Objects::default(),
+            };
             state.session.ucontexts.insert(id, ucontext);
             id
         });

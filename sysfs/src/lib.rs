@@ -1,12 +1,30 @@
 #![forbid(unsafe_code)]
 //! What a sandbox sees of RDMA devices in sysfs.
 //!
-//! Stages as the architecture names them; today there is the first, [`collect`], as far as
-//! `verbgate run` needs it: which RDMA devices the host has, and by which numbers.
+//! [`record`] reads the host once into a [`Snapshot`], [`select`] reduces it to what the sandbox
+//! was granted, [`tree`] turns that into directories, files and links that are path-identical to
+//! the host, and [`serve`] mounts it or [`materialise`] writes it as a plain tree. [`collect`] is
+//! the short way to the devices alone.
 
 pub mod collect;
+pub mod contents;
+pub mod diff;
+pub mod gids;
+pub mod materialise;
+mod names;
+pub mod record;
+pub mod select;
+pub mod serve;
+pub mod snapshot;
+pub mod tree;
+pub mod value;
 
 pub use collect::DevNumber;
 pub use collect::Error;
 pub use collect::Port;
 pub use collect::RdmaDevice;
+pub use gids::AllGids;
+pub use gids::GidView;
+pub use serve::KEPT;
+pub use snapshot::Snapshot;
+pub use value::Value;

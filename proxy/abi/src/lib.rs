@@ -20,6 +20,7 @@ pub mod error;
 pub mod fmt;
 #[rustfmt::skip]
 mod generated;
+pub mod gids;
 pub mod legacy;
 pub mod netlink;
 pub mod request;

@@ -33,15 +33,20 @@ pub const COMMANDS: [(u16, &str); 4] = [
 ];
 /// `RDMA_NLDEV_CMD_GET`.
 pub const GET: u16 = 1;
-const PORT_GET: u16 = 5;
+/// `RDMA_NLDEV_CMD_PORT_GET`.
+pub const PORT_GET: u16 = 5;
 const SYS_GET: u16 = 6;
 /// `RDMA_NLDEV_CMD_GET_CHARDEV`.
 pub const GET_CHARDEV: u16 = 15;
 
 /// `RDMA_NLDEV_ATTR_DEV_INDEX`: u32.
 pub const DEV_INDEX: u16 = 1;
+/// `RDMA_NLDEV_ATTR_DEV_NAME`: string.
+pub const DEV_NAME: u16 = 2;
 /// `RDMA_NLDEV_ATTR_PORT_INDEX`: u32.
-const PORT_INDEX: u16 = 3;
+pub const PORT_INDEX: u16 = 3;
+/// `RDMA_NLDEV_ATTR_NDEV_INDEX`: u32, of a port's network device in the asker's namespace.
+pub const NDEV_INDEX: u16 = 50;
 /// `RDMA_NLDEV_ATTR_CHARDEV_TYPE`: string.
 pub const CHARDEV_TYPE: u16 = 69;
 /// `RDMA_NLDEV_ATTR_CHARDEV`: u64, `huge_encode_dev()`.

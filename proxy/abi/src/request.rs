@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::command;
 use crate::error::DecodeError;
+use crate::generated::ids;
 use crate::legacy::LegacySpec;
 use crate::table::AttrKind;
 use crate::table::AttrSpec;
@@ -188,6 +189,18 @@ impl Request {
         let field = self.legacy?.spec.req.field(path)?;
         let size = usize::from(field.size);
         (size <= INLINE_LEN).then(|| uint(self.core_in(), field.offset.into(), size))
+    }
+
+    /// Whether it makes the ucontext of a device that was opened.
+    #[must_use]
+    pub fn makes_ucontext(&self) -> bool {
+        match &self.legacy {
+            Some(legacy) => legacy.spec.creates_ucontext,
+            None => {
+                self.method.object == ids::UVERBS_OBJECT_DEVICE
+                    && self.method.id == ids::UVERBS_METHOD_GET_CONTEXT
+            }
+        }
     }
 
     /// The legacy command's name, else the method's, without prefix: `REG_MR`, `QP_CREATE`.

@@ -35,6 +35,17 @@ pub fn cut_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
+/// Takes all capabilities from the calling thread, and those that it starts.
+///
+/// # Errors
+/// capset(2)'s.
+pub fn drop_capabilities() -> io::Result<()> {
+    let none = CapabilitySet::empty();
+    let sets =
+        rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
 /// Calls that serving never makes.
 #[rustfmt::skip]
 const DENIED: &[libc::c_long] = &[

@@ -15,6 +15,7 @@ pub mod confine;
 pub mod frame;
 mod inject;
 pub mod mem;
+pub mod network;
 pub mod node;
 pub mod plant;
 pub mod process;

@@ -3,6 +3,7 @@
 mod cm;
 mod death;
 mod differential;
+mod gids;
 mod nodes;
 mod rails;
 mod refusals;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
     all.extend(scale::cases());
     all.extend(nodes::cases());
     all.extend(rails::cases());
+    all.extend(gids::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

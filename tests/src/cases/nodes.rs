@@ -240,12 +240,16 @@ fn passed(world: &World, node: &str) -> Result<()> {
 
 /// A named network namespace, removed with this.
 #[derive(Debug)]
-struct Namespace(&'static str);
+pub(super) struct Namespace(pub(super) &'static str);
 
 impl Namespace {
-    fn new(name: &'static str) -> Result<Self> {
+    pub(super) fn new(name: &'static str) -> Result<Self> {
         ip(&["netns", "add", name])?;
         Ok(Self(name))
+    }
+
+    pub(super) fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
     }
 }
 
@@ -255,7 +259,7 @@ impl Drop for Namespace {
     }
 }
 
-fn ip(arguments: &[&str]) -> Result<Ended> {
+pub(super) fn ip(arguments: &[&str]) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(arguments);
     exec::run(command, PATIENCE)?.expect_status(0)
@@ -264,7 +268,7 @@ fn ip(arguments: &[&str]) -> Result<Ended> {
 /// `--netns` enters the namespace, and the device goes with the program.
 fn network_namespace(world: &World) -> Result<Verdict> {
     let namespace = Namespace::new("verbgate-tests")?;
-    let path = format!("/run/netns/{}", namespace.0);
+    let path = namespace.path();
     let inode = fs::metadata(&path)?.ino();
     let script = format!("readlink /proc/self/ns/net && ibv_devinfo -d {}", world.device);
     let guest = ["sh", "-c", &script];

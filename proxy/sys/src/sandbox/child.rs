@@ -34,6 +34,7 @@ use super::devices;
 use super::handoff;
 use super::landlock;
 use super::mounts;
+use super::sysfs;
 use crate::check;
 
 /// All that the child needs, computed before the fork.
@@ -136,6 +137,9 @@ fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpErro
         mounts::fresh_sysfs().map_err(step("mount the sysfs of the network namespace", ""))?;
     }
     devices::provide(plan.spec.devices, &all)?;
+    if let Some(spec) = plan.spec.sysfs {
+        sysfs::cover(spec.keep, socket)?;
+    }
     rustix::process::chdir(&plan.cwd).map_err(step(
         format!("enter the working directory {} by name", plan.cwd.display()),
         "cd to a directory that the path leads to",

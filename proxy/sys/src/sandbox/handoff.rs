@@ -21,6 +21,8 @@ use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 
+use super::sysfs::Served;
+
 /// Longest error text that is carried over; a line for a terminal is shorter.
 const MAX_TEXT: usize = 2048;
 
@@ -28,10 +30,19 @@ const LISTENER: u8 = b'L';
 const FAILED: u8 = b'F';
 const NOT_EXECUTED: u8 = b'X';
 const GO: u8 = b'G';
+const SYSFS: u8 = b'S';
+const WITHOUT_SYSFS: u8 = b'W';
+
+/// The descriptors of one message.
+const MAX_FDS: usize = 2;
 
 /// A message of the child.
 #[derive(Debug)]
 pub(super) enum FromChild {
+    /// `/sys` is covered, and waits to be served.
+    Sysfs(Served),
+    /// `/sys` is the host's; the text says why.
+    WithoutSysfs(String),
     /// Everything is prepared.
     Listener(OwnedFd),
     /// A step failed; the text says what to do.
@@ -53,12 +64,25 @@ fn send(socket: BorrowedFd<'_>, kind: u8, body: &[u8]) -> rustix::io::Result<()>
 }
 
 pub(super) fn offer(socket: BorrowedFd<'_>, listener: &OwnedFd) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    send_fds(socket, LISTENER, &[listener.as_fd()])
+}
+
+pub(super) fn offer_sysfs(socket: BorrowedFd<'_>, served: &Served) -> rustix::io::Result<()> {
+    send_fds(socket, SYSFS, &[served.fuse.as_fd(), served.root.as_fd()])
+}
+
+fn send_fds(socket: BorrowedFd<'_>, kind: u8, fds: &[BorrowedFd<'_>]) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
-    let fds = [listener.as_fd()];
-    rights.push(SendAncillaryMessage::ScmRights(&fds));
-    rustix::net::sendmsg(socket, &[IoSlice::new(&[LISTENER])], &mut rights, SendFlags::NOSIGNAL)
+    rights.push(SendAncillaryMessage::ScmRights(fds));
+    rustix::net::sendmsg(socket, &[IoSlice::new(&[kind])], &mut rights, SendFlags::NOSIGNAL)
         .map(drop)
+}
+
+pub(super) fn without_sysfs(socket: BorrowedFd<'_>, why: &str) {
+    let text = why.as_bytes();
+    // A supervisor that cannot be told has given up.
+    let _ = send(socket, WITHOUT_SYSFS, text.get(..MAX_TEXT).unwrap_or(text));
 }
 
 pub(super) fn failed(socket: BorrowedFd<'_>, text: &str) {
@@ -85,7 +109,7 @@ pub(super) fn wait_for_go(socket: BorrowedFd<'_>) -> bool {
 
 pub(super) fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<FromChild> {
     let mut bytes = [0u8; 1 + MAX_TEXT];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut rights = RecvAncillaryBuffer::new(&mut space);
     let got = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -99,15 +123,16 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<FromChild> {
     let Some((kind, body)) = bytes.get(..got).and_then(<[u8]>::split_first) else {
         return Ok(FromChild::Closed);
     };
+    let mut fds = rights.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
+        _ => Vec::new(),
+    });
+    // Without its descriptors: the supervisor's table is full (MSG_CTRUNC).
+    let mut fd = || fds.next().ok_or(rustix::io::Errno::MFILE);
     match *kind {
-        LISTENER => {
-            let fd = rights.drain().find_map(|message| match message {
-                RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-                _ => None,
-            });
-            // Without the descriptor: the supervisor's table is full (MSG_CTRUNC).
-            fd.map(FromChild::Listener).ok_or(rustix::io::Errno::MFILE)
-        }
+        LISTENER => fd().map(FromChild::Listener),
+        SYSFS => Ok(FromChild::Sysfs(Served { fuse: fd()?, root: fd()? })),
+        WITHOUT_SYSFS => Ok(FromChild::WithoutSysfs(String::from_utf8_lossy(body).into_owned())),
         NOT_EXECUTED => {
             let errno = body.first_chunk().map_or(libc::EIO, |b| i32::from_le_bytes(*b));
             Ok(FromChild::NotExecuted(io::Error::from_raw_os_error(errno)))

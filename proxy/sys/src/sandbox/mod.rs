@@ -8,6 +8,7 @@
 //!   without letting them be opened ([`devices`]);
 //! - a Landlock domain, in which no character device can be made, nothing can be mounted, and no
 //!   process outside can be looked into ([`landlock`]);
+//! - a `/sys` that the supervisor serves, if the caller wants one ([`sysfs`]);
 //! - without the capabilities that reach a device by another way ([`caps`]);
 //! - under the caller's seccomp filter, whose listener goes to the supervisor ([`handoff`]).
 //!
@@ -19,6 +20,8 @@
 //! supervisor                        child
 //! Job::begin  block signals
 //! spawn       fork ───────────────▶ namespaces, mounts, Landlock, filter, capabilities
+//!                  ◀── /dev/fuse ─
+//!   (serve /sys)   ──── go ───────▶ mounts into /sys
 //!                  ◀── listener ──
 //!   (serve the listener)
 //! Gate::exec       ──── go ───────▶ execve
@@ -33,6 +36,7 @@ mod job;
 mod landlock;
 pub(crate) mod mounts;
 pub mod probe;
+mod sysfs;
 
 use std::ffi::CString;
 use std::ffi::OsString;
@@ -56,6 +60,8 @@ use self::handoff::FromChild;
 pub use self::job::Exit;
 pub use self::job::Job;
 pub use self::job::end_descendants;
+pub use self::sysfs::Served;
+pub use self::sysfs::Sysfs;
 use crate::Tgid;
 
 /// Exit code of `run`: the program could not be prepared for.
@@ -89,6 +95,8 @@ pub struct Spawn<'a> {
     pub devices: &'a [DeviceNode],
     /// The network namespace to enter, e.g. `/run/netns/pod1`.
     pub netns: Option<&'a Path>,
+    /// Who serves `/sys`; the guest sees the host's without.
+    pub sysfs: Option<Sysfs<'a>>,
     /// Runs in the child and puts it under the filter; yields the listener.
     ///
     /// What it needs is to be computed before: the child should do no more than the call.
@@ -101,6 +109,7 @@ impl std::fmt::Debug for Spawn<'_> {
             .field("argv", &self.argv)
             .field("devices", &self.devices)
             .field("netns", &self.netns)
+            .field("sysfs", &self.sysfs.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -269,7 +278,20 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
     let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())
         .map_err(call("open a pidfd of the child (Linux 5.3 or newer is needed)"))?;
     let gate = Gate { guest: Guest { pid, pidfd }, socket: ours, program };
-    match handoff::receive(gate.socket.as_fd()) {
+    let mut message = handoff::receive(gate.socket.as_fd());
+    if let Ok(FromChild::Sysfs(served)) = message {
+        message = match serve_sysfs(spec, served, &gate) {
+            Ok(()) => handoff::receive(gate.socket.as_fd()),
+            Err(error) => {
+                gate.end();
+                return Err(error);
+            }
+        };
+    } else if let Ok(FromChild::WithoutSysfs(why)) = message {
+        log::warn!("the program sees the host's /sys, other devices included: {why}");
+        message = handoff::receive(gate.socket.as_fd());
+    }
+    match message {
         Ok(FromChild::Listener(listener)) => Ok(Started { listener, gate }),
         Ok(FromChild::Failed(text)) => {
             gate.end();
@@ -280,6 +302,16 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
             Err(Error::Vanished)
         }
     }
+}
+
+/// Has `/sys` served, and lets the child go on.
+fn serve_sysfs(spec: &Spawn<'_>, served: Served, gate: &Gate) -> Result<(), Error> {
+    let serve = spec.sysfs.map_or(Ok(()), |sysfs| (sysfs.serve)(gate.pid(), served));
+    serve.map_err(|source| Error::Call {
+        what: "serve the sandbox's /sys (--sysfs host does without)",
+        source,
+    })?;
+    handoff::go(gate.socket.as_fd()).map_err(call("let the child mount into its /sys"))
 }
 
 /// What Landlock would add matters to root only: anyone else is kept from other processes by the
@@ -373,7 +405,7 @@ mod tests {
         let job = Job::for_tests();
         let install = || Err(io::Error::other("not reached"));
         let argv = ["true".into()];
-        let spec = Spawn { argv: &argv, devices: &[], netns: None, install: &install };
+        let spec = Spawn { argv: &argv, devices: &[], netns: None, sysfs: None, install: &install };
         // The test runner itself has more than one thread.
         assert!(matches!(spawn(&job, &spec), Err(Error::Threads(_))));
     }

@@ -182,7 +182,7 @@ fn calls_of<A: Arch>(which: u8, name: &str, seeds: &mut Vec<(String, Vec<u8>)>) 
     let verbs = u64::from(verbgate_sys::arch::RDMA_VERBS_IOCTL);
     let fd = u64::from(FDS.first);
     let (base, slot) = (ADDRS.base(), ADDRS.slot(0));
-    let calls: [(&str, u8, u32, [u64; 6]); 18] = [
+    let calls: [(&str, u8, u32, [u64; 6]); 19] = [
         ("ioctl", 0, n.ioctl, [fd, verbs, 0x7000, 0, 0, 0]),
         ("ioctl-32", 2, A::FOREIGN.ioctl, [fd, verbs, 0x7000, 0, 0, 0]),
         ("ioctl-x32", 3, n.ioctl, [fd, verbs, 0x7000, 0, 0, 0]),
@@ -192,6 +192,7 @@ fn calls_of<A: Arch>(which: u8, name: &str, seeds: &mut Vec<(String, Vec<u8>)>) 
         ("dup3", 0, n.dup3, [3, fd, 0, 0, 0, 0]),
         ("close_range", 0, n.close_range, [3, u64::from(u32::MAX), 0, 0, 0, 0]),
         ("socket", 0, n.socket, [16, 3, 20, 0, 0, 0]),
+        ("bind", 0, n.sockets.bind, [fd, 0x7000, 12, 0, 0, 0]),
         ("mmap", 0, n.mmap, [slot, 0x1000, 3, 0x32, u64::MAX, 0]),
         ("munmap-long", 0, n.munmap, [0x1000, base, 0, 0, 0, 0]),
         ("munmap-longer", 0, n.munmap, [0x1000, 1 << 48, 0, 0, 0, 0]),

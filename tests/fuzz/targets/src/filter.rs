@@ -118,6 +118,8 @@ fn meant<A: Arch>(call: &Call) -> Meant {
         return match nr {
             _ if nr == f.ioctl && is_verbs => Meant::Errno(EOPNOTSUPP),
             _ if nr == f.socket && is_rdma_netlink => Meant::Errno(EPROTONOSUPPORT),
+            // socketcall(SYS_SOCKET): its arguments are in memory.
+            _ if Some(nr) == f.socketcall && int(0) == 1 => Meant::Errno(ENOSYS),
             _ if nr == f.ptrace && attaches => Meant::Errno(EPERM),
             _ if nr == f.io_uring_setup => Meant::Errno(ENOSYS),
             _ => Meant::Allow,
@@ -146,7 +148,8 @@ fn meant<A: Arch>(call: &Call) -> Meant {
             // An empty range is EINVAL, whoever says so.
             if int(0) > int(1) { Meant::NotifyOrAllow } else { Meant::notify_if(any) }
         }
-        _ if nr == n.socket && is_rdma_netlink => Meant::Errno(EPROTONOSUPPORT),
+        _ if nr == n.socket && is_rdma_netlink => Meant::Notify,
+        _ if n.sockets.all().contains(&nr) => Meant::notify_if(named(int(0))),
         _ if [n.io_uring_setup, n.process_madvise].contains(&nr) => Meant::Errno(ENOSYS),
         _ if nr == n.shmat && int(2) & 0o40000 != 0 => Meant::Errno(EINVAL),
         // PR_SET_MM.

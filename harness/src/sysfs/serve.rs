@@ -1,0 +1,48 @@
+//! `verbgate sysfs serve`: a mount until a signal.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use nix::sys::signal::SigSet;
+use nix::sys::signal::Signal;
+use verbgate_sysfs::AllGids;
+use verbgate_sysfs::serve;
+use verbgate_sysfs::serve::State;
+
+use super::args::MaterialiseArgs;
+
+/// Serves; the exit code is 0 however it was ended.
+pub(super) fn run(args: &MaterialiseArgs) -> Result<u8, anyhow::Error> {
+    let place = super::place(&args.host);
+    // Before any thread, so that all of them leave the signals to the one that waits for them.
+    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    signals.thread_block().map_err(|e| anyhow!("cannot block signals: {e}"))?;
+    let snapshot = super::of(&args.host)?;
+    let grant = super::grant(&snapshot, &args.grant)?;
+    let state = if args.host.snapshot.is_some() {
+        State::recorded(&snapshot, grant, Arc::new(AllGids))
+    } else {
+        let root =
+            File::open(&place).map_err(|e| anyhow!("cannot open {}: {e}", place.display()))?;
+        State::live(root.into(), grant, Arc::new(AllGids))?
+    };
+    drop(snapshot);
+    let mut mounted = serve::mount(Arc::new(state), &args.dir).map_err(|e| {
+        anyhow!(
+            "cannot mount FUSE on {}: {e}; it must be a directory, and /dev/fuse (module fuse) and \
+             root or fusermount3 are needed",
+            args.dir.display()
+        )
+    })?;
+    let unmount = mounted.unmounter();
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        if signals.wait().is_ok()
+            && let Err(error) = unmount()
+        {
+            log::error!("cannot unmount: {error}");
+        }
+    })?;
+    mounted.run().map_err(|e| anyhow!("cannot serve {}: {e}", args.dir.display()))?;
+    Ok(0)
+}

@@ -1,0 +1,404 @@
+//! The one view of GIDs: which entries of a port's table a sandbox may see and speak by.
+//!
+//! The kernel asks nobody in whose network namespace an entry's network device is. Here, an entry
+//! of a RoCE port is shown when its network device is in the sandbox's namespace: the port's own,
+//! or one made upon it (VLAN, macvlan, bond), with the address that the GID is made of. Ports
+//! without RoCE are shown as a whole: an InfiniBand subnet has partitions for that, and iWARP
+//! connects by the connection manager, which knows namespaces.
+//!
+//! Indices are the host's, masked and never renumbered: providers put them into work requests. A
+//! masked entry is as an empty one.
+//!
+//! Nothing is remembered but links, and what is the port's of them, and these only until rtnetlink
+//! has news, which it has before the change returns to whoever made it. The table itself is read
+//! when it is asked for.
+
+mod links;
+mod requests;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::net::Ipv6Addr;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+
+use parking_lot::Mutex;
+use rustix::fs::AtFlags;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use verbgate_abi::netlink;
+use verbgate_abi::netlink::Message;
+use verbgate_abi::wire::GidIndex;
+use verbgate_sys::Tid;
+use verbgate_sys::network;
+use verbgate_sys::network::Network;
+
+pub use self::requests::Judged;
+
+use self::links::Link;
+use self::links::NamespaceId;
+use crate::netlink::ask;
+
+/// `enum ib_uverbs_gid_type`, include/uapi/rdma/ib_user_ioctl_verbs.h.
+const GID_TYPE_IB: u32 = 0;
+const GID_TYPE_ROCE_V1: u32 = 1;
+const GID_TYPE_ROCE_V2: u32 = 2;
+
+/// Longer than any attribute that is read here.
+const MAX_ATTRIBUTE: usize = 256;
+
+/// No device has more (`rdma_for_each_port`; switches have, and have no verbs).
+const MAX_PORTS: u32 = 16;
+
+/// No port has more: the index that a request can name has 8 bits, and Soft-RoCE's table 1024.
+const MAX_INDEX: u32 = 4096;
+
+/// What a sandbox sees of the GIDs of its devices.
+pub struct GidView {
+    sides: Mutex<Sides>,
+}
+
+impl std::fmt::Debug for GidView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GidView").finish_non_exhaustive()
+    }
+}
+
+/// Where links are looked for.
+#[derive(Debug)]
+struct Sides {
+    sandbox: Side,
+    /// Where the supervisor is, if that is elsewhere: what the sandbox has may be made upon
+    /// what is there.
+    host: Option<(Side, Option<NamespaceId>)>,
+    /// The numbers of the links in the sandbox's namespace that are a port's.
+    of_ports: HashMap<PortId, Vec<u32>>,
+}
+
+/// The inode of a port in sysfs: another when the device has been made anew.
+type PortId = u64;
+
+#[derive(Debug)]
+struct Side {
+    network: Network,
+    links: Option<Vec<Link>>,
+}
+
+/// An entry of a GID table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    /// The port, from 1.
+    pub port: u32,
+    /// Its place in the port's table.
+    pub index: GidIndex,
+    /// The address.
+    pub gid: Ipv6Addr,
+    /// `enum ib_uverbs_gid_type`.
+    pub gid_type: u32,
+    /// The network device's number in the sandbox's network namespace; 0 for none.
+    pub ifindex: u32,
+}
+
+/// What a sandbox sees at a place of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// Whatever is there: the port is none of RoCE, or there is no such place, which the kernel
+    /// says best.
+    Anything,
+    /// This entry.
+    Entry(Entry),
+    /// Nothing: it is empty, or another's.
+    Nothing,
+}
+
+impl GidView {
+    /// The view of who is in the network namespace of a thread.
+    ///
+    /// # Errors
+    /// `EPERM` when it is another namespace than the caller's and he has no CAP_SYS_ADMIN;
+    /// socket(2)'s.
+    pub fn of(tid: Tid) -> io::Result<Self> {
+        let sandbox = Side { network: Network::of(tid)?, links: None };
+        let here = Network::here()?;
+        let host = if here.is_same(&sandbox.network)? {
+            None
+        } else {
+            let id = links::namespace_id(&sandbox.network.route, here.namespace.as_raw_fd())?;
+            Some((Side { network: here, links: None }, id))
+        };
+        Ok(Self { sides: Mutex::new(Sides { sandbox, host, of_ports: HashMap::new() }) })
+    }
+
+    /// What is seen at a place of the table of a device, which its node names.
+    ///
+    /// # Errors
+    /// When the kernel does not tell: then nothing may be taken for granted.
+    pub fn at(&self, rdev: (u32, u32), port: u32, index: GidIndex) -> io::Result<Seen> {
+        let mut sides = self.sides.lock();
+        sides.hear()?;
+        match sides.port(rdev, port)? {
+            Some(port) => sides.at(&port, index),
+            None => Ok(Seen::Anything),
+        }
+    }
+
+    /// The entries of all ports of a device, in the kernel's order; none when no port is of RoCE,
+    /// and so nothing is masked.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn table(&self, rdev: (u32, u32)) -> io::Result<Option<Vec<Entry>>> {
+        let mut sides = self.sides.lock();
+        sides.hear()?;
+        let ports = (1..=MAX_PORTS).map_while(|n| sides.port(rdev, n).transpose());
+        let ports: Vec<Port> = ports.collect::<io::Result<_>>()?;
+        if !ports.iter().any(|port| port.roce) {
+            return Ok(None);
+        }
+        let mut entries = Vec::new();
+        for port in &ports {
+            for index in (0..MAX_INDEX).map(GidIndex) {
+                match sides.at(port, index)? {
+                    Seen::Entry(entry) => entries.push(entry),
+                    Seen::Nothing => {}
+                    Seen::Anything => break,
+                }
+            }
+        }
+        Ok(Some(entries))
+    }
+
+    /// Whether a sandbox is shown a GID with this network device, as sysfs names them; for whoever
+    /// has read the entry already.
+    #[must_use]
+    pub fn shows(&self, ibdev: &str, port: u32, gid: Ipv6Addr, netdev: Option<&str>) -> bool {
+        let mut sides = self.sides.lock();
+        let Ok(Some(port)) = sides.hear().and_then(|()| sides.named(ibdev, port)) else {
+            return false;
+        };
+        let of_it = |name| sides.ifindex(&port, gid, name).is_ok_and(|index| index.is_some());
+        !port.roce || netdev.is_some_and(of_it)
+    }
+}
+
+/// A port.
+#[derive(Debug)]
+struct Port {
+    ibdev: String,
+    number: u32,
+    roce: bool,
+    id: PortId,
+}
+
+impl Port {
+    fn file(&self, rest: &str, index: GidIndex) -> String {
+        format!("class/infiniband/{}/ports/{}/{rest}/{}", self.ibdev, self.number, index.0)
+    }
+}
+
+impl Sides {
+    /// Takes the news.
+    fn hear(&mut self) -> io::Result<()> {
+        let mut any = self.sandbox.hear()?;
+        if let Some((host, _)) = &mut self.host {
+            any |= host.hear()?;
+        }
+        if any {
+            self.of_ports.clear();
+        }
+        Ok(())
+    }
+
+    /// A port of the device of a node; none when sysfs does not know it.
+    fn port(&self, (major, minor): (u32, u32), number: u32) -> io::Result<Option<Port>> {
+        match known(self.sandbox.read(&format!("dev/char/{major}:{minor}/ibdev")))? {
+            Some(ibdev) => self.named(&ibdev, number),
+            None => Ok(None),
+        }
+    }
+
+    fn named(&self, ibdev: &str, number: u32) -> io::Result<Option<Port>> {
+        let device = format!("class/infiniband/{ibdev}");
+        let place = format!("{device}/ports/{number}");
+        let read = |path: String| known(self.sandbox.read(&path));
+        let Some(layer) = read(format!("{place}/link_layer"))? else { return Ok(None) };
+        let Some(kind) = read(format!("{device}/node_type"))? else { return Ok(None) };
+        let stat = rustix::fs::statat(&self.sandbox.network.sysfs, &place, AtFlags::empty());
+        let Some(stat) = known(stat.map_err(io::Error::from))? else { return Ok(None) };
+        // "1: CA"; iWARP's are "4: RNIC" (drivers/infiniband/core/sysfs.c).
+        let roce = layer == "Ethernet" && kind.starts_with("1:");
+        Ok(Some(Port { ibdev: ibdev.to_owned(), number, roce, id: stat.st_ino }))
+    }
+
+    fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {
+        let Some(gid) = known(self.sandbox.read(&port.file("gids", index)))? else {
+            return Ok(Seen::Anything);
+        };
+        let gid: Ipv6Addr = gid.parse().map_err(io::Error::other)?;
+        let entry = |gid_type, ifindex| Entry { port: port.number, index, gid, gid_type, ifindex };
+        if gid.is_unspecified() {
+            return Ok(Seen::Nothing);
+        }
+        if !port.roce {
+            return Ok(Seen::Entry(entry(GID_TYPE_IB, 0)));
+        }
+        // EINVAL: it is going away, or has gone since.
+        let Ok(name) = self.sandbox.read(&port.file("gid_attrs/ndevs", index)) else {
+            return Ok(Seen::Nothing);
+        };
+        let Some(ifindex) = self.ifindex(port, gid, &name)? else { return Ok(Seen::Nothing) };
+        let kind = self.sandbox.read(&port.file("gid_attrs/types", index)).unwrap_or_default();
+        let gid_type = if kind == "RoCE v2" { GID_TYPE_ROCE_V2 } else { GID_TYPE_ROCE_V1 };
+        Ok(Seen::Entry(entry(gid_type, ifindex)))
+    }
+
+    /// The number of the link in the sandbox's namespace that a GID is of, if it is of one: names
+    /// and addresses may be the same elsewhere, and who may make links may make any. So it must be
+    /// the port's own, or made upon it, too.
+    fn ifindex(&mut self, port: &Port, gid: Ipv6Addr, name: &str) -> io::Result<Option<u32>> {
+        let found = self.sandbox.links()?.iter().find(|link| link.name == name && link.has(gid));
+        let Some(index) = found.map(|link| link.index) else { return Ok(None) };
+        if let Some(of_port) = self.of_ports.get(&port.id) {
+            return Ok(of_port.contains(&index).then_some(index));
+        }
+        let of_port = self.of_port(port)?;
+        let is_of_it = of_port.contains(&index);
+        self.of_ports.insert(port.id, of_port);
+        Ok(is_of_it.then_some(index))
+    }
+
+    /// The numbers of the links in the sandbox's namespace that are the port's.
+    fn of_port(&mut self, port: &Port) -> io::Result<Vec<u32>> {
+        let mut own: Vec<u32> = self.sandbox.netdev(port)?.into_iter().collect();
+        if own.is_empty()
+            && let Some((host, Some(id))) = &mut self.host
+        {
+            let id = *id;
+            let there = host.netdev(port)?.into_iter().collect();
+            let there = with_uppers(host.links()?, there);
+            let upon = |link: &&Link| {
+                link.lower.is_some_and(|(lower, of)| of == Some(id) && there.contains(&lower))
+            };
+            own = self.sandbox.links()?.iter().filter(upon).map(|link| link.index).collect();
+        }
+        Ok(with_uppers(self.sandbox.links()?, own))
+    }
+}
+
+/// What is not there is nothing, and no error.
+fn known<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Links, and those of the same namespace that are made upon them.
+fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
+    let mut next = 0;
+    while let Some(index) = found.get(next).copied() {
+        next += 1;
+        let upon = links.iter().filter(|l| l.lower == Some((index, None))).map(|l| l.index);
+        let over = links.iter().filter(|l| l.index == index).filter_map(|l| l.master);
+        let more: Vec<u32> = upon.chain(over).filter(|i| !found.contains(i)).collect();
+        found.extend(more);
+    }
+    found
+}
+
+impl Side {
+    /// Takes the news; whether there were any.
+    fn hear(&mut self) -> io::Result<bool> {
+        let any = network::drain(&self.network.news)?;
+        if any {
+            self.links = None;
+        }
+        Ok(any)
+    }
+
+    /// The links as they were when the last news came.
+    fn links(&mut self) -> io::Result<&[Link]> {
+        let links = match self.links.take() {
+            Some(links) => links,
+            None => links::links(&self.network.route)?,
+        };
+        Ok(self.links.insert(links))
+    }
+
+    /// The number of a port's own network device, if it is in this namespace: the kernel tells no
+    /// other's (`fill_port_info`, drivers/infiniband/core/nldev.c).
+    fn netdev(&self, port: &Port) -> io::Result<Option<u32>> {
+        let Some(rdma) = &self.network.rdma else { return Ok(None) };
+        let find = |kind, flags, attributes: &[(u16, &[u8])], wanted: u16| -> io::Result<_> {
+            let payload = netlink::encode(attributes);
+            let parts = ask(rdma, &Message { kind, flags, seq: 1, payload: &payload })?;
+            let messages = parts.iter().flat_map(|part| netlink::messages(part));
+            // The kernel numbers answers about ports as those about devices.
+            let named = messages.filter(|message| {
+                netlink::attributes(message.payload).any(|(number, name)| {
+                    number == netlink::DEV_NAME
+                        && name.strip_suffix(&[0]) == Some(port.ibdev.as_bytes())
+                })
+            });
+            let mut values = named.flat_map(|message| netlink::attributes(message.payload));
+            let value = values.find(|(number, _)| *number == wanted);
+            Ok(value.and_then(|(_, value)| netlink::index(value)))
+        };
+        let all = netlink::REQUEST | netlink::DUMP;
+        let Some(index) = find(netlink::nldev(netlink::GET), all, &[], netlink::DEV_INDEX)? else {
+            return Ok(None);
+        };
+        let (index, number) = (index.to_ne_bytes(), port.number.to_ne_bytes());
+        let about = [(netlink::DEV_INDEX, &index[..]), (netlink::PORT_INDEX, &number[..])];
+        find(netlink::nldev(netlink::PORT_GET), netlink::REQUEST, &about, netlink::NDEV_INDEX)
+    }
+
+    /// An attribute of sysfs, without the end of its line.
+    fn read(&self, path: &str) -> io::Result<String> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file: OwnedFd = rustix::fs::openat(&self.network.sysfs, path, flags, Mode::empty())?;
+        let mut text = Vec::with_capacity(MAX_ATTRIBUTE);
+        File::from(file).take(MAX_ATTRIBUTE as u64).read_to_end(&mut text)?;
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        Ok(text.trim_end().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, lower: Option<u32>, master: Option<u32>) -> Link {
+        Link { index, lower: lower.map(|l| (l, None)), master, ..Link::default() }
+    }
+
+    #[test]
+    fn what_is_made_upon_a_link_is_found_and_a_loop_ends() {
+        // A NIC in a bond that has a VLAN; another link beside; two that lead to each other.
+        let links = [
+            link(1, None, Some(2)),
+            link(2, None, None),
+            link(3, Some(2), None),
+            link(4, None, None),
+            link(5, Some(6), None),
+            link(6, Some(5), None),
+        ];
+        assert_eq!(with_uppers(&links, vec![1]), [1, 2, 3]);
+        assert_eq!(with_uppers(&links, vec![5]), [5, 6]);
+        assert_eq!(with_uppers(&links, vec![]), [0; 0]);
+        // A number of another namespace is no number of this one.
+        let other = Link { lower: Some((4, Some(NamespaceId::default()))), ..link(7, None, None) };
+        assert_eq!(with_uppers(&[other], vec![4]), [4]);
+    }
+
+    #[test]
+    fn a_device_that_sysfs_does_not_know_is_not_filtered() {
+        let view = GidView::of(Tid(std::process::id().cast_signed())).unwrap();
+        assert_eq!(view.at((1, 3), 1, GidIndex(0)).unwrap(), Seen::Anything);
+        assert_eq!(view.table((1, 3)).unwrap(), None);
+        assert!(!view.shows("absent", 1, Ipv6Addr::LOCALHOST, Some("lo")));
+    }
+}

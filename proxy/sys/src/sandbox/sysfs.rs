@@ -1,0 +1,131 @@
+//! `/sys` of the guest: a FUSE file system that the supervisor serves, with some of the host's own
+//! directories mounted into it.
+//!
+//! The mount is made here, in the guest's mount and user namespace (the kernel wants `/dev/fuse`
+//! opened in the latter, fs/fuse/inode.c), and its descriptor handed to the supervisor. Mounting
+//! into it takes lookups, so the supervisor serves before this goes on.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::CWD;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::mount::MountFlags;
+use rustix::mount::MoveMountFlags;
+use rustix::mount::OpenTreeFlags;
+
+use super::child::SetUpError;
+use super::child::step;
+use super::handoff;
+use crate::Tgid;
+
+const FUSE_DEVICE: &str = "/dev/fuse";
+const SYS: &str = "/sys";
+
+/// Who serves a guest's `/sys`, and what of the host's stays.
+#[derive(Clone, Copy)]
+pub struct Sysfs<'a> {
+    /// Directories, relative to `/sys`, that the guest keeps as they are. The served tree must
+    /// have those that the host has.
+    pub keep: &'a [&'a str],
+    /// Called in the supervisor, once, with the child, which is in its namespaces, and what it
+    /// takes; returns when it is being served.
+    pub serve: &'a dyn Fn(Tgid, Served) -> io::Result<()>,
+}
+
+impl std::fmt::Debug for Sysfs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sysfs").field("keep", &self.keep).finish_non_exhaustive()
+    }
+}
+
+/// What serving takes.
+#[derive(Debug)]
+pub struct Served {
+    /// `/dev/fuse`, mounted.
+    pub fuse: OwnedFd,
+    /// The sysfs that the guest would have seen: of its network namespace.
+    pub root: OwnedFd,
+}
+
+/// Covers `/sys`. Where FUSE is not to be had, the supervisor is told, and the guest keeps the
+/// host's.
+pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpError> {
+    let kept = clones(keep);
+    let served = match mount() {
+        Ok(served) => served,
+        Err(why) => {
+            handoff::without_sysfs(socket, &why);
+            return Ok(());
+        }
+    };
+    handoff::offer_sysfs(socket, &served)
+        .map_err(step("hand /dev/fuse to the supervisor", "is its descriptor table full?"))?;
+    // A guest that held it could answer for the supervisor.
+    drop(served);
+    if !handoff::wait_for_go(socket) {
+        return Err(SetUpError::Step {
+            what: "have /sys served".to_owned(),
+            source: io::ErrorKind::NotConnected.into(),
+            remedy: "see the supervisor's error; --sysfs host does without",
+        });
+    }
+    for (name, tree) in kept {
+        let path = Path::new(SYS).join(name);
+        let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(tree.as_fd(), "", CWD, &path, by_fd)
+            .map_err(step(format!("keep {}", path.display()), "--sysfs host does without"))?;
+    }
+    Ok(())
+}
+
+/// Copies of the mounts that shall stay, with all that is mounted in them.
+fn clones<'a>(keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let clone = |name: &&'a str| {
+        let tree = rustix::mount::open_tree(CWD, Path::new(SYS).join(name), flags).ok()?;
+        Some((*name, tree))
+    };
+    keep.iter().filter_map(clone).collect()
+}
+
+/// The error says what could not be done, and what to do about it.
+fn mount() -> Result<Served, String> {
+    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(SYS, path, Mode::empty())
+        .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
+    let fuse = rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|e| {
+            format!(
+                "cannot open {FUSE_DEVICE}: {}; load the module fuse, and let the caller read and \
+                 write the node",
+                io::Error::from(e)
+            )
+        })?;
+    let options = format!(
+        "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other",
+        fuse.as_raw_fd(),
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw()
+    );
+    let options = CString::new(options).map_err(|e| e.to_string())?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RDONLY;
+    rustix::mount::mount("verbgate", SYS, "fuse", flags, Some(options.as_c_str())).map_err(
+        |e| {
+            format!(
+                "cannot mount FUSE over {SYS}: {}; is the module fuse loaded?",
+                io::Error::from(e)
+            )
+        },
+    )?;
+    Ok(Served { fuse, root })
+}

@@ -1,0 +1,142 @@
+//! What a read of a file in the tree gives: recorded or live, with masked GIDs empty.
+
+use std::fmt;
+use std::os::fd::AsFd as _;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+
+use crate::gids;
+use crate::gids::GidView;
+use crate::record::read;
+use crate::snapshot::Rdma;
+use crate::tree::File;
+use crate::tree::GidFile;
+use crate::tree::Kind;
+use crate::tree::NodeId;
+use crate::tree::Tree;
+
+/// Where values come from.
+#[derive(Debug)]
+pub enum Source {
+    /// From the snapshot.
+    Recorded,
+    /// From the sysfs below this directory, at each read.
+    Live(OwnedFd),
+}
+
+impl Source {
+    /// Reads a file of the host; ENODEV for one that is gone.
+    pub(crate) fn host(&self, path: &str) -> Result<Vec<u8>, i32> {
+        let Self::Live(root) = self else {
+            return Err(libc::ENODEV);
+        };
+        // What is recorded has no links on its way; the host may be a tree made by hand.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let open = rustix::fs::openat(root.as_fd(), path, flags, Mode::empty());
+        let errno = |error: std::io::Error| error.raw_os_error().unwrap_or(libc::EIO);
+        let file = open.map_err(|error| match error {
+            rustix::io::Errno::NOENT => libc::ENODEV,
+            other => other.raw_os_error(),
+        })?;
+        read::limited(&std::fs::File::from(file), path).map_err(errno)
+    }
+}
+
+/// Reads the files of a tree.
+pub struct Contents<'a> {
+    /// The tree.
+    pub tree: &'a Tree,
+    /// Where values come from.
+    pub source: &'a Source,
+    /// Which GIDs are shown.
+    pub view: &'a dyn GidView,
+}
+
+impl fmt::Debug for Contents<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Contents").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl Contents<'_> {
+    /// What a read of the file gives.
+    ///
+    /// # Errors
+    /// The errno: the host's own; ENODEV for what is gone; EINVAL for the attributes of a masked
+    /// GID, as for those of an empty one.
+    pub fn read(&self, id: NodeId) -> Result<Vec<u8>, i32> {
+        match self.tree.kind(id) {
+            Some(Kind::File(file)) => match &file.gid {
+                Some(gid) => self.gid_file(id, file, gid),
+                None => self.raw(id, file),
+            },
+            Some(Kind::Dir(_)) => Err(libc::EISDIR),
+            Some(Kind::Link(_)) => Err(libc::EINVAL),
+            None => Err(libc::ENODEV),
+        }
+    }
+
+    fn raw(&self, id: NodeId, file: &File) -> Result<Vec<u8>, i32> {
+        match self.source {
+            Source::Recorded => file.value.read().map(Vec::from),
+            Source::Live(_) => self.source.host(&self.tree.host_path(id)),
+        }
+    }
+
+    fn gid_file(&self, id: NodeId, file: &File, gid: &GidFile) -> Result<Vec<u8>, i32> {
+        let port_dir = self.tree.path(gid.port_dir);
+        let sibling = |name: &str| {
+            let sibling = self.tree.find(&format!("{port_dir}/{name}"))?;
+            let Some(Kind::File(file)) = self.tree.kind(sibling) else {
+                return None;
+            };
+            String::from_utf8(self.raw(sibling, file).ok()?).ok()
+        };
+        // The value is read before it is judged, and judged by what was read: an entry that comes
+        // in between is not shown unjudged.
+        let value = self.raw(id, file);
+        let entry = gids::entry(self.view, &gid.ibdev, gid.port, gid.index, sibling);
+        let shown = entry.filter(|entry| entry.shown);
+        if !gid.is_gid {
+            return if shown.is_some() { value } else { Err(libc::EINVAL) };
+        }
+        let value = value?;
+        let read = std::str::from_utf8(&value).ok().and_then(gids::parse);
+        let is_it = shown.is_some_and(|entry| Some(entry.gid) == read);
+        Ok(if is_it { value } else { gids::EMPTY.into() })
+    }
+}
+
+/// The tables of GIDs, for [`crate::select::select`].
+pub struct Tables<'a> {
+    /// Where values come from.
+    pub source: &'a Source,
+    /// Which GIDs are shown.
+    pub view: &'a dyn GidView,
+}
+
+impl fmt::Debug for Tables<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+impl gids::Ports for Tables<'_> {
+    fn gid(&self, rdma: &Rdma, port: u32, index: u32) -> Option<gids::Entry> {
+        gids::entry(self.view, &rdma.name, port, index, |file| {
+            let key = format!("ports/{port}/{file}");
+            match self.source {
+                Source::Recorded => {
+                    let bytes = rdma.attrs.get(&key)?.read().ok()?.into_owned();
+                    String::from_utf8(bytes).ok()
+                }
+                Source::Live(_) => {
+                    let bytes = self.source.host(&format!("{}/{key}", rdma.path)).ok()?;
+                    String::from_utf8(bytes).ok()
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! The virtual sysfs as directories, files and symbolic links.
+
+mod build;
+
+use std::fmt::Write as _;
+
+use crate::names;
+use crate::value::Value;
+
+pub use self::build::build;
+
+/// A node of a [`Tree`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(u32);
+
+/// What a node is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A directory: its entries, in their natural order.
+    Dir(Vec<NodeId>),
+    /// A symbolic link, and its target.
+    Link(Box<str>),
+    /// A regular file.
+    File(Box<File>),
+}
+
+/// An attribute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct File {
+    /// What was recorded.
+    pub value: Value,
+    /// Of the files that a [`crate::GidView`] masks: which entry they tell of.
+    pub gid: Option<GidFile>,
+}
+
+/// Which file of a GID's three it is, and where its port is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GidFile {
+    /// The port's directory.
+    pub port_dir: NodeId,
+    /// The RDMA device's name.
+    pub ibdev: Box<str>,
+    /// Port, from 1.
+    pub port: u32,
+    /// Index in the port's table.
+    pub index: u32,
+    /// Whether it is the GID itself; the others are its attributes.
+    pub is_gid: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    name: Box<str>,
+    parent: NodeId,
+    kind: Kind,
+    /// Where the directory is on the host, if elsewhere than here.
+    origin: Option<Box<str>>,
+}
+
+/// A tree of sysfs, without the root's own name. Built once; a change of the host makes a new one.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    nodes: Vec<Node>,
+}
+
+impl Tree {
+    /// The root directory.
+    pub const ROOT: NodeId = NodeId(0);
+
+    fn new() -> Self {
+        let root =
+            Node { name: "".into(), parent: Self::ROOT, kind: Kind::Dir(Vec::new()), origin: None };
+        Self { nodes: vec![root] }
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(usize::try_from(id.0).ok()?)
+    }
+
+    /// What a node is; `None` for an id of another tree.
+    #[must_use]
+    pub fn kind(&self, id: NodeId) -> Option<&Kind> {
+        self.node(id).map(|node| &node.kind)
+    }
+
+    /// A node's name.
+    #[must_use]
+    pub fn name(&self, id: NodeId) -> &str {
+        self.node(id).map_or("", |node| &node.name)
+    }
+
+    /// The entries of a directory, in their natural order; none of anything else.
+    #[must_use]
+    pub fn entries(&self, id: NodeId) -> &[NodeId] {
+        match self.kind(id) {
+            Some(Kind::Dir(entries)) => entries,
+            _ => &[],
+        }
+    }
+
+    /// An entry of a directory.
+    #[must_use]
+    pub fn entry(&self, dir: NodeId, name: &str) -> Option<NodeId> {
+        let entries = self.entries(dir);
+        let at = entries.binary_search_by(|id| names::natural(self.name(*id), name)).ok()?;
+        entries.get(at).copied()
+    }
+
+    /// The node at a path; no symbolic link is followed. The root's path is empty.
+    #[must_use]
+    pub fn find(&self, path: &str) -> Option<NodeId> {
+        let components = path.split('/').filter(|c| !c.is_empty());
+        components.into_iter().try_fold(Self::ROOT, |dir, name| self.entry(dir, name))
+    }
+
+    /// A node's path.
+    #[must_use]
+    pub fn path(&self, id: NodeId) -> String {
+        self.path_until(id, |_| None)
+    }
+
+    /// Where the host has what this node shows.
+    #[must_use]
+    pub fn host_path(&self, id: NodeId) -> String {
+        self.path_until(id, |node| node.origin.as_deref())
+    }
+
+    fn path_until(&self, id: NodeId, place: impl Fn(&Node) -> Option<&str>) -> String {
+        let mut components = Vec::new();
+        let mut at = id;
+        while at != Self::ROOT {
+            let Some(node) = self.node(at) else {
+                break;
+            };
+            if let Some(place) = place(node) {
+                components.push(place);
+                break;
+            }
+            components.push(&node.name);
+            at = node.parent;
+        }
+        components.reverse();
+        components.join("/")
+    }
+
+    /// All nodes but the root, a directory before what is in it.
+    pub fn walk(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let mut stack: Vec<NodeId> = self.entries(Self::ROOT).iter().rev().copied().collect();
+        std::iter::from_fn(move || {
+            let id = stack.pop()?;
+            stack.extend(self.entries(id).iter().rev());
+            Some(id)
+        })
+    }
+
+    /// Appends a node; the caller has seen that the directory has no such entry.
+    fn push(&mut self, dir: NodeId, name: &str, kind: Kind) -> NodeId {
+        // A tree that does not fit 32 bits does not fit memory.
+        let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        self.nodes.push(Node { name: name.into(), parent: dir, kind, origin: None });
+        let names = &self.nodes;
+        let name_of = |id: &NodeId| {
+            usize::try_from(id.0).ok().and_then(|n| names.get(n)).map_or("", |node| &*node.name)
+        };
+        let at = match self.node(dir).map(|node| &node.kind) {
+            Some(Kind::Dir(entries)) => {
+                entries.partition_point(|other| names::natural(name_of(other), name).is_lt())
+            }
+            _ => 0,
+        };
+        let parent = usize::try_from(dir.0).ok().and_then(|n| self.nodes.get_mut(n));
+        if let Some(Node { kind: Kind::Dir(entries), .. }) = parent {
+            entries.insert(at, id);
+        }
+        id
+    }
+
+    /// The directory at a path, made with those above it. Where a file or link is in the way,
+    /// there is none: what is in the way came first.
+    fn dir(&mut self, path: &str) -> Option<NodeId> {
+        let mut at = Self::ROOT;
+        for name in path.split('/').filter(|c| !c.is_empty()) {
+            at = match self.entry(at, name) {
+                Some(id) if matches!(self.kind(id), Some(Kind::Dir(_))) => id,
+                Some(_) => return None,
+                None => self.push(at, name, Kind::Dir(Vec::new())),
+            };
+        }
+        Some(at)
+    }
+
+    /// Makes directories, to be mounted over.
+    pub(crate) fn make_dirs<'a>(&mut self, paths: impl Iterator<Item = &'a &'a str>) {
+        for path in paths {
+            self.dir(path);
+        }
+    }
+
+    /// Puts a file or link at a path, unless something is there.
+    fn put(&mut self, path: &str, kind: Kind) {
+        if let Some(dir) = self.dir(names::parent(path).unwrap_or_default()) {
+            let name = names::last(path);
+            if self.entry(dir, name).is_none() {
+                self.push(dir, name, kind);
+            }
+        }
+    }
+
+    /// Links one path to another as the kernel would; only to what is there.
+    fn link(&mut self, path: &str, target: &str) {
+        if self.find(target).is_some() {
+            self.put(path, Kind::Link(names::relative(path, target).into()));
+        }
+    }
+
+    fn set_origin(&mut self, id: NodeId, origin: &str) {
+        if let Some(node) = usize::try_from(id.0).ok().and_then(|n| self.nodes.get_mut(n)) {
+            node.origin = Some(origin.into());
+        }
+    }
+
+    /// One line for each node, for comparisons: path, and where a link leads.
+    #[must_use]
+    pub fn listing(&self) -> String {
+        let mut text = String::new();
+        for id in self.walk() {
+            let path = self.path(id);
+            // Writing to a String cannot fail.
+            let _ = match self.kind(id) {
+                Some(Kind::Link(target)) => writeln!(text, "{path} -> {target}"),
+                Some(Kind::Dir(_)) => writeln!(text, "{path}/"),
+                _ => writeln!(text, "{path}"),
+            };
+        }
+        text
+    }
+}
