@@ -250,7 +250,6 @@ impl Filesystem for SysfsServer {
         let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
-        let _ = config.add_capabilities(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
         Ok(())
     }
 
@@ -316,11 +315,6 @@ impl Filesystem for SysfsServer {
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         // The kernel does not ask again.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Nor this: directories have no handles.
         reply.error(Errno::ENOSYS);
     }
 
