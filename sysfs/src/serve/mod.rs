@@ -62,7 +62,7 @@ use crate::tree::NodeId;
 use crate::tree::Tree;
 
 /// How long the kernel may believe in a directory or file. One that is gone reads as ENODEV.
-const STABLE: Duration = Duration::from_secs(1);
+const STABLE: Duration = Duration::from_secs(60);
 /// The same for links: those of the classes come and go with the devices.
 const FLEETING: Duration = state::FRESHNESS;
 /// What sysfs says of an attribute, whatever it holds.
@@ -248,7 +248,6 @@ impl Filesystem for SysfsServer {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Where the kernel lacks one of them, it is slower.
         let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
-        let _ = config.add_capabilities(InitFlags::FUSE_READDIRPLUS_AUTO);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         Ok(())
     }

@@ -7,6 +7,7 @@ mod nodes;
 mod refusals;
 mod requests;
 mod scale;
+mod sysfs;
 mod verbs;
 
 use std::fmt;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Case> {
     all.extend(differential::cases());
     all.extend(scale::cases());
     all.extend(nodes::cases());
+    all.extend(sysfs::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

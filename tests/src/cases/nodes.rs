@@ -24,8 +24,8 @@ use crate::world::Place;
 use crate::world::World;
 
 /// What the lab has besides the device's own.
-const SPARE_NETDEV: &str = "v1";
-const SECOND: &str = "rxe1";
+pub(super) const SPARE_NETDEV: &str = "v1";
+pub(super) const SECOND: &str = "rxe1";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -50,13 +50,13 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// A second Soft-RoCE device, removed with this.
 #[derive(Debug)]
-struct SecondDevice {
-    node: String,
+pub(super) struct SecondDevice {
+    pub(super) node: String,
 }
 
 impl SecondDevice {
     /// The outer error is a failure, the inner one a reason to skip.
-    fn new() -> Result<Result<Self, String>> {
+    pub(super) fn new() -> Result<Result<Self, String>> {
         if !Path::new("/sys/class/net").join(SPARE_NETDEV).exists() {
             return Ok(Err(format!(
                 "needs a second network device ({SPARE_NETDEV}), as the lab has"
@@ -240,12 +240,17 @@ fn passed(world: &World, node: &str) -> Result<()> {
 
 /// A named network namespace, removed with this.
 #[derive(Debug)]
-struct Namespace(&'static str);
+pub(super) struct Namespace(&'static str);
 
 impl Namespace {
-    fn new(name: &'static str) -> Result<Self> {
+    pub(super) fn new(name: &'static str) -> Result<Self> {
         ip(&["netns", "add", name])?;
         Ok(Self(name))
+    }
+
+    /// Where it can be entered.
+    pub(super) fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
     }
 }
 
@@ -264,7 +269,7 @@ fn ip(arguments: &[&str]) -> Result<Ended> {
 /// `--netns` enters the namespace, and the device goes with the program.
 fn network_namespace(world: &World) -> Result<Verdict> {
     let namespace = Namespace::new("verbgate-tests")?;
-    let path = format!("/run/netns/{}", namespace.0);
+    let path = namespace.path();
     let inode = fs::metadata(&path)?.ino();
     let script = format!("readlink /proc/self/ns/net && ibv_devinfo -d {}", world.device);
     let guest = ["sh", "-c", &script];
