@@ -87,6 +87,11 @@ impl Contents<'_> {
 
     fn gid_file(&self, id: NodeId, file: &File, gid: &GidFile) -> Result<Vec<u8>, i32> {
         let port_dir = self.tree.path(gid.port_dir);
+        let mut names = port_dir.rsplit('/');
+        let (port, ibdev) = (names.next().and_then(|port| port.parse().ok()), names.nth(1));
+        let (Some(port), Some(ibdev)) = (port, ibdev) else {
+            return Err(libc::ENODEV);
+        };
         let sibling = |name: &str| {
             let sibling = self.tree.find(&format!("{port_dir}/{name}"))?;
             let Some(Kind::File(file)) = self.tree.kind(sibling) else {
@@ -97,7 +102,7 @@ impl Contents<'_> {
         // The value is read before it is judged, and judged by what was read: an entry that comes
         // in between is not shown unjudged.
         let value = self.raw(id, file);
-        let entry = gids::entry(self.view, &gid.ibdev, gid.port, gid.index, sibling);
+        let entry = gids::entry(self.view, ibdev, port, gid.index, sibling);
         let shown = entry.filter(|entry| entry.shown);
         if !gid.is_gid {
             return if shown.is_some() { value } else { Err(libc::EINVAL) };

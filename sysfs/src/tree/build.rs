@@ -136,7 +136,7 @@ fn place_ports(tree: &mut Tree, rdma: &Rdma) {
     for (name, value) in &rdma.attrs {
         let gid = gid_file(name).and_then(|(port, index, is_gid)| {
             let port_dir: NodeId = tree.dir(&format!("{}/ports/{port}", rdma.path))?;
-            Some(GidFile { port_dir, ibdev: (&*rdma.name).into(), port, index, is_gid })
+            Some(GidFile { port_dir, index, is_gid })
         });
         let kind = Kind::File(Box::new(File { value: value.clone(), gid }));
         tree.put(&format!("{}/{name}", rdma.path), kind);

@@ -36,12 +36,8 @@ pub struct File {
 /// Which file of a GID's three it is, and where its port is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GidFile {
-    /// The port's directory.
+    /// The port's directory: its path is that of the device, and ends in `ports/P`.
     pub port_dir: NodeId,
-    /// The RDMA device's name.
-    pub ibdev: Box<str>,
-    /// Port, from 1.
-    pub port: u32,
     /// Index in the port's table.
     pub index: u32,
     /// Whether it is the GID itself; the others are its attributes.
