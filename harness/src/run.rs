@@ -1,5 +1,6 @@
 //! `verbgate run`: a program in its sandbox, and its supervisor.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -7,6 +8,8 @@ use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::Job;
 use verbgate_sys::sandbox::Spawn;
 use verbgate_sys::sandbox::Sysfs;
+use verbgate_sysfs::AllGids;
+use verbgate_sysfs::GidView;
 
 use crate::cli::RunArgs;
 use crate::cli::SysfsOf;
@@ -39,7 +42,8 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
     let grant = virtual_sys::grant(&devices);
-    let serve = |served| virtual_sys::serve(served, grant.clone());
+    let gids: Arc<dyn GidView> = Arc::new(AllGids);
+    let serve = |served| virtual_sys::serve(served, grant.clone(), Arc::clone(&gids));
     let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbgate_sys::confine;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Served;
-use verbgate_sysfs::AllGids;
+use verbgate_sysfs::GidView;
 use verbgate_sysfs::select::Grant;
 use verbgate_sysfs::select::Names;
 use verbgate_sysfs::serve;
@@ -19,10 +19,8 @@ pub(crate) fn grant(nodes: &[DeviceNode]) -> Grant {
 }
 
 /// Serves in a thread of its own, which has no capability and ends with the guest's last mount.
-pub(crate) fn serve(served: Served, grant: Grant) -> io::Result<()> {
-    let state = State::live(served.root, grant, Arc::new(AllGids))
-        .map(Arc::new)
-        .map_err(io::Error::other)?;
+pub(crate) fn serve(served: Served, grant: Grant, view: Arc<dyn GidView>) -> io::Result<()> {
+    let state = State::live(served.root, grant, view).map(Arc::new).map_err(io::Error::other)?;
     let fuse = served.fuse;
     let work = move || {
         // Where its own library logs, it is the guest that made it.
