@@ -184,8 +184,9 @@ fn what_is_served_is_what_is_materialised() {
             "diff -r --no-dereference --exclude config . {plain} && find . | wc -l
              find . -name config | while read file; do cmp - {plain}/$file <$file || exit 97; done
              touch x 2>&1
-             cd / && kill $server && wait $server
-             rmdir {mnt}",
+             # Although this is in the way.
+             kill $server && wait $server
+             cd / && rmdir {mnt}",
             plain = host.path("plain"),
             mnt = host.path("mnt")
         );

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use nix::mount::MntFlags;
+use nix::mount::umount2;
 use nix::sys::signal::SigSet;
 use nix::sys::signal::Signal;
 use verbgate_sysfs::AllGids;
@@ -35,13 +37,19 @@ pub(super) fn run(args: &MaterialiseArgs) -> Result<u8, anyhow::Error> {
             args.dir.display()
         )
     })?;
+    // The way of a caller who mounted through fusermount3(1).
     let unmount = mounted.unmounter();
+    let dir = args.dir.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        if signals.wait().is_ok()
-            && let Err(error) = unmount()
-        {
-            log::error!("cannot unmount: {error}");
+        if signals.wait().is_err() {
+            return;
         }
+        // Lazily, because somebody may be looking; for them, what is open fails from now on.
+        let detached = umount2(&dir, MntFlags::MNT_DETACH).is_ok();
+        if let Some(error) = (!detached).then(unmount).and_then(Result::err) {
+            log::error!("cannot unmount {}: {error}", dir.display());
+        }
+        std::process::exit(0);
     })?;
     mounted.run().map_err(|e| anyhow!("cannot serve {}: {e}", args.dir.display()))?;
     Ok(0)
