@@ -9,6 +9,8 @@ use nix::mount::umount2;
 use nix::sys::signal::SigSet;
 use nix::sys::signal::Signal;
 use verbgate_sysfs::AllGids;
+use verbgate_sysfs::record::Detail;
+use verbgate_sysfs::record::record;
 use verbgate_sysfs::serve;
 use verbgate_sysfs::serve::State;
 
@@ -20,16 +22,17 @@ pub(super) fn run(args: &MaterialiseArgs) -> Result<u8, anyhow::Error> {
     // Before any thread, so that all of them leave the signals to the one that waits for them.
     let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
     signals.thread_block().map_err(|e| anyhow!("cannot block signals: {e}"))?;
-    let snapshot = super::of(&args.host)?;
-    let grant = super::grant(&snapshot, &args.grant)?;
-    let state = if args.host.snapshot.is_some() {
+    let state = if let Some(file) = &args.host.snapshot {
+        let snapshot = super::load(file)?;
+        let grant = super::grant(&snapshot, &args.grant)?;
         State::recorded(&snapshot, grant, Arc::new(AllGids))
     } else {
+        // For the names in the options alone.
+        let grant = super::grant(&record(&place, Detail::Names)?, &args.grant)?;
         let root =
             File::open(&place).map_err(|e| anyhow!("cannot open {}: {e}", place.display()))?;
         State::live(root.into(), grant, Arc::new(AllGids))?
     };
-    drop(snapshot);
     let mut mounted = serve::mount(Arc::new(state), &args.dir).map_err(|e| {
         anyhow!(
             "cannot mount FUSE on {}: {e}; it must be a directory, and /dev/fuse (module fuse) and \

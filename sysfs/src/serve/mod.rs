@@ -200,11 +200,6 @@ impl SysfsServer {
         if matches!(tree.kind(id), Some(Kind::Link(_))) { &FLEETING } else { &STABLE }
     }
 
-    /// The parts of a path, joined as the table of inodes has them.
-    fn join(dir: &str, name: &str) -> String {
-        if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
-    }
-
     fn looked_up(
         &self,
         parent: INodeNo,
@@ -215,7 +210,7 @@ impl SysfsServer {
         let dir = self.inodes.lock().path(parent).ok_or(Errno::ENODEV)?;
         let dir_id = tree.find(&dir).ok_or(Errno::ENODEV)?;
         let id = tree.entry(dir_id, name).ok_or(Errno::ENOENT)?;
-        let ino = self.inodes.lock().hold(&Self::join(&dir, name));
+        let ino = self.inodes.lock().hold(parent, name);
         Ok((self.attributes(&tree, id, ino), Self::ttl(&tree, id)))
     }
 
@@ -357,9 +352,9 @@ impl Filesystem for SysfsServer {
         mut reply: ReplyDirectoryPlus,
     ) {
         let tree = self.state.tree();
-        let (id, dir) = match (self.node(&tree, ino), self.inodes.lock().path(ino)) {
-            (Ok(id), Some(dir)) => (id, dir),
-            _ => return reply.error(Errno::ENODEV),
+        let id = match self.node(&tree, ino) {
+            Ok(id) => id,
+            Err(errno) => return reply.error(errno),
         };
         let own = self.attributes(&tree, id, ino);
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
@@ -374,7 +369,7 @@ impl Filesystem for SysfsServer {
                 }
                 continue;
             };
-            let held = self.inodes.lock().hold(&Self::join(&dir, name));
+            let held = self.inodes.lock().hold(ino, name);
             let attributes = self.attributes(&tree, entry, held);
             let ttl = Self::ttl(&tree, entry);
             if reply.add(held, offset, name, ttl, &attributes, Generation(0)) {

@@ -87,6 +87,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     for (place, entry) in CLASS_OF_PLACE {
         tree.link(entry, place);
     }
+    tree.shrink();
     tree
 }
 

@@ -192,6 +192,16 @@ impl Tree {
         }
     }
 
+    /// Gives back what was taken in advance of growing.
+    fn shrink(&mut self) {
+        self.nodes.shrink_to_fit();
+        for node in &mut self.nodes {
+            if let Kind::Dir(entries) = &mut node.kind {
+                entries.shrink_to_fit();
+            }
+        }
+    }
+
     /// Puts a file or link at a path, unless something is there.
     fn put(&mut self, path: &str, kind: Kind) {
         if let Some(dir) = self.dir(names::parent(path).unwrap_or_default()) {
