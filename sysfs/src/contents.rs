@@ -80,7 +80,10 @@ impl Contents<'_> {
 
     fn raw(&self, id: NodeId, file: &File) -> Result<Vec<u8>, i32> {
         match self.source {
-            Source::Recorded => file.value.read().map(Vec::from),
+            Source::Recorded => match &file.value {
+                Some(value) => value.read().map(Vec::from),
+                None => Err(libc::EIO),
+            },
             Source::Live(_) => self.source.host(&self.tree.host_path(id)),
         }
     }

@@ -21,14 +21,14 @@ pub enum Kind {
     /// A symbolic link, and its target.
     Link(Box<str>),
     /// A regular file.
-    File(Box<File>),
+    File(File),
 }
 
 /// An attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct File {
-    /// What was recorded.
-    pub value: Value,
+    /// What was recorded, if it was.
+    pub value: Option<Box<Value>>,
     /// Of the files that a [`crate::GidView`] masks: which entry they tell of.
     pub gid: Option<GidFile>,
 }
