@@ -106,6 +106,7 @@ fn abi() -> Abi {
 fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec<Feature> {
     let listener = probe::listener();
     let landlock = probe::landlock_abi();
+    let fuse = probe::fuse();
     let ptrace_scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
     let ptrace_scope = ptrace_scope.as_deref().map(str::trim);
     let feature =
@@ -143,6 +144,15 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
                 landlock.is_some_and(|abi| abi >= probe::LANDLOCK_LEAST),
                 false,
                 "keeps a guest that is root out of other processes' mounts",
+            )
+        },
+        Feature {
+            detail: fuse.as_ref().err().cloned(),
+            ..feature(
+                "fuse",
+                fuse.is_ok(),
+                false,
+                "serves a /sys of granted devices only; without it the guest sees the host's",
             )
         },
         Feature {

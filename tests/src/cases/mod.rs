@@ -9,6 +9,7 @@ mod rails;
 mod refusals;
 mod requests;
 mod scale;
+mod sysfs;
 mod verbs;
 
 use std::fmt;
@@ -65,6 +66,7 @@ pub fn all() -> Vec<Case> {
     all.extend(nodes::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
+    all.extend(sysfs::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

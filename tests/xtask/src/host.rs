@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use serde::Deserialize;
 use verbgate_lab::Progress;
+use verbgate_lab::require_program;
 use verbgate_tests::tally::Tally;
 
 use crate::abi;
@@ -122,10 +123,21 @@ fn sandbox() -> Result<Outcome> {
     Ok(Outcome::of(started))
 }
 
+/// Programs that tests run, and the packages they come from.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("lstopo-no-graphics", "hwloc-nox"),
+    ("ibv_devices", "ibverbs-utils"),
+    // By which libibverbs knows ConnectX devices.
+    ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
+];
+
 fn tests() -> Result<Outcome> {
-    // Tests that make network namespaces skip themselves without it, and so they do when not root.
-    if rustix::process::geteuid().is_root() {
-        verbgate_lab::require_program("ip", "iproute2", &Progress::stderr())?;
+    for (program, package) in PROGRAMS {
+        if let Err(error) = require_program(program, package, &Progress::stderr()) {
+            // The tests that need it say so and skip themselves.
+            show(&format!("{error:#}"));
+        }
     }
     if has("nextest") {
         return nextest();

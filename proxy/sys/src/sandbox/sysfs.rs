@@ -98,19 +98,23 @@ fn clones<'a>(keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
     keep.iter().filter_map(clone).collect()
 }
 
+/// The error says what to do about it.
+pub(super) fn open_fuse() -> Result<OwnedFd, String> {
+    rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(|e| {
+        format!(
+            "cannot open {FUSE_DEVICE}: {}; load the module fuse, and let the caller read and \
+             write the node",
+            io::Error::from(e)
+        )
+    })
+}
+
 /// The error says what could not be done, and what to do about it.
 fn mount() -> Result<Served, String> {
     let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(SYS, path, Mode::empty())
         .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
-    let fuse = rustix::fs::open(FUSE_DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| {
-            format!(
-                "cannot open {FUSE_DEVICE}: {}; load the module fuse, and let the caller read and \
-                 write the node",
-                io::Error::from(e)
-            )
-        })?;
+    let fuse = open_fuse()?;
     let options = format!(
         "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other",
         fuse.as_raw_fd(),
