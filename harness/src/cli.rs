@@ -12,6 +12,7 @@ use verbgate_sys::sandbox;
 
 use crate::abi;
 use crate::cdi::CdiCommand;
+pub(crate) use crate::cli_netdev::*;
 use crate::oci;
 use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
@@ -101,6 +102,18 @@ pub(crate) enum Command {
     /// Show the kernel's interface as this build knows it
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
+    /// Move RoCE NICs into a container's network namespace, and back
+    #[command(subcommand, arg_required_else_help = false)]
+    Netdev(NetdevCommand),
+    /// What NCCL needs to know of the NICs
+    #[command(subcommand, arg_required_else_help = false)]
+    Nccl(NcclCommand),
+    /// Prepare this node of a cluster: check, move, verify, and say what the others need
+    Prepare(PrepareArgs),
+    /// Write this node's rails, or agree on those that all nodes have
+    Manifest(ManifestArgs),
+    /// Check what RDMA in containers needs here, with the remedy for what lacks
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -197,12 +210,10 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
         match arg.to_str()? {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
-            "run" => return Some("run".to_owned()),
-            "trace" => return Some("trace".to_owned()),
-            "features" => return Some("features".to_owned()),
-            known @ ("oci" | "cdi" | "ps" | "gc") => return Some(known.to_owned()),
-            "abi" => return Some("abi".to_owned()),
-            "sysfs" => return Some("sysfs".to_owned()),
+            "run" | "trace" | "oci" | "cdi" | "ps" | "gc" | "features" | "abi" | "netdev"
+            | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" => {
+                return arg.into_string().ok();
+            }
             _ => return None,
         }
     }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use verbgate_sys::sandbox;
 
+use crate::netdev;
+
 /// An error on its way to the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -29,11 +31,14 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Verbgate's own failures; 125 as container engines exit, whatever the command.
+/// Verbgate's own failures; 125 as container engines exit, but for the commands that run nothing
+/// and are used in scripts: those of NICs and clusters.
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        let code = error.downcast_ref().map_or(sandbox::EXIT_OURS, sandbox::Error::exit_code);
+        let of_netdev = || error.downcast_ref().map(netdev::Error::exit_code);
+        let code = error.downcast_ref().map(sandbox::Error::exit_code).or_else(of_netdev);
+        let code = code.unwrap_or(sandbox::EXIT_OURS);
         Self { code, error }
     }
 }

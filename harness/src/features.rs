@@ -86,6 +86,15 @@ fn collect_all(global: &Global) -> Result<Features, Failure> {
     })
 }
 
+/// What this kernel lacks and `run` cannot do without: names, and what each is for. To be asked for
+/// while the process has one thread.
+pub(crate) fn missing() -> Vec<(&'static str, &'static str)> {
+    let user_namespace = probe::user_namespace();
+    let features = kernel_features(&user_namespace, probe::is_privileged());
+    let lacking = features.into_iter().filter(|feature| feature.required && !feature.supported);
+    lacking.map(|feature| (feature.name, feature.why)).collect()
+}
+
 fn abi() -> Abi {
     Abi {
         objects: table::objects().len(),
@@ -97,6 +106,7 @@ fn abi() -> Abi {
 fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec<Feature> {
     let listener = probe::listener();
     let landlock = probe::landlock_abi();
+    let fuse = probe::fuse();
     let ptrace_scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
     let ptrace_scope = ptrace_scope.as_deref().map(str::trim);
     let feature =
@@ -134,6 +144,15 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
                 landlock.is_some_and(|abi| abi >= probe::LANDLOCK_LEAST),
                 false,
                 "keeps a guest that is root out of other processes' mounts",
+            )
+        },
+        Feature {
+            detail: fuse.as_ref().err().cloned(),
+            ..feature(
+                "fuse",
+                fuse.is_ok(),
+                false,
+                "serves a /sys of granted devices only; without it the guest sees the host's",
             )
         },
         Feature {

@@ -4,11 +4,17 @@
 mod abi;
 mod cdi;
 mod cli;
+mod cli_netdev;
+mod doctor;
 mod failure;
 mod features;
 mod grant;
 mod logging;
+mod manifest;
+mod nccl;
+mod netdev;
 mod oci;
+mod prepare;
 mod run;
 mod supervise;
 mod sysfs;
@@ -23,6 +29,7 @@ use clap::Parser;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
+use crate::cli::NcclCommand;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
@@ -43,6 +50,11 @@ fn main() -> ExitCode {
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
+        Command::Netdev(command) => netdev::command::run(command),
+        Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
+        Command::Prepare(args) => prepare::run(args),
+        Command::Manifest(args) => manifest::run(args),
+        Command::Doctor(args) => doctor::run(args),
     });
     match result {
         Ok(code) => ExitCode::from(code),

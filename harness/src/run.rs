@@ -1,5 +1,6 @@
 //! `verbgate run`: a program in its sandbox, and its supervisor.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -43,7 +44,9 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
     let grant = virtual_sys::grant(&devices);
-    let serve = |served| virtual_sys::serve(served, grant.clone());
+    let gids = OnceCell::new();
+    let serve =
+        |guest, served| virtual_sys::serve(served, grant.clone(), supervise::gids(&gids, guest)?);
     let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
@@ -53,7 +56,7 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         install: &|| guard.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let gids = supervise::gid_view(started.gate.pid())?;
+    let gids = supervise::gids(&gids, started.gate.pid())?;
     let supervisor = plan.supervisor(&guard, started.listener, gids, None, trace)?;
     supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;

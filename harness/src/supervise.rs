@@ -1,9 +1,12 @@
 //! Between the command and the proxy: the filter that a guest gets, and its supervisor.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::panic;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,11 +142,16 @@ impl Plan {
     }
 }
 
-/// What is seen of GIDs in a guest's network namespace.
-pub(crate) fn gid_view(guest: Tgid) -> Result<Arc<GidView>, anyhow::Error> {
-    let view = GidView::of(Tid(guest.0))
-        .context("cannot see the links of the program's network namespace")?;
-    Ok(Arc::new(view))
+/// The one view of GIDs, made when it is first wanted.
+pub(crate) fn gids(view: &OnceCell<Arc<GidView>>, guest: Tgid) -> io::Result<Arc<GidView>> {
+    if let Some(view) = view.get() {
+        return Ok(Arc::clone(view));
+    }
+    let made = GidView::of(Tid(guest.0)).map_err(|e| {
+        let what = "cannot see the links of the program's network namespace";
+        io::Error::new(e.kind(), format!("{what}: {e}"))
+    })?;
+    Ok(Arc::clone(view.get_or_init(|| Arc::new(made))))
 }
 
 fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
@@ -180,9 +188,14 @@ pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
     let serving = Arc::clone(supervisor);
     thread("serve").spawn(move || {
-        // The guest goes on: its requests fail from now on, with ENOSYS.
-        if let Err(error) = serving.serve() {
-            log::error!("RDMA requests are no longer served: {error}");
+        // Whatever its end: nobody may wait for an answer that will not come.
+        match panic::catch_unwind(AssertUnwindSafe(|| serving.serve())) {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+            Err(_) => log::error!("RDMA requests are no longer served, by a fault of verbgate's"),
+        }
+        if let Err(error) = serving.hang_up() {
+            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
         }
     })?;
     let looking = Arc::clone(supervisor);

@@ -197,6 +197,15 @@ impl Supervisor {
         self.state.lock().counts.clone()
     }
 
+    /// Serves no more: what guests ask from now on, and what waits, fails with ENOSYS, as if the
+    /// supervisor had died; what they have goes on.
+    ///
+    /// # Errors
+    /// See [`Listener::hang_up`].
+    pub fn hang_up(&self) -> io::Result<()> {
+        self.listener.hang_up()
+    }
+
     /// Serves until no task is left under the filter.
     ///
     /// # Errors

@@ -80,32 +80,43 @@ impl Contents<'_> {
 
     fn raw(&self, id: NodeId, file: &File) -> Result<Vec<u8>, i32> {
         match self.source {
-            Source::Recorded => file.value.read().map(Vec::from),
+            Source::Recorded => match &file.value {
+                Some(value) => value.read().map(Vec::from),
+                None => Err(libc::EIO),
+            },
             Source::Live(_) => self.source.host(&self.tree.host_path(id)),
         }
     }
 
     fn gid_file(&self, id: NodeId, file: &File, gid: &GidFile) -> Result<Vec<u8>, i32> {
         let port_dir = self.tree.path(gid.port_dir);
-        let sibling = |name: &str| {
-            let sibling = self.tree.find(&format!("{port_dir}/{name}"))?;
-            let Some(Kind::File(file)) = self.tree.kind(sibling) else {
-                return None;
-            };
-            String::from_utf8(self.raw(sibling, file).ok()?).ok()
+        let mut names = port_dir.rsplit('/');
+        let (port, ibdev) = (names.next().and_then(|port| port.parse().ok()), names.nth(1));
+        let (Some(port), Some(ibdev)) = (port, ibdev) else {
+            return Err(libc::ENODEV);
         };
-        // The value is read before it is judged, and judged by what was read: an entry that comes
-        // in between is not shown unjudged.
+        // Read once, and judged by what was read: an entry that comes in between is not shown
+        // unjudged.
         let value = self.raw(id, file);
-        let entry = gids::entry(self.view, &gid.ibdev, gid.port, gid.index, sibling);
+        let own = self.tree.path(id);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+        let entry = gids::entry(self.view, ibdev, port, gid.index, |name| {
+            let path = format!("{port_dir}/{name}");
+            if path == own {
+                return text(value.as_ref().ok()?);
+            }
+            let sibling = self.tree.find(&path)?;
+            match self.tree.kind(sibling) {
+                Some(Kind::File(file)) => text(&self.raw(sibling, file).ok()?),
+                _ => None,
+            }
+        });
         let shown = entry.filter(|entry| entry.shown);
         if !gid.is_gid {
             return if shown.is_some() { value } else { Err(libc::EINVAL) };
         }
         let value = value?;
-        let read = std::str::from_utf8(&value).ok().and_then(gids::parse);
-        let is_it = shown.is_some_and(|entry| Some(entry.gid) == read);
-        Ok(if is_it { value } else { gids::EMPTY.into() })
+        Ok(if shown.is_some() { value } else { gids::EMPTY.into() })
     }
 }
 

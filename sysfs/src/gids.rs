@@ -33,8 +33,6 @@ pub const EMPTY: &str = "0000:0000:0000:0000:0000:0000:0000:0000\n";
 /// An entry of a port's table that is not empty.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The GID.
-    pub gid: [u8; 16],
     /// The interface it belongs to.
     pub netdev: Option<String>,
     /// Whether the sandbox may see it.
@@ -80,7 +78,7 @@ pub(crate) fn entry(
     let netdev = raw(&format!("gid_attrs/ndevs/{index}")).map(|name| name.trim().to_owned());
     let netdev = netdev.filter(|name| !name.is_empty());
     let shown = view.shows(ibdev, port, gid, netdev.as_deref());
-    Some(Entry { gid, netdev, shown })
+    Some(Entry { netdev, shown })
 }
 
 #[cfg(test)]

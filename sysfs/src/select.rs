@@ -257,6 +257,17 @@ fn usable(snapshot: &Snapshot, rdma: &Rdma, ports: &dyn gids::Ports) -> Why {
     Why::NoGid { netdevs: elsewhere.into_iter().collect() }
 }
 
+/// The path of the first GID for which the NIC rule lets a device be seen, relative to the device.
+pub(crate) fn witness(snapshot: &Snapshot, rdma: &Rdma, ports: &dyn gids::Ports) -> Option<String> {
+    let all = rdma.ports().flat_map(|port| rdma.gids(port).map(move |index| (port, index)));
+    let mut usable = all.filter(|(port, index)| {
+        let entry = ports.gid(rdma, *port, *index).filter(|entry| entry.shown);
+        let netdev = entry.and_then(|entry| entry.netdev);
+        netdev.is_some_and(|netdev| snapshot.netdevs.iter().any(|n| n.name == netdev))
+    });
+    usable.next().map(|(port, index)| format!("ports/{port}/gids/{index}"))
+}
+
 fn netdev_why(netdev: &Netdev, rdma: &[(&Rdma, BTreeSet<String>)], selection: &Selection) -> Why {
     let users: Vec<&Rdma> = rdma
         .iter()

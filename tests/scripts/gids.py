@@ -45,7 +45,7 @@ def table(ctx):
 def sysfs(device):
     seen = {}
     folder = f"/sys/class/infiniband/{device}/ports/1/gids"
-    for index in os.listdir(folder):
+    for index in os.listdir(folder) if os.path.exists(folder) else []:
         with open(f"{folder}/{index}") as file:
             gid = file.read().strip()
         if gid != EMPTY:

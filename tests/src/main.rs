@@ -96,7 +96,11 @@ fn run(cli: Cli) -> Result<u8> {
             println!("differential: {:.0} s", start.elapsed().as_secs_f64());
             return Ok(u8::from(!summary.differences.is_empty()));
         }
-        Command::Bench => bench::lab::run(&look()?)?,
+        Command::Bench => {
+            let world = look()?;
+            bench::sysfs::lab(&world)?;
+            bench::lab::run(&world)?;
+        }
     }
     Ok(0)
 }

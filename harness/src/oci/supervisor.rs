@@ -7,6 +7,7 @@
 //! It is never restarted. It ends with the container; when the real runtime ends and has made no
 //! container; or when the runtime says that the container is gone.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::io::Write;
@@ -260,17 +261,17 @@ impl Life {
         let tgid = arrival.tgid;
         let nodes: Vec<DeviceNode> = self.spec.devices.iter().map(DeviceNode::from).collect();
         let shown = virtual_sys::grant(&nodes);
-        let serve = |served| virtual_sys::serve(served, shown.clone());
+        let gids = match &self.gids {
+            Some(gids) => Arc::clone(gids),
+            None => supervise::gids(&OnceCell::new(), tgid)?,
+        };
+        let serve = |_, served| virtual_sys::serve(served, shown.clone(), Arc::clone(&gids));
         let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
         // Once for all: what is executed later is in the same mounts.
         let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
         let entered = arrival
             .admit(guard.program(), sysfs)
             .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => supervise::gid_view(tgid)?,
-        };
         let siblings = Some(self.siblings.clone());
         let supervisor =
             self.plan.supervisor(&guard, entered.listener, Arc::clone(&gids), siblings, None)?;

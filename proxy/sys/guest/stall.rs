@@ -56,8 +56,8 @@ impl Stall {
     fn start() -> io::Result<Self> {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let start = mmap(0, 2 * PAGE, prot, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
-        // Faults of the kernel's, too: only root may.
-        let uffd = call(libc::SYS_userfaultfd, &[int(libc::O_CLOEXEC)])?;
+        // Faults of the kernel's, too: only root may. One that blocks cannot be polled.
+        let uffd = call(libc::SYS_userfaultfd, &[int(libc::O_CLOEXEC | libc::O_NONBLOCK)])?;
         // struct ethtool_value: the command ends the first page, the answer begins the second.
         const ETHTOOL_GLINK: u64 = 0xa;
         let value = start + PAGE - 4;

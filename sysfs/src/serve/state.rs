@@ -23,6 +23,7 @@ use crate::record;
 use crate::record::Detail;
 use crate::select;
 use crate::select::Grant;
+use crate::snapshot::Attrs;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
 use crate::tree;
@@ -164,21 +165,36 @@ fn build(source: &Source, grant: &Grant, view: &dyn GidView) -> Result<Current, 
     let mut tree = tree::build(&snapshot, &selection);
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
     let tree = Arc::new(tree);
-    let nics = only_nics(snapshot, grant);
+    let nics = only_nics(snapshot, grant, &tables);
     Ok(Current { tree, look: look(source, &nics, grant, &tables), nics, looked })
 }
 
-/// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree.
-fn only_nics(mut snapshot: Snapshot, grant: &Grant) -> Snapshot {
+/// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree: of a
+/// NIC that can be used the one GID by which it can, until that one goes.
+fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snapshot {
     let nics: BTreeSet<String> =
         select::judged(&snapshot, grant).map(|rdma| rdma.name.clone()).collect();
     snapshot.rdma.retain(|rdma: &Rdma| nics.contains(&rdma.name));
-    snapshot.attrs.clear();
+    snapshot.attrs = Attrs::new();
     for device in &mut snapshot.devices {
-        device.attrs.clear();
+        device.attrs = Attrs::new();
     }
     for netdev in &mut snapshot.netdevs {
-        netdev.attrs.clear();
+        netdev.attrs = Attrs::new();
+    }
+    let witnesses: Vec<Option<String>> =
+        snapshot.rdma.iter().map(|rdma| select::witness(&snapshot, rdma, tables)).collect();
+    for (rdma, witness) in snapshot.rdma.iter_mut().zip(witnesses) {
+        let attrs = std::mem::take(&mut rdma.attrs);
+        let needed = |path: &str| match &witness {
+            Some(witness) => path == witness || !path.contains("/gids/"),
+            None => true,
+        };
+        let decides = |path: &str| {
+            path == "node_type" || path.ends_with("/link_layer") || path.contains("/gids/")
+        };
+        let kept = attrs.into_iter().filter(|(path, _)| decides(path) && needed(path));
+        rdma.attrs = kept.collect();
     }
     snapshot
 }

@@ -87,11 +87,17 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     for (place, entry) in CLASS_OF_PLACE {
         tree.link(entry, place);
     }
+    tree.shrink();
     tree
 }
 
 fn file(value: &Value) -> Kind {
-    Kind::File(Box::new(File { value: value.clone(), gid: None }))
+    Kind::File(File { value: recorded(value), gid: None })
+}
+
+/// Where all is read live there is nothing to be kept.
+fn recorded(value: &Value) -> Option<Box<Value>> {
+    (*value != Value::Unread(())).then(|| Box::new(value.clone()))
 }
 
 fn files(tree: &mut Tree, dir: &str, attrs: &Attrs) {
@@ -136,9 +142,9 @@ fn place_ports(tree: &mut Tree, rdma: &Rdma) {
     for (name, value) in &rdma.attrs {
         let gid = gid_file(name).and_then(|(port, index, is_gid)| {
             let port_dir: NodeId = tree.dir(&format!("{}/ports/{port}", rdma.path))?;
-            Some(GidFile { port_dir, ibdev: (&*rdma.name).into(), port, index, is_gid })
+            Some(GidFile { port_dir, index, is_gid })
         });
-        let kind = Kind::File(Box::new(File { value: value.clone(), gid }));
+        let kind = Kind::File(File { value: recorded(value), gid });
         tree.put(&format!("{}/{name}", rdma.path), kind);
     }
 }

@@ -21,14 +21,14 @@ pub enum Kind {
     /// A symbolic link, and its target.
     Link(Box<str>),
     /// A regular file.
-    File(Box<File>),
+    File(File),
 }
 
 /// An attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct File {
-    /// What was recorded.
-    pub value: Value,
+    /// What was recorded, if it was.
+    pub value: Option<Box<Value>>,
     /// Of the files that a [`crate::GidView`] masks: which entry they tell of.
     pub gid: Option<GidFile>,
 }
@@ -36,12 +36,8 @@ pub struct File {
 /// Which file of a GID's three it is, and where its port is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GidFile {
-    /// The port's directory.
+    /// The port's directory: its path is that of the device, and ends in `ports/P`.
     pub port_dir: NodeId,
-    /// The RDMA device's name.
-    pub ibdev: Box<str>,
-    /// Port, from 1.
-    pub port: u32,
     /// Index in the port's table.
     pub index: u32,
     /// Whether it is the GID itself; the others are its attributes.
@@ -193,6 +189,16 @@ impl Tree {
     pub(crate) fn make_dirs<'a>(&mut self, paths: impl Iterator<Item = &'a &'a str>) {
         for path in paths {
             self.dir(path);
+        }
+    }
+
+    /// Gives back what was taken in advance of growing.
+    fn shrink(&mut self) {
+        self.nodes.shrink_to_fit();
+        for node in &mut self.nodes {
+            if let Kind::Dir(entries) = &mut node.kind {
+                entries.shrink_to_fit();
+            }
         }
     }
 

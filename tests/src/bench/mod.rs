@@ -2,6 +2,8 @@
 
 pub mod host;
 pub mod lab;
+pub mod nics;
+pub mod sysfs;
 
 /// The middle one of these; the upper of two.
 pub fn median(values: &mut [f64]) -> Option<f64> {

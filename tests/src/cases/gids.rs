@@ -170,7 +170,7 @@ fn two_sandboxes(world: &World) -> Result<Verdict> {
         let (native, inside) = (seen(&native), seen(&inside));
         // Addresses come and go while this runs, so what is its own is known by the address, and
         // what is not by the others'.
-        for way in ["table", "entry"] {
+        for way in ["table", "entry", "sysfs"] {
             let [native, inside] = [&native, &inside].map(|seen| seen.get(way).cloned());
             let (native, inside) = (native.unwrap_or_default(), inside.unwrap_or_default());
             let (mine, theirs) = (tenant.gid()?, other.gid()?);
@@ -235,7 +235,7 @@ fn look_alike(world: &World) -> Result<Verdict> {
     let argv = gids.argv(&["see", &world.device])?;
     let inside = attacker.run(world, Place::Sandbox, &argv)?.expect_status(0)?;
     let inside = seen(&inside);
-    for way in ["table", "entry"] {
+    for way in ["table", "entry", "sysfs"] {
         if let Some(entries) = inside.get(way) {
             bail!("{way}: it sees {entries:?}");
         }

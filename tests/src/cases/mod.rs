@@ -6,9 +6,11 @@ mod death;
 mod differential;
 mod gids;
 mod nodes;
+mod rails;
 mod refusals;
 mod requests;
 mod scale;
+mod sysfs;
 mod verbs;
 
 use std::fmt;
@@ -63,8 +65,10 @@ pub fn all() -> Vec<Case> {
     all.extend(differential::cases());
     all.extend(scale::cases());
     all.extend(nodes::cases());
+    all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(sysfs::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

@@ -7,6 +7,8 @@ use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_tests::bench::host;
+use verbgate_tests::bench::nics;
+use verbgate_tests::bench::sysfs;
 
 use crate::guest::Programs;
 use crate::guest::TESTS;
@@ -33,7 +35,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let programs = Programs::build()?;
     if !args.lab {
         println!("$ cargo xtask bench --host\n");
-        host::run(&host::Programs(programs.folder().to_owned()))?;
+        let built = host::Programs(programs.folder().to_owned());
+        host::run(&built)?;
+        sysfs::host(&built)?;
+        nics::run(&programs.path("verbgate"))?;
     }
     if !args.host {
         let kernel = Kernel::find(&args.kernel)?;

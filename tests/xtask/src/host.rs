@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use serde::Deserialize;
 use verbgate_lab::Progress;
+use verbgate_lab::require_program;
 use verbgate_tests::tally::Tally;
 
 use crate::abi;
@@ -122,13 +123,22 @@ fn sandbox() -> Result<Outcome> {
     Ok(Outcome::of(started))
 }
 
-/// Programs that tests of the crates run, and the packages that they come from. A test whose
-/// program is not there skips itself.
-const RUN_BY_TESTS: &[(&str, &str)] = &[("crun", "crun"), ("runc", "runc"), ("strace", "strace")];
+/// Programs that tests run, and the packages they come from.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("ip", "iproute2"),
+    ("crun", "crun"),
+    ("runc", "runc"),
+    ("strace", "strace"),
+    ("lstopo-no-graphics", "hwloc-nox"),
+    ("ibv_devices", "ibverbs-utils"),
+    // By which libibverbs knows ConnectX devices.
+    ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
+];
 
 fn tests() -> Result<Outcome> {
-    for (program, package) in RUN_BY_TESTS {
-        if let Err(error) = verbgate_lab::require_program(program, package, &Progress::stderr()) {
+    for (program, package) in PROGRAMS {
+        if let Err(error) = require_program(program, package, &Progress::stderr()) {
+            // The tests that need it say so and skip themselves.
             show(&format!("{error:#}"));
         }
     }

@@ -160,7 +160,7 @@ impl Arrival {
         drop(fuse);
         match self.hear()? {
             FromChild::Sysfs(served) => {
-                (sysfs.serve)(served)?;
+                (sysfs.serve)(self.tgid, served)?;
                 Ok(handoff::go(self.socket.as_fd())?)
             }
             FromChild::WithoutSysfs(why) => {

@@ -310,7 +310,7 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
 
 /// Has `/sys` served, and lets the child go on.
 fn serve_sysfs(spec: &Spawn<'_>, served: Served, gate: &Gate) -> Result<(), Error> {
-    let serve = spec.sysfs.map_or(Ok(()), |sysfs| (sysfs.serve)(served));
+    let serve = spec.sysfs.map_or(Ok(()), |sysfs| (sysfs.serve)(gate.pid(), served));
     serve.map_err(|source| Error::Call {
         what: "serve the sandbox's /sys (--sysfs host does without)",
         source,

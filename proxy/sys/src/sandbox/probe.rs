@@ -180,6 +180,14 @@ pub fn mount_setattr() -> bool {
     failed_with(ret, libc::EINVAL)
 }
 
+/// Why the caller cannot use FUSE; the guest's `/sys` is then the host's.
+///
+/// # Errors
+/// The errno of opening `/dev/fuse`, in words.
+pub fn fuse() -> Result<(), String> {
+    super::sysfs::open_fuse().map(drop)
+}
+
 /// Landlock's ABI version; `None` where it is absent or switched off.
 #[must_use]
 pub fn landlock_abi() -> Option<u32> {

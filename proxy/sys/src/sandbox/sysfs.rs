@@ -23,6 +23,7 @@ use rustix::mount::OpenTreeFlags;
 use super::child::SetUpError;
 use super::child::step;
 use super::handoff;
+use crate::Tgid;
 
 const FUSE_DEVICE: &str = "/dev/fuse";
 const SYS: &str = "/sys";
@@ -33,8 +34,9 @@ pub struct Sysfs<'a> {
     /// Directories, relative to `/sys`, that the guest keeps as they are. The served tree must
     /// have those that the host has.
     pub keep: &'a [&'a str],
-    /// Called in the supervisor, once, with what it takes; returns when it is being served.
-    pub serve: &'a dyn Fn(Served) -> io::Result<()>,
+    /// Called in the supervisor, once, with the child, which is in its namespaces, and what it
+    /// takes; returns when it is being served.
+    pub serve: &'a dyn Fn(Tgid, Served) -> io::Result<()>,
 }
 
 impl std::fmt::Debug for Sysfs<'_> {

@@ -200,6 +200,19 @@ impl Listener {
         check(ret.into()).map(drop)
     }
 
+    /// Ends listening, though others still hold this: every call that waits, and every later one,
+    /// ends with ENOSYS. Calls that another thread is receiving with keep it open until it returns.
+    ///
+    /// # Errors
+    /// `EMFILE`: no descriptor was left to do it with.
+    pub fn hang_up(&self) -> io::Result<()> {
+        let nothing = std::fs::File::open("/dev/null")?;
+        // SAFETY: plain numbers. The number of this listener goes on being an open descriptor that
+        // belongs to it; what it is now fails all its calls with ENOTTY.
+        let ret = unsafe { libc::dup3(nothing.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) };
+        check(ret.into()).map(drop)
+    }
+
     /// Whether the trapped call still waits, and so its thread still is who it was.
     #[must_use]
     pub fn is_valid(&self, id: NotifId) -> bool {
@@ -231,5 +244,42 @@ impl Listener {
         // SAFETY: `raw` is a `struct seccomp_notif_addfd`, which lives through the call.
         let ret = unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ADDFD, &raw const raw) };
         check(ret.into()).map(|_| GuestFd(ret))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::arch::Native;
+    use crate::arch::RDMA_VERBS_IOCTL;
+    use crate::seccomp::filter;
+    use crate::window::AddrWindow;
+    use crate::window::FdWindow;
+
+    #[test]
+    fn who_waits_when_a_listener_hangs_up_is_let_go() {
+        let program =
+            filter::program::<Native>(AddrWindow::at(0x6ae0), FdWindow { first: 960, len: 64 });
+        let program = program.unwrap();
+        let (give, take) = mpsc::channel();
+        let caller = std::thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).unwrap();
+            give.send(install(&program).unwrap()).unwrap();
+            let request = || {
+                // SAFETY: a descriptor that cannot be open; nothing is read or written.
+                let ret =
+                    unsafe { libc::ioctl(-1, RDMA_VERBS_IOCTL.into(), std::ptr::null_mut::<u8>()) };
+                check(ret.into()).unwrap_err().raw_os_error()
+            };
+            [request(), request()]
+        });
+        let listener = take.recv().unwrap();
+        let waiting = listener.receive().unwrap();
+        assert!(listener.is_valid(waiting.id));
+        listener.hang_up().unwrap();
+        assert_eq!(caller.join().unwrap(), [Some(libc::ENOSYS); 2]);
+        assert!(!listener.is_valid(waiting.id));
     }
 }

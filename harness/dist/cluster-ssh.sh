@@ -1,0 +1,20 @@
+#!/bin/sh
+# Prepares the nodes of a cluster over ssh: every node writes its manifest, one place works out the
+# rails that all have, and every node moves those. All that is decided is decided by verbgate.
+#
+#   cluster-ssh.sh NODE...             then, on each node, e.g.:
+#                                      podman run --network ns:/run/netns/verbgate-NODE ...
+#   cluster-ssh.sh --restore NODE...
+set -eu
+if [ "${1-}" = --restore ]; then
+    shift
+    for node; do ssh -- "$node" verbgate netdev restore; done
+    exit
+fi
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+for node; do ssh -- "$node" verbgate manifest --node "$node" >"$dir/$node.json"; done
+for node; do
+    rails=$(verbgate manifest agree --node "$node" "$dir"/*.json)
+    ssh -- "$node" verbgate prepare --role "$node" --iface "$rails"
+done

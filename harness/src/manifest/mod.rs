@@ -1,0 +1,228 @@
+//! `verbgate manifest`: a node's rails, and those that all nodes of a cluster have alike.
+//!
+//! Ranks that see different sets of NICs fail in ways that name nothing ("Could not find NET with id
+//! N", or a hang at the first collective operation), so the set is agreed on before.
+
+mod agree;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use self::agree::agree;
+use crate::cli::AgreeArgs;
+use crate::cli::By;
+use crate::cli::HostArgs;
+use crate::cli::ManifestArgs;
+use crate::cli::ManifestCommand;
+use crate::cli::SelectArgs;
+use crate::failure::Failure;
+use crate::netdev::Error;
+use crate::netdev::command::print;
+use crate::netdev::command::print_json;
+use crate::netdev::command::say;
+use crate::netdev::discover;
+use crate::netdev::discover::Device;
+use crate::netdev::journal;
+use crate::netdev::plan;
+use crate::netdev::route::is_link_local;
+use crate::netdev::route::network;
+use crate::netdev::state::State;
+use crate::netdev::transfer::is_gid_of;
+use crate::netdev::verify::Claim;
+
+const VERSION: u32 = 1;
+/// A manifest of a node with a hundred rails has a tenth of this.
+const SIZE_MAX: u64 = 1 << 20;
+
+/// What a node tells the others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) version: u32,
+    pub(crate) node: String,
+    pub(crate) rails: Vec<Rail>,
+}
+
+/// A NIC's place in a node with several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Rail {
+    pub(crate) netdev: String,
+    pub(crate) rdma: String,
+    pub(crate) port: u32,
+    pub(crate) pci: Option<String>,
+    pub(crate) link_layer: Option<String>,
+    pub(crate) address: IpAddr,
+    pub(crate) prefix: u8,
+    /// In Gb/s.
+    pub(crate) speed: Option<f64>,
+    pub(crate) mtu: u32,
+    pub(crate) mac: String,
+    /// The RoCE v2 entry of `address`.
+    pub(crate) gid_index: Option<u32>,
+    pub(crate) gid: Option<Ipv6Addr>,
+}
+
+impl Rail {
+    fn subnet(&self) -> String {
+        format!("{}/{}", network(self.address, self.prefix), self.prefix)
+    }
+
+    /// What must be alike at both ends of a rail.
+    fn properties(&self) -> (String, String, u32) {
+        let speed = self.speed.map_or("unknown speed".to_owned(), |speed| format!("{speed} Gb/s"));
+        (speed, self.link_layer.clone().unwrap_or_default(), self.mtu)
+    }
+}
+
+impl Manifest {
+    /// Addresses and MACs, for verification.
+    pub(crate) fn claims(&self) -> Result<Vec<Claim>, Error> {
+        let nic = |rail: &Rail| format!("{} of {}", rail.netdev, self.node);
+        Ok(self
+            .rails
+            .iter()
+            .map(|rail| Claim { nic: nic(rail), ip: rail.address, mac: rail.mac.clone() })
+            .collect())
+    }
+}
+
+/// Prints this node's manifest, or what the nodes agree on.
+pub(crate) fn run(args: &ManifestArgs) -> Result<u8, Failure> {
+    match &args.agree {
+        Some(ManifestCommand::Agree(args)) => agree_all(args)?,
+        None => print_json(&local(args.node.as_deref(), &args.select, &args.host)?)?,
+    }
+    Ok(0)
+}
+
+/// A manifest in a file.
+pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let foreign = |why: String| {
+        Error::Invalid(format!(
+            "{} is no manifest of this version of Verbgate: {why}; write it with: verbgate manifest",
+            path.display()
+        ))
+    };
+    let size = fs::metadata(path).map_err(failed)?.len();
+    if size > SIZE_MAX {
+        return Err(foreign(format!("it has {size} bytes")));
+    }
+    let text = fs::read(path).map_err(failed)?;
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
+    if manifest.version != VERSION {
+        return Err(foreign(format!("its version is {}", manifest.version)));
+    }
+    Ok(manifest)
+}
+
+/// This node's manifest: of the NICs that were moved, or else of those that would be.
+pub(crate) fn local(
+    node: Option<&str>,
+    select: &SelectArgs,
+    host: &HostArgs,
+) -> Result<Manifest, Error> {
+    let rails = match journal::load(&host.state_dir)? {
+        Some(journal) => {
+            let devices = discover::devices(&host.sysfs_root);
+            let nics = journal.nics.iter();
+            nics.flat_map(|nic| rail(&nic.state, &nic.rdma, &devices)).collect()
+        }
+        None => selected(select, &host.sysfs_root)?,
+    };
+    Ok(Manifest { version: VERSION, node: node.map_or_else(host_name, str::to_owned), rails })
+}
+
+fn host_name() -> String {
+    nix::unistd::gethostname()
+        .map_or_else(|_| "localhost".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
+    let devices = discover::devices(sysfs);
+    let (candidates, snapshot) = plan::candidates(select, sysfs)?;
+    let mut rails = Vec::new();
+    for candidate in candidates.iter().filter(|candidate| candidate.dropped.is_none()) {
+        if let Some(link) = snapshot.link(&candidate.netdev) {
+            let ports = candidate.rdma.iter().map(|port| (port.device.clone(), port.port));
+            let ports: Vec<_> = ports.collect();
+            rails.extend(rail(&snapshot.state(link), &ports, &devices));
+        }
+    }
+    Ok(rails)
+}
+
+/// The rail of a NIC: of its first RDMA device and its first address, IPv4 before IPv6.
+fn rail(state: &State, ports: &[(String, u32)], devices: &[Device]) -> Option<Rail> {
+    let mut ips = state.ips();
+    ips.retain(|(ip, _)| !is_link_local(*ip));
+    ips.sort_by_key(|(ip, _)| ip.is_ipv6());
+    let (address, prefix) = *ips.first()?;
+    let (rdma, number) = ports.first()?;
+    let device = devices.iter().find(|device| device.name == *rdma);
+    let port = device.and_then(|device| device.ports.iter().find(|port| port.port == *number));
+    let gid = port.and_then(|port| port.gids.iter().find(|gid| is_gid_of(gid, address)));
+    Some(Rail {
+        netdev: state.link.name.clone(),
+        rdma: rdma.clone(),
+        port: *number,
+        pci: device.and_then(|device| device.pci.clone()),
+        link_layer: port.and_then(|port| port.link_layer.clone()),
+        address,
+        prefix,
+        speed: port.and_then(|port| port.rate),
+        mtu: state.link.mtu,
+        mac: state.link.mac.clone(),
+        gid_index: gid.map(|gid| gid.index),
+        gid: gid.map(|gid| gid.gid),
+    })
+}
+
+/// The NICs of this node that are rails of the peers, too.
+pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Vec<String>, Error> {
+    let own = SelectArgs { peer_manifest: Vec::new(), ..select.clone() };
+    // Cannot be a node's name.
+    let node = "this node".to_owned();
+    let mut all =
+        vec![Manifest { version: VERSION, node: node.clone(), rails: selected(&own, sysfs)? }];
+    for path in &select.peer_manifest {
+        all.push(read(path)?);
+    }
+    let agreement = agree(&all, By::Subnet)?;
+    for line in &agreement.broken {
+        say(line);
+    }
+    agreement.of(&node).map(|node| node.netdevs.clone())
+}
+
+fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
+    let manifests: Vec<Manifest> =
+        args.manifests.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+    let agreement = agree(&manifests, args.by)?;
+    for line in &agreement.broken {
+        say(line);
+    }
+    for manifest in &manifests {
+        let indices: BTreeSet<_> = manifest.rails.iter().map(|rail| rail.gid_index).collect();
+        if indices.len() > 1 {
+            say(&format!(
+                "{}: its rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
+                manifest.node
+            ));
+        }
+    }
+    if let Some(node) = &args.node {
+        return print(&(agreement.of(node)?.netdevs.join(",") + "\n"));
+    }
+    if args.json {
+        return print_json(&agreement);
+    }
+    let lines =
+        agreement.nodes.iter().map(|set| format!("{} {}\n", set.node, set.netdevs.join(",")));
+    print(&lines.collect::<String>())
+}

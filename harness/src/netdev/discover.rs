@@ -1,0 +1,174 @@
+//! RDMA devices, their ports and netdevs, as sysfs tells; the root is a parameter, so that a
+//! directory tree can stand for a host.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// The type of a GID that NCCL and routed networks want.
+pub(crate) const ROCE_V2: &str = "RoCE v2";
+pub(crate) const ETHERNET: &str = "Ethernet";
+
+/// An entry of a port's GID table that is in use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Gid {
+    pub(crate) index: u32,
+    pub(crate) gid: Ipv6Addr,
+    /// `RoCE v2`, `IB/RoCE v1`.
+    #[serde(rename = "type")]
+    pub(crate) kind: Option<String>,
+    pub(crate) netdev: Option<String>,
+}
+
+/// A port of an RDMA device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Port {
+    pub(crate) port: u32,
+    /// `Ethernet` or `InfiniBand`.
+    pub(crate) link_layer: Option<String>,
+    pub(crate) state: Option<String>,
+    /// In Gb/s.
+    pub(crate) rate: Option<f64>,
+    /// Those of the device's own that are this port's, and those of its GIDs.
+    pub(crate) netdevs: BTreeSet<String>,
+    pub(crate) gids: Vec<Gid>,
+    /// Partition keys in use.
+    pub(crate) pkeys: Vec<u16>,
+}
+
+/// An RDMA device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Device {
+    #[serde(rename = "ifname")]
+    pub(crate) name: String,
+    /// The bus address of its function.
+    pub(crate) pci: Option<String>,
+    /// -1 where the machine does not tell.
+    pub(crate) numa_node: Option<i32>,
+    pub(crate) ports: Vec<Port>,
+}
+
+impl Device {
+    pub(crate) fn port_of(&self, netdev: &str) -> Option<&Port> {
+        self.ports.iter().find(|port| port.netdevs.contains(netdev))
+    }
+}
+
+/// All RDMA devices below a sysfs root, by name as people count: mlx5_2 before mlx5_10.
+pub(crate) fn devices(root: &Path) -> Vec<Device> {
+    let class = root.join("class/infiniband");
+    let mut found: Vec<Device> =
+        names(&class).iter().map(|name| device(&class.join(name), name)).collect();
+    found.sort_by_key(|device| natural(&device.name));
+    found
+}
+
+/// Text and numbers of a name, so that it sorts as people count.
+pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
+    let mut parts = Vec::new();
+    let mut rest = name;
+    while !rest.is_empty() {
+        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(text);
+        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (number, after) = after.split_at(digits);
+        parts.push((0, word.to_owned()));
+        parts.push((number.parse().unwrap_or_default(), String::new()));
+        rest = after;
+    }
+    parts
+}
+
+fn device(dir: &Path, name: &str) -> Device {
+    let function = dir.join("device");
+    let own: Vec<(String, Option<u32>)> = names(&function.join("net"))
+        .into_iter()
+        .map(|netdev| {
+            let port = attribute(&function.join("net").join(&netdev).join("dev_port"));
+            (netdev, port.and_then(|text| text.parse().ok()))
+        })
+        .collect();
+    let mut numbers: Vec<u32> =
+        names(&dir.join("ports")).iter().filter_map(|n| n.parse().ok()).collect();
+    numbers.sort_unstable();
+    let only = numbers.len() == 1;
+    let ports = numbers.iter().map(|number| {
+        let mut port = port(&dir.join("ports").join(number.to_string()), *number);
+        // dev_port counts the netdevs of one function from 0, ports count from 1.
+        let mine = own.iter().filter(|(_, at)| only || at.is_some_and(|at| at + 1 == *number));
+        port.netdevs.extend(mine.map(|(netdev, _)| netdev.clone()));
+        port
+    });
+    let pci = fs::canonicalize(&function).ok();
+    let pci = pci.and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    Device {
+        name: name.to_owned(),
+        pci: pci.filter(|bus| bus.contains(':')),
+        numa_node: attribute(&function.join("numa_node")).and_then(|text| text.parse().ok()),
+        ports: ports.collect(),
+    }
+}
+
+fn port(dir: &Path, number: u32) -> Port {
+    let gids: Vec<Gid> = gids(dir);
+    Port {
+        port: number,
+        link_layer: attribute(&dir.join("link_layer")),
+        state: attribute(&dir.join("state"))
+            .map(|text| text.split_once(": ").map_or(text.clone(), |(_, word)| word.to_owned())),
+        rate: attribute(&dir.join("rate"))
+            .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+        netdevs: gids.iter().filter_map(|gid| gid.netdev.clone()).collect(),
+        pkeys: pkeys(&dir.join("pkeys")),
+        gids,
+    }
+}
+
+/// The GIDs of a port that are in use.
+pub(crate) fn gids(port: &Path) -> Vec<Gid> {
+    let dir = port.join("gids");
+    let mut indices: Vec<u32> = names(&dir).iter().filter_map(|n| n.parse().ok()).collect();
+    indices.sort_unstable();
+    let gid = |index: u32| {
+        let text = attribute(&dir.join(index.to_string()))?;
+        let gid: Ipv6Addr = text.parse().ok().filter(|gid: &Ipv6Addr| !gid.is_unspecified())?;
+        let of = |what: &str| attribute(&port.join("gid_attrs").join(what).join(index.to_string()));
+        Some(Gid { index, gid, kind: of("types"), netdev: of("ndevs") })
+    };
+    indices.into_iter().filter_map(gid).collect()
+}
+
+fn pkeys(dir: &Path) -> Vec<u16> {
+    let found = names(dir);
+    let keys = found.iter().filter_map(|name| {
+        let text = attribute(&dir.join(name))?;
+        u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+    });
+    let keys: BTreeSet<u16> = keys.filter(|key| *key != 0).collect();
+    keys.into_iter().collect()
+}
+
+/// A netdev's speed in Mb/s, if it has a link.
+pub(crate) fn speed(root: &Path, netdev: &str) -> Option<u32> {
+    attribute(&root.join("class/net").join(netdev).join("speed"))?.parse().ok()
+}
+
+/// The port of its device that a netdev is, from 0.
+pub(crate) fn dev_port(root: &Path, netdev: &str) -> Option<u32> {
+    attribute(&root.join("class/net").join(netdev).join("dev_port"))?.parse().ok()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// One attribute; none where the kernel refuses to tell.
+pub(crate) fn attribute(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}

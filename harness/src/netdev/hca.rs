@@ -1,0 +1,105 @@
+//! NCCL's own filter of RDMA devices, `NCCL_IB_HCA`, exactly: another reading of it here would move
+//! other NICs than NCCL then uses.
+//!
+//! `[^][=]NAME[:PORT],...`: without `=` a name matches every device that begins with it (mlx5_1
+//! also mlx5_10), `^` excludes; both stand before the list and hold for all of it. NCCL's
+//! documentation, "NCCL_IB_HCA"; parseStringList and matchIfList of its src/misc/socket.cc.
+
+use super::Error;
+
+/// How many entries NCCL reads (`MAX_IF_NUM` of its sources).
+const ENTRIES_MAX: usize = 32;
+
+/// A parsed filter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Filter {
+    exclude: bool,
+    exact: bool,
+    entries: Vec<(String, Option<u32>)>,
+}
+
+impl std::str::FromStr for Filter {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let (exclude, rest) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        let (exact, rest) = rest.strip_prefix('=').map_or((false, rest), |rest| (true, rest));
+        let mut entries = Vec::new();
+        for entry in rest.split(',').filter(|entry| !entry.is_empty()) {
+            let bad = || {
+                let help = "write it as NCCL_IB_HCA, [^][=]NAME[:PORT],...";
+                Error::Usage(format!("{entry:?} is no RDMA device in --hca; {help}"))
+            };
+            let (name, port) = match entry.split_once(':') {
+                Some((name, port)) => (name, Some(port.parse().map_err(|_| bad())?)),
+                None => (entry, None),
+            };
+            if name.is_empty() || name.starts_with(['^', '=']) {
+                return Err(bad());
+            }
+            entries.push((name.to_owned(), port));
+        }
+        if entries.len() > ENTRIES_MAX {
+            let help = format!("NCCL reads {ENTRIES_MAX}, {} are given", entries.len());
+            return Err(Error::Usage(format!("too many devices in --hca: {help}")));
+        }
+        Ok(Self { exclude, exact, entries })
+    }
+}
+
+impl Filter {
+    /// Whether NCCL would use this port of this device.
+    pub(crate) fn allows(&self, device: &str, port: u32) -> bool {
+        let named = self.entries.iter().any(|(name, wanted)| {
+            let same = if self.exact { device == name } else { device.starts_with(name.as_str()) };
+            same && wanted.is_none_or(|wanted| wanted == port)
+        });
+        // An empty list matches everything, and so, with ^, excludes everything.
+        (named || self.entries.is_empty()) != self.exclude
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(filter: &str) -> Vec<String> {
+        let filter: Filter = filter.parse().unwrap();
+        let all = ["mlx5_0", "mlx5_1", "mlx5_10", "mlx5_11", "mlx4_0", "rxe0"];
+        let ports = all.iter().flat_map(|name| [(*name, 1), (*name, 2)]);
+        ports.filter(|(n, p)| filter.allows(n, *p)).map(|(n, p)| format!("{n}:{p}")).collect()
+    }
+
+    #[test]
+    fn a_name_is_a_prefix() {
+        let both = ["mlx5_1:1", "mlx5_1:2", "mlx5_10:1", "mlx5_10:2", "mlx5_11:1", "mlx5_11:2"];
+        assert_eq!(allowed("mlx5_1"), both);
+        assert_eq!(allowed("mlx5_1:2"), ["mlx5_1:2", "mlx5_10:2", "mlx5_11:2"]);
+    }
+
+    #[test]
+    fn the_equals_sign_makes_all_names_exact() {
+        assert_eq!(allowed("=mlx5_1"), ["mlx5_1:1", "mlx5_1:2"]);
+        assert_eq!(allowed("=mlx5_1:1,rxe0"), ["mlx5_1:1", "rxe0:1", "rxe0:2"]);
+    }
+
+    #[test]
+    fn the_caret_excludes_the_whole_list() {
+        assert_eq!(allowed("^mlx5"), ["mlx4_0:1", "mlx4_0:2", "rxe0:1", "rxe0:2"]);
+        assert_eq!(allowed("^=mlx5_1,mlx4,rxe0:2").len(), 9);
+    }
+
+    #[test]
+    fn an_empty_filter_allows_all_and_its_contrary_nothing() {
+        assert_eq!(allowed("").len(), 12);
+        assert_eq!(allowed("^").len(), 0);
+    }
+
+    #[test]
+    fn nonsense_is_named() {
+        for bad in [":1", "mlx5_0:x", "mlx5_0,^mlx5_1", "=mlx5_0,=mlx5_1"] {
+            let error = bad.parse::<Filter>().unwrap_err().to_string();
+            assert!(error.contains("--hca"), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The journal: what was, and what is being done, on disk before it is done.
+
+use std::fs;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::Flock;
+use nix::fcntl::FlockArg;
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+use serde::Serialize;
+
+use super::Error;
+use super::link::Identity;
+use super::netlink::Message;
+use super::netns;
+use super::state::State;
+use crate::cli::Arp;
+
+/// Counts changes of the format.
+const VERSION: u32 = 1;
+/// Where the journal is by default: it must outlive a reboot.
+pub(crate) const STATE_DIR: &str = "/var/lib/verbgate";
+/// For the tests: `KILL:N` or `STOP:N`, the signal that the process sends itself at step N. Steps
+/// are numbered by how often the journal was to be written or had been.
+const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
+
+/// How far a NIC has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Step {
+    /// It is home, untouched.
+    Captured,
+    /// It is being sent to the container.
+    Leaving,
+    /// It is in the container, and being configured there.
+    Dressing,
+    /// It is in the container, ready.
+    Away,
+    /// It is being sent home.
+    Returning,
+    /// It is home, and being configured.
+    Redressing,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) identity: Identity,
+    /// As it was.
+    pub(crate) state: State,
+    /// What it is called in the container.
+    pub(crate) target_name: String,
+    pub(crate) step: Step,
+    /// The rules made for it in the container: they stay when it goes.
+    pub(crate) rules: Vec<Message>,
+    /// Its own routing table in the container.
+    pub(crate) table: Option<u32>,
+    /// The RDMA devices that have it as a port, with the port's number.
+    pub(crate) rdma: Vec<(String, u32)>,
+}
+
+/// A move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    version: u32,
+    pub(crate) boot_id: String,
+    pub(crate) home: netns::Identity,
+    pub(crate) home_path: PathBuf,
+    pub(crate) target: netns::Identity,
+    pub(crate) target_path: PathBuf,
+    /// Whether the move has been done whole, and is not being undone.
+    pub(crate) complete: bool,
+    pub(crate) arp: Arp,
+    /// Whether the RDMA devices went with their netdevs.
+    pub(crate) rdma_exclusive: bool,
+    pub(crate) nics: Vec<Entry>,
+}
+
+impl Journal {
+    pub(crate) fn new(
+        home: &netns::Namespace,
+        target: &netns::Namespace,
+        arp: Arp,
+        nics: Vec<Entry>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            version: VERSION,
+            boot_id: netns::boot_id()?,
+            home: home.id,
+            // As anyone else sees it, who is in that namespace or who is not.
+            home_path: Path::new("/proc/1/ns/net").to_owned(),
+            target: target.id,
+            target_path: target.path.clone(),
+            complete: false,
+            arp,
+            rdma_exclusive: false,
+            nics,
+        })
+    }
+
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.nics.iter().map(|nic| nic.state.link.name.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// The directory of the journal, locked.
+#[derive(Debug)]
+pub(crate) struct Store {
+    dir: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Store {
+    /// Locks the directory, which is made if need be.
+    pub(crate) fn lock(dir: &Path) -> Result<Self, Error> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::File { path, source }
+        };
+        // What it tells of a host's network is not for everyone.
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+        let path = dir.join("netdev.lock");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).read(true).write(true).truncate(false).mode(0o600);
+        let file = file.open(&path).map_err(at(&path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let pid = std::process::id().to_string();
+                lock.set_len(0).and_then(|()| lock.write_all(pid.as_bytes())).map_err(at(&path))?;
+                Ok(Self { dir: dir.to_owned(), _lock: lock })
+            }
+            Err((mut file, nix::Error::EWOULDBLOCK)) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let pid = if pid.is_empty() { "?".to_owned() } else { pid };
+                Err(Error::Locked { path: dir.to_owned(), pid })
+            }
+            Err((_, e)) => Err(Error::File { path, source: e.into() }),
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        path(&self.dir)
+    }
+
+    /// Writes the journal so that it is there, old or new, whatever happens.
+    pub(crate) fn save(&self, journal: &Journal) -> Result<(), Error> {
+        step();
+        let path = self.path();
+        let new = self.dir.join("netdev.json.new");
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec(journal)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|source| Error::File { path, source })?;
+        step();
+        Ok(())
+    }
+
+    /// All NICs are home.
+    pub(crate) fn remove(&self) -> Result<(), Error> {
+        step();
+        let removed = fs::remove_file(self.path())
+            .and_then(|()| File::open(&self.dir).and_then(|dir| dir.sync_all()));
+        removed.map_err(|source| Error::File { path: self.path(), source })?;
+        step();
+        Ok(())
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("netdev.json")
+}
+
+/// The journal in a directory, if there is one.
+pub(crate) fn load(dir: &Path) -> Result<Option<Journal>, Error> {
+    let path = path(dir);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|source| Error::File { path: path.clone(), source })?,
+    };
+    let journal: Journal = serde_json::from_slice(&text)
+        .map_err(|e| Error::Foreign { path: path.clone(), why: e.to_string() })?;
+    if journal.version != VERSION {
+        let why = format!("its version is {}", journal.version);
+        return Err(Error::Foreign { path, why });
+    }
+    Ok(Some(journal))
+}
+
+fn step() {
+    static STEPS: AtomicU64 = AtomicU64::new(0);
+    let number = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
+    let Ok(wish) = std::env::var(SIGNAL_AT) else { return };
+    let signal = match wish.split_once(':') {
+        Some(("KILL", at)) if at == number.to_string() => Signal::SIGKILL,
+        Some(("STOP", at)) if at == number.to_string() => Signal::SIGSTOP,
+        _ => return,
+    };
+    // A signal to oneself cannot be refused.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), signal);
+}

@@ -1,0 +1,34 @@
+//! An interruption is asked for between steps, so that no step is cut in two.
+
+use nix::sys::signal::SigSet;
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SfdFlags;
+use nix::sys::signalfd::SignalFd;
+
+use super::Error;
+
+/// SIGINT, SIGTERM and SIGHUP, held until they are asked for.
+#[derive(Debug)]
+pub(crate) struct Signals(Option<SignalFd>);
+
+impl Signals {
+    /// Holds them for this thread and those that it starts.
+    pub(crate) fn hold() -> Self {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGINT);
+        set.add(Signal::SIGTERM);
+        set.add(Signal::SIGHUP);
+        let held = set.thread_block().and_then(|()| {
+            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+        });
+        Self(held.inspect_err(|e| log::warn!("signals end this without undoing it: {e}")).ok())
+    }
+
+    /// An error once one has come.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.0.as_ref().map(SignalFd::read_signal) {
+            Some(Ok(Some(_))) => Err(Error::Interrupted),
+            _ => Ok(()),
+        }
+    }
+}

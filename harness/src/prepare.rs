@@ -1,0 +1,130 @@
+//! `verbgate prepare`: a node of a cluster made ready, in one command.
+
+use std::fs;
+use std::path::Path;
+
+use nix::mount::MsFlags;
+use nix::sched::CloneFlags;
+
+use crate::cli::Format;
+use crate::cli::MoveArgs;
+use crate::cli::PrepareArgs;
+use crate::doctor;
+use crate::doctor::Verdict;
+use crate::failure::Failure;
+use crate::manifest;
+use crate::nccl;
+use crate::netdev::Error;
+use crate::netdev::command::move_there;
+use crate::netdev::command::print;
+use crate::netdev::command::say;
+use crate::netdev::command::symmetric;
+use crate::netdev::journal::Journal;
+use crate::netdev::link;
+use crate::netdev::netns::Namespace;
+use crate::netdev::plan;
+use crate::netdev::plan::open;
+
+/// Where ip-netns(8) keeps named namespaces.
+const NAMED: &str = "/run/netns";
+
+/// Checks, moves, verifies, and prints what comes next.
+pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
+    preflight(args)?;
+    let to = match &args.to {
+        Some(to) => to.clone(),
+        None => holder(&args.role)?,
+    };
+    let select = symmetric(&args.select, &args.host.sysfs_root)?;
+    if let Some(path) = &args.manifest {
+        let own = manifest::local(Some(&args.role), &select, &args.host)?;
+        let text =
+            serde_json::to_string_pretty(&own).map_err(|e| Error::Invalid(e.to_string()))? + "\n";
+        fs::write(path, text).map_err(|source| Error::File { path: path.clone(), source })?;
+    }
+    let move_args = MoveArgs {
+        to: to.clone(),
+        select,
+        host: args.host.clone(),
+        arp: args.arp,
+        wait: args.wait,
+        verify_from: args.verify_from.clone(),
+        json: false,
+    };
+    let journal = move_there(&move_args)?;
+    let environment = nccl::derive(&journal, &args.nccl, &args.host.sysfs_root)?;
+    print(&summary(&args.role, &to, &journal, &nccl::lines(&environment, Format::Sh)))?;
+    Ok(0)
+}
+
+fn preflight(args: &PrepareArgs) -> Result<(), Error> {
+    // A name in a path and in a line of shell.
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if args.role.is_empty() || !args.role.chars().all(plain) || args.role.starts_with(['.', '-']) {
+        let role = &args.role;
+        return Err(Error::Usage(format!(
+            "--role {role:?} is no name; use letters, digits, '-', '_' and '.'"
+        )));
+    }
+    let checks = doctor::checks(&args.host, args.select.peer)?;
+    let (bad, told): (Vec<_>, Vec<_>) = checks
+        .into_iter()
+        .filter(|check| check.verdict != Verdict::Pass)
+        // What an earlier attempt left is undone by the move.
+        .partition(|check| check.verdict == Verdict::Fail && check.name != "journal");
+    doctor::text(&told).lines().for_each(say);
+    match bad.first() {
+        None => Ok(()),
+        Some(check) => Err(Error::Invalid(format!(
+            "preflight: {}: {}; {} (all: verbgate doctor)",
+            check.name, check.found, check.remedy
+        ))),
+    }
+}
+
+/// A namespace that outlives containers, for them to join: made as `ip netns add` does.
+fn holder(role: &str) -> Result<String, Error> {
+    let name = format!("verbgate-{role}");
+    let path = Path::new(NAMED).join(&name);
+    if path.exists() && Namespace::open(&path).is_ok() {
+        return Ok(name);
+    }
+    let failed = |source: std::io::Error| Error::File { path: path.clone(), source };
+    fs::create_dir_all(NAMED).map_err(failed)?;
+    fs::write(&path, "").map_err(failed)?;
+    let make = || -> Result<(), Error> {
+        nix::sched::unshare(CloneFlags::CLONE_NEWNET).map_err(|e| failed(e.into()))?;
+        let own = Path::new("/proc/thread-self/ns/net");
+        nix::mount::mount(Some(own), &path, None::<&Path>, MsFlags::MS_BIND, None::<&Path>)
+            .map_err(|e| failed(e.into()))?;
+        // As engines do for a container: loopback is up.
+        let loopback = plan::links()?.into_iter().find(|link| link.name == "lo");
+        let what = || "set the loopback up".to_owned();
+        loopback.map_or(Ok(()), |lo| {
+            link::set_up(&mut open()?, lo.index, true)
+                .map_err(|source| Error::Netlink { what: what(), source })
+        })
+    };
+    // On a thread of its own: this one stays where it is.
+    let made = std::thread::scope(|scope| scope.spawn(make).join());
+    made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    say(&format!(
+        "made the network namespace {name}; join it, e.g. verbgate run --netns {NAMED}/{name}"
+    ));
+    Ok(name)
+}
+
+fn summary(role: &str, to: &str, journal: &Journal, environment: &str) -> String {
+    let mut text = format!("# {role}: {} NICs in {to}\n", journal.nics.len());
+    for nic in &journal.nics {
+        let rdma: Vec<String> =
+            nic.rdma.iter().map(|(device, port)| format!("{device}:{port}")).collect();
+        let ips: Vec<String> = nic.state.ips().iter().map(|(ip, n)| format!("{ip}/{n}")).collect();
+        text += &format!("#   {} {} {}\n", nic.target_name, rdma.join(","), ips.join(" "));
+    }
+    text += environment;
+    let names: Vec<&str> = journal.nics.iter().map(|nic| nic.state.link.name.as_str()).collect();
+    text += "# and on the peer, with a role of its own:\n";
+    text += &format!("#   verbgate prepare --role PEER --peer-ifaces {}\n", names.join(","));
+    text
+}

@@ -1,0 +1,197 @@
+//! What a sandbox sees as `/sys`, beside what the kernel shows.
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::Verdict;
+use super::nodes::Namespace;
+use super::nodes::SECOND;
+use super::nodes::SPARE_NETDEV;
+use super::nodes::SecondDevice;
+use super::verbs::compare;
+use crate::exec;
+use crate::exec::Program;
+use crate::shape;
+use crate::world::PATIENCE;
+use crate::world::Place;
+use crate::world::World;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("sysfs_is_the_hosts_for_a_granted_device", same_attributes),
+        Case::new("sysfs_names_no_other_device", nothing_else),
+        Case::new("sysfs_follows_addresses", follows_addresses),
+        Case::new("sysfs_of_a_device_that_vanishes", vanishes),
+        Case::new("sysfs_of_a_network_namespace", of_a_namespace),
+    ]
+}
+
+fn shell(world: &World, place: Place, script: &str) -> Result<exec::Ended> {
+    exec::run(world.command(place, &["sh", "-c", script])?, PATIENCE)
+}
+
+/// Every attribute and link of the RDMA device and its node, errors included. What has to do with
+/// power saving is not shown.
+fn same_attributes(world: &World) -> Result<Verdict> {
+    let script = format!(
+        "for dir in infiniband/{} infiniband_verbs/{}; do
+            cd -P /sys/class/$dir || exit 1
+            pwd
+            ls -1d *
+            grep -r --exclude-dir=power '' . 2>&1 | sort
+            find . -type l -printf '%p -> %l\\n' | sort
+            readlink /sys/class/$dir
+            stat -c '%n %F %a %s %U' * | grep -v '^power'
+        done
+        cat /sys/class/infiniband_verbs/abi_version",
+        world.device, world.node
+    );
+    // One entry more natively.
+    let script = script.replace("ls -1d *", "ls -1d * | grep -vx power");
+    let mut native = shell(world, Place::Native, &script)?.expect_status(0)?;
+    // What root could write, nobody can.
+    native.stdout = native.stdout.replace(" regular file 644 ", " regular file 444 ");
+    let inside = shell(world, Place::Sandbox, &script)?;
+    compare(&native, &inside, shape::exact_difference)?;
+    let lines = native.stdout.lines().count();
+    if lines < 30 || !native.stdout.contains("Invalid argument") {
+        bail!("there is too little to be compared: {native}");
+    }
+    // Another user reads as well as root.
+    let other = "setpriv --reuid 65534 --clear-groups cat /sys/class/infiniband_verbs/abi_version";
+    shell(world, Place::Sandbox, other)?.expect_status(0)?;
+    Ok(Verdict::Ok)
+}
+
+fn nothing_else(world: &World) -> Result<Verdict> {
+    let second = match SecondDevice::new()? {
+        Ok(second) => second,
+        Err(why) => return Ok(Verdict::Skipped(why)),
+    };
+    let lists = "ls /sys/class/infiniband /sys/class/infiniband_verbs";
+    let inside = shell(world, Place::Sandbox, lists)?.expect_status(0)?;
+    let words: Vec<&str> = inside.stdout.split_whitespace().collect();
+    let expected = [
+        "/sys/class/infiniband:",
+        &world.device,
+        "/sys/class/infiniband_verbs:",
+        "abi_version",
+        &world.node,
+    ];
+    if words != expected {
+        bail!("not exactly what was granted: {inside}");
+    }
+    // By name, and by what any file that is not the kernel's own business says.
+    let names = format!(
+        "find /sys | grep -w -e {SECOND} -e {node} -e {SPARE_NETDEV}
+         grep -rswIl -e {SECOND} -e {node} -e {SPARE_NETDEV} /sys/class /sys/bus /sys/dev \
+             /sys/devices/virtual /sys/devices/pci*
+         true",
+        node = second.node
+    );
+    let native = shell(world, Place::Native, &names)?.expect_status(0)?;
+    if native.stdout.lines().count() < 10 {
+        bail!("{SECOND} is hardly there natively: {native}");
+    }
+    let inside = shell(world, Place::Sandbox, &names)?.expect_status(0)?;
+    if !inside.stdout.is_empty() {
+        bail!("it is named: {inside}");
+    }
+    // Links that lead nowhere are the kernel's own, in what stays as it is.
+    let dangling = "find /sys -xtype l | grep -v -e ^/sys/devices/system/ -e ^/sys/kernel/ \
+                    -e ^/sys/fs/cgroup; find /sys -type l | wc -l";
+    let inside = shell(world, Place::Sandbox, dangling)?.expect_status(0)?;
+    let count: usize =
+        inside.stdout.trim().parse().with_context(|| format!("dangling: {inside}"))?;
+    if count < 10 {
+        bail!("there are hardly any links: {inside}");
+    }
+    // Everything else that is mounted there is where it was.
+    let kept = "test -e /sys/fs/cgroup/cgroup.procs && test -d /sys/devices/system/cpu/cpu0 && \
+                grep -q ' /sys fuse' /proc/mounts && ! touch /sys/x 2>/dev/null";
+    shell(world, Place::Sandbox, kept)?.expect_status(0)?;
+    let off =
+        exec::run(world.sandbox(&["--sysfs", "host"], &["ls", "/sys/class/infiniband"]), PATIENCE)?;
+    if !off.stdout.contains(SECOND) {
+        bail!("--sysfs host does not show the host's: {off}");
+    }
+    drop(second);
+    Ok(Verdict::Ok)
+}
+
+/// An address that comes and goes shows as a GID that comes and goes.
+fn follows_addresses(world: &World) -> Result<Verdict> {
+    let script = format!(
+        "netdev=$(cat /sys/class/infiniband/{device}/ports/1/gid_attrs/ndevs/0) || exit 1
+         # Of a thousand entries these are filled first.
+         cd /sys/class/infiniband/{device}/ports/1/gids
+         gids() {{ grep -l 0000:ffff:0a63:004d ? 1? | wc -l; }}
+         until_gids() {{
+             tries=0
+             while [ $(gids) = 0 ] && [ $1 = some ] || [ $(gids) != 0 ] && [ $1 = none ]; do
+                 tries=$((tries + 1)); [ $tries -lt 100 ] || exit 2; sleep 0.05
+             done
+         }}
+         until_gids none
+         ip addr add 10.99.0.77/24 dev $netdev || exit 3
+         until_gids some
+         ip addr del 10.99.0.77/24 dev $netdev || exit 4
+         until_gids none",
+        device = world.device
+    );
+    if world.gid_index.is_none() {
+        return Ok(Verdict::Skipped("needs RoCE, whose GIDs are addresses".to_owned()));
+    }
+    shell(world, Place::Sandbox, &script)?.expect_status(0)?;
+    Ok(Verdict::Ok)
+}
+
+/// What is open fails with ENODEV, and the classes forget it.
+fn vanishes(world: &World) -> Result<Verdict> {
+    let second = match SecondDevice::new()? {
+        Ok(second) => second,
+        Err(why) => return Ok(Verdict::Skipped(why)),
+    };
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let ready = dir.path().join("ready");
+    let script = format!(
+        "cd /sys/class/infiniband/{SECOND} && exec 3<node_guid || exit 1
+         : >{ready}
+         tries=0
+         while [ -e /sys/class/infiniband/{SECOND} ] || [ -e /sys/class/infiniband_verbs/{node} ]; do
+             tries=$((tries + 1)); [ $tries -lt 200 ] || exit 2; sleep 0.05
+         done
+         cat <&3
+         cat node_guid
+         ls /sys/class/infiniband",
+        ready = ready.display(),
+        node = second.node
+    );
+    let mut command = world.program("verbgate");
+    command.args(["run", "--device", SECOND, "--", "sh", "-c", &script]);
+    let guest = Program::start(command)?;
+    exec::wait_until("the guest to open the file", PATIENCE, || Ok(ready.exists()))?;
+    drop(second);
+    let ended = guest.wait(PATIENCE)?.expect_status(0)?;
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    if said.matches("No such device").count() != 2 {
+        bail!("what is gone does not read as gone: {ended}");
+    }
+    Ok(Verdict::Ok)
+}
+
+/// The interfaces are those of the guest's network namespace.
+fn of_a_namespace(world: &World) -> Result<Verdict> {
+    let namespace = Namespace::new("verbgate-sysfs")?;
+    let path = namespace.path();
+    let argv = ["sh", "-c", "ls /sys/class/net /sys/class/infiniband"];
+    let inside =
+        exec::run(world.sandbox(&["--netns", &path], &argv), PATIENCE)?.expect_status(0)?;
+    let words: Vec<&str> = inside.stdout.split_whitespace().collect();
+    if words != ["/sys/class/infiniband:", &*world.device, "/sys/class/net:", "lo"] {
+        bail!("not the namespace's interfaces: {inside}");
+    }
+    Ok(Verdict::Ok)
+}
