@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use verbgate_sys::sandbox;
 
 use crate::abi;
+use crate::fabric;
 
 /// Usage errors of commands that run no program.
 const EXIT_USAGE: u8 = 2;
@@ -78,6 +79,24 @@ pub(crate) enum Command {
     /// Show the kernel's interface as this build knows it
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
+    /// Prove that a fabric works, from inside the sandboxes of its nodes
+    #[command(subcommand, arg_required_else_help = false)]
+    Fabric(FabricCommand),
+    /// Say what a completion status, an rdma_cm event or an errno means
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricCommand {
+    /// Check every rank, connect all pairs on all rails, and compare what they exchange
+    Verify(fabric::VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A number or a name: 12, RETRY_EXC, UNREACHABLE, ENODEV, STALL
+    #[arg(value_name = "CODE")]
+    pub(crate) code: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -167,6 +186,8 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "trace" => return Some("trace".to_owned()),
             "features" => return Some("features".to_owned()),
             "abi" => return Some("abi".to_owned()),
+            "fabric" => return Some("fabric".to_owned()),
+            "explain" => return Some("explain".to_owned()),
             _ => return None,
         }
     }

@@ -12,6 +12,13 @@ pub(crate) struct Failure {
     error: anyhow::Error,
 }
 
+impl Failure {
+    /// A failure of a command that has exit codes of its own.
+    pub(crate) fn new(code: u8, error: anyhow::Error) -> Self {
+        Self { code, error }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Thiserror's texts hold their sources already.

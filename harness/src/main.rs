@@ -3,6 +3,7 @@
 
 mod abi;
 mod cli;
+mod fabric;
 mod failure;
 mod features;
 mod grant;
@@ -18,6 +19,7 @@ use clap::Parser;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
+use crate::cli::FabricCommand;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
+        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
+        Command::Explain(args) => fabric::explain(&args.code),
     });
     match result {
         Ok(code) => ExitCode::from(code),

@@ -20,6 +20,7 @@ pub mod node;
 pub mod plant;
 pub mod process;
 pub mod ptrace;
+pub mod rdma;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;

@@ -3,6 +3,7 @@
 mod cm;
 mod death;
 mod differential;
+mod fabric;
 mod gids;
 mod nodes;
 mod refusals;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
     all.extend(scale::cases());
     all.extend(nodes::cases());
     all.extend(gids::cases());
+    all.extend(fabric::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all
