@@ -3,6 +3,9 @@
 use std::time::Duration;
 use std::time::Instant;
 
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde::Serialize;
 use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Operation;
 use verbgate_sys::rdma::Piece;
@@ -81,14 +84,44 @@ pub(crate) struct Exchange<'a> {
     pub(crate) peer: usize,
     /// The peer may still be busy with another before its first step.
     pub(crate) patience: Duration,
+    pub(crate) injection: Option<Injection>,
 }
 
-/// What went wrong, in words for people; or the end of everything.
+/// What went wrong with one exchange.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Trouble {
+    /// For people.
+    pub(crate) words: String,
+    /// `enum ibv_wc_status`, if a completion told.
+    pub(crate) status: Option<u32>,
+    /// The peer found it, and said so.
+    pub(crate) heard: bool,
+    /// The peer said nothing.
+    pub(crate) hangs: bool,
+}
+
+/// Why an exchange ended; or the end of everything.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    Step(String),
+    Step(Trouble),
     All(Error),
 }
+
+/// A fault that a test puts in, to see what is said of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Injection {
+    /// It posts no receives.
+    NoReceives,
+    /// It uses another rkey than it was given.
+    WrongRkey,
+    /// It leaves out the last segment of each message.
+    Segments,
+    /// It ends in the middle of an exchange.
+    Exit,
+}
+
+/// At which step it ends.
+const EXIT_STEP: u64 = 7;
 
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
@@ -98,12 +131,18 @@ impl From<Error> for Fault {
 
 impl From<verbgate_sys::rdma::Error> for Fault {
     fn from(error: verbgate_sys::rdma::Error) -> Self {
-        Self::Step(error.to_string())
+        step(error.to_string())
+    }
+}
+
+impl From<protocol::Violation> for Fault {
+    fn from(violation: protocol::Violation) -> Self {
+        step(violation.to_string())
     }
 }
 
 fn step(words: impl Into<String>) -> Fault {
-    Fault::Step(words.into())
+    Fault::Step(Trouble { words: words.into(), ..Trouble::default() })
 }
 
 /// What a completion says, unless it is of success.
@@ -112,18 +151,9 @@ fn judge(completion: Completion) -> Result<Completion, Fault> {
         return Ok(completion);
     }
     let Completion { status, vendor_err, .. } = completion;
-    Err(match explain::completion(status) {
-        Some(entry) => {
-            let cause = entry.causes.first().unwrap_or(&"unknown");
-            let (name, class) = (entry.name, entry.class);
-            step(format!(
-                "{name} ({status}, vendor {vendor_err:#x}): {class}: {cause}: {} (`verbgate \
-                 explain {status}` has the other causes)",
-                entry.remedy
-            ))
-        }
-        None => step(format!("completion status {status}, vendor {vendor_err:#x}")),
-    })
+    let name = explain::completion(status).map_or("an unknown status", |entry| entry.name);
+    let words = format!("{name} ({status}, vendor {vendor_err:#x})");
+    Err(Fault::Step(Trouble { words, status: Some(status), ..Trouble::default() }))
 }
 
 /// The first byte that differs.
@@ -152,9 +182,13 @@ impl Exchange<'_> {
                 } else {
                     self.receive(number, verb, size)
                 };
-                let words = |words| format!("step {number} ({verb:?} of {size} bytes): {words}");
                 done.map_err(|fault| match fault {
-                    Fault::Step(why) => Fault::Step(words(why)),
+                    Fault::Step(mut trouble) => {
+                        let words = trouble.words;
+                        trouble.words =
+                            format!("step {number} ({verb:?} of {size} bytes): {words}");
+                        Fault::Step(trouble)
+                    }
                     all => all,
                 })?;
                 (number, bytes) = (number + 1, bytes + size);
@@ -200,7 +234,13 @@ impl Exchange<'_> {
     fn operate(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
         let (mine, theirs) = self.places()?;
         let (me, peer) = (self.mesh.rank, self.peer_rank());
-        let Place { address, rkey, .. } = theirs;
+        let Place { address, mut rkey, .. } = theirs;
+        match self.injection {
+            Some(Injection::WrongRkey) => rkey ^= 0xff,
+            // As if it had been killed: nobody is told.
+            Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
+            _ => {}
+        }
         let immediate = u32::try_from(number).unwrap_or(0);
         let data = self.payload(me, number, size);
         let operation = match verb {
@@ -236,9 +276,13 @@ impl Exchange<'_> {
     /// Header and segments of a message lie apart, and are gathered by the device.
     fn send_message(&mut self, number: u64, kind: Kind, size: usize) -> Result<(), Fault> {
         let by = format!("rank {} (sending)", self.mesh.rank);
-        let lengths = lengths(kind, size);
-        let header =
-            protocol::header(kind, &lengths, &by).map_err(|e| Fault::Step(e.to_string()))?;
+        let mut lengths = lengths(kind, size);
+        let header = if self.injection == Some(Injection::Segments) {
+            lengths.pop();
+            protocol::unchecked(kind, &lengths)
+        } else {
+            protocol::header(kind, &lengths, &by)?
+        };
         let region = self.region()?;
         region.write(OUT, &header)?;
         let mut pieces = vec![Piece { region: &region, offset: OUT, length: header.len() }];
@@ -341,8 +385,7 @@ impl Exchange<'_> {
             Verb::Message(kind) => {
                 let by = format!("rank {peer}");
                 let bytes = region.read(IN, length)?;
-                let (found, segments) =
-                    protocol::parse(&bytes, &by).map_err(|e| Fault::Step(e.to_string()))?;
+                let (found, segments) = protocol::parse(&bytes, &by)?;
                 if found != kind {
                     return Err(step(format!("{by}: a {found} instead of a {kind}")));
                 }
@@ -364,6 +407,9 @@ impl Exchange<'_> {
     }
 
     fn post(&mut self, number: u64, offset: usize, length: usize) -> Result<(), Fault> {
+        if self.injection == Some(Injection::NoReceives) {
+            return Ok(());
+        }
         let region = self.region()?;
         let piece = Piece { region: &region, offset, length };
         let pieces = if length == 0 { &[][..] } else { &[piece][..] };
@@ -424,7 +470,9 @@ impl Exchange<'_> {
             if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
                 match &control {
                     Control::Done { fault: Some(why), .. } => {
-                        return Err(step(format!("rank {peer} says: {why}")));
+                        let words = format!("rank {peer} says: {why}");
+                        let trouble = Trouble { words, heard: true, ..Trouble::default() };
+                        return Err(Fault::Step(trouble));
                     }
                     Control::Ready { step: n, .. } | Control::Done { step: n, .. }
                         if *n == number && is(&control) =>
@@ -436,7 +484,9 @@ impl Exchange<'_> {
             }
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();
-                return Err(step(format!("rank {peer} hangs: no word from it in {seconds} s")));
+                let words = format!("rank {peer} hangs: no word from it in {seconds} s");
+                let trouble = Trouble { words, hangs: true, ..Trouble::default() };
+                return Err(Fault::Step(trouble));
             }
             if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {
                 self.mesh.hear(self.link, from, body)?;

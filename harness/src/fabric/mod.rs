@@ -2,6 +2,7 @@
 //! what is wrong with it; and `verbgate explain`.
 
 mod connect;
+mod diagnosis;
 mod endpoint;
 mod error;
 mod exchange;

@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::fabric::connect::SLOT;
 use crate::fabric::error::Error;
+use crate::fabric::exchange::Injection;
 use crate::fabric::rail;
 use crate::fabric::rail::Choice;
 
@@ -60,9 +61,9 @@ pub(crate) struct VerifyArgs {
     /// Connect and disconnect this often before, each time with random delays
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) reconnects: u32,
-    /// Go on when the preflight fails, to see what comes of it
-    #[arg(long)]
-    pub(crate) ignore_preflight: bool,
+    /// Do something wrong, as a test of what is said of it
+    #[arg(long, hide = true, value_name = "FAULT")]
+    pub(crate) inject: Option<Injection>,
     /// File to write the report of all ranks to, on rank 0 (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,

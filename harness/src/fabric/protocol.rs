@@ -109,8 +109,8 @@ pub(crate) fn header(kind: Kind, lengths: &[usize], by: &str) -> Result<Vec<u8>,
     Ok(unchecked(kind, lengths))
 }
 
-/// The header of what may be no message.
-fn unchecked(kind: Kind, lengths: &[usize]) -> Vec<u8> {
+/// The header of what may be no message: for those who test what a receiver makes of it.
+pub(crate) fn unchecked(kind: Kind, lengths: &[usize]) -> Vec<u8> {
     let count = u8::try_from(lengths.len()).unwrap_or(u8::MAX);
     let mut bytes = vec![MARK, kind.row().0, count, 0];
     for length in lengths.iter().take(SEGMENTS) {

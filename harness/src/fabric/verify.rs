@@ -13,11 +13,13 @@ use crate::fabric::connect::Hardware;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::TUNING;
 use crate::fabric::connect::Tuning;
+use crate::fabric::diagnosis;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::error::EXIT_CHECK;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
+use crate::fabric::exchange::Trouble;
 use crate::fabric::exchange::rounds;
 use crate::fabric::options::Identity;
 use crate::fabric::options::VerifyArgs;
@@ -38,13 +40,15 @@ const DELAY_MS: u64 = 100;
 
 /// One pair on one rail, as one of them saw it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct PathReport {
-    rank: u32,
-    peer: u32,
-    rail: usize,
+pub(crate) struct PathReport {
+    pub(crate) rank: u32,
+    pub(crate) peer: u32,
+    pub(crate) rail: usize,
     steps: usize,
     bytes: usize,
-    fault: Option<String>,
+    pub(crate) trouble: Option<Trouble>,
+    /// Counters of the rail that moved meanwhile, of those that tell of errors.
+    pub(crate) evidence: BTreeMap<String, u64>,
 }
 
 /// All that is known in the end.
@@ -108,8 +112,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
     };
     let hardware: Option<Vec<Hardware>> = opened.into_iter().collect::<Result<_, _>>().ok();
     // All have the same checks before them, and so decide alike.
-    let usable = sound || (args.ignore_preflight && is_usable(&report));
-    if let Some(hardware) = hardware.filter(|_| usable) {
+    if let Some(hardware) = hardware.filter(|_| sound) {
         let mut mesh = Mesh::new(rank, ranks, hardware);
         reconnect(args, me, &mut mesh, &mut link)?;
         mesh.connect(&mut link, "connect", me.patience)?;
@@ -120,7 +123,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         report.paths = gathered.into_iter().flatten().collect();
         report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
         no_leftovers(me, &mut mesh, &mut link, "close")?;
-        report.passed = sound && report.paths.iter().all(|path| path.fault.is_none());
+        report.passed = report.paths.iter().all(|path| path.trouble.is_none());
     }
     link.leave()?;
     if let Some((server, _)) = server {
@@ -147,11 +150,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
 fn parameters(args: &VerifyArgs) -> String {
     let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
-    let mut text = format!("verify --sizes {sizes} --reconnects {}", args.reconnects);
-    if args.ignore_preflight {
-        text += " --ignore-preflight";
-    }
-    text
+    format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
 }
 
 fn host() -> String {
@@ -168,13 +167,6 @@ fn loopback(mut at: std::net::SocketAddr) -> std::net::SocketAddr {
         });
     }
     at
-}
-
-/// Whether every rank has every rail that rank 0 has.
-fn is_usable(report: &Report) -> bool {
-    let fatal = ["device opens", "memory registers", "rails symmetric"];
-    let mut failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail);
-    failed.all(|check| !fatal.contains(&check.check.as_str()))
 }
 
 fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {
@@ -215,17 +207,22 @@ fn paths(
             let Some(peer) = mesh.peers.iter().position(of) else { continue };
             let patience = me.patience;
             let before = counters(mesh, rail);
-            let mut exchange = Exchange { mesh, link, peer, patience };
-            let (mut steps, mut bytes, mut fault) = (0, 0, None);
+            let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
+            let (mut steps, mut bytes, mut trouble) = (0, 0, None);
             match exchange.run(&args.sizes) {
                 Ok((s, b)) => (steps, bytes) = (s, b),
                 Err(Fault::All(error)) => return Err(error),
                 Err(Fault::Step(why)) => {
-                    exchange.give_up(&why)?;
-                    fault = Some(why + &moved(&before, &counters(mesh, rail)));
+                    if !why.heard {
+                        exchange.give_up(&why.words)?;
+                    }
+                    trouble = Some(why);
                 }
             }
-            reports.push(PathReport { rank: me.rank, peer: partner, rail, steps, bytes, fault });
+            let evidence =
+                trouble.as_ref().map(|_| moved(&before, &counters(mesh, rail))).unwrap_or_default();
+            let (rank, peer) = (me.rank, partner);
+            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence });
         }
     }
     Ok(reports)
@@ -235,16 +232,13 @@ fn counters(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
     mesh.hardware.get(rail).map(|hardware| hardware.rail.counters()).unwrap_or_default()
 }
 
-/// Which counters moved: evidence of what went wrong.
-fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> String {
-    let moved: Vec<String> = after
-        .iter()
-        .filter_map(|(name, value)| {
-            let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
-            Some(format!("{name} +{delta}"))
-        })
-        .collect();
-    if moved.is_empty() { String::new() } else { format!(" [counters: {}]", moved.join(", ")) }
+/// Which counters moved.
+fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let delta = |(name, value): (&String, &u64)| {
+        let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
+        Some((name.clone(), delta))
+    };
+    after.iter().filter_map(delta).collect()
 }
 
 /// What rank 0 prints.
@@ -276,10 +270,10 @@ fn whole(report: &Report) -> String {
     for check in preflight {
         text += &line(check);
     }
-    for PathReport { rank, peer, rail, steps, bytes, fault } in paths {
-        match fault {
-            Some(why) => {
-                let _ = writeln!(text, "FAIL  rank {rank} with {peer}, rail {rail}: {why}");
+    for PathReport { rank, peer, rail, steps, bytes, trouble, .. } in paths {
+        match trouble {
+            Some(Trouble { words, .. }) => {
+                let _ = writeln!(text, "FAIL  rank {rank} with {peer}, rail {rail}: {words}");
             }
             // Each pair has two reports, and one is enough of what is well.
             None if rank < peer => {
@@ -291,6 +285,9 @@ fn whole(report: &Report) -> String {
             }
             None => {}
         }
+    }
+    for finding in diagnosis::of(report.table.entries.len(), preflight, paths) {
+        let _ = writeln!(text, "{finding}");
     }
     text + &verdict(report)
 }
@@ -316,7 +313,7 @@ fn own(report: &Report, rank: u32) -> String {
 
 fn verdict(report: &Report) -> String {
     let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
-    let broken = report.paths.iter().filter(|path| path.fault.is_some()).count();
+    let broken = report.paths.iter().filter(|path| path.trouble.is_some()).count();
     if report.passed {
         let paths = report.paths.len();
         return format!("verify: all is well: {paths} ends of paths\n");
@@ -325,5 +322,19 @@ fn verdict(report: &Report) -> String {
         (0, broken) => format!("verify: FAILED: {broken} ends of paths\n"),
         (failed, 0) => format!("verify: FAILED: {failed} checks of the preflight\n"),
         _ => format!("verify: FAILED: {failed} checks, {broken} ends of paths\n"),
+    }
+}
+
+#[cfg(test)]
+impl PathReport {
+    /// One for tests.
+    pub(crate) fn of(
+        rank: u32,
+        peer: u32,
+        rail: usize,
+        trouble: Option<Trouble>,
+        evidence: BTreeMap<String, u64>,
+    ) -> Self {
+        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence }
     }
 }

@@ -24,8 +24,8 @@ use crate::world::Place;
 use crate::world::World;
 
 /// What the lab has besides the device's own.
-const SPARE_NETDEV: &str = "v1";
-const SECOND: &str = "rxe1";
+pub(super) const SPARE_NETDEV: &str = "v1";
+pub(super) const SECOND: &str = "rxe1";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -50,13 +50,13 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// A second Soft-RoCE device, removed with this.
 #[derive(Debug)]
-struct SecondDevice {
+pub(super) struct SecondDevice {
     node: String,
 }
 
 impl SecondDevice {
     /// The outer error is a failure, the inner one a reason to skip.
-    fn new() -> Result<Result<Self, String>> {
+    pub(super) fn new() -> Result<Result<Self, String>> {
         if !Path::new("/sys/class/net").join(SPARE_NETDEV).exists() {
             return Ok(Err(format!(
                 "needs a second network device ({SPARE_NETDEV}), as the lab has"

@@ -12,12 +12,16 @@ use super::Endpoint;
 use super::Message;
 use super::Sid;
 use super::State;
+use crate::fabric::exchange;
 use crate::fabric::random::SplitMix;
 use crate::fabric::random::hash;
 
 /// How many interleavings, unless this variable names a number.
 const VARIABLE: &str = "VERBGATE_INTERLEAVINGS";
 const INTERLEAVINGS: u64 = 20_000;
+/// How many rounds of 999, unless this variable names a number.
+const ROUNDS_VARIABLE: &str = "VERBGATE_ROUNDS";
+const ROUNDS: usize = 10;
 /// How many things may go wrong in one.
 const CHAOS: u64 = 60;
 /// How long a fair network may take. An attempt takes ten seconds to fail, and a pause four.
@@ -210,6 +214,28 @@ fn no_interleaving_is_stuck_or_connects_twice() {
     // Short ones repeat.
     assert!(u64::try_from(distinct.len()).unwrap() > count * 9 / 10);
     assert!(most > 4, "nothing went wrong");
+}
+
+/// A thousand ranks connect all to all by the rounds of a tournament, both ends of each pair at the
+/// same time; a rank has one pair in the making at a time, whatever their number.
+#[test]
+fn a_thousand_ranks_connect_by_rounds() {
+    let ranks = 1000;
+    let rounds: usize = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |n| n.parse().unwrap());
+    let partners: Vec<Vec<u32>> = (0..ranks).map(|rank| exchange::rounds(rank, ranks)).collect();
+    let mut connected = BTreeSet::new();
+    for round in 0..rounds {
+        for (rank, partners) in (0..ranks).zip(&partners) {
+            let partner = partners[round];
+            if rank < partner {
+                let pair = u64::from(rank) << 32 | u64::from(partner);
+                World::new(pair).settle();
+                assert!(connected.insert(pair), "they met before");
+            }
+        }
+    }
+    assert_eq!(connected.len(), rounds * 500);
+    println!("{} pairs of {ranks} ranks in {rounds} rounds", connected.len());
 }
 
 /// A late message of a dead session neither disturbs a connection nor is taken for a restart.

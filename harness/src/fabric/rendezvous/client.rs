@@ -72,9 +72,14 @@ impl Link {
         let mut link = Self { stream, at: address, inbox, early: VecDeque::new(), table, strays };
         let deadline = deadline + GRACE;
         loop {
-            if let Some(ToRank::Welcome { table, strays }) = link.next(deadline)? {
-                (link.table, link.strays) = (table, strays);
-                return Ok(link);
+            match link.next(deadline)? {
+                Some(ToRank::Welcome { table, strays }) => {
+                    (link.table, link.strays) = (table, strays);
+                    return Ok(link);
+                }
+                // Of a rank that was welcomed earlier.
+                Some(ToRank::Relay { from, body }) => link.early.push_back((from, body)),
+                _ => {}
             }
             if Instant::now() >= deadline {
                 let stage = "rendezvous".to_owned();

@@ -32,6 +32,8 @@ use crate::fabric::error::Error;
 const HELLO_PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than this no rank may keep the others waiting by not reading.
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long ranks that come late are still told why all is over.
+const FAREWELL: Duration = Duration::from_secs(3);
 /// How often it looks whether somebody is late.
 const TICK: Duration = Duration::from_millis(20);
 /// A thread for each rank, which reads frames and no more.
@@ -51,10 +53,20 @@ struct State {
     members: BTreeMap<u32, Member>,
     unknown: usize,
     strays: u64,
-    refused: Option<(u8, String)>,
+    refused: Option<Refusal>,
+    /// Ranks that know why all is over.
+    told: usize,
     gathers: BTreeMap<String, Gather>,
     left: usize,
     complete: bool,
+}
+
+/// Why all is over.
+#[derive(Clone, Debug)]
+struct Refusal {
+    code: u8,
+    reason: String,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -152,13 +164,21 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let rank = hello.rank;
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
+    // Whoever comes late hears what the others were told.
+    if let Some(refusal) = state.refused.clone() {
+        state.told += 1;
+        drop(state);
+        return send(&writer, &refusal.message());
+    }
     if let Some(reason) = misfit(&hello, shared.ranks, &state) {
-        send(&writer, &ToRank::Refused { code: EXIT_USAGE, reason: reason.clone() });
+        let refusal = Refusal { code: EXIT_USAGE, reason, since: Instant::now() };
         // A stranger must not end what has begun; before that, all must know what is wrong.
         if !state.complete {
-            state.refused.get_or_insert((EXIT_USAGE, reason));
+            state.refused = Some(refusal.clone());
+            state.told += 1;
         }
-        return;
+        drop(state);
+        return send(&writer, &refusal.message());
     }
     state.members.insert(rank, Member { stream: writer, hello, done: false });
     drop(state);
@@ -245,13 +265,17 @@ impl Shared {
                 ranks: absent.collect(),
                 seconds: patience.as_secs(),
             };
-            state.refused = Some((EXIT_TIMEOUT, reason.to_string()));
+            let (code, reason) = (EXIT_TIMEOUT, reason.to_string());
+            state.refused = Some(Refusal { code, reason, since: Instant::now() });
         }
-        if let Some((code, reason)) = state.refused.clone() {
+        if let Some(refusal) = state.refused.clone() {
             let streams = state.streams();
+            state.told += streams.len();
+            state.members.values_mut().for_each(|member| member.done = true);
+            let all = state.told >= usize::try_from(self.ranks).unwrap_or(usize::MAX);
             drop(state);
-            broadcast(&streams, &ToRank::Refused { code, reason });
-            return true;
+            broadcast(&streams, &refusal.message());
+            return all || refusal.since.elapsed() >= FAREWELL;
         }
         if all && !state.complete {
             state.complete = true;
@@ -333,6 +357,12 @@ impl State {
             Ok(table) => ToRank::Welcome { table, strays: self.strays },
             Err(error) => ToRank::Refused { code: EXIT_CHECK, reason: error.to_string() },
         }
+    }
+}
+
+impl Refusal {
+    fn message(&self) -> ToRank {
+        ToRank::Refused { code: self.code, reason: self.reason.clone() }
     }
 }
 
