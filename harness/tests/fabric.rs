@@ -102,6 +102,23 @@ fn a_device_that_does_not_open_fails_the_preflight_of_all_ranks() {
 }
 
 #[test]
+fn memory_that_cannot_be_locked_is_found_before_it_is_registered() {
+    if !common::is_root() || !common::has("setpriv") || !common::has("prlimit") {
+        return;
+    }
+    let at = free_port();
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"]);
+    command.args(["prlimit", "--memlock=4096", verbgate(), "fabric", "verify", "--device", "x"]);
+    command.args(["--rank", "0", "--ranks", "1", "--rendezvous", &at]).stdin(Stdio::null());
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let text = stdout(&output);
+    let words = "FAIL  rank 0: locked memory: RLIMIT_MEMLOCK is 4096 bytes, and ";
+    assert!(text.contains(words) && text.contains("raise `ulimit -l`"), "{output:?}");
+}
+
+#[test]
 fn a_status_is_explained_by_number_and_by_name() {
     let explain = |code: &str| output(Command::new(verbgate()).args(["explain", code]));
     let text = stdout(&explain("RETRY_EXC"));

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Serialize;
+
 use crate::fabric::exchange::Trouble;
 use crate::fabric::explain;
-use crate::fabric::preflight::Check;
-use crate::fabric::preflight::Verdict;
 use crate::fabric::verify::PathReport;
 
 /// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
 const FLUSHED: u32 = 5;
 
 /// A cause, and what points to it.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Finding {
     what: String,
     evidence: Vec<String>,
@@ -36,13 +36,9 @@ impl fmt::Display for Finding {
 }
 
 /// The causes, the surest first.
-pub(crate) fn of(ranks: usize, preflight: &[Check], paths: &[PathReport]) -> Vec<Finding> {
-    // What is wrong before there is a queue pair says it itself, and nothing came after it.
-    if preflight.iter().any(|check| check.verdict == Verdict::Fail) {
-        return Vec::new();
-    }
+pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    findings.extend(in_common(ranks, paths));
+    findings.extend(in_common(paths));
     let mut seen = BTreeSet::new();
     for (path, trouble) in troubles(paths) {
         // What one hears of the other, the other tells; and what is flushed came after.
@@ -92,7 +88,7 @@ fn cause(path: &PathReport, trouble: &Trouble) -> Finding {
 }
 
 /// The rank or the rail that all bad paths share, when others are good.
-fn in_common(ranks: usize, paths: &[PathReport]) -> Option<Finding> {
+fn in_common(paths: &[PathReport]) -> Option<Finding> {
     let key = |path: &PathReport| (path.rank.min(path.peer), path.rank.max(path.peer), path.rail);
     let mut bad: BTreeMap<(u32, u32, usize), bool> = BTreeMap::new();
     for path in paths {
@@ -104,8 +100,7 @@ fn in_common(ranks: usize, paths: &[PathReport]) -> Option<Finding> {
         of.fold((0, 0), |(broken, of), (_, bad)| (broken + usize::from(*bad), of + 1))
     };
     let (broken, _) = count(&|_| true);
-    // Two ranks share all their paths.
-    if broken == 0 || broken == all || ranks < 2 {
+    if broken == 0 || broken == all {
         return None;
     }
     let ranks = bad.keys().flat_map(|(a, b, _)| [*a, *b]).collect::<BTreeSet<u32>>();
@@ -164,7 +159,7 @@ mod tests {
 
     fn first(bad: impl Fn(u32, u32, usize) -> bool) -> Option<String> {
         let paths = paths(|a, b, rail| bad(a, b, rail).then_some(12));
-        of(4, &[], &paths).first().map(|finding| finding.what.clone())
+        of(&paths).first().map(|finding| finding.what.clone())
     }
 
     #[test]
@@ -181,13 +176,13 @@ mod tests {
 
     #[test]
     fn an_error_is_laid_at_the_door_of_its_class() {
-        let findings = of(2, &[], &paths(|a, b, _| (a == 0 && b == 1).then_some(13)));
+        let findings = of(&paths(|a, b, _| (a == 0 && b == 1).then_some(13)));
         let text = findings.iter().map(Finding::to_string).collect::<String>();
         assert!(text.contains("CAUSE rank 1: receiving application: RNR_RETRY_EXC_ERR"), "{text}");
         assert!(text.contains("rcvd_rnr_err of rank 0 rose by 7"), "{text}");
         assert!(text.contains("remedy: post receives"), "{text}");
         // What follows an error is none.
-        let flushed = of(4, &[], &paths(|_, _, _| Some(FLUSHED)));
+        let flushed = of(&paths(|_, _, _| Some(FLUSHED)));
         assert_eq!(flushed, []);
     }
 }

@@ -14,6 +14,7 @@ use crate::fabric::connect::Mesh;
 use crate::fabric::connect::TUNING;
 use crate::fabric::connect::Tuning;
 use crate::fabric::diagnosis;
+use crate::fabric::diagnosis::Finding;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::error::EXIT_CHECK;
 use crate::fabric::error::Error;
@@ -60,6 +61,8 @@ struct Report {
     tuning: Tuning,
     preflight: Vec<Check>,
     paths: Vec<PathReport>,
+    /// What the failed paths come to.
+    causes: Vec<Finding>,
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
     reconnects: u32,
@@ -106,6 +109,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         tuning: TUNING,
         preflight: checks,
         paths: Vec::new(),
+        causes: Vec::new(),
         endpoints: Vec::new(),
         reconnects: args.reconnects,
         passed: false,
@@ -123,6 +127,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         report.paths = gathered.into_iter().flatten().collect();
         report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
         no_leftovers(me, &mut mesh, &mut link, "close")?;
+        report.causes = diagnosis::of(&report.paths);
         report.passed = report.paths.iter().all(|path| path.trouble.is_none());
     }
     link.leave()?;
@@ -286,8 +291,8 @@ fn whole(report: &Report) -> String {
             None => {}
         }
     }
-    for finding in diagnosis::of(report.table.entries.len(), preflight, paths) {
-        let _ = writeln!(text, "{finding}");
+    for cause in &report.causes {
+        let _ = writeln!(text, "{cause}");
     }
     text + &verdict(report)
 }
