@@ -45,6 +45,7 @@ fn expected() -> Vec<(&'static str, usize)> {
         ("offsetof(struct ibv_send_wr, wr.rdma.rkey)", offset_of!(ffi::SendRequest, compare_add)),
         ("offsetof(struct ibv_send_wr, wr.atomic.swap)", offset_of!(ffi::SendRequest, swap)),
         ("offsetof(struct ibv_send_wr, wr.atomic.rkey)", offset_of!(ffi::SendRequest, atomic_rkey)),
+        ("offsetof(struct ibv_send_wr, qp_type)", offset_of!(ffi::SendRequest, xrc_remote_srqn)),
         ("sizeof(struct ibv_recv_wr)", size_of::<ffi::ReceiveRequest>()),
         ("sizeof(struct ibv_wc)", size_of::<ffi::Completion>()),
         ("offsetof(struct ibv_wc, qp_num)", offset_of!(ffi::Completion, qp_num)),

@@ -228,6 +228,7 @@ pub struct SendRequest {
     pub compare_add: [u32; 2],
     pub swap: u64,
     pub atomic_rkey: u32,
+    pub atomic_padding: u32,
     pub xrc_remote_srqn: u32,
     pub bind_mw: [u64; 6],
 }
