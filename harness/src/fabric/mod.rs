@@ -8,6 +8,7 @@ mod error;
 mod exchange;
 mod explain;
 mod options;
+mod plan;
 mod preflight;
 mod protocol;
 mod rail;

@@ -12,7 +12,7 @@ use super::Endpoint;
 use super::Message;
 use super::Sid;
 use super::State;
-use crate::fabric::exchange;
+use crate::fabric::plan;
 use crate::fabric::random::SplitMix;
 use crate::fabric::random::hash;
 
@@ -222,7 +222,7 @@ fn no_interleaving_is_stuck_or_connects_twice() {
 fn a_thousand_ranks_connect_by_rounds() {
     let ranks = 1000;
     let rounds: usize = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |n| n.parse().unwrap());
-    let partners: Vec<Vec<u32>> = (0..ranks).map(|rank| exchange::rounds(rank, ranks)).collect();
+    let partners: Vec<Vec<u32>> = (0..ranks).map(|rank| plan::rounds(rank, ranks)).collect();
     let mut connected = BTreeSet::new();
     for round in 0..rounds {
         for (rank, partners) in (0..ranks).zip(&partners) {
