@@ -78,6 +78,24 @@ fn a_rendezvous_that_nobody_answers_is_a_timeout() {
     assert!(line.contains(&format!("nobody answers at the rendezvous {at}")), "{line}");
 }
 
+/// Whoever comes first, each says why in one line.
+#[test]
+fn ranks_that_were_told_different_things_say_so() {
+    for _ in 0..5 {
+        let at = free_port();
+        let start = |rank: &str, sizes: &str| {
+            let mut command = verify(&["--rank", rank, "--ranks", "2", "--device", "x"]);
+            command.args(["--sizes", sizes, "--rendezvous", &at]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        for rank in [start("0", "1"), start("1", "2")] {
+            let (code, line) = failure(&rank.wait_with_output().unwrap());
+            assert_eq!(code, 2, "{line}");
+            assert!(line.contains("--sizes 1 ") && line.contains("--sizes 2 "), "{line}");
+        }
+    }
+}
+
 /// A device that is not there is found by the rank that lacks it, and told by all.
 #[test]
 fn a_device_that_does_not_open_fails_the_preflight_of_all_ranks() {

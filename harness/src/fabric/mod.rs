@@ -14,6 +14,7 @@ mod protocol;
 mod rail;
 mod random;
 mod rendezvous;
+mod session;
 mod verify;
 
 use std::io::Write;

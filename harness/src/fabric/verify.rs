@@ -9,7 +9,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::fabric::connect::Hardware;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::TUNING;
 use crate::fabric::connect::Tuning;
@@ -24,17 +23,14 @@ use crate::fabric::exchange::Trouble;
 use crate::fabric::options::Identity;
 use crate::fabric::options::VerifyArgs;
 use crate::fabric::plan::rounds;
-use crate::fabric::preflight;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
 use crate::fabric::rail::Rail;
 use crate::fabric::random;
-use crate::fabric::rendezvous::Entry;
-use crate::fabric::rendezvous::Hello;
 use crate::fabric::rendezvous::Link;
-use crate::fabric::rendezvous::Server;
 use crate::fabric::rendezvous::Table;
-use crate::fabric::rendezvous::VERSION;
+use crate::fabric::session;
+use crate::fabric::session::Session;
 
 /// The longest random delay before a reconnect.
 const DELAY_MS: u64 = 100;
@@ -71,37 +67,9 @@ struct Report {
 
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Error> {
-    let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
-    let server = server.transpose()?;
-    let looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
-    let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
-    let entry = Entry { rank: me.rank, host: host(), rails };
-    let parameters = parameters(args);
+    let Session { server, mut link, table, checks, sound, hardware } =
+        Session::open(me, parameters(args))?;
     let (rank, ranks) = (me.rank, me.ranks);
-    let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
-    // Rank 0 finds itself at its own address, whatever the others call it.
-    let at = if rank == 0 {
-        server.as_ref().map_or_else(|| me.rendezvous.clone(), |(_, at)| loopback(*at).to_string())
-    } else {
-        me.rendezvous.clone()
-    };
-    let mut link = Link::join(&at, hello, me.patience)?;
-    let table = link.table()?;
-
-    let opened: Vec<Result<Hardware, String>> = looked
-        .into_iter()
-        .map(|(rail, context)| {
-            let context = context.ok_or("not open")?;
-            Hardware::new(&rail, &context, ranks - 1)
-        })
-        .collect();
-    let registered: Vec<Result<(), String>> =
-        opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
-    let checks = preflight::run(&entry, &table, &registered);
-    let checks = link.gather_quietly("preflight", &checks, me.patience)?;
-    let checks: Vec<Check> = checks.into_iter().flatten().collect();
-    let sound = checks.iter().all(|check| check.verdict != Verdict::Fail);
-
     let mut report = Report {
         hash: link.hash(),
         strays: link.strays(),
@@ -114,7 +82,6 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         reconnects: args.reconnects,
         passed: false,
     };
-    let hardware: Option<Vec<Hardware>> = opened.into_iter().collect::<Result<_, _>>().ok();
     // All have the same checks before them, and so decide alike.
     if let Some(hardware) = hardware.filter(|_| sound) {
         let mut mesh = Mesh::new(rank, ranks, hardware);
@@ -130,10 +97,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         report.causes = diagnosis::of(&report.paths);
         report.passed = report.paths.iter().all(|path| path.trouble.is_none());
     }
-    link.leave()?;
-    if let Some((server, _)) = server {
-        server.finish();
-    }
+    session::leave(link, server)?;
     if let (0, Some(file)) = (rank, &args.report) {
         let text = serde_json::to_string_pretty(&report).unwrap_or_default();
         fs::write(file, text).map_err(|error| Error::Io {
@@ -156,22 +120,6 @@ fn parameters(args: &VerifyArgs) -> String {
     let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
     format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
-}
-
-fn host() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name.trim().to_owned()
-}
-
-/// Where a listener at any address is found from its own host.
-fn loopback(mut at: std::net::SocketAddr) -> std::net::SocketAddr {
-    if at.ip().is_unspecified() {
-        at.set_ip(match at {
-            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    at
 }
 
 fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {

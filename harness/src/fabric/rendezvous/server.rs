@@ -165,20 +165,20 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
     // Whoever comes late hears what the others were told.
-    if let Some(refusal) = state.refused.clone() {
-        state.told += 1;
-        drop(state);
-        return send(&writer, &refusal.message());
-    }
-    if let Some(reason) = misfit(&hello, shared.ranks, &state) {
-        let refusal = Refusal { code: EXIT_USAGE, reason, since: Instant::now() };
+    let refusal = state.refused.clone().or_else(|| {
+        let reason = misfit(&hello, shared.ranks, &state)?;
+        Some(Refusal { code: EXIT_USAGE, reason, since: Instant::now() })
+    });
+    if let Some(refusal) = refusal {
         // A stranger must not end what has begun; before that, all must know what is wrong.
         if !state.complete {
-            state.refused = Some(refusal.clone());
-            state.told += 1;
+            state.refused.get_or_insert(refusal.clone());
         }
         drop(state);
-        return send(&writer, &refusal.message());
+        send(&writer, &refusal.message());
+        // Not before: rank 0 ends when all have been told.
+        shared.lock().told += 1;
+        return;
     }
     state.members.insert(rank, Member { stream: writer, hello, done: false });
     drop(state);
@@ -270,11 +270,12 @@ impl Shared {
         }
         if let Some(refusal) = state.refused.clone() {
             let streams = state.streams();
-            state.told += streams.len();
             state.members.values_mut().for_each(|member| member.done = true);
-            let all = state.told >= usize::try_from(self.ranks).unwrap_or(usize::MAX);
             drop(state);
             broadcast(&streams, &refusal.message());
+            let mut state = self.lock();
+            state.told += streams.len();
+            let all = state.told >= usize::try_from(self.ranks).unwrap_or(usize::MAX);
             return all || refusal.since.elapsed() >= FAREWELL;
         }
         if all && !state.complete {
