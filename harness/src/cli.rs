@@ -13,6 +13,7 @@ use verbgate_sys::sandbox;
 use crate::abi;
 use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_netdev::*;
+use crate::fabric;
 use crate::oci;
 use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
@@ -114,6 +115,24 @@ pub(crate) enum Command {
     Manifest(ManifestArgs),
     /// Check what RDMA in containers needs here, with the remedy for what lacks
     Doctor(DoctorArgs),
+    /// Prove that a fabric works, from inside the sandboxes of its nodes
+    #[command(subcommand, arg_required_else_help = false)]
+    Fabric(FabricCommand),
+    /// Say what a completion status, an rdma_cm event or an errno means
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricCommand {
+    /// Check every rank, connect all pairs on all rails, and compare what they exchange
+    Verify(fabric::VerifyArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// A number or a name: 12, RETRY_EXC, UNREACHABLE, ENODEV, STALL
+    #[arg(value_name = "CODE")]
+    pub(crate) code: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -211,7 +230,7 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
             "run" | "trace" | "oci" | "cdi" | "ps" | "gc" | "features" | "abi" | "netdev"
-            | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" => {
+            | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" | "fabric" | "explain" => {
                 return arg.into_string().ok();
             }
             _ => return None,

@@ -20,7 +20,12 @@ const EXIT_TOOL: u8 = 1;
 impl Failure {
     /// The failure of such a command.
     pub(crate) fn of_tool(error: anyhow::Error) -> Self {
-        Self { code: EXIT_TOOL, error }
+        Self::new(EXIT_TOOL, error)
+    }
+
+    /// A failure of a command that has exit codes of its own.
+    pub(crate) fn new(code: u8, error: anyhow::Error) -> Self {
+        Self { code, error }
     }
 }
 

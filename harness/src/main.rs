@@ -6,6 +6,7 @@ mod cdi;
 mod cli;
 mod cli_netdev;
 mod doctor;
+mod fabric;
 mod failure;
 mod features;
 mod grant;
@@ -29,6 +30,7 @@ use clap::Parser;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
+use crate::cli::FabricCommand;
 use crate::cli::NcclCommand;
 
 fn main() -> ExitCode {
@@ -55,6 +57,8 @@ fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
+        Command::Explain(args) => fabric::explain(&args.code),
     });
     match result {
         Ok(code) => ExitCode::from(code),

@@ -21,6 +21,7 @@ pub mod plant;
 pub mod post;
 pub mod process;
 pub mod ptrace;
+pub mod rdma;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;

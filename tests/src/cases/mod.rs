@@ -4,6 +4,7 @@ mod cm;
 mod containers;
 mod death;
 mod differential;
+mod fabric;
 mod gids;
 mod nodes;
 mod rails;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Case> {
     all.extend(gids::cases());
     all.extend(containers::cases());
     all.extend(sysfs::cases());
+    all.extend(fabric::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

@@ -1,5 +1,6 @@
 //! Taking our programs into a lab and running them there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -14,10 +15,13 @@ use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 
 use crate::guestbin;
+use crate::guestbin::Linking;
 use crate::host::target_directory;
 
 /// The program of tests, as it is called in the lab.
 pub(crate) const TESTS: &str = "verbgate-lab-tests";
+/// `verbgate`, linked dynamically, as it is called in the lab.
+const FABRIC: &str = "verbgate-fabric";
 /// What a guest needs, and the packages that hold it.
 const PROGRAMS: &[&str] = &["verbgate", "verbgate-guest", TESTS];
 const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-tests"];
@@ -31,19 +35,27 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Builds them, optimized and static.
+    /// Builds them, optimized and static; and `verbgate` once more, for `verbgate fabric`, which
+    /// loads the guest's libibverbs.
     pub(crate) fn build() -> Result<Self> {
         let built = guestbin::build(PACKAGES)?;
         let folder = target_directory()?.join("lab-share");
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
+        let programs = Self { folder };
         for name in PROGRAMS {
-            let from = built.get(*name).with_context(|| format!("cargo built no {name}"))?;
-            let to = folder.join(name);
-            fs::copy(from, &to)
-                .with_context(|| format!("cannot copy {name} to {}", to.display()))?;
+            programs.take(&built, name, name)?;
         }
-        Ok(Self { folder })
+        let built = guestbin::build_as(Linking::Dynamic, &["verbgate"])?;
+        programs.take(&built, "verbgate", FABRIC)?;
+        Ok(programs)
+    }
+
+    fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str, called: &str) -> Result<()> {
+        let from = built.get(name).with_context(|| format!("cargo built no {name}"))?;
+        let to = self.folder.join(called);
+        fs::copy(from, &to).with_context(|| format!("cannot copy {name} to {}", to.display()))?;
+        Ok(())
     }
 
     /// Where they are.

@@ -1,4 +1,5 @@
-//! Binaries for the lab's guests: linked statically, because a guest's libc may be older than ours.
+//! Binaries for the lab's guests: linked statically, because a guest's libc may be older than ours,
+//! but for what must load the guest's own libraries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,14 +22,33 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
+/// How a program is linked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Linking {
+    /// Runs anywhere, and can load no library.
+    Static,
+    /// Runs where libc is as new as ours, and can load libraries.
+    Dynamic,
+}
+
 /// Builds the executables of workspace packages, optimized and static; gives each by its name.
 pub(crate) fn build(packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    build_as(Linking::Static, packages)
+}
+
+/// The same, linked in this way. The two ways have files of the same names: what the other way has
+/// built must be copied before.
+pub(crate) fn build_as(linking: Linking, packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+    let flags = match linking {
+        Linking::Static => "target-feature=+crt-static",
+        Linking::Dynamic => "target-feature=-crt-static",
+    };
     let mut command = cargo();
     command
         .args(["build", "--release", "--target", TARGET])
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--config")
-        .arg(format!(r#"target.{TARGET}.rustflags=["-C","target-feature=+crt-static"]"#));
+        .arg(format!(r#"target.{TARGET}.rustflags=["-C","{flags}"]"#));
     for package in packages {
         command.args(["-p", package]);
     }

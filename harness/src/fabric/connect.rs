@@ -1,0 +1,392 @@
+//! All of a rank's connections: endpoints on real queue pairs, over the rendezvous.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+use verbgate_sys::rdma::Access;
+use verbgate_sys::rdma::Caps;
+use verbgate_sys::rdma::CompletionQueue;
+use verbgate_sys::rdma::Context;
+use verbgate_sys::rdma::Limits;
+use verbgate_sys::rdma::Path;
+use verbgate_sys::rdma::Pd;
+use verbgate_sys::rdma::QueuePair;
+use verbgate_sys::rdma::Region;
+
+use crate::fabric::endpoint::Action;
+use crate::fabric::endpoint::Counts;
+use crate::fabric::endpoint::Endpoint;
+use crate::fabric::endpoint::Message;
+use crate::fabric::endpoint::Sid;
+use crate::fabric::endpoint::State;
+use crate::fabric::error::Error;
+use crate::fabric::explain;
+use crate::fabric::explain::Of;
+use crate::fabric::rail::Rail;
+use crate::fabric::random;
+use crate::fabric::rendezvous::Link;
+
+/// The largest message that is sent, in bytes, and room for a header.
+pub(crate) const SLOT: usize = (1 << 20) + 4096;
+/// What a rail's memory is divided into: what is sent, what is received, what peers write to and
+/// read from.
+pub(crate) const OUT: usize = 0;
+pub(crate) const IN: usize = SLOT;
+pub(crate) const TARGET: usize = 2 * SLOT;
+/// All of a rail's memory.
+pub(crate) const MEMORY: usize = 3 * SLOT;
+
+/// The depth of each queue, in work requests.
+pub(crate) const DEPTH: u32 = 64;
+/// Pieces of a work request.
+const PIECES: u32 = 4;
+/// Wished for; what the device gives is used.
+const INLINE: u32 = 64;
+/// How often time passes for endpoints.
+const TICK: Duration = Duration::from_millis(20);
+/// Packet sequence numbers have 24 bits.
+const PSN: u64 = 0xff_ffff;
+
+/// How hard queue pairs try: set on each and shown, because the defaults of some libraries (no wait,
+/// for ever) turn one missing receive into a stall without an error.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Tuning {
+    /// 12 is 0.64 ms.
+    pub(crate) min_rnr_timer: u8,
+    pub(crate) rnr_retry: u8,
+    /// 4.096 us times 2 to the power of this.
+    pub(crate) timeout: u8,
+    pub(crate) retry_cnt: u8,
+}
+
+pub(crate) const TUNING: Tuning =
+    Tuning { min_rnr_timer: 12, rnr_retry: 6, timeout: 17, retry_cnt: 7 };
+
+/// Where a queue pair is, and the memory behind it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Place {
+    pub(crate) qp_num: u32,
+    pub(crate) psn: u32,
+    pub(crate) gid: [u8; 16],
+    pub(crate) lid: u16,
+    pub(crate) mtu: u32,
+    /// Of what peers may write to and read from.
+    pub(crate) address: u64,
+    pub(crate) rkey: u32,
+    /// `max_inline_data`.
+    pub(crate) inline: usize,
+    pub(crate) atomics: bool,
+}
+
+/// What ranks say to each other.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) enum Control {
+    Endpoint {
+        rail: usize,
+        message: Message<Place>,
+    },
+    /// A step of an exchange: the receiver is ready for it, or it is over and this went wrong.
+    Ready {
+        rail: usize,
+        step: u64,
+    },
+    Done {
+        rail: usize,
+        step: u64,
+        fault: Option<String>,
+    },
+}
+
+/// A rail that is open.
+#[derive(Debug)]
+pub(crate) struct Hardware {
+    pub(crate) rail: Rail,
+    pub(crate) region: Region,
+    pub(crate) cq: CompletionQueue,
+    pd: Pd,
+    limits: Limits,
+}
+
+impl Hardware {
+    /// # Errors
+    /// What the verb said, and what that means.
+    pub(crate) fn new(rail: &Rail, context: &Context, peers: u32) -> Result<Self, String> {
+        let open = || {
+            let limits = context.limits()?;
+            let pd = Pd::new(context)?;
+            let region = Region::new(&pd, MEMORY, Access::Remote)?;
+            let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
+            let cq = CompletionQueue::new(context, entries)?;
+            Ok(Self { rail: rail.clone(), region, cq, pd, limits })
+        };
+        open().map_err(|error: verbgate_sys::rdma::Error| meaning(Of::RegMr, &error))
+    }
+}
+
+/// An error with its likeliest cause and its remedy.
+fn meaning(of: Of, error: &verbgate_sys::rdma::Error) -> String {
+    let entry = error.errno().and_then(|errno| explain::verb(of, errno));
+    let verb = match of {
+        Of::RegMr => "ibv_reg_mr",
+        _ => "to RTR",
+    };
+    match entry.filter(|_| error.to_string().contains(verb)) {
+        Some(entry) => {
+            let causes = entry.causes.join("; or ");
+            format!("{error}: {causes}: {}", entry.remedy)
+        }
+        None => error.to_string(),
+    }
+}
+
+/// One connection to one peer on one rail.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) rank: u32,
+    pub(crate) rail: usize,
+    pub(crate) made: Option<Made>,
+    pub(crate) theirs: Option<Place>,
+    endpoint: Endpoint<Place>,
+    /// What went wrong last.
+    fault: Option<String>,
+}
+
+/// A session's queue pair.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) qp: QueuePair,
+    pub(crate) place: Place,
+    sid: Sid,
+}
+
+/// All of a rank's connections.
+#[derive(Debug)]
+pub(crate) struct Mesh {
+    pub(crate) rank: u32,
+    pub(crate) hardware: Vec<Hardware>,
+    pub(crate) peers: Vec<Peer>,
+    /// Completions that were taken from the queue of the rail in use, and not yet awaited.
+    pub(crate) completed: VecDeque<verbgate_sys::rdma::Completion>,
+    /// What was said of exchanges, and not yet awaited.
+    pub(crate) said: VecDeque<(u32, Control)>,
+    began: Instant,
+}
+
+impl Peer {
+    fn fresh(
+        hardware: &Hardware,
+        made: &mut Option<Made>,
+        fault: &mut Option<String>,
+    ) -> Option<(Sid, Place)> {
+        let Hardware { rail, region, cq, pd, limits } = hardware;
+        let caps = Caps {
+            send: DEPTH.min(limits.max_qp_wr),
+            receive: DEPTH.min(limits.max_qp_wr),
+            pieces: PIECES.min(limits.max_sge),
+            inline: INLINE,
+        };
+        let small = Caps { inline: 0, ..caps };
+        let qp = QueuePair::new(pd, cq, caps, rail.port)
+            .or_else(|_| QueuePair::new(pd, cq, small, rail.port));
+        let numbers = random::unique().and_then(|sid| Ok((sid, random::unique()?)));
+        let (qp, (sid, psn)) = match (qp, numbers) {
+            (Ok(qp), Ok(numbers)) => (qp, numbers),
+            (Err(error), _) => {
+                *fault = Some(error.to_string());
+                return None;
+            }
+            (_, Err(error)) => {
+                *fault = Some(format!("cannot read /dev/urandom: {error}"));
+                return None;
+            }
+        };
+        let place = Place {
+            qp_num: qp.number(),
+            psn: u32::try_from(psn & PSN).unwrap_or(0),
+            gid: rail.gid_bytes(),
+            lid: rail.lid,
+            mtu: rail.mtu,
+            address: region.address() + u64::try_from(TARGET).unwrap_or(0),
+            rkey: region.rkey(),
+            inline: qp.inline(),
+            atomics: limits.atomics,
+        };
+        let sid = Sid(sid);
+        *made = Some(Made { qp, place: place.clone(), sid });
+        Some((sid, place))
+    }
+
+    fn join(&mut self, hardware: &Hardware, mine: Sid, place: &Place) -> Result<(), String> {
+        let made = self.made.as_ref().filter(|made| made.sid == mine);
+        let Some(made) = made else { return Err("its queue pair is gone".to_owned()) };
+        let path = Path {
+            port: hardware.rail.port,
+            sgid_index: u8::try_from(hardware.rail.gid_index).unwrap_or(u8::MAX),
+            dgid: place.gid,
+            dlid: place.lid,
+            qp_num: place.qp_num,
+            psn: (place.psn, made.place.psn),
+            mtu: place.mtu.min(hardware.rail.mtu),
+            reads: u8::try_from(hardware.limits.max_qp_rd_atom.min(4)).unwrap_or(1),
+            min_rnr_timer: TUNING.min_rnr_timer,
+            rnr_retry: TUNING.rnr_retry,
+            timeout: TUNING.timeout,
+            retry_cnt: TUNING.retry_cnt,
+        };
+        made.qp.connect(&path).map_err(|error| meaning(Of::Rtr, &error))
+    }
+}
+
+impl Mesh {
+    /// One connection to each other rank on each rail, none of them begun.
+    pub(crate) fn new(rank: u32, ranks: u32, hardware: Vec<Hardware>) -> Self {
+        let others = (0..ranks).filter(|other| *other != rank);
+        let rails = hardware.len();
+        let peers = others.flat_map(|rank| {
+            (0..rails).map(move |rail| Peer {
+                rank,
+                rail,
+                made: None,
+                theirs: None,
+                endpoint: Endpoint::new(),
+                fault: None,
+            })
+        });
+        let peers = peers.collect();
+        let (said, completed) = (VecDeque::new(), VecDeque::new());
+        Self { rank, hardware, peers, completed, said, began: Instant::now() }
+    }
+
+    /// Connects to all, whoever begins, and waits until all others have, too.
+    pub(crate) fn connect(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let deadline = Instant::now() + patience;
+        let mut begun = false;
+        while self.peers.iter().any(|peer| peer.endpoint.state() != State::Connected) {
+            for index in 0..self.peers.len() {
+                self.act(link, index, |endpoint, now, fresh| {
+                    if begun { endpoint.tick(now, fresh) } else { endpoint.start(now, fresh) }
+                })?;
+            }
+            begun = true;
+            if Instant::now() >= deadline {
+                let seconds = patience.as_secs();
+                return Err(Error::Unconnected { seconds, what: self.unconnected() });
+            }
+            if let Some((from, body)) = link.receive(TICK)? {
+                self.hear(link, from, body)?;
+            }
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        Ok(())
+    }
+
+    /// Closes all; how many queue pairs are left over after that.
+    pub(crate) fn close(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<usize, Error> {
+        for index in 0..self.peers.len() {
+            self.act(link, index, |endpoint, _, _| endpoint.close())?;
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        let left = self.peers.iter().filter(|peer| peer.made.is_some()).count();
+        for peer in &mut self.peers {
+            (peer.endpoint, peer.theirs, peer.fault) = (Endpoint::new(), None, None);
+        }
+        Ok(left)
+    }
+
+    /// What all endpoints have seen.
+    pub(crate) fn counts(&self) -> Counts {
+        self.peers.iter().map(|peer| peer.endpoint.counts()).fold(Counts::default(), |a, b| {
+            Counts {
+                duplicates: a.duplicates + b.duplicates,
+                strangers: a.strangers + b.strangers,
+                restarts: a.restarts + b.restarts,
+                failures: a.failures + b.failures,
+            }
+        })
+    }
+
+    fn unconnected(&self) -> Vec<String> {
+        let open = self.peers.iter().filter(|peer| peer.endpoint.state() != State::Connected);
+        open.map(|peer| {
+            let state = match peer.endpoint.pair() {
+                Some((mine, theirs)) => {
+                    format!("waits for the peer (sessions {:x} and {:x})", mine.0, theirs.0)
+                }
+                None => "the peer does not answer".to_owned(),
+            };
+            let why = peer.fault.clone().unwrap_or(state);
+            format!("rank {} to rank {} on rail {}: {why}", self.rank, peer.rank, peer.rail)
+        })
+        .collect()
+    }
+
+    /// What another rank said, at any time.
+    pub(crate) fn hear(&mut self, link: &mut Link, from: u32, body: Value) -> Result<(), Error> {
+        // What is not understood was not meant for this version, which all ranks have: drop it.
+        let Ok(control) = serde_json::from_value(body) else { return Ok(()) };
+        let Control::Endpoint { rail, message } = control else {
+            self.said.push_back((from, control));
+            return Ok(());
+        };
+        let of = |peer: &Peer| (peer.rank, peer.rail) == (from, rail);
+        let Some(index) = self.peers.iter().position(of) else { return Ok(()) };
+        let nonce =
+            random::unique().map_err(|error| Error::Io { what: "/dev/urandom".into(), error })?;
+        self.act(link, index, |endpoint, now, fresh| endpoint.receive(message, now, fresh, nonce))
+    }
+
+    /// Lets one endpoint act, and does what it asks for.
+    fn act(
+        &mut self,
+        link: &mut Link,
+        index: usize,
+        act: impl FnOnce(
+            &mut Endpoint<Place>,
+            Duration,
+            crate::fabric::endpoint::Fresh<'_, Place>,
+        ) -> Vec<Action<Place>>,
+    ) -> Result<(), Error> {
+        let now = self.began.elapsed();
+        let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
+        let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
+        let Peer { endpoint, made, fault, .. } = peer;
+        let mut work: VecDeque<_> =
+            act(endpoint, now, &mut || Peer::fresh(hardware, made, fault)).into();
+        while let Some(action) = work.pop_front() {
+            match action {
+                Action::Send(message) => {
+                    link.send(peer.rank, &Control::Endpoint { rail: peer.rail, message })?;
+                }
+                Action::Join { mine, qp, .. } => match peer.join(hardware, mine, &qp) {
+                    Ok(()) => peer.theirs = Some(qp),
+                    Err(why) => {
+                        peer.fault = Some(why);
+                        work = peer.endpoint.fail(mine, now).into();
+                    }
+                },
+                Action::Discard(sid) => {
+                    peer.made = None;
+                    let Peer { endpoint, made, fault, .. } = &mut *peer;
+                    work.extend(
+                        endpoint.discarded(sid, now, &mut || Peer::fresh(hardware, made, fault)),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! `verbgate fabric`: finds out whether a fabric works, from inside the sandboxes of its nodes, and
+//! what is wrong with it; and `verbgate explain`.
+
+mod connect;
+mod diagnosis;
+mod endpoint;
+mod error;
+mod exchange;
+mod explain;
+mod options;
+mod plan;
+mod preflight;
+mod protocol;
+mod rail;
+mod random;
+mod rendezvous;
+mod session;
+mod verify;
+
+use std::io::Write;
+
+use crate::failure::Failure;
+use error::Error;
+use options::Identity;
+pub(crate) use options::VerifyArgs;
+
+/// `verbgate fabric verify`.
+pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let identity = Identity::find(&args.common, &environment);
+    let done = identity.and_then(|identity| verify::run(args, &identity));
+    let (text, code) = done.map_err(fail)?;
+    print(&text)?;
+    Ok(code)
+}
+
+/// `verbgate explain`.
+pub(crate) fn explain(code: &str) -> Result<u8, Failure> {
+    print(&explain::run(code).map_err(fail)?)?;
+    Ok(0)
+}
+
+fn fail(error: Error) -> Failure {
+    let code = error.exit_code();
+    Failure::new(code, error.into())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            let what = "cannot write to standard output".to_owned();
+            Err(fail(Error::Io { what, error: e }))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,365 @@
+//! What can be known to be wrong before there is a queue pair: each rank looks at its own rails, and
+//! at how it would reach the others'.
+
+use std::fs;
+use std::net::IpAddr;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::fabric::connect::MEMORY;
+use crate::fabric::rail::Rail;
+use crate::fabric::rendezvous::Entry;
+use crate::fabric::rendezvous::Table;
+
+/// How long a neighbour may take to answer: the kernel asks three times, a second apart.
+const RESOLVE: Duration = Duration::from_secs(4);
+const POLL: Duration = Duration::from_millis(50);
+/// The discard protocol, which nobody serves: what is sent there makes the kernel resolve the
+/// address.
+const DISCARD: u16 = 9;
+/// `CAP_IPC_LOCK`, linux/capability.h: RLIMIT_MEMLOCK does not bind who has it.
+const CAP_IPC_LOCK: u32 = 14;
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub(crate) enum Verdict {
+    Ok,
+    Fail,
+    Skip,
+}
+
+/// One check of one rail of one rank.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Check {
+    pub(crate) rank: u32,
+    /// None: of the rank as a whole.
+    pub(crate) rail: Option<usize>,
+    pub(crate) check: String,
+    pub(crate) verdict: Verdict,
+    /// What was found, and, when it failed, the remedy.
+    pub(crate) detail: String,
+}
+
+/// What a check says: a detail, or a fault and its remedy, or why it cannot be made.
+type Said = (Verdict, String);
+
+fn ok(detail: impl Into<String>) -> Said {
+    (Verdict::Ok, detail.into())
+}
+
+fn fail(detail: impl Into<String>) -> Said {
+    (Verdict::Fail, detail.into())
+}
+
+fn skip(detail: impl Into<String>) -> Said {
+    (Verdict::Skip, detail.into())
+}
+
+/// All checks that one rank can make of its own.
+///
+/// `registered`: what became of opening and registering the memory of each rail.
+pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut push = |rail: Option<usize>, check: &str, (verdict, detail): Said| {
+        let (rank, check) = (me.rank, check.to_owned());
+        checks.push(Check { rank, rail, check, verdict, detail });
+    };
+    push(None, "locked memory", memlock(me.rails.len()));
+    push(None, "rails symmetric", symmetric(me, table));
+    for (index, rail) in me.rails.iter().enumerate() {
+        let mut push = |check, said| push(Some(index), check, said);
+        push(
+            "device opens",
+            match &rail.fault {
+                None => ok(format!("{}:{}", rail.device, rail.port)),
+                Some(why) => fail(why.clone()),
+            },
+        );
+        if rail.fault.is_some() {
+            continue;
+        }
+        push("port active", port(rail));
+        push("GID", gid(rail));
+        push(
+            "memory registers",
+            match registered.get(index) {
+                Some(Err(why)) => fail(why.clone()),
+                _ => ok(format!("{MEMORY} bytes")),
+            },
+        );
+        push(
+            "MTU along the rail",
+            alike(me, table, index, "MTU", |rail| format!("{}", rail.mtu_bytes())),
+        );
+        push(
+            "GID type along the rail",
+            alike(me, table, index, "GID type", |rail| rail.gid_type.clone()),
+        );
+        push("neighbours", of_peers(me, table, index, neighbour));
+        push("routes", of_peers(me, table, index, route));
+    }
+    checks
+}
+
+fn port(rail: &Rail) -> Said {
+    if rail.active {
+        return ok(rail.rate.clone());
+    }
+    let netdev = rail.netdev.as_deref().unwrap_or("its network device");
+    fail(format!("the port is {}: bring {netdev} up, and look at the cable", rail.read("state")))
+}
+
+fn gid(rail: &Rail) -> Said {
+    let Rail { gid, gid_index, gid_type, netdev, .. } = rail;
+    if !rail.is_roce() {
+        return ok(format!("{gid} at index {gid_index}"));
+    }
+    if !rail.is_v2() {
+        return fail(format!(
+            "index {gid_index} is {gid_type}, which is not routed: choose a RoCE v2 index by \
+             --device {}@INDEX",
+            rail.device
+        ));
+    }
+    match netdev {
+        Some(netdev) => ok(format!("{gid} at index {gid_index}, {gid_type}, {netdev}")),
+        None => fail(format!(
+            "{gid} at index {gid_index} has no network device here: move it into this network \
+             namespace, or choose another index"
+        )),
+    }
+}
+
+/// RLIMIT_MEMLOCK against what will be registered.
+fn memlock(rails: usize) -> Said {
+    let needed = u64::try_from(rails * MEMORY).unwrap_or(u64::MAX);
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = line.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or_default();
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let capabilities = capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    if capabilities.is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1) {
+        return ok("CAP_IPC_LOCK");
+    }
+    match soft.parse::<u64>() {
+        Err(_) if soft == "unlimited" => ok("unlimited"),
+        Err(_) => skip("/proc/self/limits cannot be read"),
+        Ok(limit) if limit >= needed => ok(format!("{limit} bytes")),
+        Ok(limit) => fail(format!(
+            "RLIMIT_MEMLOCK is {limit} bytes, and {needed} are needed: raise `ulimit -l`, or \
+             LimitMEMLOCK of the service"
+        )),
+    }
+}
+
+/// The same number of rails of the same kind as rank 0 has.
+fn symmetric(me: &Entry, table: &Table) -> Said {
+    let Some(first) = table.entries.first() else { return skip("no table") };
+    let (mine, theirs) = (me.rails.len(), first.rails.len());
+    if mine != theirs {
+        return fail(format!(
+            "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by --device",
+            me.rank, first.rank
+        ));
+    }
+    for (index, (mine, theirs)) in me.rails.iter().zip(&first.rails).enumerate() {
+        if mine.fault.is_some() || theirs.fault.is_some() {
+            continue;
+        }
+        let kind = |rail: &Rail| format!("{} of {}", rail.link_layer, rail.rate);
+        if kind(mine) != kind(theirs) {
+            return fail(format!(
+                "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same order",
+                kind(mine),
+                me.rank,
+                kind(theirs),
+                first.rank
+            ));
+        }
+    }
+    ok(format!("{mine}"))
+}
+
+/// Whether a property of a rail is what most ranks have.
+fn alike(
+    me: &Entry,
+    table: &Table,
+    index: usize,
+    what: &str,
+    of: impl Fn(&Rail) -> String,
+) -> Said {
+    let rails = table.entries.iter().filter_map(|entry| {
+        let rail = entry.rails.get(index).filter(|rail| rail.fault.is_none())?;
+        Some((entry.rank, of(rail)))
+    });
+    let all: Vec<(u32, String)> = rails.collect();
+    let Some(mine) = me.rails.get(index).map(&of) else { return skip("no such rail") };
+    let same = all.iter().filter(|(_, value)| *value == mine).count();
+    let Some((rank, other)) = all.iter().find(|(_, value)| *value != mine) else {
+        return ok(mine);
+    };
+    let count = all.len();
+    fail(format!(
+        "{what} is {mine} here and on {same} of {count} ranks, and {other} on rank {rank}: set the \
+         same on each"
+    ))
+}
+
+/// One check of each peer's rail; the first that failed, else what the last said.
+fn of_peers(
+    me: &Entry,
+    table: &Table,
+    index: usize,
+    check: fn(&Rail, &Rail, IpAddr, IpAddr) -> Said,
+) -> Said {
+    let Some(mine) = me.rails.get(index) else { return skip("no such rail") };
+    if !mine.is_roce() {
+        return skip("not of Ethernet");
+    }
+    let mut said = skip("no other rank");
+    for entry in table.entries.iter().filter(|entry| entry.rank != me.rank) {
+        let Some(theirs) = entry.rails.get(index) else { continue };
+        let (Some(from), Some(to)) = (mine.address(), theirs.address()) else { continue };
+        said = check(mine, theirs, from, to);
+        if said.0 == Verdict::Fail {
+            return (Verdict::Fail, format!("rank {}: {}", entry.rank, said.1));
+        }
+    }
+    said
+}
+
+/// What `ip -j` answers.
+fn ip(arguments: &[&str]) -> Result<Value, String> {
+    let output = Command::new("ip").arg("-j").args(arguments).output();
+    let output = output.map_err(|e| format!("needs the program ip (package iproute2): {e}"))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if !output.status.success() {
+        return Err(format!("`ip {}` says: {said}", arguments.join(" ")));
+    }
+    serde_json::from_slice(&output.stdout).map_err(|e| format!("ip -j: {e}"))
+}
+
+/// The address that the peer says it owns must resolve to the MAC that it says it has: otherwise
+/// another NIC of it answers (ARP flux), and what is sent is dropped until retries are exceeded.
+fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) -> Said {
+    let (Some(netdev), Some(mac)) = (&mine.netdev, &theirs.mac) else {
+        return skip("no network device");
+    };
+    if is_local(to) {
+        return ok("the same host");
+    }
+    let target = to.to_string();
+    let deadline = Instant::now() + RESOLVE;
+    let poke = || UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
+    let mut found = None;
+    while found.is_none() && Instant::now() < deadline {
+        // It fails when there is no route, which the next check tells.
+        let _ = poke();
+        match ip(&["neighbour", "show", "to", &target, "dev", netdev]) {
+            Err(why) => return skip(why),
+            Ok(entries) => {
+                let first = entries.get(0).and_then(|entry| entry.get("lladdr"));
+                found = first.and_then(Value::as_str).map(str::to_owned);
+            }
+        }
+        if found.is_none() {
+            thread::sleep(POLL);
+        }
+    }
+    match found {
+        Some(found) if found == *mac => ok(format!("{to} is {mac}")),
+        Some(found) => fail(format!(
+            "{to} resolves to {found}, and its owner says it is {mac}: ARP flux: set arp_ignore=1 \
+             and arp_announce=2 on its NICs, then `ip neighbour flush all`"
+        )),
+        None => fail(format!(
+            "{to} does not answer on {netdev}: look at the cable, the VLAN and the switch"
+        )),
+    }
+}
+
+/// What is sent from the rail's address must leave by the rail.
+fn route(mine: &Rail, _: &Rail, from: IpAddr, to: IpAddr) -> Said {
+    let Some(netdev) = &mine.netdev else { return skip("no network device") };
+    if is_local(to) {
+        return ok("the same host");
+    }
+    match ip(&["route", "get", &to.to_string(), "from", &from.to_string()]) {
+        Err(why) if why.contains("package iproute2") => skip(why),
+        Err(why) => {
+            fail(format!("{why}: give {netdev} a routing table and a source rule for {from}"))
+        }
+        Ok(routes) => {
+            let first = routes.get(0).and_then(|route| route.get("dev"));
+            match first.and_then(Value::as_str) {
+                Some(found) if found == netdev => ok(format!("{to} by {netdev}")),
+                Some(found) => fail(format!(
+                    "{to} from {from} leaves by {found}, not by {netdev}: give {netdev} a routing \
+                     table and a source rule for {from}"
+                )),
+                None => skip(format!("ip names no device: {routes}")),
+            }
+        }
+    }
+}
+
+/// Whether an address is this host's own: only those can be bound to.
+fn is_local(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rail(mtu: u32, gid_type: &str) -> Rail {
+        let (gid, link_layer) = ("::ffff:127.0.0.1".to_owned(), "Ethernet".to_owned());
+        let (netdev, active) = (Some("lo".to_owned()), true);
+        let gid_type = gid_type.to_owned();
+        Rail { mtu, gid_type, gid, link_layer, netdev, active, ..Rail::default() }
+    }
+
+    fn table(rails: Vec<Vec<Rail>>) -> Table {
+        let entries =
+            (0..).zip(rails).map(|(rank, rails)| Entry { rank, host: "here".to_owned(), rails });
+        Table { entries: entries.collect() }
+    }
+
+    /// The checks that fail for rank 1.
+    fn failures(table: &Table) -> Vec<(String, String)> {
+        let me = &table.entries[1];
+        let registered: Vec<_> = me.rails.iter().map(|_| Ok(())).collect();
+        let checks = run(me, table, &registered).into_iter();
+        let failed = checks.filter(|c| c.verdict == Verdict::Fail && c.check != "locked memory");
+        failed.map(|check| (check.check, check.detail)).collect()
+    }
+
+    #[test]
+    fn differences_between_ranks_are_named_by_what_differs() {
+        let good = || rail(3, "RoCE v2");
+        assert_eq!(failures(&table(vec![vec![good()], vec![good()]])), []);
+        let cases = [
+            (vec![rail(4, "RoCE v2")], "MTU along the rail", "MTU is 2048 here"),
+            (vec![rail(3, "IB/RoCE v1")], "GID", "is IB/RoCE v1, which is not routed"),
+            (vec![good(), good()], "rails symmetric", "rank 1 has 2 rails, and rank 0 has 1"),
+            (vec![Rail { active: false, ..good() }], "port active", "bring lo up"),
+            (vec![Rail { netdev: None, ..good() }], "GID", "has no network device here"),
+            (vec![Rail { rate: "1".into(), ..good() }], "rails symmetric", "rail 0 is"),
+            (vec![Rail { fault: Some("gone".into()), ..good() }], "device opens", "gone"),
+        ];
+        for (rails, check, words) in cases {
+            let failed = failures(&table(vec![vec![good()], rails]));
+            let found = failed.iter().find(|(name, _)| name == check);
+            let (_, detail) = found.unwrap_or_else(|| panic!("{check}: {failed:?}"));
+            assert!(detail.contains(words), "{detail}");
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A rank's side.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::net::ToSocketAddrs;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::Hello;
+use super::Table;
+use super::ToRank;
+use super::ToServer;
+use super::frame;
+use crate::fabric::error::Error;
+
+/// How long one attempt to connect may take, and the pause before the next.
+const ATTEMPT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(100);
+/// What a rank waits beyond rank 0's own limit, which names the late ones.
+const GRACE: Duration = Duration::from_secs(5);
+/// Whoever reads frames and no more.
+const STACK: usize = 256 << 10;
+
+/// A rank's connection to the rendezvous.
+#[derive(Debug)]
+pub(crate) struct Link {
+    stream: TcpStream,
+    at: SocketAddr,
+    inbox: Receiver<io::Result<ToRank>>,
+    /// What others said while something else was awaited.
+    early: VecDeque<(u32, Value)>,
+    /// As it came: its hash is of these bytes.
+    table: String,
+    strays: u64,
+}
+
+impl Link {
+    /// Tells rank 0 who this is, and waits for the table.
+    pub(crate) fn join(at: &str, hello: Hello, patience: Duration) -> Result<Self, Error> {
+        let deadline = Instant::now() + patience;
+        let (stream, address) = connect(at, deadline, patience)?;
+        let lost = |e: io::Error| Error::Lost { at: address, error: e.to_string() };
+        stream.set_nodelay(true).map_err(lost)?;
+        frame::write(&stream, &ToServer::Hello(hello)).map_err(lost)?;
+        let (sender, inbox) = mpsc::channel();
+        let reader = stream.try_clone().map_err(lost)?;
+        thread::Builder::new()
+            .name("rendezvous".to_owned())
+            .stack_size(STACK)
+            .spawn(move || {
+                let mut reader = io::BufReader::new(reader);
+                loop {
+                    let message = frame::read(&mut reader, frame::LIMIT);
+                    let last = message.is_err();
+                    if sender.send(message).is_err() || last {
+                        return;
+                    }
+                }
+            })
+            .map_err(lost)?;
+        let (table, strays) = (String::new(), 0);
+        let mut link = Self { stream, at: address, inbox, early: VecDeque::new(), table, strays };
+        let deadline = deadline + GRACE;
+        loop {
+            match link.next(deadline)? {
+                Some(ToRank::Welcome { table, strays }) => {
+                    (link.table, link.strays) = (table, strays);
+                    return Ok(link);
+                }
+                // Of a rank that was welcomed earlier.
+                Some(ToRank::Relay { from, body }) => link.early.push_back((from, body)),
+                _ => {}
+            }
+            if Instant::now() >= deadline {
+                let stage = "rendezvous".to_owned();
+                return Err(Error::Missing { stage, ranks: vec![0], seconds: patience.as_secs() });
+            }
+        }
+    }
+
+    pub(crate) fn table(&self) -> Result<Table, Error> {
+        serde_json::from_str(&self.table).map_err(|error| self.lost(&error.to_string()))
+    }
+
+    pub(crate) fn hash(&self) -> String {
+        Table::hash(&self.table)
+    }
+
+    /// Connections that rank 0 dropped, because they were nobody's.
+    pub(crate) fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// Says something to one rank.
+    pub(crate) fn send(&self, to: u32, body: &impl Serialize) -> Result<(), Error> {
+        let body = serde_json::to_value(body).map_err(|e| self.lost(&e.to_string()))?;
+        self.write(&ToServer::Relay { to, body })
+    }
+
+    /// The next that another rank said to this one, if it comes in time.
+    pub(crate) fn receive(&mut self, patience: Duration) -> Result<Option<(u32, Value)>, Error> {
+        if let Some(early) = self.early.pop_front() {
+            return Ok(Some(early));
+        }
+        match self.next(Instant::now() + patience)? {
+            Some(ToRank::Relay { from, body }) => Ok(Some((from, body))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Gives a value, and returns all ranks' values, in their order, once the last has given its
+    /// own. Meanwhile `other` hears what ranks say to this one.
+    pub(crate) fn gather<T: Serialize + DeserializeOwned>(
+        &mut self,
+        stage: &str,
+        value: &T,
+        patience: Duration,
+        mut other: impl FnMut(&mut Self, u32, Value) -> Result<(), Error>,
+    ) -> Result<Vec<T>, Error> {
+        let value = serde_json::to_value(value).map_err(|e| self.lost(&e.to_string()))?;
+        let seconds = patience.as_secs();
+        self.write(&ToServer::Gather { stage: stage.to_owned(), value, seconds })?;
+        let deadline = Instant::now() + patience + GRACE;
+        loop {
+            while let Some((from, body)) = self.early.pop_front() {
+                other(self, from, body)?;
+            }
+            match self.next(deadline)? {
+                Some(ToRank::Relay { from, body }) => other(self, from, body)?,
+                Some(ToRank::Gathered { stage: theirs, values }) if theirs == stage => {
+                    let values: Result<_, _> =
+                        values.into_iter().map(serde_json::from_value).collect();
+                    return values.map_err(|e| self.lost(&e.to_string()));
+                }
+                None if Instant::now() >= deadline => {
+                    let stage = stage.to_owned();
+                    return Err(Error::Missing { stage, ranks: vec![0], seconds });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A gather in which nothing else is expected; what is said meanwhile is kept.
+    pub(crate) fn gather_quietly<T: Serialize + DeserializeOwned>(
+        &mut self,
+        stage: &str,
+        value: &T,
+        patience: Duration,
+    ) -> Result<Vec<T>, Error> {
+        let mut kept = VecDeque::new();
+        let values = self.gather(stage, value, patience, |_, from, body| {
+            kept.push_back((from, body));
+            Ok(())
+        });
+        self.early = kept;
+        values
+    }
+
+    /// This rank is done.
+    pub(crate) fn leave(self) -> Result<(), Error> {
+        self.write(&ToServer::Bye)
+    }
+
+    /// As if its process had been killed.
+    #[cfg(test)]
+    pub(super) fn vanish(&self) {
+        // Its end is gone, or has gone before.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    fn write(&self, message: &ToServer) -> Result<(), Error> {
+        frame::write(&self.stream, message).map_err(|e| self.lost(&e.to_string()))
+    }
+
+    fn lost(&self, error: &str) -> Error {
+        Error::Lost { at: self.at, error: error.to_owned() }
+    }
+
+    /// The next message, unless it is of the kind that ends everything.
+    fn next(&mut self, deadline: Instant) -> Result<Option<ToRank>, Error> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        match self.inbox.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(self.lost("the connection ended")),
+            Ok(Err(error)) => Err(self.lost(&error.to_string())),
+            Ok(Ok(ToRank::Refused { code, reason })) => Err(Error::Refused { code, reason }),
+            Ok(Ok(ToRank::Missing { stage, ranks, seconds })) => {
+                Err(Error::Missing { stage, ranks, seconds })
+            }
+            Ok(Ok(ToRank::Gone { rank })) => Err(Error::Gone { rank }),
+            Ok(Ok(message)) => Ok(Some(message)),
+        }
+    }
+}
+
+fn connect(
+    at: &str,
+    deadline: Instant,
+    patience: Duration,
+) -> Result<(TcpStream, SocketAddr), Error> {
+    let unresolved = |e| Error::Resolve(format!("--rendezvous {at}"), e);
+    let addresses: Vec<SocketAddr> = at.to_socket_addrs().map_err(unresolved)?.collect();
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    // Rank 0 may start last.
+    loop {
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, ATTEMPT) {
+                Ok(stream) => return Ok((stream, *address)),
+                Err(error) => last = error,
+            }
+        }
+        if Instant::now() >= deadline {
+            let (at, seconds) = (at.to_owned(), patience.as_secs());
+            return Err(Error::Unreachable { at, seconds, error: last });
+        }
+        thread::sleep(PAUSE);
+    }
+}

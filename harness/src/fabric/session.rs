@@ -1,0 +1,99 @@
+//! What all fabric commands begin and end with: the ranks meet, open their rails, and look whether
+//! anything is wrong before there is a queue pair.
+
+use std::fs;
+
+use crate::fabric::connect::Hardware;
+use crate::fabric::error::Error;
+use crate::fabric::options::Identity;
+use crate::fabric::preflight;
+use crate::fabric::preflight::Check;
+use crate::fabric::preflight::Verdict;
+use crate::fabric::rail::Rail;
+use crate::fabric::rendezvous::Entry;
+use crate::fabric::rendezvous::Hello;
+use crate::fabric::rendezvous::Link;
+use crate::fabric::rendezvous::Server;
+use crate::fabric::rendezvous::Table;
+use crate::fabric::rendezvous::VERSION;
+
+/// A rank among the others.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) server: Option<Server>,
+    pub(crate) link: Link,
+    pub(crate) table: Table,
+    /// Of all ranks.
+    pub(crate) checks: Vec<Check>,
+    /// None of them failed.
+    pub(crate) sound: bool,
+    /// All rails, if all of them open.
+    pub(crate) hardware: Option<Vec<Hardware>>,
+}
+
+impl Session {
+    /// `parameters`: what must be the same on all ranks.
+    pub(crate) fn open(me: &Identity, parameters: String) -> Result<Self, Error> {
+        let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
+        let server = server.transpose()?;
+        let looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
+        let entry = Entry { rank: me.rank, host: host(), rails };
+        let (rank, ranks) = (me.rank, me.ranks);
+        let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
+        // Rank 0 finds itself at its own address, whatever the others call it.
+        let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
+        let at = own.unwrap_or_else(|| me.rendezvous.clone());
+        let mut link = match Link::join(&at, hello, me.patience) {
+            Ok(link) => link,
+            Err(error) => {
+                // The others are told, too, before rank 0 ends.
+                if let (Error::Refused { .. }, Some((server, _))) = (&error, server) {
+                    server.finish();
+                }
+                return Err(error);
+            }
+        };
+        let table = link.table()?;
+        let opened: Vec<Result<Hardware, String>> = looked
+            .into_iter()
+            .map(|(rail, context)| {
+                let context = context.ok_or("not open")?;
+                Hardware::new(&rail, &context, ranks - 1)
+            })
+            .collect();
+        let registered: Vec<Result<(), String>> =
+            opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
+        let checks = preflight::run(&entry, &table, &registered);
+        let checks = link.gather_quietly("preflight", &checks, me.patience)?;
+        let checks: Vec<Check> = checks.into_iter().flatten().collect();
+        let sound = checks.iter().all(|check| check.verdict != Verdict::Fail);
+        let hardware = opened.into_iter().collect::<Result<_, _>>().ok();
+        Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
+    }
+}
+
+/// This rank is done; rank 0 stays until all are.
+pub(crate) fn leave(link: Link, server: Option<Server>) -> Result<(), Error> {
+    link.leave()?;
+    if let Some(server) = server {
+        server.finish();
+    }
+    Ok(())
+}
+
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Where a listener at any address is found from its own host.
+fn loopback(mut at: std::net::SocketAddr) -> std::net::SocketAddr {
+    if at.ip().is_unspecified() {
+        at.set_ip(match at {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    at
+}

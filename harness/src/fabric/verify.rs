@@ -1,0 +1,293 @@
+//! `verbgate fabric verify`: preflight, all pairs on all rails, then integrity.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::fabric::connect::Mesh;
+use crate::fabric::connect::TUNING;
+use crate::fabric::connect::Tuning;
+use crate::fabric::diagnosis;
+use crate::fabric::diagnosis::Finding;
+use crate::fabric::endpoint::Counts;
+use crate::fabric::error::EXIT_CHECK;
+use crate::fabric::error::Error;
+use crate::fabric::exchange::Exchange;
+use crate::fabric::exchange::Fault;
+use crate::fabric::exchange::Trouble;
+use crate::fabric::options::Identity;
+use crate::fabric::options::VerifyArgs;
+use crate::fabric::plan::rounds;
+use crate::fabric::preflight::Check;
+use crate::fabric::preflight::Verdict;
+use crate::fabric::rail::Rail;
+use crate::fabric::random;
+use crate::fabric::rendezvous::Link;
+use crate::fabric::rendezvous::Table;
+use crate::fabric::session;
+use crate::fabric::session::Session;
+
+/// The longest random delay before a reconnect.
+const DELAY_MS: u64 = 100;
+
+/// One pair on one rail, as one of them saw it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct PathReport {
+    pub(crate) rank: u32,
+    pub(crate) peer: u32,
+    pub(crate) rail: usize,
+    steps: usize,
+    bytes: usize,
+    pub(crate) trouble: Option<Trouble>,
+    /// Counters of the rail that moved meanwhile, of those that tell of errors.
+    pub(crate) evidence: BTreeMap<String, u64>,
+}
+
+/// All that is known in the end.
+#[derive(Debug, Serialize)]
+struct Report {
+    table: Table,
+    hash: String,
+    strays: u64,
+    tuning: Tuning,
+    preflight: Vec<Check>,
+    paths: Vec<PathReport>,
+    /// What the failed paths come to.
+    causes: Vec<Finding>,
+    /// Of all ranks, in their order.
+    endpoints: Vec<Counts>,
+    reconnects: u32,
+    passed: bool,
+}
+
+/// Runs one rank; what to print, and the exit code.
+pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Error> {
+    let Session { server, mut link, table, checks, sound, hardware } =
+        Session::open(me, parameters(args))?;
+    let (rank, ranks) = (me.rank, me.ranks);
+    let mut report = Report {
+        hash: link.hash(),
+        strays: link.strays(),
+        table,
+        tuning: TUNING,
+        preflight: checks,
+        paths: Vec::new(),
+        causes: Vec::new(),
+        endpoints: Vec::new(),
+        reconnects: args.reconnects,
+        passed: false,
+    };
+    // All have the same checks before them, and so decide alike.
+    if let Some(hardware) = hardware.filter(|_| sound) {
+        let mut mesh = Mesh::new(rank, ranks, hardware);
+        reconnect(args, me, &mut mesh, &mut link)?;
+        mesh.connect(&mut link, "connect", me.patience)?;
+        let paths = paths(args, me, &mut mesh, &mut link)?;
+        let gathered = link.gather("verify", &paths, me.patience * ranks, |link, from, body| {
+            mesh.hear(link, from, body)
+        })?;
+        report.paths = gathered.into_iter().flatten().collect();
+        report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
+        no_leftovers(me, &mut mesh, &mut link, "close")?;
+        report.causes = diagnosis::of(&report.paths);
+        report.passed = report.paths.iter().all(|path| path.trouble.is_none());
+    }
+    session::leave(link, server)?;
+    if let (0, Some(file)) = (rank, &args.report) {
+        let text = serde_json::to_string_pretty(&report).unwrap_or_default();
+        fs::write(file, text).map_err(|error| Error::Io {
+            what: format!("cannot write the report {}", file.display()),
+            error,
+        })?;
+    }
+    let text = if args.common.json {
+        serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
+    } else if rank == 0 {
+        whole(&report)
+    } else {
+        own(&report, rank)
+    };
+    Ok((text, if report.passed { 0 } else { EXIT_CHECK }))
+}
+
+/// What must be the same on all ranks.
+fn parameters(args: &VerifyArgs) -> String {
+    let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
+    let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
+    format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
+}
+
+fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {
+    let left = mesh.close(link, stage, me.patience)?;
+    if left > 0 {
+        return Err(Error::Check(format!("{left} queue pairs of rank {} are left over", me.rank)));
+    }
+    Ok(())
+}
+
+fn reconnect(
+    args: &VerifyArgs,
+    me: &Identity,
+    mesh: &mut Mesh,
+    link: &mut Link,
+) -> Result<(), Error> {
+    let mut delays = random::SplitMix(u64::from(me.rank));
+    for round in 0..args.reconnects {
+        thread::sleep(Duration::from_millis(delays.next() % DELAY_MS));
+        mesh.connect(link, &format!("connect {round}"), me.patience)?;
+        no_leftovers(me, mesh, link, &format!("close {round}"))?;
+    }
+    Ok(())
+}
+
+/// All pairs on all rails; each rank has one partner at a time.
+fn paths(
+    args: &VerifyArgs,
+    me: &Identity,
+    mesh: &mut Mesh,
+    link: &mut Link,
+) -> Result<Vec<PathReport>, Error> {
+    let mut reports = Vec::new();
+    for partner in rounds(me.rank, me.ranks) {
+        for rail in 0..mesh.hardware.len() {
+            let of =
+                |peer: &crate::fabric::connect::Peer| (peer.rank, peer.rail) == (partner, rail);
+            let Some(peer) = mesh.peers.iter().position(of) else { continue };
+            let patience = me.patience;
+            let before = counters(mesh, rail);
+            let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
+            let (mut steps, mut bytes, mut trouble) = (0, 0, None);
+            match exchange.run(&args.sizes) {
+                Ok((s, b)) => (steps, bytes) = (s, b),
+                Err(Fault::All(error)) => return Err(error),
+                Err(Fault::Step(why)) => {
+                    if !why.heard {
+                        exchange.give_up(&why.words)?;
+                    }
+                    trouble = Some(why);
+                }
+            }
+            let evidence =
+                trouble.as_ref().map(|_| moved(&before, &counters(mesh, rail))).unwrap_or_default();
+            let (rank, peer) = (me.rank, partner);
+            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence });
+        }
+    }
+    Ok(reports)
+}
+
+fn counters(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
+    mesh.hardware.get(rail).map(|hardware| hardware.rail.counters()).unwrap_or_default()
+}
+
+/// Which counters moved.
+fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let delta = |(name, value): (&String, &u64)| {
+        let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
+        Some((name.clone(), delta))
+    };
+    after.iter().filter_map(delta).collect()
+}
+
+/// What rank 0 prints.
+fn whole(report: &Report) -> String {
+    let Report { table, hash, strays, tuning, preflight, paths, .. } = report;
+    let mut text = format!("rank table {hash}: {} ranks", table.entries.len());
+    if *strays > 0 {
+        // Writing to a string cannot fail, here and below.
+        let _ = write!(text, "; {strays} stray connections were dropped");
+    }
+    text.push('\n');
+    for entry in &table.entries {
+        let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
+        for (index, rail) in entry.rails.iter().enumerate() {
+            let Rail { device, port, gid_index, gid, gid_type, .. } = rail;
+            let mtu = rail.mtu_bytes();
+            let _ = writeln!(
+                text,
+                "  rail {index}: {device}:{port}@{gid_index} {gid} {gid_type} MTU {mtu}"
+            );
+        }
+    }
+    let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
+    let _ = writeln!(
+        text,
+        "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
+         retry_cnt {retry_cnt}"
+    );
+    for check in preflight {
+        text += &line(check);
+    }
+    for PathReport { rank, peer, rail, steps, bytes, trouble, .. } in paths {
+        match trouble {
+            Some(Trouble { words, .. }) => {
+                let _ = writeln!(text, "FAIL  rank {rank} with {peer}, rail {rail}: {words}");
+            }
+            // Each pair has two reports, and one is enough of what is well.
+            None if rank < peer => {
+                let _ = writeln!(
+                    text,
+                    "OK    rank {rank} with {peer}, rail {rail}: {steps} steps, {bytes} bytes, both \
+                     ways"
+                );
+            }
+            None => {}
+        }
+    }
+    for cause in &report.causes {
+        let _ = writeln!(text, "{cause}");
+    }
+    text + &verdict(report)
+}
+
+fn line(check: &Check) -> String {
+    let Check { rank, rail, check, verdict, detail } = check;
+    let verdict = match verdict {
+        Verdict::Ok => "OK",
+        Verdict::Fail => "FAIL",
+        Verdict::Skip => "SKIP",
+    };
+    let rail = rail.map_or_else(String::new, |rail| format!(", rail {rail}"));
+    format!("{verdict:<5} rank {rank}{rail}: {check}: {detail}\n")
+}
+
+/// What the other ranks print: what concerns them.
+fn own(report: &Report, rank: u32) -> String {
+    let mut text = format!("rank table {}: this is rank {rank}\n", report.hash);
+    let failed = |check: &&Check| check.rank == rank && check.verdict == Verdict::Fail;
+    report.preflight.iter().filter(failed).for_each(|check| text += &line(check));
+    text + &verdict(report)
+}
+
+fn verdict(report: &Report) -> String {
+    let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
+    let broken = report.paths.iter().filter(|path| path.trouble.is_some()).count();
+    if report.passed {
+        let paths = report.paths.len();
+        return format!("verify: all is well: {paths} ends of paths\n");
+    }
+    match (failed, broken) {
+        (0, broken) => format!("verify: FAILED: {broken} ends of paths\n"),
+        (failed, 0) => format!("verify: FAILED: {failed} checks of the preflight\n"),
+        _ => format!("verify: FAILED: {failed} checks, {broken} ends of paths\n"),
+    }
+}
+
+#[cfg(test)]
+impl PathReport {
+    /// One for tests.
+    pub(crate) fn of(
+        rank: u32,
+        peer: u32,
+        rail: usize,
+        trouble: Option<Trouble>,
+        evidence: BTreeMap<String, u64>,
+    ) -> Self {
+        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence }
+    }
+}
