@@ -242,7 +242,9 @@ impl Supervisor {
                 state.backlog.push_back(trap);
                 return;
             }
-            log::error!("process {tgid} was ended: its stub did another call than its own: {trap:x?}");
+            log::error!(
+                "process {tgid} was ended: its stub did another call than its own: {trap:x?}"
+            );
             // Killed with its guest; the trap needs no answer.
             let _ = process::kill(tgid);
             state.session.forget(tgid);

@@ -1,5 +1,6 @@
 //! A prepared pair of kernel and userland, and runs in it.
 
+use std::fmt;
 use std::fs;
 use std::io::Read as _;
 use std::io::Write;
@@ -17,6 +18,7 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 use anyhow::Result;
+use anyhow::anyhow;
 use anyhow::bail;
 
 use crate::cache;
@@ -253,7 +255,12 @@ impl<'a> Run<'a> {
             (true, true) => "the guest stopped while the command ran".to_owned(),
             (true, false) => format!("Linux {} stopped while it booted", self.lab.kernel.name),
         };
-        bail!("{what}\n{}", self.console())
+        let said = fs::read(self.console_log()).unwrap_or_default();
+        let error = anyhow!("{what}\n{}", self.console());
+        if String::from_utf8_lossy(&said).contains(STALE_BREAKPOINT) {
+            return Err(error.context(StaleBreakpoint));
+        }
+        Err(error)
     }
 
     /// Copies output until the machine ends (true) or its deadline passes (false).
@@ -328,6 +335,21 @@ impl<'a> Run<'a> {
         if let Ok(root) = cache::root() {
             let _ = fs::copy(self.console_log(), root.join("console.log"));
         }
+    }
+}
+
+/// How the kernel puts it that it met a breakpoint which it had taken away.
+const STALE_BREAKPOINT: &str = "Oops: int3";
+
+/// The guest's kernel died of a breakpoint that it had set in order to change its own code
+/// (arch/x86/kernel/alternative.c, `text_poke_bp`) and had taken away: QEMU's translator can run
+/// code that it has translated before the change. Processors do not.
+#[derive(Clone, Copy, Debug)]
+pub struct StaleBreakpoint;
+
+impl fmt::Display for StaleBreakpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the emulator ran code that the guest's kernel had changed; run it again")
     }
 }
 

@@ -54,6 +54,7 @@ pub use guest::RunSpec;
 pub use host::require_program;
 pub use lab::Lab;
 pub use lab::RunResult;
+pub use lab::StaleBreakpoint;
 pub use progress::Progress;
 pub use recipe::KERNELS;
 pub use recipe::Kernel;

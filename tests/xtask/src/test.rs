@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use verbgate_lab::Kernel;
+use verbgate_lab::StaleBreakpoint;
 use verbgate_tests::runner::CLOSING;
 use verbgate_tests::table::Table;
 use verbgate_tests::tally::Tally;
@@ -111,8 +112,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(all.failed > 0)))
 }
 
-/// Runs the cases in one lab, and reads what they count.
+/// Runs the cases in one lab; once more if the emulator failed, which says nothing of them.
 fn lab(programs: &Programs, kernel: &'static Kernel, cases: &[String]) -> Result<Outcome> {
+    match cases_in(programs, kernel, cases) {
+        Err(error) if error.is::<StaleBreakpoint>() => {
+            println!("    again: {error:#}");
+            cases_in(programs, kernel, cases)
+        }
+        other => other,
+    }
+}
+
+/// Runs the cases in one lab, and reads what they count.
+fn cases_in(programs: &Programs, kernel: &'static Kernel, cases: &[String]) -> Result<Outcome> {
     let mut argv = vec![TESTS, "run"];
     argv.extend(cases.iter().map(String::as_str));
     let mut tally = None;
