@@ -27,7 +27,16 @@ use guest::DEVICE;
 /// The two runtimes, where they can run.
 fn runtimes() -> impl Iterator<Item = &'static Runtime> {
     let root = common::is_root();
-    RUNTIMES.iter().filter(move |runtime| root && common::has(runtime.name))
+    RUNTIMES.iter().filter(move |runtime| root && common::has(runtime.name) && works(runtime))
+}
+
+/// Whether it can run a container here, all by itself; says so when it cannot.
+fn works(runtime: &'static Runtime) -> bool {
+    let output = Bundle::new(runtime, &["true"]).run_natively();
+    if !output.status.success() {
+        eprintln!("SKIPPED: {} cannot run a container here: {}", runtime.name, stderr(&output));
+    }
+    output.status.success()
 }
 
 #[test]
