@@ -139,6 +139,27 @@ impl Side<'_> {
         self.line.split(' ').nth(2) == Some("1")
     }
 
+    /// It makes an object, whose place is where the kernel looks for a ucontext.
+    fn makes_an_object(&self) -> bool {
+        self.attrs().iter().any(|(.., spec)| spec.is_some_and(AttrSpec::is_new))
+    }
+
+    /// It has a payload where the script has no memory.
+    fn has_no_payload(&self) -> bool {
+        self.attrs().iter().any(|(_, attr, spec)| {
+            let payload = spec.is_some_and(|spec| !spec.is_output() && !spec.is_new());
+            payload && attr.len > 8 && !(IMAGE..OUT + REGION).contains(&attr.data)
+        })
+    }
+
+    /// It has a structure that is longer than any kernel knows it.
+    fn has_more_than_is_known(&self) -> bool {
+        self.attrs().iter().any(|(_, attr, spec)| match spec.map(|spec| spec.kind) {
+            Some(AttrKind::PtrIn { max, zero_trailing: true, .. }) => attr.len > max,
+            _ => false,
+        })
+    }
+
     fn handle_is_too_wide(&self) -> bool {
         matches!(self.fault(), Some(DecodeError::HandleRange { .. }))
     }
@@ -206,6 +227,12 @@ const RULES: &[Rule] = &[
         why: "wrong in another way, and insists on an attribute that is not known: the proxy sees that first" },
     Rule { native: &[EINVAL], inside: &[ENOENT], when: |side| side.has_no_ucontext(),
         why: "without a ucontext, and names what there is not, which the kernel sees first as the frame is ordered" },
+    Rule { native: &[EINVAL], inside: &[ENOENT], when: |side| side.makes_an_object(),
+        why: "without a ucontext, and names what there is not: in a frame, what is made comes last" },
+    Rule { native: ANY, inside: &[EOPNOTSUPP], when: |side| side.has_more_than_is_known(),
+        why: "wrong in another way, and has more than is known, which is not zero: payloads are looked at first" },
+    Rule { native: FORM, inside: &[EFAULT], when: |side| side.has_no_payload(),
+        why: "wrong in another way, and has a payload that cannot be read: payloads are copied first" },
     Rule { native: &[EFAULT], inside: &[ENOENT, EBADF, EINVAL], when: |side| side.response_is_the_kernels(),
         why: "wrong in another way, and names the kernel's memory for the response" },
     Rule { native: &[EINVAL], inside: &[E2BIG], when: |side| side.lends(),
@@ -251,13 +278,23 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     let new = attrs.iter().filter(|(.., spec)| spec.is_some_and(AttrSpec::is_new));
     let places: Vec<u64> = side.makes().chain(new.map(|(at, ..)| at + 8)).collect();
     let in_attr = |word: u64| places.iter().any(|at| word + 4 > *at && word < at + 8);
+    // Of commands: a mutation can make one of another that has an answer.
     let in_response = |word: u64| {
-        let makes = side.makes().next().is_some();
-        makes && side.response().is_some_and(|at| word.wrapping_sub(at) < 64)
+        let command = side.line.starts_with("write:") || side.line.starts_with("ioctl invoke.");
+        command && side.response().is_some_and(|at| word.wrapping_sub(at) < 64)
+    };
+    let outputs = attrs.iter().filter(|(.., spec)| spec.is_some_and(AttrSpec::is_output));
+    let outputs: Vec<(u64, Attr)> = outputs.map(|(at, attr, _)| (*at, *attr)).collect();
+    let in_output = |word: u64| {
+        outputs.iter().any(|(at, attr)| {
+            let target = attr.data.wrapping_sub(IMAGE);
+            word == at + 4 || word.wrapping_sub(target) < attr.len.into()
+        })
     };
     let end = OUT + REGION - IMAGE;
     let at_end = |word: u64| side.native == EFAULT && (end - 64..end).contains(&word);
-    let is_output = |word: u64| in_attr(word) || in_response(word) || at_end(word);
+    let is_output =
+        |word: u64| in_attr(word) || in_response(word) || in_output(word) || at_end(word);
     if side.words.iter().any(|word| !is_output(*word)) {
         return None;
     }
