@@ -38,6 +38,9 @@ const LOOK_UP: &[i64] = &[ENOENT, EBADF];
 /// Whatever the proxy can answer.
 const ANY: &[i64] = &[EINVAL, ENOSPC, EFAULT, E2BIG, EPROTONOSUPPORT, EOPNOTSUPP, ENOENT, EBADF];
 
+/// No command's answer has more bytes; that of EX_QUERY_DEVICE has some 300.
+const LONGEST_RESPONSE: u64 = 512;
+
 /// A difference.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
@@ -149,6 +152,15 @@ impl Side<'_> {
         self.attrs().iter().any(|(_, attr, spec)| {
             let payload = spec.is_some_and(|spec| !spec.is_output() && !spec.is_new());
             payload && attr.len > 8 && !(IMAGE..OUT + REGION).contains(&attr.data)
+        })
+    }
+
+    /// It has a payload that ends where the script has no memory.
+    fn has_no_end_of_payload(&self) -> bool {
+        self.attrs().iter().any(|(_, attr, spec)| {
+            let payload = spec.is_some_and(|spec| !spec.is_output() && !spec.is_new());
+            let end = attr.data.wrapping_add(attr.len.into());
+            payload && attr.len > 8 && end > OUT + REGION
         })
     }
 
@@ -269,6 +281,11 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     if side.native >= 0 && side.inside == EFAULT && side.names(|kind| kind == AttrKind::Umem) {
         return Some("a buffer's description that cannot be read, and that the driver ignores");
     }
+    if side.native >= 0 && side.inside == EFAULT && side.has_no_end_of_payload() {
+        return Some(
+            "an input that cannot be read to its end, of which the driver reads the start",
+        );
+    }
     if side.native >= 0 || side.inside >= 0 {
         return None;
     }
@@ -281,7 +298,7 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     // Of commands: a mutation can make one of another that has an answer.
     let in_response = |word: u64| {
         let command = side.line.starts_with("write:") || side.line.starts_with("ioctl invoke.");
-        command && side.response().is_some_and(|at| word.wrapping_sub(at) < 64)
+        command && side.response().is_some_and(|at| word.wrapping_sub(at) < LONGEST_RESPONSE)
     };
     let outputs = attrs.iter().filter(|(.., spec)| spec.is_some_and(AttrSpec::is_output));
     let outputs: Vec<(u64, Attr)> = outputs.map(|(at, attr, _)| (*at, *attr)).collect();
