@@ -18,26 +18,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use bundle::Bundle;
-use bundle::RUNTIMES;
-use bundle::Runtime;
+use bundle::runtimes;
 use common::stderr;
 use common::stdout;
 use guest::DEVICE;
-
-/// The two runtimes, where they can run.
-fn runtimes() -> impl Iterator<Item = &'static Runtime> {
-    let root = common::is_root();
-    RUNTIMES.iter().filter(move |runtime| root && common::has(runtime.name) && works(runtime))
-}
-
-/// Whether it can run a container here, all by itself; says so when it cannot.
-fn works(runtime: &'static Runtime) -> bool {
-    let output = Bundle::new(runtime, &["true"]).run_natively();
-    if !output.status.success() {
-        eprintln!("SKIPPED: {} cannot run a container here: {}", runtime.name, stderr(&output));
-    }
-    output.status.success()
-}
 
 #[test]
 fn a_container_has_the_device_and_ends_as_natively() {

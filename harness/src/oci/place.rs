@@ -32,6 +32,8 @@ use serde::Serialize;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
 
+use super::netdevs::Netdevs;
+
 /// The program that is executed before a container's command.
 const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
 
@@ -49,6 +51,9 @@ pub(crate) struct Spec {
     pub(crate) devices: Vec<Granted>,
     /// Whether the supervisor serves `/sys`.
     pub(crate) sysfs: bool,
+    /// NICs that are moved into it.
+    #[serde(default)]
+    pub(crate) netdevs: Option<Netdevs>,
     /// The name of what becomes of CAP_SETPCAP.
     pub(crate) setpcap: String,
 }
@@ -161,16 +166,12 @@ impl Place {
 
     /// Remembers the container's first process.
     pub(crate) fn set_process(&self, pid: i32) -> io::Result<()> {
-        let started = process::started(Tid(pid))?;
-        fs::write(self.0.join("pid"), format!("{pid} {started}"))
+        note_process(&self.0.join("pid"), pid)
     }
 
     /// Whether the container's first process lives, supervised or not.
     fn has_process(&self) -> bool {
-        let text = fs::read_to_string(self.0.join("pid")).unwrap_or_default();
-        let Some((pid, started)) = text.split_once(' ') else { return false };
-        let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
-        process::started(Tid(pid)).is_ok_and(|now| now == started)
+        process_lives(&self.0.join("pid"))
     }
 
     /// Removes it unless the container lives; false when it does.
@@ -206,6 +207,20 @@ impl Place {
             other => other,
         }
     }
+}
+
+/// Writes down a process, so that it is known from another one of its number.
+pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
+    let started = process::started(Tid(pid))?;
+    fs::write(file, format!("{pid} {started}"))
+}
+
+/// Whether the process that was written down lives.
+pub(super) fn process_lives(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let Some((pid, started)) = text.split_once(' ') else { return false };
+    let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
+    process::started(Tid(pid)).is_ok_and(|now| now == started)
 }
 
 /// Where all containers have their directories.
@@ -262,6 +277,7 @@ mod tests {
             profile,
             devices: vec![],
             sysfs: true,
+            netdevs: None,
             setpcap: "never".into(),
         }
     }

@@ -23,6 +23,7 @@ use super::OciArgs;
 use super::SUPERVISOR;
 use super::line::Line;
 use super::name_of;
+use super::netdevs;
 use super::place;
 use super::place::Granted;
 use super::place::Place;
@@ -69,6 +70,21 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
     };
     let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
+    let netdevs = if wish.netdevs.is_empty() {
+        None
+    } else {
+        let state = std::path::absolute(&args.state_dir)?;
+        // What a dead container has may be what this one asks for.
+        netdevs::reap(&state).into_iter().for_each(|one| match one {
+            Ok(line) => log::warn!("{line}"),
+            Err(error) => log::error!("{error:#}"),
+        });
+        let journal = netdevs::journal_of(&state, &place);
+        Some(netdevs::decide(&wish.netdevs, &nodes, &config, journal, &args.sysfs_root)?)
+    };
+    let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
+    let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
+    let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
     rewrite::config(
         &mut config,
         &Addition {
@@ -76,8 +92,8 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
             shared: &place.shared(),
             init: &init,
             hook: &exe_name,
-            created: &["created", &place_name],
-            stopped: &["stopped", &place_name],
+            created: &of("created"),
+            stopped: &of("stopped"),
             granted: &granted.join(","),
             numbers: &sandbox::rdma_numbers(),
         },
@@ -88,6 +104,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
         sysfs: args.sysfs == SysfsOf::Virtual,
+        netdevs,
         setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
