@@ -24,7 +24,7 @@ use crate::failure::Failure;
 /// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
 /// How long one that was told to end may take.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -80,24 +80,24 @@ fn heed(args: &HookArgs) -> Result<u8, Error> {
             }
         }
         Event::Stopped => {
-            // Gone already, if it has died before.
-            let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
             let home = args.netdevs.as_deref().map_or(Ok(()), netdevs::bring_home);
-            let deadline = Instant::now() + END_PATIENCE;
-            while !place
-                .remove_if_unsupervised()
-                .context("cannot remove the container's directory")?
-            {
-                if Instant::now() >= deadline {
-                    return Err(anyhow!(
-                        "the supervisor of {} does not end",
-                        place.path().display()
-                    ));
-                }
-                std::thread::sleep(LOOK);
-            }
+            end(&place)?;
             home?;
         }
     }
     Ok(0)
+}
+
+/// Has the supervisor end, and removes the container's directory.
+pub(super) fn end(place: &Place) -> Result<(), Error> {
+    // Gone already, if it has died before.
+    let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
+    let deadline = Instant::now() + END_PATIENCE;
+    while !place.remove_if_unsupervised().context("cannot remove the container's directory")? {
+        if Instant::now() >= deadline {
+            return Err(anyhow!("the supervisor of {} does not end", place.path().display()));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }

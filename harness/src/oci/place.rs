@@ -21,7 +21,9 @@ use std::hash::Hash;
 use std::hash::Hasher;
 use std::io;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -40,6 +42,9 @@ const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
 const UNFINISHED: &str = ".new-";
+
+/// How often removing a directory begins anew.
+const TRIES: u32 = 20;
 
 /// What was decided when the container was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -200,11 +205,30 @@ impl Place {
         Ok(true)
     }
 
+    /// Removes it, if it is still the one whose file is given: another container of the same id
+    /// may have come.
+    pub(crate) fn remove_own(&self, lock: BorrowedFd<'_>) -> io::Result<()> {
+        let ours = rustix::fs::fstat(lock)?;
+        match fs::metadata(self.lock()) {
+            Ok(its) if (its.dev(), its.ino()) == (ours.st_dev, ours.st_ino) => self.remove(),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+        let mut tries = 0;
+        loop {
+            match fs::remove_dir_all(&self.0) {
+                // Somebody else puts a file there, or removes one, at the same time: a hook, and a
+                // supervisor whose runtime was killed.
+                Err(e) if self.0.exists() && tries < TRIES => {
+                    log::debug!("{} is removed once more: {e}", self.0.display());
+                    tries += 1;
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                other => return other,
+            }
         }
     }
 }

@@ -21,6 +21,7 @@ use verbgate_sys::sandbox::DeviceNode;
 
 use super::OciArgs;
 use super::SUPERVISOR;
+use super::hook;
 use super::line::Line;
 use super::name_of;
 use super::netdevs;
@@ -113,9 +114,8 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         .and_then(|()| supervisor(&exe, &place, lock, global))
         .and_then(|()| replace(&file, &config));
     if made.is_err() {
-        // Nothing is left behind: a supervisor ends with this process, as there is no container.
-        // That this cannot be removed is not the error to tell of.
-        let _ = place.remove();
+        // Nothing is left behind; that this cannot be removed is not the error to tell of.
+        let _ = hook::end(&place);
     }
     made
 }
