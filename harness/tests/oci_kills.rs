@@ -92,7 +92,7 @@ fn collect(bundle: &Bundle) {
 fn works_again(bundle: &mut Bundle) {
     bundle.instead = None;
     bundle.delete_if_there();
-    bundle.assert_nothing_left();
+    bundle.assert_nothing_of_ours_left();
     bundle.edit(|config| {
         for event in ["createRuntime", "createContainer"] {
             let hooks = config["hooks"].as_object_mut().unwrap();
@@ -121,7 +121,7 @@ fn a_runtime_that_is_killed_before_it_begins_leaves_nothing() {
         assert_eq!(bundle.ps()[0]["started"], false);
         kill_runtime(&mut creating);
         // By itself: nobody tells, and nobody collects.
-        bundle.assert_nothing_left();
+        bundle.assert_nothing_of_ours_left();
         hold.release();
         works_again(&mut bundle);
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -40,6 +41,9 @@ use crate::grant::Host;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";
+
+/// The number of the initial user namespace: PROC_USER_INIT_INO, include/linux/proc_ns.h.
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A bundle's file, by its name there.
 const CONFIG: &str = "config.json";
@@ -141,10 +145,8 @@ fn config_file(line: &Line) -> PathBuf {
 
 /// Whether this is root and not one of a user namespace, who can make no nodes.
 fn is_init_namespace_root() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let mut fields = map.split_whitespace();
-    let whole = fields.next() == Some("0") && fields.next() == Some("0");
-    whole && crate::cli::is_root()
+    let own = fs::metadata("/proc/self/ns/user").map(|meta| meta.ino()).ok();
+    own == Some(INITIAL_USER_NAMESPACE) && crate::cli::is_root()
 }
 
 /// The nodes of what is wished for.

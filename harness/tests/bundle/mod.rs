@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -219,6 +220,26 @@ impl Bundle {
         text.lines().filter(is_mine).map(str::to_owned).collect()
     }
 
+    /// Lets every user see the bundle, such as one of a user namespace.
+    pub(crate) fn show_to_all(&self) {
+        let root = self.dir.path().join("rootfs");
+        for path in [self.dir.path(), &root] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // Where it mounts, but may make nothing.
+        for name in ["proc", "sys", "dev", "tmp"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+    }
+
+    /// Has commands see the bundle's directory as one that cannot be written; state is beside it.
+    pub(crate) fn make_read_only(&mut self) {
+        let script = "mkdir -p $1/state && mount --bind $1/state $1/state && \
+                      mount --rbind $1 $1 && mount -o remount,bind,ro $1 && shift && exec \"$@\"";
+        let words = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned);
+        self.prefix = words.into_iter().chain([self.bundle()]).collect();
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -307,25 +328,45 @@ impl Bundle {
         self.output(&words, false)
     }
 
-    /// No directory, no mount, no process of the container.
+    /// No directory, no mount, no process, no socket, no control group of the container, and
+    /// nothing by which its runtime would know it. With its processes its namespaces are gone: they
+    /// are held by nothing else, as there is no mount of one.
     pub(crate) fn assert_nothing_left(&self) {
+        self.await_no(|| [self.left(), self.left_by_runtime()].concat());
+    }
+
+    /// The same but for what the runtime itself leaves when it is killed.
+    pub(crate) fn assert_nothing_of_ours_left(&self) {
+        self.await_no(|| self.left());
+    }
+
+    fn await_no(&self, left: impl Fn() -> Vec<String>) {
         let deadline = Instant::now() + PATIENCE;
-        let left = || {
-            let places = fs::read_dir(self.root().join("oci")).into_iter().flatten().flatten();
-            let mut left: Vec<String> = places.map(|place| format!("{:?}", place.path())).collect();
-            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-            left.extend(
-                mounts.lines().filter(|line| line.contains(&self.bundle())).map(Into::into),
-            );
-            let found = Command::new("pgrep").args(["-af", &self.bundle()]).output().unwrap();
-            left.extend(stdout(&found).lines().map(Into::into));
-            left
-        };
         // A supervisor ends right after its container, and nobody waits for it.
         while !left().is_empty() {
             assert!(Instant::now() < deadline, "left: {:?}", left());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn left_by_runtime(&self) -> Vec<String> {
+        let of_id = Command::new("find")
+            .args(["/sys/fs/cgroup", "/run/runc", "/run/crun", "-name"])
+            .arg(format!("*{}*", self.id))
+            .output();
+        stdout(&of_id.unwrap()).lines().map(Into::into).collect()
+    }
+
+    fn left(&self) -> Vec<String> {
+        let places = fs::read_dir(self.root().join("oci")).into_iter().flatten().flatten();
+        let mut left: Vec<String> = places.map(|place| format!("{:?}", place.path())).collect();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        left.extend(mounts.lines().filter(|line| line.contains(&self.bundle())).map(Into::into));
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        left.extend(sockets.lines().filter(|line| line.contains(&self.bundle())).map(Into::into));
+        let found = Command::new("pgrep").args(["-af", &self.bundle()]).output().unwrap();
+        left.extend(stdout(&found).lines().map(Into::into));
+        left
     }
 }
 
