@@ -244,6 +244,11 @@ impl Bundle {
         self.dir.path()
     }
 
+    /// Its directory.
+    pub(crate) fn path(&self) -> String {
+        self.bundle()
+    }
+
     fn bundle(&self) -> String {
         self.dir.path().to_str().unwrap().to_owned()
     }
@@ -259,6 +264,16 @@ impl Bundle {
     pub(crate) fn run_natively(&self) -> Output {
         let words = [self.runtime.name, "run", "--bundle", &self.bundle(), &self.id];
         self.output(&words.map(Into::into), false)
+    }
+
+    /// A command of the runtime alone. What `create` leaves running inherits nothing.
+    pub(crate) fn natively(&self, verb: &str, options: &[&str], args: &[&str]) -> Output {
+        let mut words = vec![self.runtime.name, verb];
+        words.extend(options);
+        words.push(&self.id);
+        words.extend(args);
+        let words: Vec<String> = words.into_iter().map(Into::into).collect();
+        self.output(&words, verb == "create")
     }
 
     pub(crate) fn create(&self) {
