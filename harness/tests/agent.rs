@@ -165,7 +165,7 @@ fn what_is_executed_later_is_served_by_the_same_supervisor() {
     let agent = Agent::start();
     for runtime in runtimes() {
         let bundle = agent.bundle(runtime, &["sleep", "60"]);
-        bundle.natively("create", &["--bundle", &bundle.path()], &[]);
+        bundle.natively("create", &["--bundle", bundle.path().to_str().unwrap()], &[]);
         ok(&bundle.natively("start", &[], &[]));
         wait_until("it does not start", || {
             agent.containers().first().is_some_and(|one| one["started"] == true)

@@ -15,6 +15,7 @@ use verbgate_sys::sandbox::DeviceNode;
 use super::super::place::Granted;
 use super::super::place::Spec;
 use super::super::start;
+use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
 use crate::grant::RDMA_CM;
@@ -48,6 +49,12 @@ pub(super) fn spec(
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {
         refuse_reach(&config)?;
+        if !wish.netdevs.is_empty() {
+            return Err(anyhow!(
+                "annotation {NETDEVS}: an agent is asked too late to move NICs into a container; \
+                 run it by `verbgate oci`, or move them by `verbgate netdev move`"
+            ));
+        }
         profile = start::profile(wish.profile.as_deref(), allowed)?;
         nodes = start::granted(&wish, stand_in, &config)?;
         // It is spoken to by write(2) alone.
@@ -58,6 +65,7 @@ pub(super) fn spec(
         bundle: state.bundle.clone(),
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
+        netdevs: None,
         sysfs: false,
         setpcap: String::new(),
     })
