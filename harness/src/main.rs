@@ -44,6 +44,8 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Oci(args) => oci::run(args, &cli.global),
+        Command::Agent(args) => oci::agent::run(args, &cli.global),
+        Command::AgentSupervisor(args) => oci::agent::supervise(args),
         Command::Cdi(command) => cdi::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
         Command::Gc(args) => oci::gc(args, &cli.global),

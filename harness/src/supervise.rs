@@ -52,6 +52,8 @@ pub(crate) struct Guard {
     window: AddrWindow,
     fds: FdWindow,
     program: Vec<SockFilter>,
+    /// Whether the guest's filter is another, which asks about more.
+    judges: bool,
 }
 
 impl Guard {
@@ -66,7 +68,14 @@ impl Guard {
         })?;
         let fds = FdWindow::under(limit);
         let program = seccomp::filter::program::<Native>(window, fds)?;
-        Ok(Self { window, fds, program })
+        Ok(Self { window, fds, program, judges: false })
+    }
+
+    /// The one of a guest under a filter that others have made: of the same windows, and of rules
+    /// that ask about no less.
+    pub(crate) fn behind(window: AddrWindow, fds: FdWindow) -> Result<Self, anyhow::Error> {
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        Ok(Self { window, fds, program, judges: true })
     }
 
     /// Its instructions.
@@ -131,6 +140,7 @@ impl Plan {
             listener: Listener::from(listener),
             window: guard.window,
             fds: guard.fds,
+            judge: guard.judges.then(|| guard.program.clone()),
             devices: self.devices.clone().into(),
             policy: Arc::clone(&self.policy),
             gids: Some(gids),
@@ -335,6 +345,7 @@ mod tests {
             listener: Listener::from(listener.recv().unwrap()),
             window,
             fds,
+            judge: None,
             devices: vec![granted(&null).unwrap()].into(),
             policy: Arc::new(Policy::named("standard").unwrap()),
             gids: None,

@@ -30,6 +30,10 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
+use verbgate_sys::seccomp::bpf::RET_ALLOW;
+use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
+use verbgate_sys::seccomp::bpf::SockFilter;
+use verbgate_sys::seccomp::bpf::interpret;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
@@ -58,6 +62,9 @@ pub struct Config {
     pub window: AddrWindow,
     /// The descriptor numbers that the filter watches.
     pub fds: FdWindow,
+    /// The filter that decides what is served, where the one that notifies was made by somebody
+    /// else and asks about more; all is served when there is none.
+    pub judge: Option<Vec<SockFilter>>,
     /// Granted devices.
     pub devices: Devices,
     /// What may be asked for.
@@ -131,6 +138,7 @@ pub struct Supervisor {
     pub(crate) listener: Listener,
     pub(crate) window: AddrWindow,
     pub(crate) fds: FdWindow,
+    judge: Option<Vec<SockFilter>>,
     pub(crate) devices: Devices,
     pub(crate) policy: Arc<Policy>,
     /// The stub's code.
@@ -173,7 +181,8 @@ impl Supervisor {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn new(config: Config) -> io::Result<Self> {
-        let Config { listener, window, fds, devices, policy, gids, siblings, observer } = config;
+        let Config { listener, window, fds, judge, devices, policy, gids, siblings, observer } =
+            config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
         }
@@ -191,6 +200,7 @@ impl Supervisor {
             listener,
             window,
             fds,
+            judge,
             devices,
             policy,
             gids,
@@ -279,6 +289,9 @@ impl Supervisor {
         if state.session.stubs.contains_key(&trap.tid) {
             return self.stub_trapped(state, trap);
         }
+        if let Some(reply) = self.judged(&trap) {
+            return self.answer(trap, reply);
+        }
         let is = |nr: Option<u32>| nr == Some(trap.nr);
         if trap.nr == n.ioctl || trap.nr == n.write || trap.nr == n.writev {
             self.request(state, trap);
@@ -293,7 +306,7 @@ impl Supervisor {
             self.netlink_call(state, trap);
         } else if trap.nr == n.ptrace {
             self.trace(state, trap);
-        } else if n.credentials.contains(&trap.nr) {
+        } else if n.credentials.iter().any(|(_, nr)| *nr == trap.nr) {
             self.retire(state, &trap);
             self.answer(trap, Reply::Continue);
         } else {
@@ -302,6 +315,18 @@ impl Supervisor {
                 format!("thread {} may not touch the stub's memory (call {})", trap.tid, trap.nr)
             });
             self.answer(trap, Reply::Errno(libc::EPERM));
+        }
+    }
+
+    /// The answer to what the filter of ours would not have asked about. Nothing that it looks at can
+    /// change: it judges the arguments, which the kernel has copied.
+    fn judged(&self, trap: &Notification) -> Option<Reply> {
+        let judge = self.judge.as_ref()?;
+        let verdict = interpret(judge, trap.nr, trap.arch, trap.args)?;
+        match verdict {
+            RET_USER_NOTIF => None,
+            RET_ALLOW => Some(Reply::Continue),
+            other => Some(Reply::Errno(i32::try_from(other & 0xffff).unwrap_or(libc::EPERM))),
         }
     }
 

@@ -9,6 +9,7 @@
 //! What a container has lives in a directory of the host ([`place`]). The real runtime tells by
 //! hooks when the container is made and when it is gone ([`hook`]).
 
+pub(crate) mod agent;
 mod exec;
 mod hook;
 mod inspect;
@@ -17,6 +18,7 @@ mod netdevs;
 mod place;
 mod rewrite;
 mod runtime;
+mod shown;
 mod start;
 mod supervisor;
 mod wish;
@@ -27,7 +29,9 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
+use clap::Parser;
 
+use self::agent::profile::ProfileArgs;
 pub(crate) use self::hook::HookArgs;
 pub(crate) use self::hook::run as hook;
 pub(crate) use self::inspect::GcArgs;
@@ -52,6 +56,9 @@ pub(crate) const SUPERVISOR: &str = "oci-supervisor";
 /// The hidden command of what moves NICs.
 pub(crate) const KEEPER: &str = "oci-netdevs";
 
+/// The command that is ours and no runtime's.
+const PROFILE: &str = "profile";
+
 /// A name by which this program is an OCI runtime, for engines that can be told a path and no
 /// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
 const CALLED: &str = "verbgate-oci";
@@ -59,7 +66,8 @@ const CALLED: &str = "verbgate-oci";
 #[derive(Debug, Args)]
 #[command(after_help = "The arguments are those of the real runtime, and so are output and exit \
                         code. Engines take this program as a runtime by the name verbgate-oci: \
-                        make a link of that name, or verbgate-oci-crun, verbgate-oci-runc.")]
+                        make a link of that name, or verbgate-oci-crun, verbgate-oci-runc. \
+                        `verbgate oci profile` prints the seccomp profile for `verbgate agent`.")]
 pub(crate) struct OciArgs {
     /// The real runtime: a path, or a name to look for in PATH [default: runc, else crun]
     #[arg(long, value_name = "RUNTIME")]
@@ -108,6 +116,12 @@ pub(crate) fn called(args: &[OsString]) -> Option<Vec<OsString>> {
 
 /// Becomes the real runtime; returns only why that could not be.
 pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
+    if args.args.first().is_some_and(|word| word == PROFILE) {
+        return match ProfileArgs::try_parse_from(&args.args) {
+            Ok(args) => agent::profile::print(&args).map_err(Failure::of_tool),
+            Err(error) => Ok(crate::cli::complain(&error, "oci profile ", crate::cli::EXIT_USAGE)),
+        };
+    }
     let mut line = Line::parse(&args.args);
     let prepared = runtime::find(args.runtime.as_deref()).and_then(|runtime| {
         match line.verb {

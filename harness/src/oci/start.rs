@@ -63,7 +63,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
              with user namespaces for containers (--userns) if wanted"
         ));
     }
-    let nodes = granted(&wish, args, &config)?;
+    let nodes = granted(&wish, &args.stand_in, &config)?;
     let profile = profile(wish.profile.as_deref(), &args.profile)?;
     let root = std::path::absolute(global.root())?;
     let place = Place::of(&root, &id, line.global("--root"));
@@ -150,13 +150,17 @@ fn is_init_namespace_root() -> bool {
 }
 
 /// The nodes of what is wished for.
-fn granted(wish: &Wish, args: &OciArgs, config: &Value) -> Result<Vec<DeviceNode>, Error> {
+pub(super) fn granted(
+    wish: &Wish,
+    stand_in: &[OsString],
+    config: &Value,
+) -> Result<Vec<DeviceNode>, Error> {
     let mut nodes: Vec<DeviceNode> = Vec::new();
     for (name, field) in &wish.devices {
         let of_name = |option: &&OsString| {
             option.to_str().and_then(|text| text.split_once('=')).is_some_and(|(n, _)| n == name)
         };
-        let options = match args.stand_in.iter().find(of_name) {
+        let options = match stand_in.iter().find(of_name) {
             Some(stand_in) => vec![stand_in.clone()],
             None if name == wish::ALL => Vec::new(),
             None => vec![name.into()],
@@ -202,7 +206,7 @@ fn agree_on_numbers(nodes: &[DeviceNode], config: &Value) -> Result<(), Error> {
 }
 
 /// A container's own wish may narrow what the operator allows, and `hpc` is no more than that.
-fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Error> {
+pub(super) fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Error> {
     match wished {
         None => Ok(allowed.to_owned()),
         Some(name) if name == allowed || name == "standard" => Ok(name.to_owned()),

@@ -35,7 +35,7 @@ pub(crate) struct Runtime {
     pub(crate) name: &'static str,
 }
 
-const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
+pub(crate) const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
 
 /// The two runtimes, where they can run.
 pub(crate) fn runtimes() -> impl Iterator<Item = &'static Runtime> {
@@ -240,6 +240,7 @@ impl Bundle {
         self.prefix = words.into_iter().chain([self.bundle()]).collect();
     }
 
+    /// Its directory.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -259,6 +260,16 @@ impl Bundle {
     pub(crate) fn run_natively(&self) -> Output {
         let words = [self.runtime.name, "run", "--bundle", &self.bundle(), &self.id];
         self.output(&words.map(Into::into), false)
+    }
+
+    /// A command of the runtime alone. What `create` leaves running inherits nothing.
+    pub(crate) fn natively(&self, verb: &str, options: &[&str], args: &[&str]) -> Output {
+        let mut words = vec![self.runtime.name, verb];
+        words.extend(options);
+        words.push(&self.id);
+        words.extend(args);
+        let words: Vec<String> = words.into_iter().map(Into::into).collect();
+        self.output(&words, verb == "create")
     }
 
     pub(crate) fn create(&self) {
