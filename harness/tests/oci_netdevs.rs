@@ -179,6 +179,23 @@ fn whatever_is_killed_gc_brings_the_nics_home_and_the_next_create_works() {
 }
 
 #[test]
+fn containers_of_one_network_namespace_share_its_nics() {
+    for scene in scenes() {
+        let first = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "60"]));
+        first.start();
+        for netdevs in ["rail0,rail1", "rail1", "all"] {
+            let second = scene.in_lasting_namespace(scene.bundle(netdevs, &["sh", "-c", LOOK]));
+            let output = second.run();
+            assert!(stdout(&output).contains("rail1@"), "{output:?}");
+            second.assert_nothing_left();
+            assert!(!scene.has_rails());
+        }
+        first.delete();
+        scene.assert_home(&first, "the first of the pod is deleted");
+    }
+}
+
+#[test]
 fn a_move_that_is_cut_short_is_undone() {
     for scene in scenes() {
         for delay in [0, 10, 20, 40, 80, 160] {

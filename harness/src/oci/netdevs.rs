@@ -132,6 +132,29 @@ pub(super) fn decide(
     Ok(Netdevs { names, journal, sysfs: sysfs.to_owned() })
 }
 
+/// Whether another container of the same network namespace has brought them, as in a pod, whose
+/// annotations all of its containers have.
+pub(super) fn are_there(wished: &[String], config: &Value, state: &Path) -> bool {
+    let namespaces = config.pointer("/linux/namespaces").and_then(Value::as_array);
+    let network = namespaces.into_iter().flatten().find(|one| one["type"] == "network");
+    let path = network.and_then(|one| one.get("path")).and_then(Value::as_str);
+    let Some(Ok(target)) = path.map(|path| Namespace::open(Path::new(path))) else { return false };
+    journals(state).iter().filter_map(|dir| journal::load(dir).ok().flatten()).any(|journal| {
+        let has = |name: &String| journal.nics.iter().any(|nic| nic.state.link.name == *name);
+        journal.complete
+            && journal.target == target.id
+            && wished.iter().all(|name| name == ALL || has(name))
+    })
+}
+
+fn journals(state: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(state.join("oci")).into_iter().flatten().flatten();
+    let mut journals: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    journals.sort();
+    journals
+}
+
 /// The NICs of granted devices' ports.
 fn of_devices(nodes: &[DeviceNode], sysfs: &Path) -> Result<Vec<String>, anyhow::Error> {
     let known = collect::devices(sysfs)?;
@@ -356,11 +379,7 @@ pub(super) fn bring_home(journal: &Path) -> Result<(), anyhow::Error> {
 
 /// Brings home what dead containers have left in their journals; a line for each, or why not.
 pub(super) fn reap(state: &Path) -> Vec<Result<String, anyhow::Error>> {
-    let entries = fs::read_dir(state.join("oci")).into_iter().flatten().flatten();
-    let mut journals: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    journals.sort();
-    journals.iter().filter_map(|journal| reap_one(journal).transpose()).collect()
+    journals(state).iter().filter_map(|journal| reap_one(journal).transpose()).collect()
 }
 
 fn reap_one(journal: &Path) -> Result<Option<String>, anyhow::Error> {

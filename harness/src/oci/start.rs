@@ -85,7 +85,12 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
             Err(error) => log::error!("{error:#}"),
         });
         let journal = netdevs::journal_of(&state, &place);
-        Some(netdevs::decide(&wish.netdevs, &nodes, &config, journal, &args.sysfs_root)?)
+        match netdevs::are_there(&wish.netdevs, &config, &state) {
+            true => None,
+            false => {
+                Some(netdevs::decide(&wish.netdevs, &nodes, &config, journal, &args.sysfs_root)?)
+            }
+        }
     };
     let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
