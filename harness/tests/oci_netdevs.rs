@@ -166,9 +166,12 @@ fn whatever_is_killed_gc_brings_the_nics_home_and_the_next_create_works() {
         assert_eq!(stdout(&bundle.gc()), "");
         assert!(!scene.has_rails());
         kill(&container);
-        until("it to be dead", || !Path::new(&format!("/proc/{container}/fd/0")).exists());
-        let told = bundle.gc();
-        assert!(stdout(&told).contains("rail0, rail1 home"), "{told:?}");
+        // Its last thread takes a moment to end.
+        until("gc to bring them home", || {
+            let told = bundle.gc();
+            assert!(told.status.success(), "{told:?}");
+            stdout(&told).contains("rail0, rail1 home")
+        });
         same(&scene.before, &scene.world.home.dump(), "gc");
         bundle.forget();
         bundle.start();

@@ -31,8 +31,10 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
 
@@ -244,7 +246,9 @@ pub(super) fn process_lives(file: &Path) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let Some((pid, started)) = text.split_once(' ') else { return false };
     let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
-    process::started(Tid(pid)).is_ok_and(|now| now == started)
+    // Not one that has ended, and that nobody waits for.
+    let lives = PidFd::open(Tgid(pid)).is_ok_and(|pidfd| !pidfd.has_ended());
+    lives && process::started(Tid(pid)).is_ok_and(|now| now == started)
 }
 
 /// Where all containers have their directories.
