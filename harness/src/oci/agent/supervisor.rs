@@ -30,11 +30,9 @@ use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
 use verbgate_sys::sandbox::DeviceNode;
@@ -48,6 +46,7 @@ use crate::failure::Failure;
 use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
+use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -121,7 +120,7 @@ struct Life {
     agent: Option<OwnedFd>,
     control: Post,
     first: Option<Tgid>,
-    gids: Option<Arc<GidView>>,
+    views: Option<Views>,
     siblings: Siblings,
     served: Vec<Arc<Supervisor>>,
 }
@@ -144,7 +143,7 @@ impl Life {
             agent: Some(agent),
             control: Post::bind(&place.control())?,
             first: None,
-            gids: None,
+            views: None,
             siblings: Siblings::default(),
             served: Vec::new(),
         })
@@ -154,12 +153,12 @@ impl Life {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                let value = shown(&self.spec, self.first, self.gids.is_some(), &self.served);
+                let value = shown(&self.spec, self.first, self.views.is_some(), &self.served);
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
             self.served.retain(|supervisor| !supervisor.is_over());
-            if self.served.is_empty() && (self.gids.is_some() || self.agent.is_none()) {
+            if self.served.is_empty() && (self.views.is_some() || self.agent.is_none()) {
                 return Ok(());
             }
         }
@@ -182,7 +181,7 @@ impl Life {
         if rustix::event::poll(&mut fds, Some(&Timespec::default()))? == 0 {
             return Ok(());
         }
-        let first = self.gids.is_none();
+        let first = self.views.is_none();
         match receive(agent.as_fd()) {
             Ok(None) => self.agent = None,
             Ok(Some((order, listener))) => match self.serve(&order, listener) {
@@ -198,16 +197,13 @@ impl Life {
     fn serve(&mut self, order: &Order, listener: OwnedFd) -> Result<(), Error> {
         let (first, len) = order.descriptors;
         let guard = Guard::behind(AddrWindow::at(order.addresses), FdWindow { first, len })?;
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => GidView::of(Tid(order.pid)).map(Arc::new).map_err(|e| {
-                anyhow!("cannot see the links of the container's network namespace: {e}")
-            })?,
+        let views = match &self.views {
+            Some(views) => views.clone(),
+            None => Views::of(Tgid(order.pid))?,
         };
         let siblings = Some(self.siblings.clone());
-        let supervisor =
-            self.plan.supervisor(&guard, listener, Arc::clone(&gids), siblings, None)?;
-        if self.gids.replace(gids).is_some() {
+        let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;
+        if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
             self.first = Some(Tgid(order.pid));
