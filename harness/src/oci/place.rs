@@ -38,9 +38,6 @@ use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
 
-/// The program that is executed before a container's command.
-const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
-
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
 const UNFINISHED: &str = ".new-";
@@ -277,22 +274,6 @@ fn is_being_made(name: &OsStr) -> bool {
     maker.is_some_and(|pid| Path::new("/proc").join(pid).exists())
 }
 
-/// `verbgate-init` as a file of the host, written at its first use.
-pub(crate) fn init(root: &Path) -> io::Result<PathBuf> {
-    let path = root.join(concat!("init-", env!("VERBGATE_INIT_ID")));
-    if path.exists() {
-        return Ok(path);
-    }
-    DirBuilder::new().mode(0o700).recursive(true).create(root)?;
-    let unfinished = root.join(format!("init-{}", std::process::id()));
-    let _ = fs::remove_file(&unfinished);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o755).open(&unfinished)?.write_all(INIT)?;
-    fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
-    fs::rename(&unfinished, &path)?;
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -343,15 +324,5 @@ mod tests {
         let of = |state: &str| Place::of(root, "c1", Some(OsStr::new(state))).path().to_owned();
         assert_ne!(of("/run/runc"), of("/run/crun"));
         assert_eq!(of("/run/runc"), of("/run/runc"));
-    }
-
-    #[test]
-    fn the_program_is_written_once_and_runs() {
-        let root = tempfile::tempdir().unwrap();
-        let path = init(root.path()).unwrap();
-        assert_eq!(init(root.path()).unwrap(), path);
-        let output = std::process::Command::new(&path).output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stderr).starts_with("verbgate-init: "));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }
