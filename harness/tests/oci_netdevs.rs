@@ -199,6 +199,26 @@ fn containers_of_one_network_namespace_share_its_nics() {
 }
 
 #[test]
+fn containers_with_nics_come_and_go_at_once() {
+    for scene in scenes() {
+        let bundles = ["rail0", "rail1"].map(|nic| scene.bundle(nic, &["sh", "-c", LOOK]));
+        std::thread::scope(|scope| {
+            for (bundle, nic) in bundles.iter().zip(["rail0@", "rail1@"]) {
+                scope.spawn(move || {
+                    for _ in 0..4 {
+                        let output = bundle.run();
+                        assert!(stdout(&output).contains(nic), "{output:?}");
+                    }
+                });
+            }
+        });
+        same(&sorted(&scene.before), &sorted(&scene.world.home.dump()), "by turns");
+        assert!(scene.journals().is_empty());
+        bundles.iter().for_each(Bundle::assert_nothing_left);
+    }
+}
+
+#[test]
 fn a_move_that_is_cut_short_is_undone() {
     for scene in scenes() {
         for delay in [0, 10, 20, 40, 80, 160] {

@@ -37,14 +37,21 @@ pub(super) fn terms<'a>(sysfs: &'a Path, signals: &'a Signals) -> Terms<'a> {
     Terms { sysfs, patience: PATIENCE, signals, progress: &|line| log::info!("{line}") }
 }
 
-/// One container's NICs are moved at a time, and not while `verbgate netdev` moves any.
-pub(super) fn turn(journal: &Path) -> Result<Store, Error> {
-    let state = journal.ancestors().nth(2).unwrap_or(Path::new("/"));
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match Store::lock(state) {
-            Err(Error::Locked { .. }) if Instant::now() < until => std::thread::sleep(LOOK),
-            other => return other,
+/// One container's NICs are moved at a time, and not while `verbgate netdev` moves any. A journal's
+/// directory is made and removed by who has the turn; nobody waits for one with it.
+#[derive(Debug)]
+pub(super) struct Turn(#[expect(dead_code, reason = "locked as long as it is there")] Store);
+
+impl Turn {
+    /// Waits for it; given is a journal's directory.
+    pub(super) fn wait(journal: &Path) -> Result<Self, Error> {
+        let state = journal.ancestors().nth(2).unwrap_or(Path::new("/"));
+        let until = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match Store::lock(state) {
+                Err(Error::Locked { .. }) if Instant::now() < until => std::thread::sleep(LOOK),
+                other => return other.map(Self),
+            }
         }
     }
 }
@@ -55,10 +62,10 @@ pub(super) fn home(
     journal_dir: &Path,
     store: &Store,
     sysfs: &Path,
+    _: &Turn,
 ) -> Result<Vec<String>, anyhow::Error> {
     let mut told = Vec::new();
     if let Some(mut journal) = journal::load(journal_dir)? {
-        let _turn = turn(journal_dir)?;
         let signals = Signals::hold();
         let left = back::back(&mut journal, store, &terms(sysfs, &signals))?;
         let here = plan::links()?;
@@ -93,12 +100,16 @@ pub(super) fn home(
 pub(super) fn bring_home(journal: &Path) -> Result<(), anyhow::Error> {
     let until = Instant::now() + LOCK_PATIENCE;
     while journal.exists() {
+        let turn = Turn::wait(journal)?;
         match Store::lock(journal) {
             Ok(store) => {
-                let told = home(journal, &store, Path::new(collect::SYSFS_ROOT))?;
+                let told = home(journal, &store, Path::new(collect::SYSFS_ROOT), &turn)?;
                 told.iter().for_each(|line| log::warn!("{line}"));
             }
-            Err(Error::Locked { .. }) if Instant::now() < until => std::thread::sleep(LOOK),
+            Err(Error::Locked { .. }) if Instant::now() < until => {
+                drop(turn);
+                std::thread::sleep(LOOK);
+            }
             Err(error) => return Err(error.into()),
         }
     }
@@ -107,11 +118,21 @@ pub(super) fn bring_home(journal: &Path) -> Result<(), anyhow::Error> {
 
 /// Brings home what dead containers have left in their journals; a line for each, or why not.
 pub(super) fn reap(state: &Path) -> Vec<Result<String, anyhow::Error>> {
-    netdevs::journals(state).iter().filter_map(|journal| reap_one(journal).transpose()).collect()
+    let all = netdevs::journals(state);
+    let Some(dead) = all.iter().find(|journal| is_dead(journal)) else { return Vec::new() };
+    match Turn::wait(dead) {
+        Ok(turn) => all.iter().filter_map(|journal| reap_one(journal, &turn).transpose()).collect(),
+        Err(error) => vec![Err(error.into())],
+    }
 }
 
-fn reap_one(journal: &Path) -> Result<Option<String>, anyhow::Error> {
-    if place::process_lives(&journal.join(CONTAINER)) {
+/// Whether a journal's container is gone.
+pub(super) fn is_dead(journal: &Path) -> bool {
+    journal.exists() && !place::process_lives(&journal.join(CONTAINER))
+}
+
+fn reap_one(journal: &Path, turn: &Turn) -> Result<Option<String>, anyhow::Error> {
+    if !is_dead(journal) {
         return Ok(None);
     }
     let name = journal.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -121,7 +142,7 @@ fn reap_one(journal: &Path) -> Result<Option<String>, anyhow::Error> {
         other => other?,
     };
     let nics = journal::load(journal)?.map(|journal| journal.names());
-    let told = home(journal, &store, Path::new(collect::SYSFS_ROOT))
+    let told = home(journal, &store, Path::new(collect::SYSFS_ROOT), turn)
         .with_context(|| format!("NICs of container {name} are not home"))?;
     let line =
         format!("{name}: {} home", nics.unwrap_or_else(|| "no NIC was away; all".to_owned()));

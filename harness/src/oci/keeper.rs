@@ -27,6 +27,7 @@ use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use super::home;
+use super::home::Turn;
 use super::netdevs;
 use super::netdevs::Netdevs;
 use super::place;
@@ -116,6 +117,7 @@ impl Keeper {
         let netdevs = spec.netdevs.context("the container has asked for none")?;
         let pidfd = PidFd::open(container).context("the container has ended")?;
         let namespace = Namespace::open(&PathBuf::from(format!("/proc/{container}/ns/net")))?;
+        let _turn = Turn::wait(&netdevs.journal)?;
         let store = Store::lock(&netdevs.journal)?;
         if let Err(e) = Self::send(&netdevs, &store, &namespace, container, &signals) {
             // All NICs are home, or there is a journal that says so.
@@ -136,7 +138,6 @@ impl Keeper {
     ) -> Result<(), anyhow::Error> {
         place::note_process(&netdevs.journal.join(home::CONTAINER), container.0)
             .context("the container has ended")?;
-        let _turn = home::turn(&netdevs.journal)?;
         let terms = home::terms(&netdevs.sysfs, signals);
         if let Some(mut left_over) = journal::load(&netdevs.journal)? {
             let left = back::back(&mut left_over, store, &terms)?;
@@ -169,7 +170,9 @@ impl Keeper {
             // Told to end before the container does: the journal stays, for `verbgate gc`.
             self.signals.check()?;
         }
-        for line in home::home(&self.netdevs.journal, &self.store, &self.netdevs.sysfs)? {
+        let Netdevs { journal, sysfs, .. } = &self.netdevs;
+        let turn = Turn::wait(journal)?;
+        for line in home::home(journal, &self.store, sysfs, &turn)? {
             log::warn!("{line}");
         }
         Ok(())

@@ -46,7 +46,11 @@ pub(super) fn wanted(
         return Ok(None);
     }
     let state = std::path::absolute(&args.state_dir)?;
-    // What a dead container has may be what this one asks for.
+    let journal = state.join(JOURNALS).join(place.path().file_name().unwrap_or_default());
+    // What a dead container has may be what this one asks for; that of this id may be on the way.
+    if home::is_dead(&journal) {
+        home::bring_home(&journal)?;
+    }
     home::reap(&state).into_iter().for_each(|one| match one {
         Ok(line) => log::warn!("{line}"),
         Err(error) => log::error!("{error:#}"),
@@ -54,7 +58,6 @@ pub(super) fn wanted(
     if are_there(wished, config, &state) {
         return Ok(None);
     }
-    let journal = state.join(JOURNALS).join(place.path().file_name().unwrap_or_default());
     decide(wished, nodes, config, journal, &args.sysfs_root).map(Some)
 }
 
