@@ -277,6 +277,9 @@ impl Mesh {
                 })?;
             }
             begun = true;
+            if link.interrupt.has_come() {
+                return Err(Error::Interrupted);
+            }
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();
                 return Err(Error::Unconnected { seconds, what: self.unconnected() });

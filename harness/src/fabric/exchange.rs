@@ -34,6 +34,9 @@ use crate::fabric::rendezvous::Link;
 const STEP: Duration = Duration::from_secs(20);
 /// How often somebody who polls looks.
 const POLL: Duration = Duration::from_micros(50);
+/// What became of an exchange that was not over.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
 /// One pair's exchange on one rail.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
@@ -394,6 +397,9 @@ impl Exchange<'_> {
             };
             buffer.extend(hardware.cq.poll()?);
             if buffer.is_empty() {
+                if self.link.interrupt.has_come() {
+                    return Err(step(INTERRUPTED));
+                }
                 if Instant::now() >= deadline {
                     let seconds = STEP.as_secs();
                     return Err(step(format!(
@@ -440,6 +446,9 @@ impl Exchange<'_> {
                     }
                     _ => continue,
                 }
+            }
+            if self.link.interrupt.has_come() {
+                return Err(step(INTERRUPTED));
             }
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();

@@ -7,6 +7,7 @@ mod endpoint;
 mod error;
 mod exchange;
 mod explain;
+mod interrupt;
 mod options;
 mod plan;
 mod preflight;
