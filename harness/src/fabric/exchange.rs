@@ -112,10 +112,8 @@ fn judge(completion: Completion) -> Result<Completion, Fault> {
     if completion.status == 0 {
         return Ok(completion);
     }
-    let Completion { status, vendor_err, .. } = completion;
-    let name = explain::completion(status).map_or("an unknown status", |entry| entry.name);
-    let words = format!("{name} ({status}, vendor {vendor_err:#x})");
-    Err(Fault::Step(Trouble { words, status: Some(status), ..Trouble::default() }))
+    let (words, status) = (explain::words(&completion), Some(completion.status));
+    Err(Fault::Step(Trouble { words, status, ..Trouble::default() }))
 }
 
 /// The first byte that differs.
@@ -429,7 +427,7 @@ impl Exchange<'_> {
                 Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
                     (*from, *r) == (peer, rail)
                 }
-                Control::Endpoint { .. } => false,
+                Control::Endpoint { .. } | Control::Cells(_) => false,
             };
             let found = self.mesh.said.iter().position(of_this);
             if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {

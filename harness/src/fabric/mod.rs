@@ -1,6 +1,7 @@
 //! `verbgate fabric`: finds out whether a fabric works, from inside the sandboxes of its nodes, and
 //! what is wrong with it; and `verbgate explain`.
 
+mod bench;
 mod connect;
 mod diagnosis;
 mod endpoint;
@@ -21,6 +22,7 @@ mod verify;
 use std::io::Write;
 
 use crate::failure::Failure;
+pub(crate) use bench::BenchArgs;
 use error::Error;
 use options::Identity;
 pub(crate) use options::VerifyArgs;
@@ -31,13 +33,20 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
     let identity = Identity::find(&args.common, &environment);
     let done = identity.and_then(|identity| verify::run(args, &identity));
     let (text, code) = done.map_err(fail)?;
-    print(&text)?;
+    print(&text).map_err(fail)?;
     Ok(code)
+}
+
+/// `verbgate fabric bench`.
+pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let identity = Identity::find(&args.common, &environment);
+    identity.and_then(|identity| bench::run(args, &identity)).map_err(fail)
 }
 
 /// `verbgate explain`.
 pub(crate) fn explain(code: &str) -> Result<u8, Failure> {
-    print(&explain::run(code).map_err(fail)?)?;
+    explain::run(code).and_then(|text| print(&text)).map_err(fail)?;
     Ok(0)
 }
 
@@ -46,11 +55,10 @@ fn fail(error: Error) -> Failure {
     Failure::new(code, error.into())
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), Error> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            let what = "cannot write to standard output".to_owned();
-            Err(fail(Error::Io { what, error: e }))
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { what: "cannot write to standard output".to_owned(), error })
         }
         _ => Ok(()),
     }

@@ -141,7 +141,12 @@ fn parameters(args: &VerifyArgs) -> String {
     format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
 }
 
-fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {
+pub(crate) fn no_leftovers(
+    me: &Identity,
+    mesh: &mut Mesh,
+    link: &mut Link,
+    stage: &str,
+) -> Result<(), Error> {
     let left = mesh.close(link, stage, me.patience)?;
     if left > 0 {
         return Err(Error::Check(format!("{left} queue pairs of rank {} are left over", me.rank)));
@@ -268,7 +273,7 @@ fn whole(report: &Report) -> String {
     text + &verdict(report)
 }
 
-fn line(check: &Check) -> String {
+pub(crate) fn line(check: &Check) -> String {
     let Check { rank, rail, check, verdict, detail } = check;
     let verdict = match verdict {
         Verdict::Ok => "OK",
