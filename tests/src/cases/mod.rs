@@ -5,6 +5,7 @@ mod containers;
 mod death;
 mod differential;
 mod fabric;
+mod fabric_bench;
 mod gids;
 mod nodes;
 mod rails;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
     all.extend(containers::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
+    all.extend(fabric_bench::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

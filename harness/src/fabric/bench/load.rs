@@ -28,7 +28,7 @@ use crate::fabric::explain;
 use crate::fabric::rendezvous::Link;
 
 /// Longer than a queue pair repeats before it gives up.
-pub(crate) const STALL: Duration = Duration::from_secs(20);
+const STALL: Duration = Duration::from_secs(20);
 /// How long the flushed work requests of a queue pair that stalled may take to come back.
 const FLUSH: Duration = Duration::from_secs(2);
 /// How often who measures looks what the others say.
@@ -73,6 +73,11 @@ impl Load {
             Some(interval) => (self.seconds / interval).ceil().max(PACED) * interval,
             None => self.seconds,
         }
+    }
+
+    /// The longest that a rank may take, when a peer takes this long until it is ready.
+    pub(crate) fn most(&self, patience: Duration) -> Duration {
+        patience + STALL + FLUSH + Duration::from_secs_f64(self.span())
     }
 }
 
@@ -366,8 +371,7 @@ impl Part<'_> {
                     sender.give_up(&format!("not ready: no word from rank {rank} in {seconds} s"));
                 }
             }
-            let most = self.patience + STALL + FLUSH + Duration::from_secs_f64(self.load.span());
-            if began.elapsed() >= most {
+            if began.elapsed() >= self.load.most(self.patience) {
                 // Whoever did not say that it is done does not come to the next meeting either,
                 // where it is named.
                 receivers.iter_mut().for_each(|receiver| receiver.done = true);
