@@ -346,15 +346,16 @@ impl Part<'_> {
             if !open && !waiting {
                 return Ok(());
             }
-            if looked.elapsed() < LOOK && open {
-                if !busy {
-                    thread::yield_now();
-                }
+            if !busy {
+                thread::yield_now();
+            }
+            if looked.elapsed() < LOOK {
                 continue;
             }
             // Receives must be posted anew at once; memory needs nobody.
-            let idle = !senders.iter().any(|sender| sender.ready && !sender.is_over());
-            let pause = if idle && self.load.by != By::Send { WORD } else { Duration::ZERO };
+            let sending = senders.iter().zip(&told).any(|(sender, told)| sender.ready && !told);
+            let idle = !sending && self.load.by != By::Send;
+            let pause = if idle { WORD } else { Duration::ZERO };
             self.listen(senders, receivers, pause)?;
             looked = Instant::now();
             if self.link.interrupt.has_come() {
