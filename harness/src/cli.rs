@@ -126,6 +126,8 @@ pub(crate) enum Command {
 pub(crate) enum FabricCommand {
     /// Check every rank, connect all pairs on all rails, and compare what they exchange
     Verify(fabric::VerifyArgs),
+    /// Find out what is wrong, and where: by name, with the evidence and the remedy
+    Diagnose(fabric::DiagnoseArgs),
 }
 
 #[derive(Debug, Args)]
