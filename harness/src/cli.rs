@@ -126,6 +126,8 @@ pub(crate) enum Command {
 pub(crate) enum FabricCommand {
     /// Check every rank, connect all pairs on all rails, and compare what they exchange
     Verify(fabric::VerifyArgs),
+    /// Measure all paths alone and together, and judge whether they are as fast as they should be
+    Bench(fabric::BenchArgs),
     /// Find out what is wrong, and where: by name, with the evidence and the remedy
     Diagnose(fabric::DiagnoseArgs),
 }

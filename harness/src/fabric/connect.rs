@@ -17,6 +17,7 @@ use verbgate_sys::rdma::Pd;
 use verbgate_sys::rdma::QueuePair;
 use verbgate_sys::rdma::Region;
 
+use crate::fabric::bench::Cell;
 use crate::fabric::endpoint::Action;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::endpoint::Endpoint;
@@ -99,6 +100,8 @@ pub(crate) enum Control {
         step: u64,
         fault: Option<String>,
     },
+    /// What was measured, to rank 0.
+    Cells(Vec<Cell>),
 }
 
 /// A rail that is open.
@@ -190,6 +193,8 @@ pub(crate) struct Mesh {
     pub(crate) completed: VecDeque<verbgate_sys::rdma::Completion>,
     /// What was said of exchanges, and not yet awaited.
     pub(crate) said: VecDeque<(u32, Control)>,
+    /// Of the queue pairs that are connected from now on.
+    pub(crate) tuning: Tuning,
     began: Instant,
 }
 
@@ -237,7 +242,13 @@ impl Peer {
         Some((sid, place))
     }
 
-    fn join(&mut self, hardware: &Hardware, mine: Sid, place: &Place) -> Result<(), String> {
+    fn join(
+        &mut self,
+        hardware: &Hardware,
+        tuning: Tuning,
+        mine: Sid,
+        place: &Place,
+    ) -> Result<(), String> {
         let made = self.made.as_ref().filter(|made| made.sid == mine);
         let Some(made) = made else { return Err("its queue pair is gone".to_owned()) };
         let path = Path {
@@ -249,10 +260,10 @@ impl Peer {
             psn: (place.psn, made.place.psn),
             mtu: place.mtu.min(hardware.rail.mtu),
             reads: u8::try_from(hardware.limits.max_qp_rd_atom.min(4)).unwrap_or(1),
-            min_rnr_timer: TUNING.min_rnr_timer,
-            rnr_retry: TUNING.rnr_retry,
-            timeout: TUNING.timeout,
-            retry_cnt: TUNING.retry_cnt,
+            min_rnr_timer: tuning.min_rnr_timer,
+            rnr_retry: tuning.rnr_retry,
+            timeout: tuning.timeout,
+            retry_cnt: tuning.retry_cnt,
         };
         made.qp.connect(&path).map_err(|error| meaning(Of::Rtr, &error))
     }
@@ -275,7 +286,8 @@ impl Mesh {
         });
         let peers = peers.collect();
         let (said, completed) = (VecDeque::new(), VecDeque::new());
-        Self { rank, hardware, peers, completed, said, began: Instant::now() }
+        let (tuning, began) = (TUNING, Instant::now());
+        Self { rank, hardware, peers, completed, said, tuning, began }
     }
 
     /// Connects to all, whoever begins, and waits until all others have, too.
@@ -325,6 +337,9 @@ impl Mesh {
                 })?;
             }
             begun = true;
+            if link.interrupt.has_come() {
+                return Err(Error::Interrupted);
+            }
             if Instant::now() >= deadline {
                 return Ok(self.unconnected());
             }
@@ -406,7 +421,7 @@ impl Mesh {
             crate::fabric::endpoint::Fresh<'_, Place>,
         ) -> Vec<Action<Place>>,
     ) -> Result<(), Error> {
-        let now = self.began.elapsed();
+        let (now, tuning) = (self.began.elapsed(), self.tuning);
         let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
         let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
         let Peer { endpoint, made, fault, .. } = peer;
@@ -417,7 +432,7 @@ impl Mesh {
                 Action::Send(message) => {
                     link.send(peer.rank, &Control::Endpoint { rail: peer.rail, message })?;
                 }
-                Action::Join { mine, qp, .. } => match peer.join(hardware, mine, &qp) {
+                Action::Join { mine, qp, .. } => match peer.join(hardware, tuning, mine, &qp) {
                     Ok(()) => peer.theirs = Some(qp),
                     Err(why) => {
                         peer.fault = Some(why);

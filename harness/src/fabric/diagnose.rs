@@ -20,10 +20,12 @@ use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
 use crate::fabric::error::EXIT_CHECK;
+use crate::fabric::error::EXIT_INTERRUPTED;
 use crate::fabric::error::EXIT_TIMEOUT;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Injection;
 use crate::fabric::exchange::Trouble;
 use crate::fabric::options;
@@ -88,6 +90,7 @@ pub(crate) fn run(args: &DiagnoseArgs, me: &Identity) -> Result<(String, u8), Er
     let lost =
         outcome.map_or_else(|error| lost(error, &report, &mut link).map(Some), |()| Ok(None))?;
     let code = lost.as_ref().map(|(_, code)| *code);
+    let interrupted = link.interrupt.has_come();
     match lost {
         // What those saw who were left behind is no cause.
         Some((finding, _)) => report.causes = vec![finding],
@@ -99,7 +102,9 @@ pub(crate) fn run(args: &DiagnoseArgs, me: &Identity) -> Result<(String, u8), Er
     report.causes.extend(strays(report.strays, &report.table));
     let wrong = report.causes.iter().any(|finding| finding.cause != Cause::StrayConnections);
     let hangs = report.causes.iter().any(|finding| finding.cause == Cause::PeerHangs);
+    report.complete &= !interrupted;
     let code = code.unwrap_or(match (wrong, hangs) {
+        _ if interrupted => EXIT_INTERRUPTED,
         (false, _) => 0,
         (true, true) => EXIT_TIMEOUT,
         (true, false) => EXIT_CHECK,
@@ -146,8 +151,13 @@ impl Trial<'_> {
         let own = std::mem::take(&mut report.paths);
         report.paths = own.clone();
         let gathered =
-            link.gather("diagnose", &own, wait, |link, from, body| mesh.hear(link, from, body))?;
-        report.paths = gathered.into_iter().flatten().collect();
+            link.gather("diagnose", &own, wait, |link, from, body| mesh.hear(link, from, body));
+        match gathered {
+            Ok(gathered) => report.paths = gathered.into_iter().flatten().collect(),
+            // The others do not end: what this rank has seen is better than nothing.
+            Err(Error::Interrupted) => return Ok(()),
+            Err(error) => return Err(error),
+        }
         mesh.close(link, "close", patience)?;
         Ok(())
     }
@@ -174,6 +184,10 @@ impl Trial<'_> {
                     None => {
                         let (patience, injection) = (self.me.patience, self.args.inject);
                         let mut exchange = Exchange { mesh, link, peer, patience, injection };
+                        if exchange.link.interrupt.has_come() {
+                            exchange.give_up(INTERRUPTED)?;
+                            continue;
+                        }
                         match exchange.run(&self.sizes) {
                             Ok((s, b)) => {
                                 (steps, bytes) = (s, b);

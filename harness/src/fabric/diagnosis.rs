@@ -12,6 +12,7 @@ use crate::fabric::blame::Place;
 use crate::fabric::cause::Cause;
 use crate::fabric::counters;
 use crate::fabric::counters::Sign;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Trouble;
 use crate::fabric::explain;
 use crate::fabric::preflight::Check;
@@ -188,7 +189,11 @@ pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
 
 /// What went wrong between two ends, if anything.
 fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
-    let troubles = || ends.of.iter().filter_map(|end| Some((*end, end.trouble.as_ref()?)));
+    // Whoever was interrupted has no fault.
+    let troubles = || {
+        let of = ends.of.iter().filter_map(|end| Some((*end, end.trouble.as_ref()?)));
+        of.filter(|(_, trouble)| !trouble.words.ends_with(INTERRUPTED))
+    };
     // What one hears of the other, the other tells; and what is flushed came after.
     let first = troubles()
         .filter(|(_, trouble)| !trouble.heard && trouble.status != Some(FLUSHED))

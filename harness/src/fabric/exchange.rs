@@ -35,6 +35,9 @@ use crate::fabric::rendezvous::Link;
 const STEP: Duration = Duration::from_secs(20);
 /// How often somebody who polls looks.
 const POLL: Duration = Duration::from_micros(50);
+/// What became of an exchange that was not over.
+pub(crate) const INTERRUPTED: &str = "interrupted";
+
 /// One pair's exchange on one rail.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
@@ -130,11 +133,9 @@ fn judge(completion: Completion) -> Result<Completion, Fault> {
     if completion.status == 0 {
         return Ok(completion);
     }
-    let Completion { status, vendor_err, .. } = completion;
-    let name = explain::completion(status).map_or("an unknown status", |entry| entry.name);
-    let words = format!("{name} ({status}, vendor {vendor_err:#x})");
-    let cause = Some(Cause::of_status(status));
-    Err(Fault::Step(Trouble { words, status: Some(status), cause, ..Trouble::default() }))
+    let (words, status) = (explain::words(&completion), Some(completion.status));
+    let cause = Some(Cause::of_status(completion.status));
+    Err(Fault::Step(Trouble { words, status, cause, ..Trouble::default() }))
 }
 
 /// The first byte that differs.
@@ -421,6 +422,9 @@ impl Exchange<'_> {
             };
             buffer.extend(hardware.cq.poll()?);
             if buffer.is_empty() {
+                if self.link.interrupt.has_come() {
+                    return Err(step(INTERRUPTED));
+                }
                 if Instant::now() >= deadline {
                     let seconds = STEP.as_secs();
                     return Err(step(format!(
@@ -451,7 +455,7 @@ impl Exchange<'_> {
                 Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
                     (*from, *r) == (peer, rail)
                 }
-                Control::Endpoint { .. } => false,
+                Control::Endpoint { .. } | Control::Cells(_) => false,
             };
             let found = self.mesh.said.iter().position(of_this);
             if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
@@ -468,6 +472,9 @@ impl Exchange<'_> {
                     }
                     _ => continue,
                 }
+            }
+            if self.link.interrupt.has_come() {
+                return Err(step(INTERRUPTED));
             }
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();

@@ -1,5 +1,7 @@
 //! What a status, an event or an errno means: one table, for people and for `diagnose`.
 
+use verbgate_sys::rdma;
+
 use crate::fabric::error::Error;
 
 /// A row of the table.
@@ -119,6 +121,13 @@ table! {
 pub(crate) fn completion(status: u32) -> Option<&'static Entry> {
     let number = i32::try_from(status).ok()?;
     TABLE.iter().find(|entry| entry.of == Of::Completion && entry.number == number)
+}
+
+/// What a completion says.
+pub(crate) fn words(of: &rdma::Completion) -> String {
+    let rdma::Completion { status, vendor_err, .. } = of;
+    let name = completion(*status).map_or("an unknown status", |entry| entry.name);
+    format!("{name} ({status}, vendor {vendor_err:#x})")
 }
 
 /// The row of a verb's errno.

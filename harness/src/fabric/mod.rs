@@ -1,6 +1,7 @@
 //! `verbgate fabric`: finds out whether a fabric works, from inside the sandboxes of its nodes, and
 //! what is wrong with it; and `verbgate explain`.
 
+mod bench;
 mod blame;
 mod cause;
 mod connect;
@@ -11,6 +12,7 @@ mod endpoint;
 mod error;
 mod exchange;
 mod explain;
+mod interrupt;
 mod options;
 mod plan;
 mod preflight;
@@ -24,6 +26,7 @@ mod verify;
 use std::io::Write;
 
 use crate::failure::Failure;
+pub(crate) use bench::BenchArgs;
 use error::Error;
 use options::Common;
 pub(crate) use options::DiagnoseArgs;
@@ -48,13 +51,20 @@ fn rank(
     let environment = |name: &str| std::env::var(name).ok();
     let done = Identity::find(common, &environment).and_then(|identity| run(&identity));
     let (text, code) = done.map_err(fail)?;
-    print(&text)?;
+    print(&text).map_err(fail)?;
     Ok(code)
+}
+
+/// `verbgate fabric bench`.
+pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
+    let environment = |name: &str| std::env::var(name).ok();
+    let identity = Identity::find(&args.common, &environment);
+    identity.and_then(|identity| bench::run(args, &identity)).map_err(fail)
 }
 
 /// `verbgate explain`.
 pub(crate) fn explain(code: &str) -> Result<u8, Failure> {
-    print(&explain::run(code).map_err(fail)?)?;
+    explain::run(code).and_then(|text| print(&text)).map_err(fail)?;
     Ok(0)
 }
 
@@ -63,11 +73,10 @@ fn fail(error: Error) -> Failure {
     Failure::new(code, error.into())
 }
 
-fn print(text: &str) -> Result<(), Failure> {
+fn print(text: &str) -> Result<(), Error> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            let what = "cannot write to standard output".to_owned();
-            Err(fail(Error::Io { what, error: e }))
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { what: "cannot write to standard output".to_owned(), error })
         }
         _ => Ok(()),
     }

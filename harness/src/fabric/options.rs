@@ -95,7 +95,7 @@ pub(crate) fn sizes_text(sizes: &[usize]) -> String {
 }
 
 /// `1`, `64K`, `1M`.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm']) {
         digits if digits.len() == text.len() => (digits, 1),
         digits if text.ends_with(['K', 'k']) => (digits, 1 << 10),

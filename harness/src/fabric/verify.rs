@@ -17,9 +17,11 @@ use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::error::EXIT_CHECK;
+use crate::fabric::error::EXIT_INTERRUPTED;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Trouble;
 use crate::fabric::options::Identity;
 use crate::fabric::options::VerifyArgs;
@@ -66,6 +68,8 @@ struct Report {
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
     reconnects: u32,
+    /// Not all was tried.
+    interrupted: bool,
     passed: bool,
 }
 
@@ -84,6 +88,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         causes: Vec::new(),
         endpoints: Vec::new(),
         reconnects: args.reconnects,
+        interrupted: false,
         passed: false,
     };
     // All have the same checks before them, and so decide alike.
@@ -94,12 +99,21 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         let paths = paths(args, me, &mut mesh, &mut link)?;
         let gathered = link.gather("verify", &paths, me.patience * ranks, |link, from, body| {
             mesh.hear(link, from, body)
-        })?;
-        report.paths = gathered.into_iter().flatten().collect();
-        report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
-        no_leftovers(me, &mut mesh, &mut link, "close")?;
+        });
+        report.interrupted = link.interrupt.has_come();
+        match gathered {
+            Ok(gathered) => {
+                report.paths = gathered.into_iter().flatten().collect();
+                report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
+                no_leftovers(me, &mut mesh, &mut link, "close")?;
+            }
+            // The others do not end: what this rank has seen is better than nothing.
+            Err(Error::Interrupted) => report.paths = paths,
+            Err(error) => return Err(error),
+        }
         report.causes = diagnosis::of(&report.paths);
-        report.passed = report.paths.iter().all(|path| path.trouble.is_none());
+        let well = report.paths.iter().all(|path| path.trouble.is_none());
+        report.passed = well && !report.interrupted;
     }
     session::leave(link, server)?;
     if let (0, Some(file)) = (rank, &args.report) {
@@ -116,7 +130,12 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
     } else {
         own(&report, rank)
     };
-    Ok((text, if report.passed { 0 } else { EXIT_CHECK }))
+    let code = match &report {
+        Report { interrupted: true, .. } => EXIT_INTERRUPTED,
+        Report { passed: true, .. } => 0,
+        _ => EXIT_CHECK,
+    };
+    Ok((text, code))
 }
 
 /// What must be the same on all ranks.
@@ -126,7 +145,12 @@ fn parameters(args: &VerifyArgs) -> String {
     format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
 }
 
-fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {
+pub(crate) fn no_leftovers(
+    me: &Identity,
+    mesh: &mut Mesh,
+    link: &mut Link,
+    stage: &str,
+) -> Result<(), Error> {
     let left = mesh.close(link, stage, me.patience)?;
     if left > 0 {
         return Err(Error::Check(format!("{left} queue pairs of rank {} are left over", me.rank)));
@@ -165,6 +189,10 @@ fn paths(
             let patience = me.patience;
             let before = counted(mesh, rail);
             let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
+            if exchange.link.interrupt.has_come() {
+                exchange.give_up(INTERRUPTED)?;
+                continue;
+            }
             let (mut steps, mut bytes, mut trouble) = (0, 0, None);
             match exchange.run(&args.sizes) {
                 Ok((s, b)) => (steps, bytes) = (s, b),
@@ -272,6 +300,10 @@ fn own(report: &Report, rank: u32) -> String {
 fn verdict(report: &Report) -> String {
     let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
     let broken = report.paths.iter().filter(|path| path.trouble.is_some()).count();
+    if report.interrupted {
+        let paths = report.paths.len();
+        return format!("verify: interrupted after {paths} ends of paths, {broken} of them bad\n");
+    }
     if report.passed {
         let paths = report.paths.len();
         return format!("verify: all is well: {paths} ends of paths\n");
