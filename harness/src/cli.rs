@@ -128,6 +128,8 @@ pub(crate) enum FabricCommand {
     Verify(fabric::VerifyArgs),
     /// Measure all paths alone and together, and judge whether they are as fast as they should be
     Bench(fabric::BenchArgs),
+    /// Find out what is wrong, and where: by name, with the evidence and the remedy
+    Diagnose(fabric::DiagnoseArgs),
 }
 
 #[derive(Debug, Args)]

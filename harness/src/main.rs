@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
         Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
+        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
         Command::Explain(args) => fabric::explain(&args.code),
     });
     match result {

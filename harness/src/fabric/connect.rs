@@ -166,6 +166,23 @@ pub(crate) struct Made {
     sid: Sid,
 }
 
+/// A connection that did not come about.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Open {
+    pub(crate) peer: u32,
+    pub(crate) rail: usize,
+    /// A verb failed here; otherwise the other end is waited for.
+    pub(crate) failed: bool,
+    pub(crate) why: String,
+}
+
+impl Open {
+    fn words(&self, rank: u32) -> String {
+        let Self { peer, rail, why, .. } = self;
+        format!("rank {rank} to rank {peer} on rail {rail}: {why}")
+    }
+}
+
 /// All of a rank's connections.
 #[derive(Debug)]
 pub(crate) struct Mesh {
@@ -280,6 +297,37 @@ impl Mesh {
         stage: &str,
         patience: Duration,
     ) -> Result<(), Error> {
+        let open = self.begin(link, patience)?;
+        if !open.is_empty() {
+            let seconds = patience.as_secs();
+            let what = open.into_iter().map(|open| open.words(self.rank)).collect();
+            return Err(Error::Unconnected { seconds, what });
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        Ok(())
+    }
+
+    /// Connects to all that it can; what no rank could, each as the rank saw it that tells.
+    pub(crate) fn connect_some(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<Vec<(u32, Open)>, Error> {
+        let open = self.begin(link, patience)?;
+        let wait = patience * 2;
+        let all =
+            link.gather(stage, &open, wait, |link, from, body| self.hear(link, from, body))?;
+        Ok((0..).zip(all).flat_map(|(rank, all)| all.into_iter().map(move |o| (rank, o))).collect())
+    }
+
+    /// Leaves out what is not to be connected.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32, usize) -> bool) {
+        self.peers.retain(|peer| keep(peer.rank, peer.rail));
+    }
+
+    /// Connects, until all are or the time is up; which are not.
+    fn begin(&mut self, link: &mut Link, patience: Duration) -> Result<Vec<Open>, Error> {
         let deadline = Instant::now() + patience;
         let mut begun = false;
         while self.peers.iter().any(|peer| peer.endpoint.state() != State::Connected) {
@@ -293,15 +341,13 @@ impl Mesh {
                 return Err(Error::Interrupted);
             }
             if Instant::now() >= deadline {
-                let seconds = patience.as_secs();
-                return Err(Error::Unconnected { seconds, what: self.unconnected() });
+                return Ok(self.unconnected());
             }
             if let Some((from, body)) = link.receive(TICK)? {
                 self.hear(link, from, body)?;
             }
         }
-        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Closes all; how many queue pairs are left over after that.
@@ -334,7 +380,7 @@ impl Mesh {
         })
     }
 
-    fn unconnected(&self) -> Vec<String> {
+    fn unconnected(&self) -> Vec<Open> {
         let open = self.peers.iter().filter(|peer| peer.endpoint.state() != State::Connected);
         open.map(|peer| {
             let state = match peer.endpoint.pair() {
@@ -343,8 +389,8 @@ impl Mesh {
                 }
                 None => "the peer does not answer".to_owned(),
             };
-            let why = peer.fault.clone().unwrap_or(state);
-            format!("rank {} to rank {} on rail {}: {why}", self.rank, peer.rank, peer.rail)
+            let (failed, why) = (peer.fault.is_some(), peer.fault.clone().unwrap_or(state));
+            Open { peer: peer.rank, rail: peer.rail, failed, why }
         })
         .collect()
     }

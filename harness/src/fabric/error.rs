@@ -37,6 +37,8 @@ pub(crate) enum Error {
     Missing { stage: String, ranks: Vec<u32>, seconds: u64 },
     #[error("rank {rank} ended before the others were done: look at what it printed")]
     Gone { rank: u32 },
+    #[error("rank {rank} on {host} was restarted in the middle: start all ranks anew")]
+    Restarted { rank: u32, host: String },
     #[error("not connected after {seconds} s: {}", .what.join("; "))]
     Unconnected { seconds: u64, what: Vec<String> },
     #[error("interrupted")]
@@ -69,6 +71,7 @@ impl Error {
             }
             Self::Interrupted => EXIT_INTERRUPTED,
             Self::Gone { .. }
+            | Self::Restarted { .. }
             | Self::Lost { .. }
             | Self::Check(_)
             | Self::Rdma(_)

@@ -10,6 +10,7 @@ use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Operation;
 use verbgate_sys::rdma::Piece;
 
+use crate::fabric::cause::Cause;
 use crate::fabric::connect::Control;
 use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
@@ -60,6 +61,10 @@ pub(crate) struct Trouble {
     pub(crate) heard: bool,
     /// The peer said nothing.
     pub(crate) hangs: bool,
+    /// What is wrong, if it tells by itself.
+    pub(crate) cause: Option<Cause>,
+    /// The step, from 0: those before it went well.
+    pub(crate) at: u64,
 }
 
 /// Why an exchange ended; or the end of everything.
@@ -80,6 +85,10 @@ pub(crate) enum Injection {
     Segments,
     /// It ends in the middle of an exchange.
     Exit,
+    /// It stops there, and says nothing more.
+    Hang,
+    /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
+    RoceV1,
 }
 
 /// At which step it ends.
@@ -99,7 +108,19 @@ impl From<verbgate_sys::rdma::Error> for Fault {
 
 impl From<protocol::Violation> for Fault {
     fn from(violation: protocol::Violation) -> Self {
-        step(violation.to_string())
+        step(violation.to_string()).because(match violation {
+            protocol::Violation::Segments { .. } => Cause::SegmentCount,
+            _ => Cause::DataDiffers,
+        })
+    }
+}
+
+impl Fault {
+    fn because(mut self, cause: Cause) -> Self {
+        if let Self::Step(trouble) = &mut self {
+            trouble.cause = Some(cause);
+        }
+        self
     }
 }
 
@@ -113,7 +134,8 @@ fn judge(completion: Completion) -> Result<Completion, Fault> {
         return Ok(completion);
     }
     let (words, status) = (explain::words(&completion), Some(completion.status));
-    Err(Fault::Step(Trouble { words, status, ..Trouble::default() }))
+    let cause = Some(Cause::of_status(completion.status));
+    Err(Fault::Step(Trouble { words, status, cause, ..Trouble::default() }))
 }
 
 /// The first byte that differs.
@@ -124,7 +146,8 @@ fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
     let at = found.iter().zip(expected).position(|(a, b)| a != b);
     let at = at.unwrap_or(found.len().min(expected.len()));
     let length = expected.len();
-    Err(step(format!("the data differs: byte {at} of {length} is not what was sent")))
+    let words = format!("the data differs: byte {at} of {length} is not what was sent");
+    Err(step(words).because(Cause::DataDiffers))
 }
 
 impl Exchange<'_> {
@@ -145,6 +168,7 @@ impl Exchange<'_> {
                 done.map_err(|fault| match fault {
                     Fault::Step(mut trouble) => {
                         let words = trouble.words;
+                        trouble.at = number;
                         trouble.words =
                             format!("step {number} ({verb:?} of {size} bytes): {words}");
                         Fault::Step(trouble)
@@ -199,6 +223,9 @@ impl Exchange<'_> {
             Some(Injection::WrongRkey) => rkey ^= 0xff,
             // As if it had been killed: nobody is told.
             Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
+            Some(Injection::Hang) if number >= EXIT_STEP => loop {
+                std::thread::park();
+            },
             _ => {}
         }
         let immediate = u32::try_from(number).unwrap_or(0);
@@ -402,7 +429,8 @@ impl Exchange<'_> {
                     let seconds = STEP.as_secs();
                     return Err(step(format!(
                         "STALL: no completion in {seconds} s (`verbgate explain STALL`)"
-                    )));
+                    ))
+                    .because(Cause::Stall));
                 }
                 std::thread::sleep(POLL);
             }
@@ -451,7 +479,8 @@ impl Exchange<'_> {
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();
                 let words = format!("rank {peer} hangs: no word from it in {seconds} s");
-                let trouble = Trouble { words, hangs: true, ..Trouble::default() };
+                let cause = Some(Cause::PeerHangs);
+                let trouble = Trouble { words, hangs: true, cause, ..Trouble::default() };
                 return Err(Fault::Step(trouble));
             }
             if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {

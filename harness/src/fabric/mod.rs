@@ -2,7 +2,11 @@
 //! what is wrong with it; and `verbgate explain`.
 
 mod bench;
+mod blame;
+mod cause;
 mod connect;
+mod counters;
+mod diagnose;
 mod diagnosis;
 mod endpoint;
 mod error;
@@ -24,14 +28,28 @@ use std::io::Write;
 use crate::failure::Failure;
 pub(crate) use bench::BenchArgs;
 use error::Error;
+use options::Common;
+pub(crate) use options::DiagnoseArgs;
 use options::Identity;
 pub(crate) use options::VerifyArgs;
 
 /// `verbgate fabric verify`.
 pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
+    rank(&args.common, |identity| verify::run(args, identity))
+}
+
+/// `verbgate fabric diagnose`.
+pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<u8, Failure> {
+    rank(&args.common, |identity| diagnose::run(args, identity))
+}
+
+/// One rank of a command: what it has to say, and its exit code.
+fn rank(
+    common: &Common,
+    run: impl FnOnce(&Identity) -> Result<(String, u8), Error>,
+) -> Result<u8, Failure> {
     let environment = |name: &str| std::env::var(name).ok();
-    let identity = Identity::find(&args.common, &environment);
-    let done = identity.and_then(|identity| verify::run(args, &identity));
+    let done = Identity::find(common, &environment).and_then(|identity| run(&identity));
     let (text, code) = done.map_err(fail)?;
     print(&text).map_err(fail)?;
     Ok(code)

@@ -69,6 +69,31 @@ pub(crate) struct VerifyArgs {
     pub(crate) report: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 usage, or ranks that \
+                        do not fit together, 3 a rank did not come or answer in time."
+)]
+pub(crate) struct DiagnoseArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
+    /// 1, 4099, 64K]
+    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    pub(crate) sizes: Vec<usize>,
+    /// Do something wrong, as a test of what is said of it
+    #[arg(long, hide = true, value_name = "FAULT")]
+    pub(crate) inject: Option<Injection>,
+    /// File to write the report of all ranks to, on rank 0 (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// Sizes, as all ranks must have been told them.
+pub(crate) fn sizes_text(sizes: &[usize]) -> String {
+    sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// `1`, `64K`, `1M`.
 pub(crate) fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm']) {

@@ -36,11 +36,21 @@ pub(crate) struct Session {
 impl Session {
     /// `parameters`: what must be the same on all ranks.
     pub(crate) fn open(me: &Identity, parameters: String) -> Result<Self, Error> {
+        Self::open_as(me, parameters, |_| ())
+    }
+
+    /// The same; `change` is what a test makes this rank say of its rails.
+    pub(crate) fn open_as(
+        me: &Identity,
+        parameters: String,
+        change: impl Fn(&mut Rail),
+    ) -> Result<Self, Error> {
         // Before there are other threads, which take signals, too.
         let interrupt = Arc::new(Interrupt::by_signals());
         let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
         let server = server.transpose()?;
-        let looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        let mut looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        looked.iter_mut().for_each(|(rail, _)| change(rail));
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
         let entry = Entry { rank: me.rank, host: host(), rails };
         let (rank, ranks) = (me.rank, me.ranks);

@@ -12,6 +12,7 @@ use serde::Serialize;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::TUNING;
 use crate::fabric::connect::Tuning;
+use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
 use crate::fabric::endpoint::Counts;
@@ -43,11 +44,14 @@ pub(crate) struct PathReport {
     pub(crate) rank: u32,
     pub(crate) peer: u32,
     pub(crate) rail: usize,
-    steps: usize,
-    bytes: usize,
+    pub(crate) steps: usize,
+    pub(crate) bytes: usize,
     pub(crate) trouble: Option<Trouble>,
     /// Counters of the rail that moved meanwhile, of those that tell of errors.
     pub(crate) evidence: BTreeMap<String, u64>,
+    /// What was looked at once more after it failed.
+    #[serde(default)]
+    pub(crate) state: Vec<Check>,
 }
 
 /// All that is known in the end.
@@ -183,7 +187,7 @@ fn paths(
                 |peer: &crate::fabric::connect::Peer| (peer.rank, peer.rail) == (partner, rail);
             let Some(peer) = mesh.peers.iter().position(of) else { continue };
             let patience = me.patience;
-            let before = counters(mesh, rail);
+            let before = counted(mesh, rail);
             let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
             if exchange.link.interrupt.has_come() {
                 exchange.give_up(INTERRUPTED)?;
@@ -200,26 +204,20 @@ fn paths(
                     trouble = Some(why);
                 }
             }
-            let evidence =
-                trouble.as_ref().map(|_| moved(&before, &counters(mesh, rail))).unwrap_or_default();
+            let evidence = trouble
+                .as_ref()
+                .map(|_| counters::moved(&before, &counted(mesh, rail)))
+                .unwrap_or_default();
             let (rank, peer) = (me.rank, partner);
-            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence });
+            let state = Vec::new();
+            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence, state });
         }
     }
     Ok(reports)
 }
 
-fn counters(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
-    mesh.hardware.get(rail).map(|hardware| hardware.rail.counters()).unwrap_or_default()
-}
-
-/// Which counters moved.
-fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let delta = |(name, value): (&String, &u64)| {
-        let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
-        Some((name.clone(), delta))
-    };
-    after.iter().filter_map(delta).collect()
+pub(crate) fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
+    mesh.hardware.get(rail).map(|hardware| counters::of(&hardware.rail)).unwrap_or_default()
 }
 
 /// What rank 0 prints.
@@ -231,23 +229,7 @@ fn whole(report: &Report) -> String {
         let _ = write!(text, "; {strays} stray connections were dropped");
     }
     text.push('\n');
-    for entry in &table.entries {
-        let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
-        for (index, rail) in entry.rails.iter().enumerate() {
-            let Rail { device, port, gid_index, gid, gid_type, .. } = rail;
-            let mtu = rail.mtu_bytes();
-            let _ = writeln!(
-                text,
-                "  rail {index}: {device}:{port}@{gid_index} {gid} {gid_type} MTU {mtu}"
-            );
-        }
-    }
-    let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
-    let _ = writeln!(
-        text,
-        "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
-         retry_cnt {retry_cnt}"
-    );
+    text += &ranks(table, *tuning);
     for check in preflight {
         text += &line(check);
     }
@@ -273,8 +255,31 @@ fn whole(report: &Report) -> String {
     text + &verdict(report)
 }
 
+/// All ranks and rails, and how hard queue pairs try.
+pub(crate) fn ranks(table: &Table, tuning: Tuning) -> String {
+    let mut text = String::new();
+    for entry in &table.entries {
+        let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
+        for (index, rail) in entry.rails.iter().enumerate() {
+            let Rail { device, port, gid_index, gid, gid_type, .. } = rail;
+            let mtu = rail.mtu_bytes();
+            let _ = writeln!(
+                text,
+                "  rail {index}: {device}:{port}@{gid_index} {gid} {gid_type} MTU {mtu}"
+            );
+        }
+    }
+    let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
+    let _ = writeln!(
+        text,
+        "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
+         retry_cnt {retry_cnt}"
+    );
+    text
+}
+
 pub(crate) fn line(check: &Check) -> String {
-    let Check { rank, rail, check, verdict, detail } = check;
+    let Check { rank, rail, check, verdict, detail, .. } = check;
     let verdict = match verdict {
         Verdict::Ok => "OK",
         Verdict::Fail => "FAIL",
@@ -320,6 +325,6 @@ impl PathReport {
         trouble: Option<Trouble>,
         evidence: BTreeMap<String, u64>,
     ) -> Self {
-        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence }
+        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence, state: Vec::new() }
     }
 }

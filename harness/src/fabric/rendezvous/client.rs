@@ -178,6 +178,20 @@ impl Link {
         values
     }
 
+    /// Whether a rank that has gone comes back in this time.
+    pub(crate) fn returns(&mut self, gone: u32, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            match self.next(deadline) {
+                Err(Error::Restarted { rank, .. }) if rank == gone => return true,
+                // Rank 0 has ended, and nobody tells any more.
+                Err(Error::Lost { .. }) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// This rank is done.
     pub(crate) fn leave(self) -> Result<(), Error> {
         self.write(&ToServer::Bye)
@@ -227,6 +241,7 @@ impl Link {
                 Err(Error::Missing { stage, ranks, seconds })
             }
             Ok(Ok(ToRank::Gone { rank })) => Err(Error::Gone { rank }),
+            Ok(Ok(ToRank::Restarted { rank, host })) => Err(Error::Restarted { rank, host }),
             Ok(Ok(message)) => Ok(Some(message)),
         }
     }
