@@ -30,6 +30,7 @@ use crate::fabric::bench::plan::Shape;
 use crate::fabric::bench::plan::Step;
 use crate::fabric::connect::Control;
 use crate::fabric::connect::Mesh;
+use crate::fabric::counters;
 use crate::fabric::error::EXIT_CHECK;
 use crate::fabric::error::EXIT_INTERRUPTED;
 use crate::fabric::error::Error;
@@ -225,7 +226,7 @@ impl Bench<'_> {
     fn counters(&self, rails: &[usize]) -> BTreeMap<usize, BTreeMap<String, u64>> {
         let hardware = self.mesh.hardware.iter().enumerate();
         let used = hardware.filter(|(index, _)| rails.contains(index));
-        used.map(|(index, hardware)| (index, hardware.rail.counters())).collect()
+        used.map(|(index, hardware)| (index, counters::of(&hardware.rail))).collect()
     }
 
     fn pass_on(&mut self, link: &Link, cells: Vec<Cell>) -> Result<(), Error> {
