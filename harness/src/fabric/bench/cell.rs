@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::fabric::bench::load::Outcome;
 use crate::fabric::bench::options::Sweep;
 use crate::fabric::bench::plan::Flow;
 use crate::fabric::bench::plan::Step;
+use crate::fabric::bench::sender::Outcome;
 use crate::fabric::counters;
 
 /// Counters of what the peer was not ready for, as drivers call them: mlx5, rxe, bnxt, irdma.

@@ -5,8 +5,10 @@ mod cell;
 mod load;
 mod options;
 mod output;
+mod part;
 mod plan;
 mod plot;
+mod sender;
 mod verdict;
 
 pub(crate) use cell::Cell;
@@ -21,10 +23,10 @@ use serde::Serialize;
 
 use crate::fabric::bench::cell::Counted;
 use crate::fabric::bench::load::Load;
-use crate::fabric::bench::load::Part;
-use crate::fabric::bench::load::Rings;
 use crate::fabric::bench::output::Output;
 use crate::fabric::bench::output::Settings;
+use crate::fabric::bench::part::Part;
+use crate::fabric::bench::part::Rings;
 use crate::fabric::bench::plan::Flow;
 use crate::fabric::bench::plan::Shape;
 use crate::fabric::bench::plan::Step;
