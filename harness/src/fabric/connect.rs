@@ -67,6 +67,21 @@ pub(crate) struct Tuning {
 pub(crate) const TUNING: Tuning =
     Tuning { min_rnr_timer: 12, rnr_retry: 6, timeout: 17, retry_cnt: 7 };
 
+/// What a queue pair waits for before it repeats is between this and four times as much.
+const ACKNOWLEDGED: Duration = Duration::from_nanos(4096);
+/// What a machine that does other things, too, may be late.
+const LATE: Duration = Duration::from_secs(3);
+/// Longer than this nobody waits, whatever the queue pairs do.
+const LONGEST: Duration = Duration::from_secs(600);
+
+impl Tuning {
+    /// After this long without an answer a queue pair has given up, or never does.
+    pub(crate) fn gives_up_after(self) -> Duration {
+        let once = ACKNOWLEDGED * 1_u32.checked_shl(self.timeout.into()).unwrap_or(u32::MAX) * 4;
+        (once * (u32::from(self.retry_cnt) + 1) + LATE).min(LONGEST)
+    }
+}
+
 /// Where a queue pair is, and the memory behind it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Place {

@@ -200,7 +200,8 @@ fn failures(world: &World) -> Result<Verdict> {
 /// Two ranks that measure for long, once the first cell is there.
 fn begun(job: &mut Job<'_>) -> Result<(Program, Program)> {
     job.command = "bench";
-    let options = "--sweep sizes --sizes 64 --seconds 0.3 --repeat 1000 --window 4 --timeout 5";
+    let options = "--sweep sizes --sizes 64 --seconds 0.3 --repeat 1000 --window 4 --timeout 3 \
+                   --ack-timeout 14 --retry-cnt 3";
     let options = words(options);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let mut zero = job.start(Place::Native, 0, &options)?;
