@@ -24,7 +24,7 @@ use crate::world::Place;
 use crate::world::World;
 
 /// `verbgate`, linked so that it can load libibverbs.
-const PROGRAM: &str = "verbgate-fabric";
+pub(super) const PROGRAM: &str = "verbgate-fabric";
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

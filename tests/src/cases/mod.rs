@@ -1,5 +1,6 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
+mod cluster;
 mod cm;
 mod containers;
 mod death;
