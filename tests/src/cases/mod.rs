@@ -9,6 +9,7 @@ mod fabric;
 mod fabric_bench;
 mod gids;
 mod nodes;
+mod podman;
 mod rails;
 mod refusals;
 mod requests;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
     all.extend(fabric_bench::cases());
