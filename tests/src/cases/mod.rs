@@ -3,6 +3,7 @@
 mod cm;
 mod containers;
 mod death;
+mod diagnose;
 mod differential;
 mod fabric;
 mod gids;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
     all.extend(containers::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
+    all.extend(diagnose::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all
