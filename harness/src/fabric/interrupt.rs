@@ -38,3 +38,11 @@ impl Interrupt {
         self.since.get().copied()
     }
 }
+
+#[cfg(test)]
+impl Interrupt {
+    /// One that has come.
+    pub(crate) fn now() -> Self {
+        Self { signals: None, since: OnceLock::from(Instant::now()) }
+    }
+}

@@ -46,8 +46,10 @@ const FAULTS: &[(&str, &[&str])] = &[
 ];
 
 /// The ranks of one run.
-struct Job<'a> {
-    world: &'a World,
+pub(super) struct Job<'a> {
+    pub(super) world: &'a World,
+    /// Of `verbgate fabric`.
+    pub(super) command: &'static str,
     program: String,
     at: String,
     ranks: usize,
@@ -55,21 +57,24 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     /// The inner error is a reason to skip.
-    fn new(world: &'a World, ranks: usize) -> Result<Result<Self, String>> {
+    pub(super) fn new(world: &'a World, ranks: usize) -> Result<Result<Self, String>> {
         let program = world.beside(PROGRAM);
         if !program.exists() {
             return Ok(Err(format!("needs {PROGRAM} beside this program")));
         }
         let program = program.to_str().context("an odd path")?.to_owned();
         let at = format!("127.0.0.1:{}", world::free_port()?);
-        Ok(Ok(Self { world, program, at, ranks }))
+        Ok(Ok(Self { world, command: "verify", program, at, ranks }))
     }
 
-    fn start(&self, place: Place, rank: usize, options: &[&str]) -> Result<Program> {
+    pub(super) fn start(&self, place: Place, rank: usize, options: &[&str]) -> Result<Program> {
         let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
         let rail = self.rail()?;
-        let mut argv = vec![&*self.program, "fabric", "verify", "--rendezvous", &self.at];
-        argv.extend(["--rank", &rank, "--ranks", &ranks, "--timeout", "40"]);
+        let mut argv = vec![&*self.program, "fabric", self.command, "--rendezvous", &self.at];
+        argv.extend(["--rank", &rank, "--ranks", &ranks]);
+        if !options.contains(&"--timeout") {
+            argv.extend(["--timeout", "40"]);
+        }
         if !options.contains(&"--device") {
             argv.extend(["--device", &rail]);
         }
@@ -84,13 +89,17 @@ impl<'a> Job<'a> {
         })
     }
 
-    fn rail(&self) -> Result<String> {
+    pub(super) fn rail(&self) -> Result<String> {
         let index = self.world.gid_index.context("the device has no GID of IPv4")?;
         Ok(format!("{}@{index}", self.world.device))
     }
 
     /// Each rank at the same time, with its own options.
-    fn run(&self, place: Place, options: impl Fn(usize) -> Vec<String>) -> Result<Vec<Ended>> {
+    pub(super) fn run(
+        &self,
+        place: Place,
+        options: impl Fn(usize) -> Vec<String>,
+    ) -> Result<Vec<Ended>> {
         let started: Result<Vec<Program>> = (0..self.ranks)
             .map(|rank| {
                 let options = options(rank);
@@ -102,16 +111,18 @@ impl<'a> Job<'a> {
     }
 }
 
+/// Or the case cannot run here.
 macro_rules! job {
     ($world:expr, $ranks:expr) => {
-        match Job::new($world, $ranks)? {
+        match $crate::cases::fabric::Job::new($world, $ranks)? {
             Ok(job) => job,
             Err(why) => return Ok(Verdict::Skipped(why)),
         }
     };
 }
+pub(super) use job;
 
-fn words(text: &str) -> Vec<String> {
+pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -238,10 +249,10 @@ fn faults(world: &World) -> Result<Verdict> {
 }
 
 /// An address that is taken away with this.
-struct Address(&'static str, &'static str);
+pub(super) struct Address(&'static str, &'static str);
 
 impl Address {
-    fn new(address: &'static str, netdev: &'static str) -> Result<Self> {
+    pub(super) fn new(address: &'static str, netdev: &'static str) -> Result<Self> {
         ip(&["address", "add", address, "dev", netdev])?;
         Ok(Self(address, netdev))
     }

@@ -6,6 +6,7 @@ mod death;
 mod diagnose;
 mod differential;
 mod fabric;
+mod fabric_bench;
 mod gids;
 mod nodes;
 mod rails;
@@ -73,6 +74,7 @@ pub fn all() -> Vec<Case> {
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
     all.extend(diagnose::cases());
+    all.extend(fabric_bench::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

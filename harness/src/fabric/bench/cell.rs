@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::fabric::bench::load::Outcome;
 use crate::fabric::bench::options::Sweep;
 use crate::fabric::bench::plan::Flow;
 use crate::fabric::bench::plan::Step;
+use crate::fabric::bench::sender::Outcome;
+use crate::fabric::counters;
 
 /// Counters of what the peer was not ready for, as drivers call them: mlx5, rxe, bnxt, irdma.
 const RNR_NAKS: &[&str] = &["rnr_nak_retry_err", "rcvd_rnr_err", "rnr_naks_rcvd", "RnrNakRecv"];
@@ -22,23 +23,8 @@ const RETRANSMITS: &[&str] = &[
     "to_retransmits",
     "RetransSegs",
 ];
-/// Counters that explain why something is slow.
-const CAUSES: &[&str] = &[
-    "out_of_buffer",
-    "out_of_sequence",
-    "out_of_seq_request",
-    "duplicate_request",
-    "port_rcv_errors",
-    "port_xmit_discards",
-    "port_xmit_wait",
-    "rx_icrc_encapsulated",
-    "np_cnp_sent",
-    "rp_cnp_handled",
-    "send_rnr_err",
-    "retry_exceeded_err",
-    "link_downed",
-    "symbol_error",
-];
+/// What has left by the wire: what is looped back on the NIC has not.
+const PHY_BYTES: &[&str] = &["ethtool tx_bytes_phy"];
 
 /// One measurement of a sweep on one path in one direction. What failed has no numbers, never
 /// zeroes.
@@ -67,6 +53,7 @@ pub(crate) struct Cell {
     /// None: the driver does not count them.
     pub(crate) rnr_naks: Option<u64>,
     pub(crate) retransmits: Option<u64>,
+    pub(crate) phy_bytes: Option<u64>,
     /// Which of the sender's counters moved.
     pub(crate) counters: BTreeMap<String, u64>,
 }
@@ -79,13 +66,12 @@ pub(crate) struct Counted<'a> {
 }
 
 impl Counted<'_> {
-    /// Those that moved.
+    /// Those that moved, without the hundreds that drivers keep of each queue.
     fn moved(&self) -> BTreeMap<String, u64> {
-        let delta = |(name, after): (&String, &u64)| {
-            let delta = after.checked_sub(*self.before.get(name)?).filter(|delta| *delta > 0)?;
-            Some((name.clone(), delta))
-        };
-        self.after.iter().filter_map(delta).collect()
+        let mut moved = counters::moved(self.before, self.after);
+        let telling = |name: &str| counters::sign(name).is_some() || name.ends_with("_phy");
+        moved.retain(|name, _| telling(name) || !name.starts_with("ethtool "));
+        moved
     }
 
     /// The sum of those that the driver has; none of them is not zero.
@@ -132,6 +118,7 @@ impl Cell {
             first_error: first_error.clone(),
             rnr_naks: counted.sum(RNR_NAKS),
             retransmits: counted.sum(RETRANSMITS),
+            phy_bytes: counted.sum(PHY_BYTES),
             counters: counted.moved(),
         }
     }
@@ -157,8 +144,7 @@ impl Cell {
 
     /// What explains a bad cell: an error, or counters of drops and the like that moved.
     pub(crate) fn causes(&self) -> Vec<String> {
-        let names = || RNR_NAKS.iter().chain(RETRANSMITS).chain(CAUSES);
-        let moved = self.counters.iter().filter(|(name, _)| names().any(|cause| cause == name));
+        let moved = self.counters.iter().filter(|(name, _)| counters::sign(name).is_some());
         let moved = moved.map(|(name, delta)| format!("{name} rose by {delta}"));
         self.first_error.iter().cloned().chain(moved).collect()
     }

@@ -5,8 +5,10 @@ mod cell;
 mod load;
 mod options;
 mod output;
+mod part;
 mod plan;
 mod plot;
+mod sender;
 mod verdict;
 
 pub(crate) use cell::Cell;
@@ -14,25 +16,27 @@ pub(crate) use options::BenchArgs;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fabric::bench::cell::Counted;
 use crate::fabric::bench::load::Load;
-use crate::fabric::bench::load::Part;
-use crate::fabric::bench::load::Rings;
-use crate::fabric::bench::load::STALL;
 use crate::fabric::bench::output::Output;
 use crate::fabric::bench::output::Settings;
+use crate::fabric::bench::part::Part;
+use crate::fabric::bench::part::Rings;
 use crate::fabric::bench::plan::Flow;
 use crate::fabric::bench::plan::Shape;
 use crate::fabric::bench::plan::Step;
 use crate::fabric::connect::Control;
 use crate::fabric::connect::Mesh;
+use crate::fabric::counters;
 use crate::fabric::error::EXIT_CHECK;
 use crate::fabric::error::EXIT_INTERRUPTED;
 use crate::fabric::error::Error;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Injection;
 use crate::fabric::options::Identity;
 use crate::fabric::preflight::Verdict;
@@ -47,6 +51,8 @@ use crate::fabric::verify;
 const FAILURES: u32 = 2;
 /// Cells that are passed on in one message.
 const CELLS: usize = 1000;
+/// What ranks may be apart at the beginning of a step.
+const MARGIN: Duration = Duration::from_secs(5);
 /// In which step a rank ends that a test wants to.
 const EXIT_STEP: usize = 3;
 
@@ -147,10 +153,13 @@ impl Bench<'_> {
     fn measure(&mut self, link: &mut Link, steps: &[Step]) -> Result<End, Error> {
         self.mesh.connect(link, "connect", self.me.patience)?;
         for (number, step) in steps.iter().enumerate() {
+            let began = Instant::now();
             let (cells, broken) = self.step(link, number, step)?;
             self.pass_on(link, cells)?;
             let after = After { interrupted: link.interrupt.has_come(), broken };
-            let patience = self.me.patience + STALL * 2 + self.span(step);
+            // No rank takes longer than this.
+            let most = load_of(self.args, step).most(self.me.patience) + MARGIN;
+            let patience = most.saturating_sub(began.elapsed()).max(MARGIN);
             let mesh = &mut self.mesh;
             let all =
                 link.gather(&format!("step {number}"), &after, patience, |link, from, body| {
@@ -166,10 +175,6 @@ impl Bench<'_> {
             }
         }
         Ok(End::Complete)
-    }
-
-    fn span(&self, step: &Step) -> Duration {
-        Duration::from_secs_f64(load_of(self.args, step).span())
     }
 
     /// This rank's cells, and the paths that are of no use any more.
@@ -214,6 +219,8 @@ impl Bench<'_> {
                 broken.push(path(flow));
             }
         }
+        // Nothing is wrong with what was not measured to its end.
+        cells.retain(|cell| cell.first_error.as_deref() != Some(INTERRUPTED));
         Ok((cells, broken))
     }
 
@@ -221,7 +228,7 @@ impl Bench<'_> {
     fn counters(&self, rails: &[usize]) -> BTreeMap<usize, BTreeMap<String, u64>> {
         let hardware = self.mesh.hardware.iter().enumerate();
         let used = hardware.filter(|(index, _)| rails.contains(index));
-        used.map(|(index, hardware)| (index, hardware.rail.counters())).collect()
+        used.map(|(index, hardware)| (index, counters::of(&hardware.rail))).collect()
     }
 
     fn pass_on(&mut self, link: &Link, cells: Vec<Cell>) -> Result<(), Error> {

@@ -64,6 +64,7 @@ const COLUMNS: &[Column] = &[
 ];
 /// Of these the CSV has more than people want to see.
 const OF_CSV: &[Column] = &[
+    ("phy_bytes", |cell| cell.phy_bytes.map(|bytes| bytes.to_string())),
     ("valid", |cell| Some(cell.valid.to_string())),
     ("first_error", |cell| cell.first_error.clone()),
     ("counters", |cell| {
@@ -239,7 +240,7 @@ mod tests {
             first_error: Some(why.to_owned()),
             ..Cell::default()
         };
-        assert_eq!(csv(&cell), "all-to-all,0,1,0,4096,,1,,,,,,3,,,false,\"a \"\"b\"\", c\",");
+        assert_eq!(csv(&cell), "all-to-all,0,1,0,4096,,1,,,,,,3,,,,false,\"a \"\"b\"\", c\",");
         assert!(row(&cell).ends_with(&format!("  FAILED: {why}\n")));
         assert_eq!(row(&cell).matches(" -").count(), 8);
         cell.counters.insert("sent_pkts".to_owned(), 9);

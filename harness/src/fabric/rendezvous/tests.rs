@@ -16,6 +16,7 @@ use super::Link;
 use super::Server;
 use super::VERSION;
 use crate::fabric::error::Error;
+use crate::fabric::interrupt::Interrupt;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -114,6 +115,17 @@ fn a_rank_that_does_not_come_or_hangs_or_ends_is_named() {
     other.join().unwrap();
     link.leave().unwrap();
     server.finish();
+}
+
+#[test]
+fn who_is_interrupted_does_not_wait_for_those_who_have_not_come() {
+    let (server, at) = server(2);
+    let interrupt = Arc::new(Interrupt::now());
+    let error = Link::join(&at, hello(0, 2), PATIENCE, interrupt).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert_eq!(error.exit_code(), 130);
+    // It waits for the other rank, as long as it was told.
+    drop(server);
 }
 
 #[test]
