@@ -223,9 +223,12 @@ impl Exchange<'_> {
             Some(Injection::WrongRkey) => rkey ^= 0xff,
             // As if it had been killed: nobody is told.
             Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
-            Some(Injection::Hang) if number >= EXIT_STEP => loop {
-                std::thread::park();
-            },
+            Some(Injection::Hang) if number >= EXIT_STEP => {
+                println!("injected: hangs");
+                loop {
+                    std::thread::park();
+                }
+            }
             _ => {}
         }
         let immediate = u32::try_from(number).unwrap_or(0);

@@ -4,6 +4,7 @@ mod cluster;
 mod cm;
 mod containers;
 mod death;
+mod diagnose;
 mod differential;
 mod fabric;
 mod fabric_bench;
@@ -75,6 +76,7 @@ pub fn all() -> Vec<Case> {
     all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
+    all.extend(diagnose::cases());
     all.extend(fabric_bench::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
