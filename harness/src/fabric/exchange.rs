@@ -12,13 +12,13 @@ use verbgate_sys::rdma::Piece;
 
 use crate::fabric::cause::Cause;
 use crate::fabric::connect::Control;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::OUT;
-use crate::fabric::connect::Place;
-use crate::fabric::connect::TARGET;
 use crate::fabric::error::Error;
 use crate::fabric::explain;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::OUT;
+use crate::fabric::hardware::Place;
+use crate::fabric::hardware::TARGET;
 use crate::fabric::plan::SEGMENT;
 use crate::fabric::plan::SIGNALED;
 use crate::fabric::plan::TRAIN;

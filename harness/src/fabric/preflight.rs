@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::fabric::cause::Cause;
-use crate::fabric::connect::MEMORY;
+use crate::fabric::hardware::MEMORY;
 use crate::fabric::rail::Choice;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;

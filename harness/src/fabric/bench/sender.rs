@@ -13,13 +13,13 @@ use verbgate_sys::rdma::Region;
 use crate::fabric::bench::load::Load;
 use crate::fabric::bench::options::By;
 use crate::fabric::bench::plan::Flow;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::OUT;
-use crate::fabric::connect::Place;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
 use crate::fabric::explain;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::OUT;
+use crate::fabric::hardware::Place;
 
 /// How long the flushed work requests of a queue pair that stalled may take to come back.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);
