@@ -43,9 +43,9 @@ use crate::fabric::preflight::Verdict;
 use crate::fabric::print;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
+use crate::fabric::reopen;
 use crate::fabric::session;
 use crate::fabric::session::Session;
-use crate::fabric::reopen;
 use crate::fabric::verify;
 
 /// A path that failed so often is not tried again: each failure takes seconds.
