@@ -139,6 +139,9 @@ pub(crate) enum FabricCommand {
     Bench(fabric::BenchArgs),
     /// Find out what is wrong, and where: by name, with the evidence and the remedy
     Diagnose(fabric::DiagnoseArgs),
+    /// Let many ranks meet and connect without verbs, for measurements
+    #[command(hide = true)]
+    Simulate(fabric::SimulateArgs),
 }
 
 #[derive(Debug, Args)]

@@ -63,6 +63,7 @@ fn main() -> ExitCode {
         Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
         Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
         Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
+        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(args),
         Command::Explain(args) => fabric::explain(&args.code),
     });
     match result {

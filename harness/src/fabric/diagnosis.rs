@@ -65,8 +65,7 @@ fn fold(findings: Vec<Finding>) -> Vec<Finding> {
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
         let explains = |earlier: &&mut Finding| {
-            earlier.cause <= Cause::MtuMismatch
-                && earlier.cause != finding.cause
+            earlier.cause <= Cause::ArpFlux
                 && (earlier.rail.is_none() || earlier.rail == finding.rail)
                 && !earlier.ranks.is_disjoint(&finding.ranks)
         };
@@ -95,7 +94,8 @@ fn of_checks(checks: &[Check]) -> Vec<Finding> {
             Cause::AsymmetricRails => (cause, None, None),
             Cause::MemlockTooSmall => (cause, Some(check.rank), None),
             // It is the one that is asked for who answers wrongly, or not at all.
-            Cause::ArpFlux | Cause::NoNeighbour => (cause, check.peer, check.rail),
+            Cause::ArpFlux => (cause, check.peer, None),
+            Cause::NoNeighbour => (cause, check.peer, check.rail),
             _ => (cause, Some(check.rank), check.rail),
         };
         groups.entry(key).or_default().push(check);
@@ -120,7 +120,9 @@ fn of_group(cause: Cause, rank: Option<u32>, rail: Option<usize>, checks: &[&Che
         _ => format!("rank {}: {}", check.rank, check.detail),
     });
     place.push(detail);
-    let ranks = checks.iter().map(|check| check.rank).chain(rank).collect();
+    // Those who ask are not those who answer.
+    let asked = cause == Cause::ArpFlux;
+    let ranks = checks.iter().map(|check| check.rank).filter(|_| !asked).chain(rank).collect();
     let of = |check: &&Check| {
         let rail = check.rail.map_or_else(String::new, |rail| format!(", rail {rail}"));
         format!("rank {}{rail}: {}: {}", check.rank, check.check, check.detail)

@@ -21,7 +21,9 @@ mod protocol;
 mod rail;
 mod random;
 mod rendezvous;
+mod reopen;
 mod session;
+mod simulate;
 mod verify;
 
 use std::io::Write;
@@ -32,6 +34,7 @@ use error::Error;
 use options::Common;
 pub(crate) use options::DiagnoseArgs;
 use options::Identity;
+pub(crate) use options::SimulateArgs;
 pub(crate) use options::VerifyArgs;
 
 /// `verbgate fabric verify`.
@@ -61,6 +64,12 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
     let environment = |name: &str| std::env::var(name).ok();
     let identity = Identity::find(&args.common, &environment);
     identity.and_then(|identity| bench::run(args, &identity)).map_err(fail)
+}
+
+/// `verbgate fabric simulate`.
+pub(crate) fn simulate(args: &SimulateArgs) -> Result<u8, Failure> {
+    simulate::run(args).and_then(|text| print(&text)).map_err(fail)?;
+    Ok(0)
 }
 
 /// `verbgate explain`.

@@ -61,6 +61,9 @@ pub(crate) struct VerifyArgs {
     /// Connect and disconnect this often before, each time with random delays
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) reconnects: u32,
+    /// What those delays are made of, to have the same again [default: drawn by rank 0, and shown]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Do something wrong, as a test of what is said of it
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Injection>,
@@ -87,6 +90,19 @@ pub(crate) struct DiagnoseArgs {
     /// File to write the report of all ranks to, on rank 0 (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+}
+
+/// Many ranks in two processes, without verbs.
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) ranks: u32,
+    /// With how many others each rank connects, one after the other
+    #[arg(long, default_value_t = 10)]
+    pub(crate) rounds: usize,
+    /// Only the ranks, which meet here
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) at: Option<String>,
 }
 
 /// Sizes, as all ranks must have been told them.

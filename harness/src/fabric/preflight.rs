@@ -1,32 +1,23 @@
 //! What can be known to be wrong before there is a queue pair: each rank looks at its own rails, and
 //! at how it would reach the others'.
 
+mod reach;
+
+pub(crate) use reach::again;
+
 use std::fs;
 use std::net::IpAddr;
-use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Command;
-use std::thread;
-use std::time::Duration;
-use std::time::Instant;
 
 use serde::Deserialize;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::fabric::cause::Cause;
 use crate::fabric::hardware::MEMORY;
-use crate::fabric::rail::Choice;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;
 use crate::fabric::rendezvous::Table;
 
-/// How long a neighbour may take to answer: the kernel asks three times, a second apart.
-const RESOLVE: Duration = Duration::from_secs(4);
-const POLL: Duration = Duration::from_millis(50);
-/// The discard protocol, which nobody serves: what is sent there makes the kernel resolve the
-/// address.
-const DISCARD: u16 = 9;
 /// `CAP_IPC_LOCK`, linux/capability.h: RLIMIT_MEMLOCK does not bind who has it.
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -139,8 +130,9 @@ pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) 
                 family(rail).to_owned()
             }),
         );
-        push("neighbours", of_peers(me, table, index, neighbour));
-        push("routes", of_peers(me, table, index, route));
+        push("ARP answers", reach::answers(me.rank, rail));
+        push("neighbours", reach::of_peers(me, table, index, reach::neighbour));
+        push("routes", reach::of_peers(me, table, index, reach::route));
     }
     checks
 }
@@ -284,163 +276,11 @@ fn alike(
     )
 }
 
-/// One check of each peer's rail; the first that failed, else what the last said.
-fn of_peers(me: &Entry, table: &Table, index: usize, check: OfPeer) -> Said {
-    let Some(mine) = me.rails.get(index) else { return skip("no such rail") };
-    if !mine.is_roce() {
-        return skip("not of Ethernet");
-    }
-    let mut last = skip("no other rank");
-    for entry in table.entries.iter().filter(|entry| entry.rank != me.rank) {
-        let Some(theirs) = entry.rails.get(index) else { continue };
-        let Some(mut said) = of_peer(mine, theirs, check) else { continue };
-        if said.verdict == Verdict::Fail {
-            said.detail = format!("rank {}: {}", entry.rank, said.detail);
-            said.peer = Some(entry.rank);
-            return said;
-        }
-        last = said;
-    }
-    last
-}
-
-/// How a rail's peer is reached.
-type OfPeer = fn(&Rail, &Rail, IpAddr, IpAddr) -> Said;
-
-/// None: one of them has no address, which another check tells.
-fn of_peer(mine: &Rail, theirs: &Rail, check: OfPeer) -> Option<Said> {
-    let (from, to) = (mine.address()?, theirs.address()?);
-    if from.is_ipv4() != to.is_ipv4() {
-        return Some(skip("addresses of two families"));
-    }
-    Some(check(mine, theirs, from, to))
-}
-
-/// What can be looked at again once a path has failed: whether the port is still up, and how the
-/// peer is reached now.
-pub(crate) fn again(rank: u32, index: usize, mine: &Rail, peer: &Entry) -> Vec<Check> {
-    let choice =
-        Choice { device: mine.device.clone(), port: mine.port, gid_index: Some(mine.gid_index) };
-    let (now, _) = Rail::look(&choice);
-    let rail = Some(index);
-    let mut checks = Vec::new();
-    match &now.fault {
-        Some(why) => {
-            let opens = fail(Cause::NoDevice, why.clone());
-            checks.push(opens.check(rank, rail, "device opens"));
-            return checks;
-        }
-        None => checks.push(port(&now).check(rank, rail, "port active")),
-    }
-    if now.gid != mine.gid {
-        let changed = format!("index {} was {}, and is {} now", mine.gid_index, mine.gid, now.gid);
-        checks.push(fail(Cause::WrongGid, changed).check(rank, rail, "GID"));
-    }
-    let Some(theirs) = peer.rails.get(index).filter(|_| now.is_roce()) else { return checks };
-    let each: [(&str, OfPeer); 2] = [("neighbours", neighbour), ("routes", route)];
-    for (name, check) in each {
-        if let Some(mut said) = of_peer(&now, theirs, check) {
-            said.peer = Some(peer.rank);
-            said.detail = format!("rank {}: {}", peer.rank, said.detail);
-            checks.push(said.check(rank, rail, name));
-        }
-    }
-    checks
-}
-
 fn family(rail: &Rail) -> &'static str {
     match rail.address() {
         Some(IpAddr::V4(_)) => "IPv4",
         _ => "IPv6",
     }
-}
-
-/// What `ip -j` answers.
-fn ip(arguments: &[&str]) -> Result<Value, String> {
-    let output = Command::new("ip").arg("-j").args(arguments).output();
-    let output = output.map_err(|e| format!("needs the program ip (package iproute2): {e}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if !output.status.success() {
-        return Err(format!("`ip {}` says: {said}", arguments.join(" ")));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("ip -j: {e}"))
-}
-
-/// The address that the peer says it owns must resolve to the MAC that it says it has: otherwise
-/// another NIC of it answers (ARP flux), and what is sent is dropped until retries are exceeded.
-fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) -> Said {
-    let (Some(netdev), Some(mac)) = (&mine.netdev, &theirs.mac) else {
-        return skip("no network device");
-    };
-    if is_local(to) {
-        return ok("the same host");
-    }
-    let target = to.to_string();
-    let deadline = Instant::now() + RESOLVE;
-    let poke = || UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
-    let mut found = None;
-    while found.is_none() && Instant::now() < deadline {
-        // It fails when there is no route, which the next check tells.
-        let _ = poke();
-        match ip(&["neighbour", "show", "to", &target, "dev", netdev]) {
-            Err(why) => return skip(why),
-            Ok(entries) => {
-                let first = entries.get(0).and_then(|entry| entry.get("lladdr"));
-                found = first.and_then(Value::as_str).map(str::to_owned);
-            }
-        }
-        if found.is_none() {
-            thread::sleep(POLL);
-        }
-    }
-    match found {
-        Some(found) if found == *mac => ok(format!("{to} is {mac}")),
-        Some(found) => fail(
-            Cause::ArpFlux,
-            format!(
-                "{to} resolves to {found}, and its owner says it is {mac}: ARP flux: set arp_ignore=1 \
-             and arp_announce=2 on its NICs, then `ip neighbour flush all`"
-            ),
-        ),
-        None => fail(
-            Cause::NoNeighbour,
-            format!("{to} does not answer on {netdev}: look at the cable, the VLAN and the switch"),
-        ),
-    }
-}
-
-/// What is sent from the rail's address must leave by the rail.
-fn route(mine: &Rail, _: &Rail, from: IpAddr, to: IpAddr) -> Said {
-    let Some(netdev) = &mine.netdev else { return skip("no network device") };
-    if is_local(to) {
-        return ok("the same host");
-    }
-    match ip(&["route", "get", &to.to_string(), "from", &from.to_string()]) {
-        Err(why) if why.contains("package iproute2") => skip(why),
-        Err(why) => {
-            let remedy = format!("give {netdev} a routing table and a source rule for {from}");
-            fail(Cause::WrongRoute, format!("{why}: {remedy}"))
-        }
-        Ok(routes) => {
-            let first = routes.get(0).and_then(|route| route.get("dev"));
-            match first.and_then(Value::as_str) {
-                Some(found) if found == netdev => ok(format!("{to} by {netdev}")),
-                Some(found) => fail(
-                    Cause::WrongRoute,
-                    format!(
-                        "{to} from {from} leaves by {found}, not by {netdev}: give {netdev} a routing \
-                     table and a source rule for {from}"
-                    ),
-                ),
-                None => skip(format!("ip names no device: {routes}")),
-            }
-        }
-    }
-}
-
-/// Whether an address is this host's own: only those can be bound to.
-fn is_local(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
 }
 
 #[cfg(test)]

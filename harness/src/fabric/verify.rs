@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -29,14 +27,12 @@ use crate::fabric::plan::rounds;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
 use crate::fabric::rail::Rail;
-use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
+use crate::fabric::reopen;
+use crate::fabric::reopen::Reopened;
 use crate::fabric::session;
 use crate::fabric::session::Session;
-
-/// The longest random delay before a reconnect.
-const DELAY_MS: u64 = 100;
 
 /// One pair on one rail, as one of them saw it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -67,7 +63,7 @@ struct Report {
     causes: Vec<Finding>,
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
-    reconnects: u32,
+    reopened: Option<Reopened>,
     /// Not all was tried.
     interrupted: bool,
     passed: bool,
@@ -87,14 +83,17 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         paths: Vec::new(),
         causes: Vec::new(),
         endpoints: Vec::new(),
-        reconnects: args.reconnects,
+        reopened: None,
         interrupted: false,
         passed: false,
     };
     // All have the same checks before them, and so decide alike.
     if let Some(hardware) = hardware.filter(|_| sound) {
         let mut mesh = Mesh::new(rank, ranks, hardware);
-        reconnect(args, me, &mut mesh, &mut link)?;
+        report.reopened = match args.reconnects {
+            0 => None,
+            times => Some(reopen::run(times, args.seed, me, &mut mesh, &mut link)?),
+        };
         mesh.connect(&mut link, "connect", me.patience)?;
         let paths = paths(args, me, &mut mesh, &mut link)?;
         let gathered = link.gather("verify", &paths, me.patience * ranks, |link, from, body| {
@@ -105,7 +104,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
             Ok(gathered) => {
                 report.paths = gathered.into_iter().flatten().collect();
                 report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
-                no_leftovers(me, &mut mesh, &mut link, "close")?;
+                reopen::close(me, &mut mesh, &mut link, "close")?;
             }
             // The others do not end: what this rank has seen is better than nothing.
             Err(Error::Interrupted) => report.paths = paths,
@@ -142,35 +141,8 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
 fn parameters(args: &VerifyArgs) -> String {
     let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
-    format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
-}
-
-pub(crate) fn no_leftovers(
-    me: &Identity,
-    mesh: &mut Mesh,
-    link: &mut Link,
-    stage: &str,
-) -> Result<(), Error> {
-    let left = mesh.close(link, stage, me.patience)?;
-    if left > 0 {
-        return Err(Error::Check(format!("{left} queue pairs of rank {} are left over", me.rank)));
-    }
-    Ok(())
-}
-
-fn reconnect(
-    args: &VerifyArgs,
-    me: &Identity,
-    mesh: &mut Mesh,
-    link: &mut Link,
-) -> Result<(), Error> {
-    let mut delays = random::SplitMix(u64::from(me.rank));
-    for round in 0..args.reconnects {
-        thread::sleep(Duration::from_millis(delays.next() % DELAY_MS));
-        mesh.connect(link, &format!("connect {round}"), me.patience)?;
-        no_leftovers(me, mesh, link, &format!("close {round}"))?;
-    }
-    Ok(())
+    let seed = args.seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
+    format!("verify --sizes {sizes} --reconnects {}{seed}", args.reconnects)
 }
 
 /// All pairs on all rails; each rank has one partner at a time.
@@ -233,6 +205,7 @@ fn whole(report: &Report) -> String {
     for check in preflight {
         text += &line(check);
     }
+    text += &reopened(report.reopened.as_ref());
     for PathReport { rank, peer, rail, steps, bytes, trouble, .. } in paths {
         match trouble {
             Some(Trouble { words, .. }) => {
@@ -253,6 +226,17 @@ fn whole(report: &Report) -> String {
         let _ = writeln!(text, "{cause}");
     }
     text + &verdict(report)
+}
+
+fn reopened(reopened: Option<&Reopened>) -> String {
+    let Some(Reopened { times, seed, counted }) = reopened else { return String::new() };
+    let by = match counted {
+        Some(counted) => format!("by the kernel's count, too ({counted} times)"),
+        None => "by this program's count; the kernel's is not to be had here".to_owned(),
+    };
+    format!(
+        "OK    opened and closed {times} times, --seed {seed}: no queue pair is left over, {by}\n"
+    )
 }
 
 /// All ranks and rails, and how hard queue pairs try.

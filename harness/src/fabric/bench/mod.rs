@@ -43,6 +43,7 @@ use crate::fabric::preflight::Verdict;
 use crate::fabric::print;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
+use crate::fabric::reopen;
 use crate::fabric::session;
 use crate::fabric::session::Session;
 use crate::fabric::verify;
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
         return Ok(EXIT_INTERRUPTED);
     }
     let passed = link.gather_quietly("verdict", &passed, me.patience)?;
-    verify::no_leftovers(me, &mut bench.mesh, &mut link, "close")?;
+    reopen::close(me, &mut bench.mesh, &mut link, "close")?;
     session::leave(link, server)?;
     let well = passed.into_iter().flatten().all(|passed| passed);
     if rank != 0 && !args.common.json {
@@ -259,7 +260,7 @@ impl Bench<'_> {
         for path in broken {
             *self.failures.entry(*path).or_default() += 1;
         }
-        verify::no_leftovers(self.me, &mut self.mesh, link, &format!("close {number}"))?;
+        reopen::close(self.me, &mut self.mesh, link, &format!("close {number}"))?;
         self.rings.clear();
         self.mesh.connect(link, &format!("connect {number}"), self.me.patience)
     }
