@@ -81,6 +81,8 @@ struct Bench<'a> {
     me: &'a Identity,
     mesh: Mesh,
     rings: Rings,
+    /// Counters after the last step, of the rails that it used: to read them takes a while.
+    counted: BTreeMap<usize, BTreeMap<String, u64>>,
     shape: Shape,
     output: Output<'a>,
     /// How often each has failed.
@@ -107,8 +109,8 @@ pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
     };
     let mut mesh = Mesh::new(rank, ranks, hardware);
     mesh.tuning = args.tuning();
-    let (rings, failures) = (Rings::new(), BTreeMap::new());
-    let mut bench = Bench { args, me, mesh, rings, shape, output, failures };
+    let (rings, counted, failures) = (Rings::new(), BTreeMap::new(), BTreeMap::new());
+    let mut bench = Bench { args, me, mesh, rings, counted, shape, output, failures };
     let ended = bench.measure(&mut link, &steps);
     // Whatever came between, what there is is shown and saved.
     let complete = matches!(ended, Ok(End::Complete));
@@ -199,7 +201,11 @@ impl Bench<'_> {
         let why = format!("not tried again: it failed {FAILURES} times");
         cells.extend(paused.iter().filter(mine).map(|flow| Cell::paused(step, *flow, &why)));
         let rails: Vec<usize> = flows.iter().filter(mine).map(|flow| flow.rail).collect();
-        let before = self.counters(&rails);
+        // Nothing is sent between two steps.
+        let mut before = std::mem::take(&mut self.counted);
+        let fresh: Vec<usize> =
+            rails.iter().copied().filter(|rail| !before.contains_key(rail)).collect();
+        before.extend(self.counters(&fresh));
         let part = Part {
             mesh: &mut self.mesh,
             link,
@@ -221,6 +227,7 @@ impl Bench<'_> {
                 broken.push(path(flow));
             }
         }
+        self.counted = after;
         // Nothing is wrong with what was not measured to its end.
         cells.retain(|cell| cell.first_error.as_deref() != Some(INTERRUPTED));
         Ok((cells, broken))
