@@ -156,7 +156,8 @@ fn replace(path: &Path, text: &str) -> io::Result<u8> {
     Ok(0)
 }
 
-fn print(text: &str) -> Result<u8, Error> {
+/// Writes to standard output; that nobody reads it is no error.
+pub(crate) fn print(text: &str) -> Result<u8, Error> {
     match io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             Err(anyhow!("cannot write to standard output: {e}"))

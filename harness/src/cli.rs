@@ -15,14 +15,17 @@ use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_netdev::*;
 use crate::fabric;
 use crate::oci;
+use crate::oci::GcArgs;
 use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
+use crate::oci::KeeperArgs;
 use crate::oci::OciArgs;
 use crate::oci::SupervisorArgs;
+use crate::oci::agent::AgentArgs;
 use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
-const EXIT_USAGE: u8 = 2;
+pub(crate) const EXIT_USAGE: u8 = 2;
 
 /// RDMA for sandboxes.
 #[derive(Debug, Parser)]
@@ -84,17 +87,23 @@ pub(crate) enum Command {
     Trace(TraceArgs),
     /// Be an OCI runtime: that of another name, which gives containers RDMA
     Oci(OciArgs),
+    /// Serve containers whose runtime can be given nothing but a seccomp profile
+    Agent(AgentArgs),
+    #[command(name = oci::agent::SUPERVISOR, hide = true)]
+    AgentSupervisor(oci::agent::SupervisorArgs),
     /// Describe this host's RDMA devices to container engines
     #[command(subcommand)]
     Cdi(CdiCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
     /// Remove what dead supervisors have left behind
-    Gc(InspectArgs),
+    Gc(GcArgs),
     #[command(name = oci::HOOK, hide = true)]
     OciHook(HookArgs),
     #[command(name = oci::SUPERVISOR, hide = true)]
     OciSupervisor(SupervisorArgs),
+    #[command(name = oci::KEEPER, hide = true)]
+    OciNetdevs(KeeperArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
     /// Record, show and serve what sandboxes see of a host's devices
@@ -217,16 +226,22 @@ pub(crate) struct FeaturesArgs {
 
 /// Prints what clap has to say: help as it is, an error in one line.
 pub(crate) fn report(error: &clap::Error, args: impl Iterator<Item = OsString>) -> ExitCode {
+    let command = command_of(args.skip(1));
+    let help = command.as_deref().map_or_else(String::new, |c| format!("{c} "));
+    let runs = matches!(command.as_deref(), Some("run" | "trace"));
+    complain(error, &help, if runs { sandbox::EXIT_OURS } else { EXIT_USAGE }).into()
+}
+
+/// The same for a command by its name; what to exit with, if it is an error, is given.
+pub(crate) fn complain(error: &clap::Error, command: &str, code: u8) -> u8 {
     if !error.use_stderr() {
         // Nothing is left to do about a closed standard output.
         let _ = error.print();
-        return ExitCode::SUCCESS;
+        return 0;
     }
-    let command = command_of(args.skip(1));
-    let help = command.as_deref().map_or_else(String::new, |c| format!("{c} "));
-    eprintln!("verbgate: {} (see: verbgate {help}--help)", one_line(&error.render().to_string()));
-    let runs = matches!(command.as_deref(), Some("run" | "trace"));
-    ExitCode::from(if runs { sandbox::EXIT_OURS } else { EXIT_USAGE })
+    let line = one_line(&error.render().to_string());
+    eprintln!("verbgate: {line} (see: verbgate {command}--help)");
+    code
 }
 
 /// The command that was meant, if any: the first word that is neither a global option nor the
@@ -236,8 +251,9 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
         match arg.to_str()? {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
-            "run" | "trace" | "oci" | "cdi" | "ps" | "gc" | "features" | "abi" | "netdev"
-            | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" | "fabric" | "explain" => {
+            "run" | "trace" | "oci" | "agent" | "cdi" | "ps" | "gc" | "features" | "abi"
+            | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" | "fabric"
+            | "explain" => {
                 return arg.into_string().ok();
             }
             _ => return None,

@@ -30,6 +30,10 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
+use verbgate_sys::seccomp::bpf::RET_ALLOW;
+use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
+use verbgate_sys::seccomp::bpf::SockFilter;
+use verbgate_sys::seccomp::bpf::interpret;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
@@ -58,6 +62,9 @@ pub struct Config {
     pub window: AddrWindow,
     /// The descriptor numbers that the filter watches.
     pub fds: FdWindow,
+    /// The filter that decides what is served, where the one that notifies was made by somebody
+    /// else and asks about more; all is served when there is none.
+    pub judge: Option<Vec<SockFilter>>,
     /// Granted devices.
     pub devices: Devices,
     /// What may be asked for.
@@ -103,6 +110,26 @@ impl Siblings {
     }
 }
 
+/// The end of serving, however it comes.
+struct End<'a>(&'a Supervisor);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let Self(supervisor) = self;
+        // Nobody may wait for an answer that will not come.
+        if std::thread::panicking()
+            && let Err(error) = supervisor.hang_up()
+        {
+            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
+        }
+        supervisor.over.store(true, Ordering::Release);
+        supervisor.cm.wake();
+        if let Some(siblings) = &supervisor.siblings {
+            siblings.leave();
+        }
+    }
+}
+
 /// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
 const ATTACHING: [u64; 2] = [16, 0x4206];
 
@@ -111,6 +138,7 @@ pub struct Supervisor {
     pub(crate) listener: Listener,
     pub(crate) window: AddrWindow,
     pub(crate) fds: FdWindow,
+    judge: Option<Vec<SockFilter>>,
     pub(crate) devices: Devices,
     pub(crate) policy: Arc<Policy>,
     /// The stub's code.
@@ -153,7 +181,8 @@ impl Supervisor {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn new(config: Config) -> io::Result<Self> {
-        let Config { listener, window, fds, devices, policy, gids, siblings, observer } = config;
+        let Config { listener, window, fds, judge, devices, policy, gids, siblings, observer } =
+            config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
         }
@@ -171,6 +200,7 @@ impl Supervisor {
             listener,
             window,
             fds,
+            judge,
             devices,
             policy,
             gids,
@@ -206,18 +236,13 @@ impl Supervisor {
         self.listener.hang_up()
     }
 
-    /// Serves until no task is left under the filter.
+    /// Serves until no task is left under the filter. If that panics, it hangs up.
     ///
     /// # Errors
     /// When the listener fails; everything that one guest can cause is answered instead.
     pub fn serve(&self) -> io::Result<()> {
-        let result = self.serve_all();
-        self.over.store(true, Ordering::Release);
-        self.cm.wake();
-        if let Some(siblings) = &self.siblings {
-            siblings.leave();
-        }
-        result
+        let _end = End(self);
+        self.serve_all()
     }
 
     /// Whether [`Supervisor::serve`] has returned, or is about to.
@@ -264,6 +289,9 @@ impl Supervisor {
         if state.session.stubs.contains_key(&trap.tid) {
             return self.stub_trapped(state, trap);
         }
+        if let Some(reply) = self.judged(&trap) {
+            return self.answer(trap, reply);
+        }
         let is = |nr: Option<u32>| nr == Some(trap.nr);
         if trap.nr == n.ioctl || trap.nr == n.write || trap.nr == n.writev {
             self.request(state, trap);
@@ -278,7 +306,7 @@ impl Supervisor {
             self.netlink_call(state, trap);
         } else if trap.nr == n.ptrace {
             self.trace(state, trap);
-        } else if n.credentials.contains(&trap.nr) {
+        } else if n.credentials.iter().any(|(_, nr)| *nr == trap.nr) {
             self.retire(state, &trap);
             self.answer(trap, Reply::Continue);
         } else {
@@ -287,6 +315,18 @@ impl Supervisor {
                 format!("thread {} may not touch the stub's memory (call {})", trap.tid, trap.nr)
             });
             self.answer(trap, Reply::Errno(libc::EPERM));
+        }
+    }
+
+    /// The answer to what the filter of ours would not have asked about. Nothing that it looks at can
+    /// change: it judges the arguments, which the kernel has copied.
+    fn judged(&self, trap: &Notification) -> Option<Reply> {
+        let judge = self.judge.as_ref()?;
+        let verdict = interpret(judge, trap.nr, trap.arch, trap.args)?;
+        match verdict {
+            RET_USER_NOTIF => None,
+            RET_ALLOW => Some(Reply::Continue),
+            other => Some(Reply::Errno(i32::try_from(other & 0xffff).unwrap_or(libc::EPERM))),
         }
     }
 

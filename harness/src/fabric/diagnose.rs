@@ -11,11 +11,8 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::fabric::cause::Cause;
-use crate::fabric::connect::Hardware;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::Open;
-use crate::fabric::connect::TUNING;
-use crate::fabric::connect::Tuning;
 use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
@@ -28,6 +25,9 @@ use crate::fabric::exchange::Fault;
 use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Injection;
 use crate::fabric::exchange::Trouble;
+use crate::fabric::hardware::Hardware;
+use crate::fabric::hardware::TUNING;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::options;
 use crate::fabric::options::DiagnoseArgs;
 use crate::fabric::options::Identity;
@@ -47,6 +47,8 @@ use crate::fabric::verify::PathReport;
 const SIZES: &[usize] = &[1, 4099, 64 << 10];
 /// How long connections may take. Neighbours and routes have been resolved before.
 const CONNECT: Duration = Duration::from_secs(15);
+/// `rnr_retry` of ibv_modify_qp(3).
+const FOR_EVER: u8 = 7;
 /// How long a rank that has gone may take to come back: then it was restarted, not killed.
 const RETURN: Duration = Duration::from_secs(5);
 
@@ -145,6 +147,9 @@ impl Trial<'_> {
         let sound = Sound::new(&report.preflight);
         let mut mesh = Mesh::new(rank, ranks, hardware.unwrap_or_default());
         mesh.retain(|peer, rail| sound.path(rank, peer, rail));
+        if self.args.inject == Some(Injection::Patient) {
+            mesh.tuning.rnr_retry = FOR_EVER;
+        }
         let open = mesh.connect_some(link, "connect", patience.min(CONNECT))?;
         self.exchanges(report, &mut mesh, link, &open)?;
         let wait = patience * ranks;

@@ -12,13 +12,13 @@ use verbgate_sys::rdma::Piece;
 
 use crate::fabric::cause::Cause;
 use crate::fabric::connect::Control;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::OUT;
-use crate::fabric::connect::Place;
-use crate::fabric::connect::TARGET;
 use crate::fabric::error::Error;
 use crate::fabric::explain;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::OUT;
+use crate::fabric::hardware::Place;
+use crate::fabric::hardware::TARGET;
 use crate::fabric::plan::SEGMENT;
 use crate::fabric::plan::SIGNALED;
 use crate::fabric::plan::TRAIN;
@@ -87,6 +87,8 @@ pub(crate) enum Injection {
     Exit,
     /// It stops there, and says nothing more.
     Hang,
+    /// It repeats for ever what the peer has no receive for.
+    Patient,
     /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
     RoceV1,
 }

@@ -12,6 +12,7 @@ mod endpoint;
 mod error;
 mod exchange;
 mod explain;
+mod hardware;
 mod interrupt;
 mod options;
 mod plan;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::fabric::connect::SLOT;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
+use crate::fabric::hardware::SLOT;
 use crate::fabric::rail;
 use crate::fabric::rail::Choice;
 

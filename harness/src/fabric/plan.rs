@@ -1,6 +1,6 @@
 //! What is exchanged, and in which order: plans that all ranks make alike.
 
-use crate::fabric::connect::Place;
+use crate::fabric::hardware::Place;
 use crate::fabric::protocol;
 use crate::fabric::protocol::Kind;
 

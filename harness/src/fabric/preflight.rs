@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fabric::cause::Cause;
-use crate::fabric::connect::MEMORY;
+use crate::fabric::hardware::MEMORY;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;
 use crate::fabric::rendezvous::Table;

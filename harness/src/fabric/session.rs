@@ -4,8 +4,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use crate::fabric::connect::Hardware;
 use crate::fabric::error::Error;
+use crate::fabric::hardware::Hardware;
 use crate::fabric::interrupt::Interrupt;
 use crate::fabric::options::Identity;
 use crate::fabric::preflight;

@@ -8,8 +8,6 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::TUNING;
-use crate::fabric::connect::Tuning;
 use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
@@ -21,6 +19,8 @@ use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
 use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Trouble;
+use crate::fabric::hardware::TUNING;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::options::Identity;
 use crate::fabric::options::VerifyArgs;
 use crate::fabric::plan::rounds;

@@ -9,13 +9,16 @@
 //! What a container has lives in a directory of the host ([`place`]). The real runtime tells by
 //! hooks when the container is made and when it is gone ([`hook`]).
 
+pub(crate) mod agent;
 mod exec;
 mod hook;
 mod inspect;
 mod line;
+mod netdevs;
 mod place;
 mod rewrite;
 mod runtime;
+mod shown;
 mod start;
 mod supervisor;
 mod wish;
@@ -26,23 +29,35 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
+use clap::Parser;
 
+use self::agent::profile::ProfileArgs;
 pub(crate) use self::hook::HookArgs;
 pub(crate) use self::hook::run as hook;
+pub(crate) use self::inspect::GcArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::inspect::gc;
 pub(crate) use self::inspect::ps;
 use self::line::Line;
 use self::line::Verb;
+pub(crate) use self::netdevs::KeeperArgs;
+pub(crate) use self::netdevs::keep;
 pub(crate) use self::supervisor::run as supervise;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
 use crate::failure::Failure;
+use crate::netdev::journal::STATE_DIR;
 
 /// The hidden command that hooks give.
 pub(crate) const HOOK: &str = "oci-hook";
 /// The hidden command of supervisors.
 pub(crate) const SUPERVISOR: &str = "oci-supervisor";
+
+/// The hidden command of what moves NICs.
+pub(crate) const KEEPER: &str = "oci-netdevs";
+
+/// The command that is ours and no runtime's.
+const PROFILE: &str = "profile";
 
 /// A name by which this program is an OCI runtime, for engines that can be told a path and no
 /// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
@@ -51,7 +66,8 @@ const CALLED: &str = "verbgate-oci";
 #[derive(Debug, Args)]
 #[command(after_help = "The arguments are those of the real runtime, and so are output and exit \
                         code. Engines take this program as a runtime by the name verbgate-oci: \
-                        make a link of that name, or verbgate-oci-crun, verbgate-oci-runc.")]
+                        make a link of that name, or verbgate-oci-crun, verbgate-oci-runc. \
+                        `verbgate oci profile` prints the seccomp profile for `verbgate agent`.")]
 pub(crate) struct OciArgs {
     /// The real runtime: a path, or a name to look for in PATH [default: runc, else crun]
     #[arg(long, value_name = "RUNTIME")]
@@ -67,6 +83,12 @@ pub(crate) struct OciArgs {
     /// Have a character device stand for an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
+    /// Directory for the journals of NICs that are in containers; it must outlive a reboot
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// Read sysfs here, to find NICs of RDMA devices; for tests
+    #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
+    pub(crate) sysfs_root: PathBuf,
     /// The real runtime's arguments
     #[arg(value_name = "RUNTIME-ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<OsString>,
@@ -94,6 +116,12 @@ pub(crate) fn called(args: &[OsString]) -> Option<Vec<OsString>> {
 
 /// Becomes the real runtime; returns only why that could not be.
 pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
+    if args.args.first().is_some_and(|word| word == PROFILE) {
+        return match ProfileArgs::try_parse_from(&args.args) {
+            Ok(args) => agent::profile::print(&args).map_err(Failure::of_tool),
+            Err(error) => Ok(crate::cli::complain(&error, "oci profile ", crate::cli::EXIT_USAGE)),
+        };
+    }
     let mut line = Line::parse(&args.args);
     let prepared = runtime::find(args.runtime.as_deref()).and_then(|runtime| {
         match line.verb {

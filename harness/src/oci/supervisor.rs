@@ -24,7 +24,6 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use serde::Deserialize;
-use serde_json::json;
 use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
@@ -40,6 +39,7 @@ use verbgate_sys::sandbox::container::Arrival;
 use super::SupervisorArgs;
 use super::place::Place;
 use super::place::Spec;
+use super::shown::shown;
 use super::start::READY;
 use crate::failure::Failure;
 use crate::supervise;
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
     let result = life.and_then(Life::live);
     // Confined, if a command was executed; who deletes the container removes the directory then.
     if !matches!(result, Ok(End::Over)) {
-        let _ = place.remove();
+        let _ = place.remove_own(io::stdin().as_fd());
     }
     result.map(|_| 0).map_err(Failure::of_tool)
 }
@@ -210,19 +210,8 @@ impl Life {
     }
 
     fn show(&self, letter: &Letter) -> bool {
-        let counts: Vec<_> =
-            self.served.iter().map(|one| supervise::counted(&one.counts())).collect();
-        let devices: Vec<&str> = self.spec.devices.iter().map(|d| d.name.as_str()).collect();
-        let shown = json!({
-            "id": self.spec.id,
-            "bundle": self.spec.bundle,
-            "profile": self.spec.profile,
-            "devices": devices,
-            "supervisor": std::process::id(),
-            "pid": self.container.as_ref().map(|(tgid, _)| tgid.0),
-            "started": self.has_started(),
-            "served": counts,
-        });
+        let first = self.container.as_ref().map(|(tgid, _)| *tgid);
+        let shown = shown(&self.spec, first, self.has_started(), &self.served);
         letter.reply(shown.to_string().as_bytes());
         false
     }

@@ -1,5 +1,6 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
+mod cluster;
 mod cm;
 mod containers;
 mod death;
@@ -9,6 +10,7 @@ mod fabric;
 mod fabric_bench;
 mod gids;
 mod nodes;
+mod podman;
 mod rails;
 mod refusals;
 mod requests;
@@ -71,6 +73,7 @@ pub fn all() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
     all.extend(diagnose::cases());

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::fabric::bench::options::By;
 use crate::fabric::bench::sender::FLUSH;
-use crate::fabric::bench::sender::STALL;
 use crate::fabric::exchange::Injection;
 
 /// At least so many messages make a pace.
@@ -19,6 +18,8 @@ pub(crate) struct Load {
     /// In Gb/s.
     pub(crate) target: Option<f64>,
     pub(crate) seconds: f64,
+    /// After so long without a completion something is wrong.
+    pub(crate) stall: Duration,
     pub(crate) injection: Option<Injection>,
 }
 
@@ -38,7 +39,7 @@ impl Load {
 
     /// The longest that a rank may take, when a peer takes this long until it is ready.
     pub(crate) fn most(&self, patience: Duration) -> Duration {
-        patience + STALL + FLUSH + Duration::from_secs_f64(self.span())
+        patience + self.stall + FLUSH + Duration::from_secs_f64(self.span())
     }
 }
 
@@ -49,8 +50,8 @@ mod tests {
     #[test]
     fn a_pace_is_a_whole_number_of_messages_and_not_too_few() {
         let load = |size, target, seconds| {
-            let (by, window, injection) = (By::Write, 16, None);
-            Load { by, size, window, target, seconds, injection }
+            let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
+            Load { by, size, window, target, seconds, stall, injection }
         };
         assert_eq!(load(64, None, 0.5).span(), 0.5);
         // 1,000 bytes at 0.008 Gb/s are one each millisecond.

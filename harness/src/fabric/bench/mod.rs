@@ -143,7 +143,8 @@ fn shape(table: &Table) -> Shape {
 fn load_of(args: &BenchArgs, step: &Step) -> Load {
     let Step { size, window, target, .. } = *step;
     let BenchArgs { by, seconds, inject, .. } = *args;
-    Load { by, size, window, target, seconds, injection: inject }
+    let stall = args.tuning().gives_up_after();
+    Load { by, size, window, target, seconds, stall, injection: inject }
 }
 
 fn path(flow: Flow) -> Path {
@@ -289,6 +290,8 @@ mod tests {
             assert_eq!(error.exit_code(), 2, "{error}");
         }
         args(&[]).check().unwrap();
+        // 4.096 us times 2 to the power of 17, four times as long, and eight times, are 17 s.
+        assert_eq!(args(&[]).tuning().gives_up_after().as_secs(), 20);
         assert_ne!(args(&[]).parameters(), args(&["--min-rnr-timer", "0"]).parameters());
         assert_ne!(args(&[]).parameters(), args(&["--by", "send"]).parameters());
         assert_eq!(args(&[]).parameters(), args(&["--min-gbps", "1"]).parameters());

@@ -7,11 +7,11 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::fabric::connect::DEPTH;
-use crate::fabric::connect::TUNING;
-use crate::fabric::connect::Tuning;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
+use crate::fabric::hardware::DEPTH;
+use crate::fabric::hardware::TUNING;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::options::Common;
 use crate::fabric::options::size;
 

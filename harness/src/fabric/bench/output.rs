@@ -15,8 +15,8 @@ use crate::fabric::bench::options::Sweep;
 use crate::fabric::bench::plot;
 use crate::fabric::bench::verdict::Verdict;
 use crate::fabric::bench::verdict::Verdicts;
-use crate::fabric::connect::Tuning;
 use crate::fabric::error::Error;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::print;
 
 /// A line of JSON.

@@ -17,13 +17,13 @@ use crate::fabric::bench::sender::Outcome;
 use crate::fabric::bench::sender::Sender;
 use crate::fabric::bench::sender::find;
 use crate::fabric::connect::Control;
-use crate::fabric::connect::DEPTH;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::SLOT;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Injection;
+use crate::fabric::hardware::DEPTH;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::SLOT;
 use crate::fabric::rendezvous::Link;
 
 /// How often who measures looks what the others say.

@@ -13,16 +13,14 @@ use verbgate_sys::rdma::Region;
 use crate::fabric::bench::load::Load;
 use crate::fabric::bench::options::By;
 use crate::fabric::bench::plan::Flow;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::OUT;
-use crate::fabric::connect::Place;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
 use crate::fabric::explain;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::OUT;
+use crate::fabric::hardware::Place;
 
-/// Longer than a queue pair repeats before it gives up.
-pub(crate) const STALL: Duration = Duration::from_secs(20);
 /// How long the flushed work requests of a queue pair that stalled may take to come back.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);
 /// Of nanoseconds: to one percent, up to a minute.
@@ -195,15 +193,15 @@ impl Sender {
         }
         let since = self.last.max(self.flying.front().copied());
         let silent = since.map_or(Duration::ZERO, |since| since.elapsed());
-        if silent >= STALL && !self.aborted {
+        if silent >= load.stall && !self.aborted {
             self.aborted = true;
-            let seconds = STALL.as_secs();
+            let seconds = load.stall.as_secs();
             self.fail(&format!("STALL: no completion in {seconds} s (`verbgate explain STALL`)"));
             let made = mesh.peers.get(self.peer).and_then(|peer| peer.made.as_ref());
             // What cannot be ended is destroyed with its connection.
             let _ = made.map(|made| made.qp.abort());
         }
-        self.aborted && silent >= STALL + FLUSH
+        self.aborted && silent >= load.stall + FLUSH
     }
 
     pub(crate) fn finish(mut self, load: &Load) -> (Flow, Outcome) {

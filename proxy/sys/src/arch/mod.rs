@@ -85,8 +85,8 @@ pub struct Numbers {
     pub shmat: u32,
     pub prctl: u32,
     pub ptrace: u32,
-    /// Calls that change a thread's credentials.
-    pub credentials: &'static [u32],
+    /// Calls that change a thread's credentials, by name.
+    pub credentials: &'static [(&'static str, u32)],
     pub clone: u32,
     pub mseal: u32,
     pub exit: u32,
@@ -111,6 +111,13 @@ impl SocketNumbers {
     pub const fn all(self) -> [u32; 7] {
         let Self { bind, getsockname, setsockopt, sendto, sendmsg, recvfrom, recvmsg } = self;
         [bind, getsockname, setsockopt, sendto, sendmsg, recvfrom, recvmsg]
+    }
+
+    /// The same with their names.
+    pub fn named(self) -> impl Iterator<Item = (&'static str, u32)> {
+        const NAMES: [&str; 7] =
+            ["bind", "getsockname", "setsockopt", "sendto", "sendmsg", "recvfrom", "recvmsg"];
+        NAMES.into_iter().zip(self.all())
     }
 }
 

@@ -238,7 +238,8 @@ impl Assembler {
     }
 }
 
-/// Runs a program on a system call, as the kernel does: for tests of what a filter decides.
+/// Runs a program on a system call, as the kernel does: for what a filter decides that runs elsewhere,
+/// and for tests.
 ///
 /// Returns `None` for a program that the kernel would not accept.
 #[must_use]

@@ -1,8 +1,10 @@
 //! The filter that every guest thread runs under.
 //!
-//! What it sends to the supervisor and what it refuses by itself is the list in [`program`]; the
-//! reasons stand beside the rules. All arguments that it judges are scalars: the filter cannot
+//! What it sends to the supervisor and what it refuses by itself is the table [`rules`]; the
+//! reasons stand beside the rules there. All arguments that it judges are scalars: the filter cannot
 //! read memory, and nothing it decides depends on memory.
+
+use std::collections::BTreeMap;
 
 use super::bpf::AssembleError;
 use super::bpf::Assembler;
@@ -15,34 +17,39 @@ use super::bpf::data::ARCH;
 use super::bpf::data::NR;
 use super::bpf::data::arg_hi;
 use super::bpf::data::arg_lo;
+use super::rules;
+use super::rules::Rule;
+use super::rules::Verdict;
+use super::rules::When;
 use crate::arch::Arch;
-use crate::arch::RDMA_VERBS_IOCTL;
 use crate::window::AddrWindow;
 use crate::window::FdWindow;
 
-const O_ACCMODE: u32 = 3;
-const O_RDWR: u32 = 2;
-const AF_NETLINK: u32 = 16;
-const NETLINK_RDMA: u32 = 20;
-/// The `socket` of socketcall(2), include/uapi/linux/net.h.
-const SYS_SOCKET: u32 = 1;
-const TIOCSTI: u32 = 0x5412;
-const TIOCLINUX: u32 = 0x541c;
-const SHM_REMAP: u32 = 0o40000;
-const PR_SET_MM: u32 = 35;
-const PTRACE_ATTACH: u32 = 16;
-const PTRACE_SEIZE: u32 = 0x4206;
-
-const EPERM: u32 = 1;
-const EINVAL: u32 = 22;
 const ENOSYS: u32 = 38;
-const EPROTONOSUPPORT: u32 = 93;
-const EOPNOTSUPP: u32 = 95;
 
 /// Where a judgement ends.
 struct Ends {
     allow: Label,
     notify: Label,
+    /// Of calls that fail, by errno.
+    fail: BTreeMap<u32, Label>,
+}
+
+impl Ends {
+    fn of(&mut self, asm: &mut Assembler, verdict: Verdict) -> Label {
+        match verdict {
+            Verdict::Notify => self.notify,
+            Verdict::Fail(errno) => *self.fail.entry(errno).or_insert_with(|| asm.label()),
+        }
+    }
+}
+
+/// Judgements that several calls share, each placed once.
+struct Shared {
+    /// Of a descriptor number, by the argument that it is.
+    fds: BTreeMap<u32, Label>,
+    /// Of a range of addresses, by the arguments that it is.
+    ranges: BTreeMap<(u32, u32), Label>,
 }
 
 /// The filter of one sandbox.
@@ -53,10 +60,10 @@ pub fn program<A: Arch>(
     addrs: AddrWindow,
     fds: FdWindow,
 ) -> Result<Vec<SockFilter>, AssembleError> {
-    let n = &A::NUMBERS;
     let mut asm = Assembler::default();
-    let ends = Ends { allow: asm.label(), notify: asm.label() };
-    let foreign = asm.label();
+    let (allow, notify, foreign) = (asm.label(), asm.label(), asm.label());
+    let mut ends = Ends { allow, notify, fail: BTreeMap::new() };
+    let mut shared = Shared { fds: BTreeMap::new(), ranges: BTreeMap::new() };
 
     asm.load(ARCH);
     asm.if_ne(A::AUDIT, foreign);
@@ -68,123 +75,104 @@ pub fn program<A: Arch>(
         asm.ret(RET_ERRNO | ENOSYS);
         asm.place(native);
     }
-
-    // The verbs interface. `cmd` is an unsigned int: the kernel ignores the upper word.
-    on(&mut asm, n.ioctl, |asm| {
-        asm.load(arg_lo(1));
-        asm.if_eq(RDMA_VERBS_IOCTL, ends.notify);
-        // Types into the terminal, which the guest may share with the user's shell.
-        let refuse = asm.label();
-        asm.if_eq(TIOCSTI, refuse);
-        asm.if_ne(TIOCLINUX, ends.allow);
-        asm.place(refuse);
-        asm.ret(RET_ERRNO | EPERM);
-    });
-
-    // The RDMA devices are opened for reading and writing; a thousand imports are not.
-    for (nr, flags) in [(n.open, 1), (Some(n.openat), 2)] {
-        let Some(nr) = nr else { continue };
-        on(&mut asm, nr, |asm| {
-            asm.load(arg_lo(flags));
-            asm.and(O_ACCMODE);
-            asm.if_eq(O_RDWR, ends.notify);
-            asm.goto(ends.allow);
-        });
+    let rules = rules::native::<A>();
+    for rules in rules.chunk_by(|a, b| a.nr == b.nr) {
+        call(&mut asm, rules, (addrs, fds), &mut ends, &mut shared);
     }
-    // Its flags are in memory, so each is asked about; few programs call it.
-    on(&mut asm, n.openat2, |asm| asm.goto(ends.notify));
+    asm.goto(allow);
 
-    // Doorbells, commands, and messages of the netlink that the supervisor stands in for; and
-    // whatever ends a descriptor's life, so that a stub does not keep the device open longer than
-    // the guest does.
-    let [first, second] = [asm.label(), asm.label()];
-    for nr in [n.write, n.writev, n.close].into_iter().chain(n.sockets.all()) {
-        asm.if_eq(nr, first);
-    }
-    for nr in n.dup2.into_iter().chain([n.dup3]) {
-        asm.if_eq(nr, second);
-    }
-    on(&mut asm, n.close_range, |asm| {
-        asm.load(arg_lo(0));
-        asm.if_ge(fds.end(), ends.allow);
-        asm.load(arg_lo(1));
-        asm.if_ge(fds.first, ends.notify);
-        asm.goto(ends.allow);
-    });
-
-    // Device discovery: the supervisor shows the sandbox its own devices only.
-    on(&mut asm, n.socket, |asm| {
-        asm.load(arg_lo(0));
-        asm.if_ne(AF_NETLINK, ends.allow);
-        asm.load(arg_lo(2));
-        asm.if_eq(NETLINK_RDMA, ends.notify);
-        asm.goto(ends.allow);
-    });
-    // A ring makes system calls that no filter sees.
-    on(&mut asm, n.io_uring_setup, |asm| asm.ret(RET_ERRNO | ENOSYS));
-
-    // The stub's memory. Asked about rather than refused here, because the supervisor makes the
-    // same calls on the guest's behalf when it plants the stub.
-    let range = asm.label();
-    for nr in [n.mmap, n.munmap, n.mprotect, n.pkey_mprotect, n.madvise, n.remap_file_pages] {
-        asm.if_eq(nr, range);
-    }
-    // Its ranges are in memory, where they cannot be judged. The allocators that know it go back
-    // to madvise.
-    on(&mut asm, n.process_madvise, |asm| asm.ret(RET_ERRNO | ENOSYS));
-    on(&mut asm, n.mremap, |asm| {
-        touches(asm, addrs, (4, 2), &ends, range);
-    });
-    // Attaches a segment over existing mappings; its length is not an argument.
-    on(&mut asm, n.shmat, |asm| {
-        asm.load(arg_lo(2));
-        asm.and(SHM_REMAP);
-        asm.if_eq(0, ends.allow);
-        asm.ret(RET_ERRNO | EINVAL);
-    });
-    // Could move the heap's end across the stub and shrink it from there.
-    on(&mut asm, n.prctl, |asm| {
-        asm.load(arg_lo(0));
-        asm.if_ne(PR_SET_MM, ends.allow);
-        asm.ret(RET_ERRNO | EPERM);
-    });
-    // A stub is a thread of its own, with the credentials of the moment when it was planted: it
-    // must not keep what the program gives up.
-    for nr in n.credentials {
-        asm.if_eq(*nr, ends.notify);
-    }
-    // A debugger is welcome to everything but the stubs.
-    on(&mut asm, n.ptrace, |asm| {
-        asm.load(arg_lo(0));
-        asm.if_eq(PTRACE_ATTACH, ends.notify);
-        asm.if_eq(PTRACE_SEIZE, ends.notify);
-        asm.goto(ends.allow);
-    });
-    asm.goto(ends.allow);
-
-    for (label, fd) in [(first, 0), (second, 1)] {
+    for (arg, label) in shared.fds {
         asm.place(label);
-        asm.load(arg_lo(fd));
-        asm.if_lt(fds.first, ends.allow);
-        asm.if_lt(fds.end(), ends.notify);
-        asm.goto(ends.allow);
+        asm.load(arg_lo(arg));
+        asm.if_lt(fds.first, allow);
+        asm.if_lt(fds.end(), notify);
+        asm.goto(allow);
     }
-    asm.place(range);
-    touches(&mut asm, addrs, (0, 1), &ends, ends.allow);
+    for (range, label) in shared.ranges {
+        asm.place(label);
+        touches(&mut asm, addrs, range, &ends, allow);
+    }
     asm.place(foreign);
-    foreign_rules::<A>(&mut asm, &ends);
-    asm.place(ends.notify);
+    asm.if_ne(A::FOREIGN.audit, allow);
+    asm.load(NR);
+    let mut shared = Shared { fds: BTreeMap::new(), ranges: BTreeMap::new() };
+    for rules in rules::foreign(&A::FOREIGN).chunk_by(|a, b| a.nr == b.nr) {
+        call(&mut asm, rules, (addrs, fds), &mut ends, &mut shared);
+    }
+    asm.goto(allow);
+    for (errno, label) in ends.fail {
+        asm.place(label);
+        asm.ret(RET_ERRNO | errno);
+    }
+    asm.place(notify);
     asm.ret(RET_USER_NOTIF);
-    asm.place(ends.allow);
+    asm.place(allow);
     asm.ret(RET_ALLOW);
     asm.assemble()
 }
 
-/// Rules for one system call. The number is in the accumulator, before and after.
-fn on(asm: &mut Assembler, nr: u32, rules: impl FnOnce(&mut Assembler)) {
+/// The rules for one system call. The number is in the accumulator, before and after.
+fn call(
+    asm: &mut Assembler,
+    rules: &[Rule],
+    (addrs, fds): (AddrWindow, FdWindow),
+    ends: &mut Ends,
+    shared: &mut Shared,
+) {
+    let Some(Rule { nr, .. }) = rules.first() else { return };
+    // One jump, and no more in the way of other calls.
+    if let [Rule { when, verdict, .. }] = rules {
+        let to = match (*when, *verdict) {
+            (When::Always, verdict) => Some(ends.of(asm, verdict)),
+            (When::Fd(arg), Verdict::Notify) => {
+                Some(*shared.fds.entry(arg).or_insert_with(|| asm.label()))
+            }
+            (When::Range { addr, len }, Verdict::Notify) => {
+                Some(*shared.ranges.entry((addr, len)).or_insert_with(|| asm.label()))
+            }
+            _ => None,
+        };
+        if let Some(to) = to {
+            return asm.if_eq(*nr, to);
+        }
+    }
     let other = asm.label();
-    asm.if_ne(nr, other);
-    rules(asm);
+    asm.if_ne(*nr, other);
+    for rule in rules {
+        let (next, end) = (asm.label(), ends.of(asm, rule.verdict));
+        match rule.when {
+            When::Always => asm.goto(end),
+            When::Words(words) => {
+                let mut left = words.len();
+                for word in words {
+                    left -= 1;
+                    asm.load(arg_lo(word.arg));
+                    if word.mask != u32::MAX {
+                        asm.and(word.mask);
+                    }
+                    if left > 0 {
+                        asm.if_ne(word.value, next);
+                    } else {
+                        asm.if_eq(word.value, end);
+                    }
+                }
+            }
+            When::Fd(arg) => {
+                asm.load(arg_lo(arg));
+                asm.if_lt(fds.first, next);
+                asm.if_lt(fds.end(), end);
+            }
+            When::FdRange => {
+                asm.load(arg_lo(0));
+                asm.if_ge(fds.end(), next);
+                asm.load(arg_lo(1));
+                asm.if_ge(fds.first, end);
+            }
+            When::Range { addr, len } => touches(asm, addrs, (addr, len), ends, next),
+        }
+        asm.place(next);
+    }
+    asm.goto(ends.allow);
     asm.place(other);
 }
 
@@ -225,50 +213,18 @@ fn touches(
     asm.goto(no);
 }
 
-/// 32-bit callers of a 64-bit kernel. Their addresses do not reach the window, and their opens
-/// and writes fail in the kernel; what is left is refused here.
-fn foreign_rules<A: Arch>(asm: &mut Assembler, ends: &Ends) {
-    let f = A::FOREIGN;
-    asm.if_ne(f.audit, ends.allow);
-    asm.load(NR);
-    on(asm, f.ioctl, |asm| {
-        asm.load(arg_lo(1));
-        asm.if_ne(RDMA_VERBS_IOCTL, ends.allow);
-        asm.ret(RET_ERRNO | EOPNOTSUPP);
-    });
-    on(asm, f.socket, |asm| {
-        asm.load(arg_lo(0));
-        asm.if_ne(AF_NETLINK, ends.allow);
-        asm.load(arg_lo(2));
-        asm.if_ne(NETLINK_RDMA, ends.allow);
-        asm.ret(RET_ERRNO | EPROTONOSUPPORT);
-    });
-    if let Some(socketcall) = f.socketcall {
-        // Which protocol cannot be seen. C libraries of today do without it.
-        on(asm, socketcall, |asm| {
-            asm.load(arg_lo(0));
-            asm.if_ne(SYS_SOCKET, ends.allow);
-            asm.ret(RET_ERRNO | ENOSYS);
-        });
-    }
-    on(asm, f.ptrace, |asm| {
-        let refuse = asm.label();
-        asm.load(arg_lo(0));
-        asm.if_eq(PTRACE_ATTACH, refuse);
-        asm.if_ne(PTRACE_SEIZE, ends.allow);
-        asm.place(refuse);
-        asm.ret(RET_ERRNO | EPERM);
-    });
-    on(asm, f.io_uring_setup, |asm| asm.ret(RET_ERRNO | ENOSYS));
-    asm.goto(ends.allow);
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::bpf::interpret;
     use super::*;
+    use crate::arch::RDMA_VERBS_IOCTL;
     use crate::arch::aarch64::Aarch64;
     use crate::arch::x86_64::X86_64;
+
+    const EPERM: u32 = 1;
+    const EINVAL: u32 = 22;
+    const EPROTONOSUPPORT: u32 = 93;
+    const EOPNOTSUPP: u32 = 95;
 
     const W: AddrWindow = AddrWindow::at(0x6ae0);
     const F: FdWindow = FdWindow { first: 960, len: 64 };

@@ -22,6 +22,8 @@ pub struct Notification {
     pub id: NotifId,
     /// The calling thread.
     pub tid: Tid,
+    /// Whose number it is: `AUDIT_ARCH_*`.
+    pub arch: u32,
     /// System call number.
     pub nr: u32,
     /// Where the thread goes on.
@@ -162,6 +164,7 @@ impl Listener {
         Ok(Notification {
             id: NotifId(raw.id),
             tid: Tid(raw.pid.cast_signed()),
+            arch: raw.arch,
             nr: raw.nr.cast_unsigned(),
             ip: raw.ip,
             args: raw.args,

@@ -3,6 +3,7 @@
 pub mod bpf;
 pub mod filter;
 mod listener;
+pub mod rules;
 
 pub use listener::AddFd;
 pub use listener::Listener;

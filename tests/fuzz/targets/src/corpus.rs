@@ -201,7 +201,7 @@ fn calls_of<A: Arch>(which: u8, name: &str, seeds: &mut Vec<(String, Vec<u8>)>) 
         ("shmat", 0, n.shmat, [1, base, 0o40000, 0, 0, 0]),
         ("prctl", 0, n.prctl, [35, 1, 0, 0, 0, 0]),
         ("ptrace", 0, n.ptrace, [0x4206, 1, 0, 0, 0, 0]),
-        ("setuid", 0, n.credentials.first().copied().unwrap_or(0), [1; 6]),
+        ("setuid", 0, n.credentials.first().map_or(0, |(_, nr)| *nr), [1; 6]),
     ];
     for (call, how, nr, args) in calls {
         let mut bytes = vec![which, how];

@@ -1,0 +1,334 @@
+//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) as the OCI runtime
+//! specification has it (config-linux.md, "Seccomp"), for runtimes to make a filter of.
+//!
+//! Such a filter compares arguments one by one, and a call's first matching rule counts. It cannot add
+//! two arguments, which the end of a range of addresses takes, nor say "from .. to" of one. So it asks
+//! about more than ours, and never about less; what it asks too much, the supervisor lets through,
+//! which judges by ours ([`crate::supervise::Guard::behind`]).
+//!
+//! `write` and `writev` are left out unless they are wanted: runc writes itself between installing the
+//! filter and passing its listener on, and refuses rules about `write`, whatever they compare (crun
+//! takes them).
+
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::path::PathBuf;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use clap::Parser;
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::seccomp::filter;
+use verbgate_sys::seccomp::rules;
+use verbgate_sys::seccomp::rules::Rule;
+use verbgate_sys::seccomp::rules::Verdict;
+use verbgate_sys::seccomp::rules::When;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+/// Rules about these are only there if they are wanted.
+const WRITES: [&str; 2] = ["write", "writev"];
+
+/// The soft RLIMIT_NOFILE for which the profile is made; a guest with a lower one holds its
+/// descriptors outside of the window, which only means that a stub may keep a device open until
+/// its next request.
+const DESCRIPTORS: u64 = 1024;
+
+/// Print the seccomp profile for containers that `verbgate agent` serves.
+#[derive(Debug, Parser)]
+#[command(name = "verbgate oci profile", after_help = LACKS)]
+pub(crate) struct ProfileArgs {
+    /// The agent's socket, as the runtime finds it
+    #[arg(long, value_name = "PATH", default_value = "/run/verbgate/agent.sock")]
+    listener: PathBuf,
+    /// Have requests wait for their answers without being interrupted by signals: for runtimes with
+    /// libseccomp 2.6 or newer, which know the flag
+    #[arg(long)]
+    wait_killable: bool,
+    /// Watch write(2), too: for crun; runc refuses such a profile
+    #[arg(long)]
+    write: bool,
+}
+
+/// What this way cannot do; printed by `--help`, and with the reasons in harness/README.md.
+const LACKS: &str = "Put it into config.json as linux.seccomp, or give it to the engine (docker, \
+podman: --security-opt seccomp=FILE; CRI: a localhost profile). It replaces the engine's own profile: \
+everything that it does not name is allowed.
+
+What this way cannot do, and `verbgate oci` can: show the container its own /sys; take its \
+capabilities; and, without --write, watch write(2), so no doorbells of software NICs (Soft-RoCE, \
+siw), no legacy commands and no rdma_cm. A container whose devices the device cgroup lets it open, or with CAP_SYS_ADMIN or \
+CAP_SYS_PTRACE, is not served. Without --wait-killable, a signal that comes in the middle of a \
+request makes it fail with EINTR though it may have been executed.";
+
+/// What a profile was made for. The agent is told by the runtime, as `metadata`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MadeFor {
+    /// The upper word of the addresses that are guarded.
+    addresses: u32,
+    /// The first of the descriptor numbers that are watched, and how many.
+    descriptors: (u32, u32),
+    /// Whether writes to those are.
+    write: bool,
+    /// Tells rules of different builds apart.
+    rules: String,
+}
+
+impl MadeFor {
+    fn new(addrs: AddrWindow, fds: FdWindow, write: bool) -> Result<Self, Error> {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", filter::program::<Native>(addrs, fds)?).hash(&mut hasher);
+        let rules = format!("{:016x}", hasher.finish());
+        Ok(Self { addresses: addrs.hi(), descriptors: (fds.first, fds.len), write, rules })
+    }
+
+    /// The windows of a profile that was printed by this build, or one with the same rules, and
+    /// whether it watches writes.
+    pub(super) fn read(metadata: &str) -> Result<(AddrWindow, FdWindow, bool), Error> {
+        let anew = "print the profile anew with: verbgate oci profile";
+        let read: Self = serde_json::from_str(metadata)
+            .map_err(|_| anyhow!("listenerMetadata {metadata:?} is not verbgate's; {anew}"))?;
+        let addrs = AddrWindow::at(read.addresses);
+        let fds = FdWindow { first: read.descriptors.0, len: read.descriptors.1 };
+        if fds.first.checked_add(fds.len).is_none_or(|end| end > 1 << 20)
+            || Self::new(addrs, fds, read.write)? != read
+        {
+            return Err(anyhow!("the profile was printed by another build of verbgate; {anew}"));
+        }
+        Ok((addrs, fds, read.write))
+    }
+}
+
+/// Prints it.
+pub(crate) fn print(args: &ProfileArgs) -> Result<u8, Error> {
+    let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
+    let mut profile = profile(addrs, fds, args.write);
+    if let Some(object) = profile.as_object_mut() {
+        object.insert("listenerPath".into(), json!(args.listener));
+        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, args.write)?)?;
+        object.insert("listenerMetadata".into(), made_for.into());
+        if args.wait_killable {
+            object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
+        }
+    }
+    crate::cdi::print(&format!("{profile:#}\n"))
+}
+
+/// A comparison of one argument: `LinuxSeccompArg`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Arg {
+    index: u32,
+    value: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_two: Option<u64>,
+    op: &'static str,
+}
+
+/// The bits of a mask are these; the others, the upper word of an int among them, do not count.
+fn masked(index: u32, mask: u64, bits: u64) -> Arg {
+    Arg { index, value: mask, value_two: Some(bits), op: "SCMP_CMP_MASKED_EQ" }
+}
+
+fn profile(addrs: AddrWindow, fds: FdWindow, write: bool) -> Value {
+    let native = rules::native::<Native>();
+    let foreign = rules::foreign(&Native::FOREIGN);
+    // Who calls by another name of the same call is asked about, and judged by its own rules.
+    let only_foreign = foreign.iter().filter(|rule| native.iter().all(|one| one.name != rule.name));
+    let mut syscalls: Vec<(Vec<&str>, Verdict, Vec<Arg>)> = Vec::new();
+    let is_wanted = |rule: &&Rule| write || !WRITES.contains(&rule.name);
+    for rule in native.iter().chain(only_foreign).filter(is_wanted) {
+        for args in said(rule, addrs, fds) {
+            let same = syscalls
+                .iter_mut()
+                .find(|(_, verdict, of)| *verdict == rule.verdict && *of == args);
+            match same {
+                Some((names, ..)) => names.push(rule.name),
+                None => syscalls.push((vec![rule.name], rule.verdict, args)),
+            }
+        }
+    }
+    let syscalls: Vec<Value> = syscalls
+        .into_iter()
+        .map(|(names, verdict, args)| match verdict {
+            Verdict::Notify => json!({"names": names, "action": "SCMP_ACT_NOTIFY", "args": args}),
+            Verdict::Fail(errno) => json!({
+                "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": args,
+            }),
+        })
+        .collect();
+    json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": ARCHITECTURES,
+        "syscalls": syscalls,
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURES: &[&str] = &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"];
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURES: &[&str] = &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"];
+
+/// The calls of a rule, and maybe more: any of these, each of which is all of its comparisons.
+fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
+    const HI: u64 = 0xffff_ffff_0000_0000;
+    match rule.when {
+        When::Always => vec![vec![]],
+        When::Words(words) => {
+            let one = |word: &rules::Word| masked(word.arg, word.mask.into(), word.value.into());
+            vec![words.iter().map(one).collect()]
+        }
+        When::Fd(arg) if fds.len.is_power_of_two() && fds.first.is_multiple_of(fds.len) => {
+            vec![vec![masked(arg, u64::from(!(fds.len - 1)), fds.first.into())]]
+        }
+        When::Fd(_) => vec![vec![]],
+        // Not those of few descriptors, which stubs make.
+        When::FdRange => vec![vec![Arg {
+            index: 1,
+            value: fds.first.into(),
+            value_two: None,
+            op: "SCMP_CMP_GE",
+        }]],
+        // What meets a window of 4 GiB begins in it; or in the 4 GiB before; or is longer.
+        When::Range { addr, len } => vec![
+            vec![masked(addr, HI, addrs.base())],
+            vec![masked(addr, HI, addrs.base().wrapping_sub(1 << 32))],
+            vec![Arg { index: len, value: u32::MAX.into(), value_two: None, op: "SCMP_CMP_GT" }],
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use verbgate_sys::arch::stub_fd;
+    use verbgate_sys::seccomp::bpf::RET_ALLOW;
+    use verbgate_sys::seccomp::bpf::interpret;
+
+    use super::*;
+
+    const W: AddrWindow = AddrWindow::at(0x6ae0);
+    const F: FdWindow = FdWindow { first: 960, len: 64 };
+
+    /// As libseccomp does; seccomp_rule_add(3).
+    fn matches(args: &[Arg], of: [u64; 6]) -> bool {
+        args.iter().all(|arg| {
+            let is = of[usize::try_from(arg.index).unwrap()];
+            match arg.op {
+                "SCMP_CMP_MASKED_EQ" => is & arg.value == arg.value_two.unwrap(),
+                "SCMP_CMP_GT" => is > arg.value,
+                "SCMP_CMP_GE" => is >= arg.value,
+                other => panic!("{other}"),
+            }
+        })
+    }
+
+    /// Whatever ours does not simply allow, the profile has a rule about.
+    #[test]
+    fn the_profile_asks_about_no_less_than_the_filter() {
+        let program = filter::program::<Native>(W, F).unwrap();
+        let words = [
+            0,
+            1,
+            2,
+            3,
+            16,
+            20,
+            35,
+            0x4206,
+            0o40000,
+            0x5412,
+            0x541c,
+            959,
+            960,
+            1000,
+            1023,
+            1024,
+            0xc018_1b01,
+            1 << 32 | 960,
+            u64::from(u32::MAX),
+            1 << 32,
+            W.base() - 0x1000,
+            W.base() - (1 << 32),
+            W.base(),
+            W.base() + 0x1000,
+            W.base() + (1 << 32),
+            W.base() * 2,
+        ];
+        let rules = rules::native::<Native>();
+        let mut asked = 0;
+        for rule in &rules {
+            let of_call: Vec<_> = rules.iter().filter(|one| one.nr == rule.nr).collect();
+            for a in words {
+                for b in words {
+                    for c in words {
+                        let args = [a, b, c, 0, a, 0];
+                        let ours = interpret(&program, rule.nr, Native::AUDIT, args).unwrap();
+                        if ours == RET_ALLOW {
+                            continue;
+                        }
+                        asked += 1;
+                        assert!(
+                            of_call
+                                .iter()
+                                .any(|one| said(one, W, F).iter().any(|s| matches(s, args))),
+                            "{} {args:x?}",
+                            rule.name
+                        );
+                    }
+                }
+            }
+        }
+        assert!(asked > 10_000, "{asked}");
+    }
+
+    /// What a stub does, and is made to do, while nobody answers it.
+    #[test]
+    fn a_stub_is_asked_about_its_requests_only() {
+        let n = Native::NUMBERS;
+        let rules = rules::native::<Native>();
+        for (nr, args) in [
+            (n.close_range, [u64::from(stub_fd::NEW), stub_fd::LAST.into(), 0, 0, 0, 0]),
+            (n.sockets.sendmsg, [stub_fd::SOCKET.into(), 1 << 46, 0x4040, 0, 0, 0]),
+            (n.clone, [0x0005_0b00, 0, 0, 0, 0, 0]),
+            (n.mseal, [W.base(), 4096, 0, 0, 0, 0]),
+            (n.exit, [0; 6]),
+        ] {
+            let of_call = rules.iter().filter(|rule| rule.nr == nr);
+            let mut said = of_call.flat_map(|rule| said(rule, W, F));
+            assert!(!said.any(|said| matches(&said, args)), "call {nr}");
+        }
+    }
+
+    /// What fails without being asked about must fail by ours, too: nobody would judge it.
+    #[test]
+    fn what_fails_is_said_exactly() {
+        for rule in rules::native::<Native>() {
+            if let Verdict::Fail(_) = rule.verdict {
+                assert!(matches!(rule.when, When::Always | When::Words(_)), "{rule:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_of_another_build_is_refused() {
+        let ours = MadeFor::new(W, F, false).unwrap();
+        let text = serde_json::to_string(&ours).unwrap();
+        assert_eq!(MadeFor::read(&text).unwrap(), (W, F, false));
+        for other in [
+            text.replace("rules\":\"", "rules\":\"0"),
+            text.replace("27360", "27361"),
+            text.replace("960", "961"),
+            "{}".into(),
+        ] {
+            let error = MadeFor::read(&other).unwrap_err().to_string();
+            assert!(error.contains("verbgate oci profile"), "{error}");
+        }
+    }
+}

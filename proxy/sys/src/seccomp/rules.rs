@@ -1,0 +1,229 @@
+//! What the filter watches and refuses, as a table.
+//!
+//! The filter is assembled from it ([`super::filter`]), and so is what another program is told that
+//! makes filters of its own, such as an OCI runtime.
+
+use crate::arch::Arch;
+use crate::arch::Foreign;
+use crate::arch::RDMA_VERBS_IOCTL;
+
+const O_ACCMODE: u32 = 3;
+const O_RDWR: u32 = 2;
+const AF_NETLINK: u32 = 16;
+const NETLINK_RDMA: u32 = 20;
+/// The `socket` of socketcall(2), include/uapi/linux/net.h.
+const SYS_SOCKET: u32 = 1;
+const TIOCSTI: u32 = 0x5412;
+const TIOCLINUX: u32 = 0x541c;
+const SHM_REMAP: u32 = 0o40000;
+const PR_SET_MM: u32 = 35;
+const PTRACE_ATTACH: u32 = 16;
+const PTRACE_SEIZE: u32 = 0x4206;
+
+const EPERM: u32 = 1;
+const EINVAL: u32 = 22;
+const ENOSYS: u32 = 38;
+const EPROTONOSUPPORT: u32 = 93;
+const EOPNOTSUPP: u32 = 95;
+
+/// What is compared with an argument's lower word, which is all that the kernel takes of an `int`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word {
+    /// Which argument.
+    pub arg: u32,
+    /// The bits that count.
+    pub mask: u32,
+    /// What they are.
+    pub value: u32,
+}
+
+/// The calls of a number that a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Every one.
+    Always,
+    /// Those in which all of these words are so.
+    Words(&'static [Word]),
+    /// Those whose argument is a descriptor number of the window.
+    Fd(u32),
+    /// Those whose arguments 0 and 1 are the first and the last of descriptor numbers of which one
+    /// is in the window.
+    FdRange,
+    /// Those whose range of addresses meets the stub's memory.
+    Range {
+        /// The argument that holds its start.
+        addr: u32,
+        /// The argument that holds its length.
+        len: u32,
+    },
+}
+
+/// What becomes of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The supervisor decides.
+    Notify,
+    /// They fail with this errno.
+    Fail(u32),
+}
+
+/// A rule. Calls that no rule is about are allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// The call's name.
+    pub name: &'static str,
+    /// Its number.
+    pub nr: u32,
+    /// Which calls of it.
+    pub when: When,
+    /// What becomes of them.
+    pub verdict: Verdict,
+}
+
+const fn word(arg: u32, value: u32) -> Word {
+    Word { arg, mask: u32::MAX, value }
+}
+
+/// `cmd` is an unsigned int: the kernel ignores the upper word.
+const VERBS: When = When::Words(&[word(1, RDMA_VERBS_IOCTL)]);
+const RDMA_NETLINK: When = When::Words(&[word(0, AF_NETLINK), word(2, NETLINK_RDMA)]);
+const TYPE: When = When::Words(&[word(1, TIOCSTI)]);
+const TYPE_LINUX: When = When::Words(&[word(1, TIOCLINUX)]);
+const OPEN_FOR_BOTH: When = When::Words(&[Word { arg: 1, mask: O_ACCMODE, value: O_RDWR }]);
+const OPENAT_FOR_BOTH: When = When::Words(&[Word { arg: 2, mask: O_ACCMODE, value: O_RDWR }]);
+const REMAP: When = When::Words(&[Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP }]);
+const SET_MM: When = When::Words(&[word(0, PR_SET_MM)]);
+const SOCKET: When = When::Words(&[word(0, SYS_SOCKET)]);
+const ATTACH: When = When::Words(&[word(0, PTRACE_ATTACH)]);
+const SEIZE: When = When::Words(&[word(0, PTRACE_SEIZE)]);
+
+/// The rules for calls of the processor's own kind; rules of one call stand together.
+#[must_use]
+pub fn native<A: Arch>() -> Vec<Rule> {
+    use Verdict::Fail;
+    use Verdict::Notify;
+    let n = &A::NUMBERS;
+    let mut rules = Vec::new();
+    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict });
+
+    // The verbs interface.
+    add("ioctl", n.ioctl, VERBS, Notify);
+    // Types into the terminal, which the guest may share with the user's shell.
+    add("ioctl", n.ioctl, TYPE, Fail(EPERM));
+    add("ioctl", n.ioctl, TYPE_LINUX, Fail(EPERM));
+
+    // The RDMA devices are opened for reading and writing; a thousand imports are not.
+    if let Some(open) = n.open {
+        add("open", open, OPEN_FOR_BOTH, Notify);
+    }
+    add("openat", n.openat, OPENAT_FOR_BOTH, Notify);
+    // Its flags are in memory, so each is asked about; few programs call it.
+    add("openat2", n.openat2, When::Always, Notify);
+
+    // Doorbells, commands, and messages of the netlink that the supervisor stands in for; and
+    // whatever ends a descriptor's life, so that a stub does not keep the device open longer than
+    // the guest does.
+    for (name, nr) in [("write", n.write), ("writev", n.writev), ("close", n.close)] {
+        add(name, nr, When::Fd(0), Notify);
+    }
+    for (name, nr) in n.sockets.named() {
+        add(name, nr, When::Fd(0), Notify);
+    }
+    if let Some(dup2) = n.dup2 {
+        add("dup2", dup2, When::Fd(1), Notify);
+    }
+    add("dup3", n.dup3, When::Fd(1), Notify);
+    add("close_range", n.close_range, When::FdRange, Notify);
+
+    // Device discovery: the supervisor shows the sandbox its own devices only.
+    add("socket", n.socket, RDMA_NETLINK, Notify);
+    // A ring makes system calls that no filter sees.
+    add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS));
+
+    // The stub's memory. Asked about rather than refused here, because the supervisor makes the
+    // same calls on the guest's behalf when it plants the stub.
+    let range = When::Range { addr: 0, len: 1 };
+    for (name, nr) in [
+        ("mmap", n.mmap),
+        ("munmap", n.munmap),
+        ("mprotect", n.mprotect),
+        ("pkey_mprotect", n.pkey_mprotect),
+        ("madvise", n.madvise),
+        ("remap_file_pages", n.remap_file_pages),
+    ] {
+        add(name, nr, range, Notify);
+    }
+    // Its ranges are in memory, where they cannot be judged. The allocators that know it go back
+    // to madvise.
+    add("process_madvise", n.process_madvise, When::Always, Fail(ENOSYS));
+    add("mremap", n.mremap, When::Range { addr: 4, len: 2 }, Notify);
+    add("mremap", n.mremap, range, Notify);
+    // Attaches a segment over existing mappings; its length is not an argument.
+    add("shmat", n.shmat, REMAP, Fail(EINVAL));
+    // Could move the heap's end across the stub and shrink it from there.
+    add("prctl", n.prctl, SET_MM, Fail(EPERM));
+    // A stub is a thread of its own, with the credentials of the moment when it was planted: it
+    // must not keep what the program gives up.
+    for (name, nr) in n.credentials {
+        add(name, *nr, When::Always, Notify);
+    }
+    // A debugger is welcome to everything but the stubs.
+    add("ptrace", n.ptrace, ATTACH, Notify);
+    add("ptrace", n.ptrace, SEIZE, Notify);
+    rules
+}
+
+/// The rules for 32-bit callers of a 64-bit kernel. Their addresses do not reach the window, and
+/// their opens and writes fail in the kernel; what is left is refused.
+#[must_use]
+pub fn foreign(f: &Foreign) -> Vec<Rule> {
+    use Verdict::Fail;
+    let mut rules = Vec::new();
+    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict });
+    add("ioctl", f.ioctl, VERBS, Fail(EOPNOTSUPP));
+    add("socket", f.socket, RDMA_NETLINK, Fail(EPROTONOSUPPORT));
+    if let Some(socketcall) = f.socketcall {
+        // Which protocol cannot be seen. C libraries of today do without it.
+        add("socketcall", socketcall, SOCKET, Fail(ENOSYS));
+    }
+    add("ptrace", f.ptrace, ATTACH, Fail(EPERM));
+    add("ptrace", f.ptrace, SEIZE, Fail(EPERM));
+    add("io_uring_setup", f.io_uring_setup, When::Always, Fail(ENOSYS));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arch::aarch64::Aarch64;
+    use crate::arch::x86_64::X86_64;
+
+    #[test]
+    fn rules_of_one_call_stand_together() {
+        for rules in [native::<X86_64>(), native::<Aarch64>(), foreign(&X86_64::FOREIGN)] {
+            let mut names: Vec<_> = rules.iter().map(|rule| (rule.name, rule.nr)).collect();
+            names.dedup();
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all);
+        }
+    }
+
+    #[test]
+    fn numbers_go_by_the_kernels_names() {
+        let of = |wanted| native::<X86_64>().iter().find(|r| r.name == wanted).unwrap().nr;
+        for (name, nr) in [
+            ("ioctl", libc::SYS_ioctl),
+            ("setresgid", libc::SYS_setresgid),
+            ("capset", libc::SYS_capset),
+            ("setgroups", libc::SYS_setgroups),
+            ("recvmsg", libc::SYS_recvmsg),
+            ("remap_file_pages", libc::SYS_remap_file_pages),
+        ] {
+            if cfg!(target_arch = "x86_64") {
+                assert_eq!(libc::c_long::from(of(name)), nr, "{name}");
+            }
+        }
+    }
+}
