@@ -1,5 +1,9 @@
 //! What is sound is connected, and tried in rounds of disjoint pairs.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::Report;
 use crate::fabric::cause::Cause;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::Open;
@@ -20,15 +24,12 @@ use crate::fabric::preflight::Verdict;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::verify;
 use crate::fabric::verify::PathReport;
-use std::collections::BTreeSet;
-use std::time::Duration;
-
-use super::Report;
 
 /// How long connections may take. Neighbours and routes have been resolved before.
 const CONNECT: Duration = Duration::from_secs(15);
 /// `rnr_retry` of ibv_modify_qp(3).
 const FOR_EVER: u8 = 7;
+
 /// What is tried, by one rank.
 #[derive(Debug)]
 pub(super) struct Trial<'a> {
