@@ -209,11 +209,6 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
     };
     let PathReport { rank, peer, .. } = teller;
     let cause = trouble.cause.unwrap_or(Cause::Failed);
-    let accused = match cause {
-        Cause::NoReceives | Cause::PeerHangs | Cause::SegmentCount => Some(*peer),
-        Cause::WrongRkey | Cause::LocalError => Some(*rank),
-        _ => None,
-    };
     let cause = match cause {
         Cause::NothingArrives | Cause::CannotConnect | Cause::Stall => {
             // What has changed since the preflight explains it.
@@ -229,6 +224,11 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
             }
         }
         _ => cause,
+    };
+    let accused = match cause {
+        Cause::NoReceives | Cause::PeerHangs | Cause::SegmentCount => Some(*peer),
+        Cause::WrongRkey | Cause::LocalError => Some(*rank),
+        _ => None,
     };
     Some(Charge { cause, accused, teller, trouble: Some(trouble) })
 }

@@ -87,6 +87,8 @@ pub(crate) enum Injection {
     Exit,
     /// It stops there, and says nothing more.
     Hang,
+    /// It repeats for ever what the peer has no receive for.
+    Patient,
     /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
     RoceV1,
 }

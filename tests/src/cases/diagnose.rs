@@ -189,6 +189,7 @@ fn programs(world: &World) -> Result<Verdict> {
         }
         asymmetric(world, place)?;
         scanned(world, place)?;
+        stalled(world, place)?;
         killed(world, place)?;
         restarted(world, place)?;
     }
@@ -219,6 +220,16 @@ fn scanned(world: &World, place: Place) -> Result<()> {
     let (ended, _) = (zero.wait(PATIENCE)?, one.wait(PATIENCE)?);
     let said = ["3 connections to the rendezvous", "diagnose: FOUND"];
     expect(&format!("{place:?} scanner"), ended, &["stray-connections"], &said[..1])
+}
+
+/// Nothing completes at all, because what has no receive is repeated for ever.
+fn stalled(world: &World, place: Place) -> Result<()> {
+    let pair = Pair::new(world, place)?;
+    let (zero, one) =
+        (pair.start(0, "", "--inject patient")?, pair.start(1, "", "--inject no-receives")?);
+    let (ended, _) = (zero.wait(PATIENCE)?, one.wait(PATIENCE)?);
+    let said = ["rank 1: step 0", "STALL: no completion in 20 s", "send_rnr_err of rank 1"];
+    expect(&format!("{place:?} stall"), ended, &["no-receives"], &said)
 }
 
 /// A rank is killed in the middle of an exchange.

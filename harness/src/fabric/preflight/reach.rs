@@ -16,6 +16,7 @@ use super::Check;
 use super::Said;
 use super::Verdict;
 use super::fail;
+use super::gid;
 use super::ok;
 use super::port;
 use super::skip;
@@ -80,7 +81,9 @@ pub(crate) fn again(rank: u32, index: usize, mine: &Rail, peer: &Entry) -> Vec<C
         }
         None => checks.push(port(&now).check(rank, rail, "port active")),
     }
-    if now.gid != mine.gid {
+    if now.gid == mine.gid {
+        checks.push(gid(&now).check(rank, rail, "GID"));
+    } else {
         let changed = format!("index {} was {}, and is {} now", mine.gid_index, mine.gid, now.gid);
         checks.push(fail(Cause::WrongGid, changed).check(rank, rail, "GID"));
     }
