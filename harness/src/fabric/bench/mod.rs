@@ -92,6 +92,9 @@ struct Bench<'a> {
 /// Runs one rank; the exit code.
 pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
     args.check()?;
+    if me.ranks < 2 {
+        return Err(Error::Usage("--ranks 1: nobody is there to send to: give 2 or more".into()));
+    }
     let output = Output::new(args, me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
         Session::open(me, args.parameters())?;
