@@ -71,7 +71,7 @@ struct After {
     broken: Vec<Path>,
 }
 
-/// A pair, the lower rank first, and a rail.
+/// From which rank to which, and on which rail.
 type Path = (u32, u32, usize);
 
 /// One rank's part.
@@ -153,7 +153,7 @@ fn load_of(args: &BenchArgs, step: &Step) -> Load {
 }
 
 fn path(flow: Flow) -> Path {
-    (flow.from.min(flow.to), flow.from.max(flow.to), flow.rail)
+    (flow.from, flow.to, flow.rail)
 }
 
 impl Bench<'_> {
