@@ -165,7 +165,15 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
     // Whoever comes late hears what the others were told.
-    let refusal = state.refused.clone().or_else(|| {
+    let gone = state.members.get(&rank).is_some_and(|member| member.done);
+    let back = (state.complete && gone).then(|| {
+        let host = hello.entry.host.clone();
+        let streams = state.streams();
+        broadcast(&streams, &ToRank::Restarted { rank, host: host.clone() });
+        let reason = Error::Restarted { rank, host }.to_string();
+        Refusal { code: EXIT_CHECK, reason, since: Instant::now() }
+    });
+    let refusal = state.refused.clone().or(back).or_else(|| {
         let reason = misfit(&hello, shared.ranks, &state)?;
         Some(Refusal { code: EXIT_USAGE, reason, since: Instant::now() })
     });
