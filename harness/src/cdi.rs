@@ -6,8 +6,11 @@
 //! by the wrong runtime gets nothing, rather than the raw device.
 
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -147,12 +150,24 @@ fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>) -> Spec {
     Spec { cdi_version: VERSION, kind: KIND, devices: all }
 }
 
-/// Engines watch the directory: what they read is whole.
-fn replace(path: &Path, text: &str) -> io::Result<u8> {
-    let temporary = path.with_extension("verbgate-new");
-    fs::write(&temporary, text)
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+/// Writes a file in one step, so that who watches its directory reads a whole one; it keeps its mode
+/// and its owner. It is on the disk when this returns.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<u8> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let temporary = path.with_extension(format!("verbgate-{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        if let Ok(known) = fs::metadata(path) {
+            file.set_permissions(known.permissions())?;
+            chown(&temporary, Some(known.uid()), Some(known.gid()))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     Ok(0)
 }
 

@@ -13,6 +13,7 @@ use verbgate_sys::sandbox;
 use crate::abi;
 use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_netdev::*;
+use crate::engine::RuntimeCommand;
 use crate::fabric;
 use crate::oci;
 use crate::oci::HookArgs;
@@ -92,6 +93,9 @@ pub(crate) enum Command {
     /// Describe this host's RDMA devices to container engines
     #[command(subcommand)]
     Cdi(CdiCommand),
+    /// Make container engines know `verbgate oci`
+    #[command(subcommand)]
+    Runtime(RuntimeCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
     /// Remove what dead supervisors have left behind
@@ -240,9 +244,9 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
         match arg.to_str()? {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
-            "run" | "trace" | "oci" | "agent" | "cdi" | "ps" | "gc" | "features" | "abi"
-            | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" | "fabric"
-            | "explain" => {
+            "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "gc" | "features"
+            | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs"
+            | "fabric" | "explain" => {
                 return arg.into_string().ok();
             }
             _ => return None,

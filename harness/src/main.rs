@@ -6,6 +6,7 @@ mod cdi;
 mod cli;
 mod cli_netdev;
 mod doctor;
+mod engine;
 mod fabric;
 mod failure;
 mod features;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Agent(args) => oci::agent::run(args, &cli.global),
         Command::AgentSupervisor(args) => oci::agent::supervise(args),
         Command::Cdi(command) => cdi::run(command),
+        Command::Runtime(command) => engine::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
         Command::Gc(args) => oci::gc(args, &cli.global),
         Command::OciHook(args) => oci::hook(args),
