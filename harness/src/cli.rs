@@ -16,8 +16,10 @@ pub(crate) use crate::cli_netdev::*;
 use crate::engine::RuntimeCommand;
 use crate::fabric;
 use crate::oci;
+use crate::oci::GcArgs;
 use crate::oci::HookArgs;
 use crate::oci::InspectArgs;
+use crate::oci::KeeperArgs;
 use crate::oci::OciArgs;
 use crate::oci::SupervisorArgs;
 use crate::oci::agent::AgentArgs;
@@ -99,11 +101,13 @@ pub(crate) enum Command {
     /// List the containers that have RDMA
     Ps(InspectArgs),
     /// Remove what dead supervisors have left behind
-    Gc(InspectArgs),
+    Gc(GcArgs),
     #[command(name = oci::HOOK, hide = true)]
     OciHook(HookArgs),
     #[command(name = oci::SUPERVISOR, hide = true)]
     OciSupervisor(SupervisorArgs),
+    #[command(name = oci::KEEPER, hide = true)]
+    OciNetdevs(KeeperArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
     /// Record, show and serve what sandboxes see of a host's devices

@@ -53,6 +53,7 @@ fn main() -> ExitCode {
         Command::Gc(args) => oci::gc(args, &cli.global),
         Command::OciHook(args) => oci::hook(args),
         Command::OciSupervisor(args) => oci::supervise(args),
+        Command::OciNetdevs(args) => oci::keep(args),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),

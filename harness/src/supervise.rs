@@ -195,24 +195,32 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
 
 /// Starts the supervisor's threads, which end when nobody is left to serve.
 pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
-    let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
-    let serving = Arc::clone(supervisor);
-    thread("serve").spawn(move || {
-        // Whatever its end: nobody may wait for an answer that will not come.
-        match panic::catch_unwind(AssertUnwindSafe(|| serving.serve())) {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
-            Err(_) => log::error!("RDMA requests are no longer served, by a fault of verbgate's"),
-        }
-        if let Err(error) = serving.hang_up() {
-            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
-        }
+    let thread = |name: &str, work: fn(&Supervisor) -> io::Result<()>| {
+        let supervisor = Arc::clone(supervisor);
+        let serve = move || {
+            // Whatever its end: nobody may wait for an answer that will not come.
+            match panic::catch_unwind(AssertUnwindSafe(|| work(&supervisor))) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+                Err(_) => {
+                    log::error!("RDMA requests are no longer served, by a fault of verbgate's");
+                }
+            }
+            if let Err(error) = supervisor.hang_up() {
+                log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(serve).map(drop)
+    };
+    thread("serve", Supervisor::serve)?;
+    thread("rdma-cm", |supervisor| {
+        supervisor.serve_cm();
+        Ok(())
     })?;
-    let looking = Arc::clone(supervisor);
-    let managing = Arc::clone(supervisor);
-    thread("rdma-cm").spawn(move || managing.serve_cm())?;
-    thread("look-after").spawn(move || looking.look_after())?;
-    Ok(())
+    thread("look-after", |supervisor| {
+        supervisor.look_after();
+        Ok(())
+    })
 }
 
 /// A file for the report, made before the supervisor may no longer make files.
@@ -280,5 +288,79 @@ impl Observer for Tracer {
             "[{tid}] rdma_cm: {name}{id} = {result} <{:.6}>",
             elapsed.as_secs_f64()
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Has a fault.
+    struct Faulty;
+
+    impl Observer for Faulty {
+        fn opened(&mut self, _: Tid, _: &str, _: Result<GuestFd, Errno>) {
+            panic!("on purpose");
+        }
+
+        fn done(&mut self, _: &Done<'_>) {}
+
+        fn cm(
+            &mut self,
+            _: Tid,
+            _: &'static str,
+            _: Option<u32>,
+            _: Result<(), Errno>,
+            _: Duration,
+        ) {
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_supervisor_leaves_nobody_waiting() {
+        if !crate::cli::is_root() {
+            eprintln!("SKIPPED: installing a filter without giving up privileges needs root");
+            return;
+        }
+        let guard = Guard::new(process::descriptor_limit()).unwrap();
+        let (window, fds) = (guard.window, guard.fds);
+        let (give, listener) = mpsc::channel();
+        let (go, gate) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        // This thread alone is under the filter.
+        std::thread::spawn(move || {
+            give.send(guard.install().unwrap()).unwrap();
+            gate.recv().unwrap();
+            for _ in 0..2 {
+                let file = File::options().read(true).write(true).open("/dev/infiniband/uverbs9");
+                tell.send(file.map(drop).map_err(|e| e.raw_os_error())).unwrap();
+            }
+        });
+        let null =
+            DeviceNode { name: "uverbs9".to_owned(), rdev: (1, 3), source: "/dev/null".into() };
+        let siblings = Siblings::default();
+        let supervisor = Supervisor::new(Config {
+            listener: Listener::from(listener.recv().unwrap()),
+            window,
+            fds,
+            devices: vec![granted(&null).unwrap()].into(),
+            policy: Arc::new(Policy::named("standard").unwrap()),
+            gids: None,
+            siblings: Some(siblings.clone()),
+            observer: Some(Box::new(Faulty)),
+        });
+        let supervisor = Arc::new(supervisor.unwrap());
+        serve(&supervisor).unwrap();
+        go.send(()).unwrap();
+        let patience = Duration::from_secs(20);
+        assert_eq!(told.recv_timeout(patience).unwrap(), Ok(()));
+        assert_eq!(told.recv_timeout(patience).unwrap(), Err(Some(Errno::ENOSYS.0)));
+        let deadline = std::time::Instant::now() + patience;
+        while !supervisor.is_over() || siblings.count() > 0 {
+            assert!(std::time::Instant::now() < deadline, "it goes on");
+            std::thread::yield_now();
+        }
     }
 }

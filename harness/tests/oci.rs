@@ -18,26 +18,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use bundle::Bundle;
-use bundle::RUNTIMES;
-use bundle::Runtime;
+use bundle::runtimes;
 use common::stderr;
 use common::stdout;
 use guest::DEVICE;
-
-/// The two runtimes, where they can run.
-fn runtimes() -> impl Iterator<Item = &'static Runtime> {
-    let root = common::is_root();
-    RUNTIMES.iter().filter(move |runtime| root && common::has(runtime.name) && works(runtime))
-}
-
-/// Whether it can run a container here, all by itself; says so when it cannot.
-fn works(runtime: &'static Runtime) -> bool {
-    let output = Bundle::new(runtime, &["true"]).run_natively();
-    if !output.status.success() {
-        eprintln!("SKIPPED: {} cannot run a container here: {}", runtime.name, stderr(&output));
-    }
-    output.status.success()
-}
 
 #[test]
 fn a_container_has_the_device_and_ends_as_natively() {
@@ -252,12 +236,12 @@ fn bad_input_is_one_line_that_names_the_field() {
 }
 
 #[test]
-fn many_at_once_leave_nothing() {
+fn ten_at_once_twenty_times_leave_nothing() {
     for runtime in runtimes() {
         let bundles: Vec<Bundle> = (0..10)
             .map(|_| Bundle::new(runtime, &["sh", "-c", "exec 3<>/dev/infiniband/uverbs9"]))
             .collect();
-        for _ in 0..2 {
+        for _ in 0..20 {
             std::thread::scope(|scope| {
                 let runs: Vec<_> =
                     bundles.iter().map(|bundle| scope.spawn(|| bundle.run())).collect();
@@ -269,4 +253,151 @@ fn many_at_once_leave_nothing() {
         }
         bundles.iter().for_each(Bundle::assert_nothing_left);
     }
+}
+
+#[test]
+fn the_supervisor_is_out_of_reach_of_the_containers_root() {
+    for runtime in runtimes() {
+        for own_pids in [true, false] {
+            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            bundle.edit(|config| {
+                // As much as an engine gives to a privileged container.
+                let all = ["SYS_ADMIN", "SYS_PTRACE", "KILL", "DAC_OVERRIDE", "DAC_READ_SEARCH"];
+                let all: Vec<String> = all.iter().map(|name| format!("CAP_{name}")).collect();
+                for set in ["bounding", "effective", "permitted"] {
+                    config["process"]["capabilities"][set] = all.clone().into();
+                }
+                let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+                namespaces.retain(|one| own_pids || one["type"] != "pid");
+            });
+            bundle.start();
+            let supervisor = bundle.ps()[0]["supervisor"].to_string();
+            let mut attacks = vec![
+                ("its memory", format!(": <>/proc/{supervisor}/mem")),
+                ("its environment", format!("cat /proc/{supervisor}/environ")),
+                ("its descriptors", format!("cat /proc/{supervisor}/fd/0")),
+                ("its files", format!("ls /proc/{supervisor}/root/")),
+                ("its mounts", format!("nsenter --target {supervisor} --mount true")),
+                ("its network", format!("nsenter --target {supervisor} --net true")),
+                ("its socket", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true".to_owned()),
+                ("its control socket", "test -e /dev/.verbgate/control".to_owned()),
+            ];
+            if own_pids {
+                // In the host's PID namespace, its root kills every process of root's.
+                attacks.push(("its life", format!("kill -KILL {supervisor}")));
+            }
+            let script: String = attacks
+                .iter()
+                .map(|(name, attack)| format!("( {attack} ) >/dev/null 2>&1 && echo '{name}'; "))
+                .collect();
+            let control = ": <>/proc/$$/mem && ls /proc/self/root/ >/dev/null && echo reached";
+            let output = bundle.verb("exec", &["sh", "-c", &format!("{script} {control}")]);
+            assert_eq!(stdout(&output), "reached", "own PIDs: {own_pids}: {output:?}");
+            assert_eq!(bundle.ps()[0]["supervisor"].to_string(), supervisor);
+            bundle.delete();
+            bundle.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn what_the_attacks_are_after_can_be_had_without_verbgate() {
+    // Attacks that fail with it must not fail for reasons of their own.
+    let script = "mknod /tmp/n c 1 3 && : <>/tmp/n && echo made; \
+                  mkdir /tmp/s && mount -t sysfs none /tmp/s && echo mounted; \
+                  exec 3<>/dev/null; : <>/proc/self/fd/3 && echo reopened";
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["sh", "-c", script]);
+        bundle.edit(|config| {
+            let all = ["CAP_SYS_ADMIN", "CAP_MKNOD"];
+            for set in ["bounding", "effective", "permitted"] {
+                config["process"]["capabilities"][set] = all.into();
+            }
+            let rules = config["linux"]["resources"]["devices"].as_array_mut().unwrap();
+            let null = serde_json::json!({
+                "allow": true, "access": "rwm", "type": "c", "major": 1, "minor": 3,
+            });
+            rules.push(null);
+        });
+        let native = bundle.run_natively();
+        assert_eq!(stdout(&native), "made\nmounted\nreopened", "{native:?}");
+        let ours = bundle.run();
+        assert_eq!(stdout(&ours), "reopened", "{ours:?}");
+    }
+}
+
+#[test]
+fn a_container_in_a_user_namespace_has_the_device() {
+    for runtime in runtimes() {
+        let script = "exec 3<>/dev/infiniband/uverbs9 && cat /proc/self/uid_map";
+        let mut bundle = Bundle::new(runtime, &["sh", "-c", script]);
+        bundle.show_to_all();
+        bundle.edit(|config| {
+            let linux = config["linux"].as_object_mut().unwrap();
+            let namespaces = linux["namespaces"].as_array_mut().unwrap();
+            namespaces.push(serde_json::json!({"type": "user"}));
+            let map = serde_json::json!([{"containerID": 0, "hostID": 100_000, "size": 65536}]);
+            linux.insert("uidMappings".into(), map.clone());
+            linux.insert("gidMappings".into(), map);
+        });
+        let native = Bundle::run_natively(&bundle);
+        if stderr(&native).contains("mount") || stderr(&native).contains("user namespace") {
+            eprintln!(
+                "SKIPPED: {} makes no user namespace here: {}",
+                runtime.name,
+                stderr(&native)
+            );
+            continue;
+        }
+        let output = bundle.run();
+        let words: Vec<String> = stdout(&output).split_whitespace().map(str::to_owned).collect();
+        assert_eq!(words, ["0", "100000", "65536"], "{output:?}");
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_rootless_runtime_is_refused_clearly() {
+    let Some(runtime) = runtimes().next() else { return };
+    let mut bundle = Bundle::new(runtime, &["true"]);
+    bundle.prefix = ["unshare", "--user", "--map-root-user"].map(str::to_owned).to_vec();
+    let output = bundle.run();
+    let line = stderr(&output);
+    if line.contains("unshare") {
+        eprintln!("SKIPPED: this machine gives no user namespaces: {line}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("a rootless runtime cannot give containers RDMA"), "{line}");
+    assert!(line.contains("run the engine as root"), "{line}");
+    bundle.assert_nothing_left();
+}
+
+#[test]
+fn a_bundle_that_cannot_be_rewritten_and_a_runtime_that_is_missing_are_named() {
+    let Some(runtime) = runtimes().next() else { return };
+    let mut bundle = Bundle::new(runtime, &["true"]);
+    let before = bundle.config();
+    bundle.make_read_only();
+    for _ in 0..3 {
+        let output = bundle.run();
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(line.contains("config.json") && line.contains("must be writable"), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+    bundle.prefix.clear();
+    assert_eq!(bundle.config(), before);
+    bundle.assert_nothing_left();
+    assert!(bundle.run().status.success());
+
+    let mut bundle = Bundle::new(runtime, &["true"]);
+    bundle.instead = Some("/no/such/runtime".into());
+    let output = bundle.run();
+    assert_eq!(output.status.code(), Some(1));
+    let line = stderr(&output);
+    assert!(line.contains("--runtime /no/such/runtime") && line.contains("name crun"), "{line}");
+    assert_eq!(line.lines().count(), 1, "{line}");
+    bundle.assert_nothing_left();
+    bundle.instead = None;
 }

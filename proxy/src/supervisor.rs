@@ -110,6 +110,26 @@ impl Siblings {
     }
 }
 
+/// The end of serving, however it comes.
+struct End<'a>(&'a Supervisor);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let Self(supervisor) = self;
+        // Nobody may wait for an answer that will not come.
+        if std::thread::panicking()
+            && let Err(error) = supervisor.hang_up()
+        {
+            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
+        }
+        supervisor.over.store(true, Ordering::Release);
+        supervisor.cm.wake();
+        if let Some(siblings) = &supervisor.siblings {
+            siblings.leave();
+        }
+    }
+}
+
 /// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
 const ATTACHING: [u64; 2] = [16, 0x4206];
 
@@ -216,18 +236,13 @@ impl Supervisor {
         self.listener.hang_up()
     }
 
-    /// Serves until no task is left under the filter.
+    /// Serves until no task is left under the filter. If that panics, it hangs up.
     ///
     /// # Errors
     /// When the listener fails; everything that one guest can cause is answered instead.
     pub fn serve(&self) -> io::Result<()> {
-        let result = self.serve_all();
-        self.over.store(true, Ordering::Release);
-        self.cm.wake();
-        if let Some(siblings) = &self.siblings {
-            siblings.leave();
-        }
-        result
+        let _end = End(self);
+        self.serve_all()
     }
 
     /// Whether [`Supervisor::serve`] has returned, or is about to.

@@ -157,7 +157,9 @@ fn fetch(
             send(&initial, &link)?;
             return Ok(true);
         }
-        if Instant::now() > until {
+        // The kernel destroys what is no hardware with its namespace.
+        let destroyed = target.is_none() && nic.state.link.kind.is_some();
+        if destroyed || Instant::now() > until {
             return Ok(false);
         }
         thread::sleep(PAUSE);

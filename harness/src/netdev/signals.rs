@@ -1,5 +1,8 @@
 //! An interruption is asked for between steps, so that no step is cut in two.
 
+use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
+
 use nix::sys::signal::SigSet;
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SfdFlags;
@@ -22,6 +25,11 @@ impl Signals {
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         });
         Self(held.inspect_err(|e| log::warn!("signals end this without undoing it: {e}")).ok())
+    }
+
+    /// Is readable once one has come.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(AsFd::as_fd)
     }
 
     /// An error once one has come.

@@ -1,24 +1,30 @@
 //! Hooks: the real runtime tells when a container is made, and when it is gone.
 
+use std::fs;
 use std::io;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
 use clap::Args;
 use clap::ValueEnum;
 use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::post;
 
+use super::netdevs;
 use super::place::Place;
 use crate::failure::Failure;
 
 /// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
 /// How long one that was told to end may take.
-const END_PATIENCE: Duration = Duration::from_secs(5);
+const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -28,6 +34,9 @@ pub(crate) struct HookArgs {
     event: Event,
     /// The container's directory
     place: PathBuf,
+    /// The directory of the journal of its NICs
+    #[arg(long, value_name = "DIR")]
+    netdevs: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -40,6 +49,20 @@ enum Event {
 
 /// Runs a hook; standard input is the container's state, as the OCI runtime specification has it.
 pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
+    heed(args).map_err(Failure::of_tool).inspect_err(tell)
+}
+
+/// runc passes on what a hook says; crun does not, and then it is said where crun speaks.
+fn tell(failure: &Failure) {
+    let null = fs::metadata("/dev/null").map(|meta| meta.rdev()).ok();
+    if fs::metadata("/proc/self/fd/2").map(|meta| meta.rdev()).ok() == null {
+        let stderr = format!("/proc/{}/fd/2", std::os::unix::process::parent_id());
+        let file = fs::OpenOptions::new().append(true).open(stderr);
+        let _ = file.and_then(|mut file| writeln!(file, "verbgate: {failure}"));
+    }
+}
+
+fn heed(args: &HookArgs) -> Result<u8, Error> {
     let state = io::read_to_string(io::stdin()).context("cannot read the container's state")?;
     let place = Place::at(&args.place);
     match args.event {
@@ -52,25 +75,29 @@ pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
             let letter = json!({"created": pid}).to_string();
             post::ask(&place.control(), letter.as_bytes(), PATIENCE_MS)
                 .context("the container's supervisor is gone; create the container again")?;
+            if args.netdevs.is_some() {
+                netdevs::move_there(&place, pid)?;
+            }
         }
         Event::Stopped => {
-            // Gone already, if it has died before.
-            let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
-            let deadline = Instant::now() + END_PATIENCE;
-            while !place
-                .remove_if_unsupervised()
-                .context("cannot remove the container's directory")?
-            {
-                if Instant::now() >= deadline {
-                    return Err(anyhow::anyhow!(
-                        "the supervisor of {} does not end",
-                        place.path().display()
-                    )
-                    .into());
-                }
-                std::thread::sleep(LOOK);
-            }
+            let home = args.netdevs.as_deref().map_or(Ok(()), netdevs::bring_home);
+            end(&place)?;
+            home?;
         }
     }
     Ok(0)
+}
+
+/// Has the supervisor end, and removes the container's directory.
+pub(super) fn end(place: &Place) -> Result<(), Error> {
+    // Gone already, if it has died before.
+    let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
+    let deadline = Instant::now() + END_PATIENCE;
+    while !place.remove_if_unsupervised().context("cannot remove the container's directory")? {
+        if Instant::now() >= deadline {
+            return Err(anyhow!("the supervisor of {} does not end", place.path().display()));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
 }

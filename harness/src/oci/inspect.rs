@@ -2,6 +2,7 @@
 
 use std::io;
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -12,13 +13,25 @@ use serde_json::json;
 use verbgate_sys::post;
 
 use super::hook::PATIENCE_MS;
+use super::netdevs;
 use super::place;
 use super::place::Place;
 use crate::cli::Global;
 use crate::failure::Failure;
+use crate::netdev::journal::STATE_DIR;
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GcArgs {
+    /// Directory for the journals of NICs that are in containers
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
     /// Print JSON
     #[arg(short, long)]
     json: bool,
@@ -65,9 +78,20 @@ fn shown(place: &Place) -> Option<Value> {
     }))
 }
 
-/// Removes what is left of containers whose supervisor is gone.
-pub(crate) fn gc(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
-    let mut removed = Vec::new();
+/// Removes what is left of containers whose supervisor is gone, and brings their NICs home.
+pub(crate) fn gc(args: &GcArgs, global: &Global) -> Result<u8, Failure> {
+    let (mut removed, mut failed) = (Vec::new(), None);
+    let mut home = Vec::new();
+    for one in netdevs::reap(&args.state_dir) {
+        match one {
+            Ok(line) => home.push(line),
+            // The other containers' come home all the same.
+            Err(error) => {
+                log::error!("{error:#}");
+                failed = Some(error);
+            }
+        }
+    }
     for place in places(global)? {
         let name = place.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
         let dead = place.remove_if_dead().map_err(|e| {
@@ -78,9 +102,12 @@ pub(crate) fn gc(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
         }
     }
     if args.json {
-        return print(&format!("{}\n", json!({ "removed": removed })));
+        print(&format!("{}\n", json!({ "removed": removed, "home": home })))?;
+    } else {
+        print(&home.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        print(&removed.iter().map(|name| format!("removed {name}\n")).collect::<String>())?;
     }
-    print(&removed.iter().map(|name| format!("removed {name}\n")).collect::<String>())
+    failed.map_or(Ok(0), |error| Err(Failure::of_tool(error)))
 }
 
 fn places(global: &Global) -> Result<Vec<Place>, Failure> {

@@ -14,6 +14,7 @@ mod exec;
 mod hook;
 mod inspect;
 mod line;
+mod netdevs;
 mod place;
 mod rewrite;
 mod runtime;
@@ -33,20 +34,27 @@ use clap::Parser;
 use self::agent::profile::ProfileArgs;
 pub(crate) use self::hook::HookArgs;
 pub(crate) use self::hook::run as hook;
+pub(crate) use self::inspect::GcArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::inspect::gc;
 pub(crate) use self::inspect::ps;
 use self::line::Line;
 use self::line::Verb;
+pub(crate) use self::netdevs::KeeperArgs;
+pub(crate) use self::netdevs::keep;
 pub(crate) use self::supervisor::run as supervise;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
 use crate::failure::Failure;
+use crate::netdev::journal::STATE_DIR;
 
 /// The hidden command that hooks give.
 pub(crate) const HOOK: &str = "oci-hook";
 /// The hidden command of supervisors.
 pub(crate) const SUPERVISOR: &str = "oci-supervisor";
+
+/// The hidden command of what moves NICs.
+pub(crate) const KEEPER: &str = "oci-netdevs";
 
 /// The command that is ours and no runtime's.
 const PROFILE: &str = "profile";
@@ -75,6 +83,12 @@ pub(crate) struct OciArgs {
     /// Have a character device stand for an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
+    /// Directory for the journals of NICs that are in containers; it must outlive a reboot
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub(crate) state_dir: PathBuf,
+    /// Read sysfs here, to find NICs of RDMA devices; for tests
+    #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
+    pub(crate) sysfs_root: PathBuf,
     /// The real runtime's arguments
     #[arg(value_name = "RUNTIME-ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<OsString>,

@@ -21,7 +21,9 @@ use std::hash::Hash;
 use std::hash::Hasher;
 use std::io;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -32,12 +34,17 @@ use serde::Serialize;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
 
+use super::netdevs::Netdevs;
+
 /// The program that is executed before a container's command.
 const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
 const UNFINISHED: &str = ".new-";
+
+/// How often removing a directory begins anew.
+const TRIES: u32 = 20;
 
 /// What was decided when the container was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +56,9 @@ pub(crate) struct Spec {
     pub(crate) devices: Vec<Granted>,
     /// Whether the supervisor serves `/sys`.
     pub(crate) sysfs: bool,
+    /// NICs that are moved into it.
+    #[serde(default)]
+    pub(crate) netdevs: Option<Netdevs>,
     /// The name of what becomes of CAP_SETPCAP.
     pub(crate) setpcap: String,
 }
@@ -161,16 +171,12 @@ impl Place {
 
     /// Remembers the container's first process.
     pub(crate) fn set_process(&self, pid: i32) -> io::Result<()> {
-        let started = process::started(Tid(pid))?;
-        fs::write(self.0.join("pid"), format!("{pid} {started}"))
+        note_process(&self.0.join("pid"), pid)
     }
 
     /// Whether the container's first process lives, supervised or not.
     fn has_process(&self) -> bool {
-        let text = fs::read_to_string(self.0.join("pid")).unwrap_or_default();
-        let Some((pid, started)) = text.split_once(' ') else { return false };
-        let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
-        process::started(Tid(pid)).is_ok_and(|now| now == started)
+        process_lives(&self.0.join("pid"))
     }
 
     /// Removes it unless the container lives; false when it does.
@@ -199,13 +205,46 @@ impl Place {
         Ok(true)
     }
 
-    /// Removes it.
-    pub(crate) fn remove(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+    /// Removes it, if it is still the one whose file is given: another container of the same id
+    /// may have come.
+    pub(crate) fn remove_own(&self, lock: BorrowedFd<'_>) -> io::Result<()> {
+        let ours = rustix::fs::fstat(lock)?;
+        match fs::metadata(self.lock()) {
+            Ok(its) if (its.dev(), its.ino()) == (ours.st_dev, ours.st_ino) => self.remove(),
+            _ => Ok(()),
         }
     }
+
+    /// Removes it.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let mut tries = 0;
+        loop {
+            match fs::remove_dir_all(&self.0) {
+                // Somebody else puts a file there, or removes one, at the same time: a hook, and a
+                // supervisor whose runtime was killed.
+                Err(e) if self.0.exists() && tries < TRIES => {
+                    log::debug!("{} is removed once more: {e}", self.0.display());
+                    tries += 1;
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Writes down a process, so that it is known from another one of its number.
+pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
+    let started = process::started(Tid(pid))?;
+    fs::write(file, format!("{pid} {started}"))
+}
+
+/// Whether the process that was written down lives.
+pub(super) fn process_lives(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let Some((pid, started)) = text.split_once(' ') else { return false };
+    let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
+    process::started(Tid(pid)).is_ok_and(|now| now == started)
 }
 
 /// Where all containers have their directories.
@@ -262,6 +301,7 @@ mod tests {
             profile,
             devices: vec![],
             sysfs: true,
+            netdevs: None,
             setpcap: "never".into(),
         }
     }

@@ -6,6 +6,7 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -21,8 +22,10 @@ use verbgate_sys::sandbox::DeviceNode;
 
 use super::OciArgs;
 use super::SUPERVISOR;
+use super::hook;
 use super::line::Line;
 use super::name_of;
+use super::netdevs;
 use super::place;
 use super::place::Granted;
 use super::place::Place;
@@ -38,6 +41,9 @@ use crate::grant::Host;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";
+
+/// The number of the initial user namespace: PROC_USER_INIT_INO, include/linux/proc_ns.h.
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A bundle's file, by its name there.
 const CONFIG: &str = "config.json";
@@ -69,6 +75,21 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
     };
     let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
+    let netdevs = if wish.netdevs.is_empty() {
+        None
+    } else {
+        let state = std::path::absolute(&args.state_dir)?;
+        // What a dead container has may be what this one asks for.
+        netdevs::reap(&state).into_iter().for_each(|one| match one {
+            Ok(line) => log::warn!("{line}"),
+            Err(error) => log::error!("{error:#}"),
+        });
+        let journal = netdevs::journal_of(&state, &place);
+        Some(netdevs::decide(&wish.netdevs, &nodes, &config, journal, &args.sysfs_root)?)
+    };
+    let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
+    let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
+    let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
     rewrite::config(
         &mut config,
         &Addition {
@@ -76,8 +97,8 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
             shared: &place.shared(),
             init: &init,
             hook: &exe_name,
-            created: &["created", &place_name],
-            stopped: &["stopped", &place_name],
+            created: &of("created"),
+            stopped: &of("stopped"),
             granted: &granted.join(","),
             numbers: &sandbox::rdma_numbers(),
         },
@@ -88,6 +109,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
         sysfs: args.sysfs == SysfsOf::Virtual,
+        netdevs,
         setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
@@ -96,9 +118,8 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         .and_then(|()| supervisor(&exe, &place, lock, global))
         .and_then(|()| replace(&file, &config));
     if made.is_err() {
-        // Nothing is left behind: a supervisor ends with this process, as there is no container.
-        // That this cannot be removed is not the error to tell of.
-        let _ = place.remove();
+        // Nothing is left behind; that this cannot be removed is not the error to tell of.
+        let _ = hook::end(&place);
     }
     made
 }
@@ -124,10 +145,8 @@ fn config_file(line: &Line) -> PathBuf {
 
 /// Whether this is root and not one of a user namespace, who can make no nodes.
 fn is_init_namespace_root() -> bool {
-    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
-    let mut fields = map.split_whitespace();
-    let whole = fields.next() == Some("0") && fields.next() == Some("0");
-    whole && crate::cli::is_root()
+    let own = fs::metadata("/proc/self/ns/user").map(|meta| meta.ino()).ok();
+    own == Some(INITIAL_USER_NAMESPACE) && crate::cli::is_root()
 }
 
 /// The nodes of what is wished for.

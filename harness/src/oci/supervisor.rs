@@ -86,7 +86,7 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
     let result = life.and_then(Life::live);
     // Confined, if a command was executed; who deletes the container removes the directory then.
     if !matches!(result, Ok(End::Over)) {
-        let _ = place.remove();
+        let _ = place.remove_own(io::stdin().as_fd());
     }
     result.map(|_| 0).map_err(Failure::of_tool)
 }

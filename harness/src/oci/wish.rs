@@ -9,8 +9,9 @@ use crate::grant::RDMA_CM;
 pub(crate) const DEVICES: &str = "org.verbgate.devices";
 /// What a program may ask for: the name of a profile.
 pub(crate) const PROFILE: &str = "org.verbgate.profile";
-/// Network devices to move into the container.
-const NETDEVS: &str = "org.verbgate.netdevs";
+/// Network devices to move into the container: names, separated by commas, or `all` of the granted
+/// RDMA devices.
+pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
 /// What was granted when the file was rewritten: the nodes are not among the devices any more.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// CDI: annotations of this prefix name devices, separated by commas.
@@ -28,6 +29,8 @@ pub(crate) struct Wish {
     /// Whether the connection manager is wanted.
     pub(crate) cm: bool,
     pub(crate) profile: Option<String>,
+    /// Names of NICs, or [`ALL`]; empty for none.
+    pub(crate) netdevs: Vec<String>,
 }
 
 /// Why a wish cannot be fulfilled, whatever the host has.
@@ -41,10 +44,15 @@ pub(crate) enum Error {
     #[error("annotation {0}: it must be a string")]
     NotText(&'static str),
     #[error(
-        "annotation {NETDEVS}: this build cannot move network devices into a container; remove \
-         it, and let the network plug-in do it"
+        "annotation {NETDEVS}: {value:?} names no NIC; write names separated by commas, as in \
+         eth1,eth2, or \"all\" for those of the granted RDMA devices"
     )]
-    Netdevs,
+    Netdevs { value: String },
+    #[error(
+        "annotation {NETDEVS}: the container asks for NICs and for no RDMA device; add {DEVICES}, \
+         or let the network plug-in move them"
+    )]
+    OnlyNetdevs,
     #[error(
         "linux.seccomp{field}: another agent is notified of system calls, and the kernel allows \
          one; remove it from this container, or its RDMA devices"
@@ -63,10 +71,7 @@ impl Wish {
         };
         for key in [DEVICES, GRANTED] {
             let Some(value) = text(key)? else { continue };
-            let names: Vec<&str> = value.split(',').map(str::trim).collect();
-            if names.iter().any(|name| name.is_empty() || name.contains(['/', '=', ' '])) {
-                return Err(Error::Devices { value: value.to_owned() });
-            }
+            let names = names(value).ok_or_else(|| Error::Devices { value: value.to_owned() })?;
             // Who names devices gets the connection manager with them, as with `verbgate run`.
             wish.cm |= key == DEVICES || names.contains(&RDMA_CM);
             let names = names.into_iter().filter(|name| *name != RDMA_CM);
@@ -85,16 +90,25 @@ impl Wish {
                 _ => {}
             }
         }
+        if let Some(value) = text(NETDEVS)? {
+            let names = names(value).ok_or_else(|| Error::Netdevs { value: value.to_owned() })?;
+            wish.netdevs = names.into_iter().map(str::to_owned).collect();
+        }
         if wish.devices.is_empty() {
-            return Ok(None);
+            let none = wish.netdevs.is_empty();
+            return if none { Ok(None) } else { Err(Error::OnlyNetdevs) };
         }
         wish.profile = text(PROFILE)?.map(str::to_owned);
-        if text(NETDEVS)?.is_some() {
-            return Err(Error::Netdevs);
-        }
         refuse_other_agent(config)?;
         Ok(Some(wish))
     }
+}
+
+/// Names that are separated by commas, if they all are such.
+fn names(value: &str) -> Option<Vec<&str>> {
+    let names: Vec<&str> = value.split(',').map(str::trim).collect();
+    let odd = |name: &&str| name.is_empty() || name.contains(['/', '=', ' ']);
+    (!names.iter().any(odd)).then_some(names)
 }
 
 /// The names of our devices among those that CDI annotations name.
@@ -179,8 +193,12 @@ mod tests {
         }
         let error = Wish::of(&json!({"annotations": {DEVICES: 3}})).unwrap_err();
         assert_eq!(error, Error::NotText(DEVICES));
-        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1"}});
-        assert_eq!(Wish::of(&config), Err(Error::Netdevs));
+        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1,"}});
+        assert_eq!(Wish::of(&config), Err(Error::Netdevs { value: "eth1,".to_owned() }));
+        let config = json!({"annotations": {NETDEVS: "eth1"}});
+        assert_eq!(Wish::of(&config), Err(Error::OnlyNetdevs));
+        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1, eth2"}});
+        assert_eq!(Wish::of(&config).unwrap().unwrap().netdevs, ["eth1", "eth2"]);
     }
 
     #[test]

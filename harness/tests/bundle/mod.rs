@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
@@ -18,6 +20,8 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::common::NULL_AS_UVERBS;
+use crate::common::has;
+use crate::common::is_root;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
@@ -31,7 +35,22 @@ pub(crate) struct Runtime {
     pub(crate) name: &'static str,
 }
 
-pub(crate) const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
+const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
+
+/// The two runtimes, where they can run.
+pub(crate) fn runtimes() -> impl Iterator<Item = &'static Runtime> {
+    let root = is_root();
+    RUNTIMES.iter().filter(move |runtime| root && has(runtime.name) && works(runtime))
+}
+
+/// Whether it can run a container here, all by itself; says so when it cannot.
+fn works(runtime: &'static Runtime) -> bool {
+    let output = Bundle::new(runtime, &["true"]).run_natively();
+    if !output.status.success() {
+        eprintln!("SKIPPED: {} cannot run a container here: {}", runtime.name, stderr(&output));
+    }
+    output.status.success()
+}
 
 /// Longer than a container takes to start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -46,6 +65,12 @@ pub(crate) struct Bundle {
     runtime: &'static Runtime,
     id: String,
     dir: TempDir,
+    /// Words before each command, such as those that enter a namespace.
+    pub(crate) prefix: Vec<String>,
+    /// Options of `verbgate oci`.
+    pub(crate) options: Vec<String>,
+    /// Stands for the runtime where that is asked for by its path.
+    pub(crate) instead: Option<PathBuf>,
 }
 
 impl Bundle {
@@ -54,7 +79,14 @@ impl Bundle {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = format!("verbgate-test-{}-{number}", std::process::id());
-        let bundle = Self { runtime, id, dir: tempfile::tempdir().unwrap() };
+        let bundle = Self {
+            runtime,
+            id,
+            dir: tempfile::tempdir().unwrap(),
+            prefix: Vec::new(),
+            options: Vec::new(),
+            instead: None,
+        };
         let root = bundle.dir.path().join("rootfs");
         let mut mounts = vec![
             json!({"destination": "/proc", "type": "proc", "source": "proc"}),
@@ -141,24 +173,75 @@ impl Bundle {
 
     fn wrapped(&self) -> Vec<String> {
         let mut words = self.verbgate();
-        words.extend(
-            ["oci", "--stand-in", NULL_AS_UVERBS, "--runtime", self.runtime.name].map(Into::into),
-        );
+        words.extend(["oci", "--stand-in", NULL_AS_UVERBS, "--runtime"].map(Into::into));
+        let runtime = self.instead.as_deref().unwrap_or(Path::new(self.runtime.name));
+        words.push(runtime.to_str().unwrap().to_owned());
+        words.extend(self.options.iter().cloned());
         words
     }
 
     /// Runs words in a mount namespace in which both runtimes work.
     fn output(&self, words: &[String], quiet: bool) -> Output {
-        let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", &PATIENCE.as_secs().to_string()]);
-        command.args(["unshare", "--mount", "sh", "-c", WITHOUT_UNIFIED, "sh"]).args(words);
+        let mut command = self.command(words);
         if quiet {
             // What a detached container inherits would be waited for.
-            let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let status = status.status().unwrap();
+            let status = command.status().unwrap();
             return Output { status, stdout: Vec::new(), stderr: Vec::new() };
         }
-        command.stdin(Stdio::null()).output().unwrap()
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
+    }
+
+    fn command(&self, words: &[String]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["-s", "KILL", &PATIENCE.as_secs().to_string()]).args(&self.prefix);
+        command.args(["unshare", "--mount", "sh", "-c", WITHOUT_UNIFIED, "sh"]).args(words);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Begins to create the container, as the leader of a process group.
+    pub(crate) fn begin_to_create(&self) -> Child {
+        let mut words = self.wrapped();
+        words.extend(["create".into(), "--bundle".into(), self.bundle(), self.id.clone()]);
+        self.command(&words).spawn().unwrap()
+    }
+
+    /// The processes of the container's real runtime, of `verbgate` about it, and its own that show
+    /// such words: by what pgrep(1) finds.
+    pub(crate) fn processes(&self, words: &str) -> Vec<String> {
+        let found = Command::new("pgrep").args(["-f", words]).output().unwrap();
+        let name = self.dir.path().file_name().unwrap().to_str().unwrap().to_owned();
+        let is_mine = |pid: &&str| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line);
+            line.contains(&name) || line.contains(&self.id)
+        };
+        let text = stdout(&found);
+        text.lines().filter(is_mine).map(str::to_owned).collect()
+    }
+
+    /// Lets every user see the bundle, such as one of a user namespace.
+    pub(crate) fn show_to_all(&self) {
+        let root = self.dir.path().join("rootfs");
+        for path in [self.dir.path(), &root] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        // Where it mounts, but may make nothing.
+        for name in ["proc", "sys", "dev", "tmp"] {
+            fs::create_dir(root.join(name)).unwrap();
+        }
+    }
+
+    /// Has commands see the bundle's directory as one that cannot be written; state is beside it.
+    pub(crate) fn make_read_only(&mut self) {
+        let script = "mkdir -p $1/state && mount --bind $1/state $1/state && \
+                      mount --rbind $1 $1 && mount -o remount,bind,ro $1 && shift && exec \"$@\"";
+        let words = ["unshare", "--mount", "sh", "-c", script, "sh"].map(str::to_owned);
+        self.prefix = words.into_iter().chain([self.bundle()]).collect();
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
     }
 
     /// Its directory.
@@ -230,6 +313,18 @@ impl Bundle {
         assert!(output.status.success(), "{output:?}");
     }
 
+    /// Deletes what may not have been created.
+    pub(crate) fn delete_if_there(&self) {
+        let _ = self.verb_with("delete", &["--force"], &[]);
+    }
+
+    /// Has the real runtime alone forget the container: no hook is run then, but by the runtime.
+    pub(crate) fn forget(&self) {
+        let words = [self.runtime.name, "delete", "--force", &self.id];
+        let output = self.output(&words.map(Into::into), false);
+        assert!(output.status.success(), "{output:?}");
+    }
+
     pub(crate) fn ps(&self) -> Value {
         let mut words = self.verbgate();
         words.extend(["ps".into(), "--json".into()]);
@@ -240,28 +335,53 @@ impl Bundle {
     pub(crate) fn gc(&self) -> Output {
         let mut words = self.verbgate();
         words.push("gc".into());
+        // Of its options, gc has that of the journals.
+        let mut options = self.options.iter();
+        if options.any(|option| option == "--state-dir") {
+            words.extend(["--state-dir".to_owned(), options.next().unwrap().clone()]);
+        }
         self.output(&words, false)
     }
 
-    /// No directory, no mount, no process of the container.
+    /// No directory, no mount, no process, no socket, no control group of the container, and
+    /// nothing by which its runtime would know it. With its processes its namespaces are gone: they
+    /// are held by nothing else, as there is no mount of one.
     pub(crate) fn assert_nothing_left(&self) {
+        self.await_no(|| [self.left(), self.left_by_runtime()].concat());
+    }
+
+    /// The same but for what the runtime itself leaves when it is killed.
+    pub(crate) fn assert_nothing_of_ours_left(&self) {
+        self.await_no(|| self.left());
+    }
+
+    fn await_no(&self, left: impl Fn() -> Vec<String>) {
         let deadline = Instant::now() + PATIENCE;
-        let left = || {
-            let places = fs::read_dir(self.root().join("oci")).into_iter().flatten().flatten();
-            let mut left: Vec<String> = places.map(|place| format!("{:?}", place.path())).collect();
-            let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-            left.extend(
-                mounts.lines().filter(|line| line.contains(&self.bundle())).map(Into::into),
-            );
-            let found = Command::new("pgrep").args(["-af", &self.bundle()]).output().unwrap();
-            left.extend(stdout(&found).lines().map(Into::into));
-            left
-        };
         // A supervisor ends right after its container, and nobody waits for it.
         while !left().is_empty() {
             assert!(Instant::now() < deadline, "left: {:?}", left());
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    fn left_by_runtime(&self) -> Vec<String> {
+        let of_id = Command::new("find")
+            .args(["/sys/fs/cgroup", "/run/runc", "/run/crun", "-name"])
+            .arg(format!("*{}*", self.id))
+            .output();
+        stdout(&of_id.unwrap()).lines().map(Into::into).collect()
+    }
+
+    fn left(&self) -> Vec<String> {
+        let places = fs::read_dir(self.root().join("oci")).into_iter().flatten().flatten();
+        let mut left: Vec<String> = places.map(|place| format!("{:?}", place.path())).collect();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        left.extend(mounts.lines().filter(|line| line.contains(&self.bundle())).map(Into::into));
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        left.extend(sockets.lines().filter(|line| line.contains(&self.bundle())).map(Into::into));
+        let found = Command::new("pgrep").args(["-af", &self.bundle()]).output().unwrap();
+        left.extend(stdout(&found).lines().map(Into::into));
+        left
     }
 }
 

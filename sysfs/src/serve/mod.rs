@@ -4,7 +4,7 @@
 //! never: each read of an attribute is a read of the host's. When the server dies, its descriptor
 //! closes, and the kernel answers what waits, and all that comes later, with ENOTCONN.
 
-mod inodes;
+mod numbered;
 mod server;
 mod state;
 
@@ -66,6 +66,7 @@ pub fn mount(state: Arc<State>, dir: &Path) -> io::Result<Mounted> {
         MountOption::NoExec,
         MountOption::DefaultPermissions,
         MountOption::FSName("verbgate".to_owned()),
+        MountOption::CUSTOM("max_read=4096".to_owned()),
     ];
     Ok(Mounted { session: Session::new(SysfsServer::new(state), dir, &config)? })
 }

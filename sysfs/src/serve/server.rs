@@ -41,7 +41,7 @@ use fuser::ReplyXattr;
 use fuser::Request;
 use parking_lot::Mutex;
 
-use super::inodes::Inodes;
+use super::numbered::Numbered;
 use super::state;
 use super::state::State;
 use crate::tree::Kind;
@@ -57,10 +57,18 @@ const ATTRIBUTE_SIZE: u64 = 4096;
 /// Files whose second read, that which finds the end, needs no look at the host.
 const REMEMBERED: usize = 32;
 
+fn ttl(tree: &Tree, id: NodeId) -> &'static Duration {
+    if matches!(tree.kind(id), Some(Kind::Link(_))) { &FLEETING } else { &STABLE }
+}
+
+/// The node of a number; ENODEV for one that is gone.
+fn node(tree: &Numbered, ino: INodeNo) -> Result<NodeId, Errno> {
+    tree.node(ino).ok_or(Errno::ENODEV)
+}
+
 /// A file system of one [`State`].
 pub(super) struct SysfsServer {
     state: Arc<State>,
-    inodes: Mutex<Inodes>,
     next_handle: AtomicU64,
     /// What was read last, by handle. Few: a guest can open as many files as it likes.
     recent: Mutex<VecDeque<(u64, Arc<[u8]>)>>,
@@ -78,21 +86,15 @@ impl SysfsServer {
     pub(super) fn new(state: Arc<State>) -> Self {
         Self {
             state,
-            inodes: Mutex::default(),
             next_handle: AtomicU64::new(1),
             recent: Mutex::default(),
             started: SystemTime::now(),
         }
     }
 
-    /// The node of a number in a tree; ENODEV for one that is gone.
-    fn node(&self, tree: &Tree, ino: INodeNo) -> Result<NodeId, Errno> {
-        let path = self.inodes.lock().path(ino).ok_or(Errno::ENODEV)?;
-        tree.find(&path).ok_or(Errno::ENODEV)
-    }
-
-    fn attributes(&self, tree: &Tree, id: NodeId, ino: INodeNo) -> FileAttr {
-        let (kind, perm, size, nlink) = match tree.kind(id) {
+    fn attributes(&self, tree: &Numbered, id: NodeId) -> FileAttr {
+        let ino = tree.number(id);
+        let (kind, perm, size, nlink) = match tree.tree().kind(id) {
             Some(Kind::Dir(_)) => (FileType::Directory, 0o755, 0, 2),
             Some(Kind::Link(_)) => (FileType::Symlink, 0o777, 0, 1),
             _ => (FileType::RegularFile, 0o444, ATTRIBUTE_SIZE, 1),
@@ -120,22 +122,16 @@ impl SysfsServer {
         }
     }
 
-    fn ttl(tree: &Tree, id: NodeId) -> &'static Duration {
-        if matches!(tree.kind(id), Some(Kind::Link(_))) { &FLEETING } else { &STABLE }
-    }
-
     fn looked_up(
         &self,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<(FileAttr, &'static Duration), Errno> {
         let tree = self.state.tree();
-        let name = name.to_str().ok_or(Errno::ENOENT)?;
-        let dir = self.inodes.lock().path(parent).ok_or(Errno::ENODEV)?;
-        let dir_id = tree.find(&dir).ok_or(Errno::ENODEV)?;
-        let id = tree.entry(dir_id, name).ok_or(Errno::ENOENT)?;
-        let ino = self.inodes.lock().hold(parent, name);
-        Ok((self.attributes(&tree, id, ino), Self::ttl(&tree, id)))
+        let dir = node(&tree, parent)?;
+        let entry = name.to_str().and_then(|name| tree.tree().entry(dir, name));
+        let id = entry.ok_or(Errno::ENOENT)?;
+        Ok((self.attributes(&tree, id), ttl(tree.tree(), id)))
     }
 
     /// What the file holds, from the host unless the same handle has just read it.
@@ -147,8 +143,8 @@ impl SysfsServer {
             }
         }
         let tree = self.state.last_tree();
-        let id = self.node(&tree, ino)?;
-        let bytes = self.state.read(&tree, id).map_err(Errno::from_i32)?;
+        let id = node(&tree, ino)?;
+        let bytes = self.state.read(tree.tree(), id).map_err(Errno::from_i32)?;
         let bytes: Arc<[u8]> = bytes.into();
         let mut recent = self.recent.lock();
         recent.retain(|(known, _)| *known != handle.0);
@@ -159,9 +155,6 @@ impl SysfsServer {
         Ok(bytes)
     }
 }
-
-/// Numbers in a directory's listing are not promised to mean anything; lookups give the real ones.
-const UNKNOWN_INO: INodeNo = INodeNo(u64::MAX);
 
 impl Filesystem for SysfsServer {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
@@ -178,21 +171,17 @@ impl Filesystem for SysfsServer {
         }
     }
 
-    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.inodes.lock().forget(ino, lookups);
-    }
-
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let tree = self.state.tree();
-        match self.node(&tree, ino) {
-            Ok(id) => reply.attr(Self::ttl(&tree, id), &self.attributes(&tree, id, ino)),
+        match node(&tree, ino) {
+            Ok(id) => reply.attr(ttl(tree.tree(), id), &self.attributes(&tree, id)),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         let tree = self.state.tree();
-        match self.node(&tree, ino).map(|id| tree.kind(id)) {
+        match node(&tree, ino).map(|id| tree.tree().kind(id)) {
             Ok(Some(Kind::Link(target))) => reply.data(target.as_bytes()),
             Ok(_) => reply.error(Errno::EINVAL),
             Err(errno) => reply.error(errno),
@@ -200,7 +189,7 @@ impl Filesystem for SysfsServer {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.node(&self.state.tree(), ino) {
+        match node(&self.state.tree(), ino) {
             Ok(_) => {
                 let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
@@ -244,23 +233,25 @@ impl Filesystem for SysfsServer {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let tree = self.state.tree();
-        let id = match self.node(&tree, ino) {
+        let numbered = self.state.tree();
+        let id = match node(&numbered, ino) {
             Ok(id) => id,
             Err(errno) => return reply.error(errno),
         };
-        let dots = [(".", FileType::Directory), ("..", FileType::Directory)];
+        let tree = numbered.tree();
+        let dots =
+            [(".", id), ("..", tree.parent(id))].map(|(name, id)| (name, FileType::Directory, id));
         let entries = tree.entries(id).iter().map(|entry| {
             let kind = match tree.kind(*entry) {
                 Some(Kind::Dir(_)) => FileType::Directory,
                 Some(Kind::Link(_)) => FileType::Symlink,
                 _ => FileType::RegularFile,
             };
-            (tree.name(*entry), kind)
+            (tree.name(*entry), kind, *entry)
         });
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        for (at, (name, kind)) in dots.into_iter().chain(entries).enumerate().skip(skip) {
-            if reply.add(UNKNOWN_INO, at as u64 + 1, kind, name) {
+        for (at, (name, kind, id)) in dots.into_iter().chain(entries).enumerate().skip(skip) {
+            if reply.add(numbered.number(id), at as u64 + 1, kind, name) {
                 break;
             }
         }
@@ -275,29 +266,18 @@ impl Filesystem for SysfsServer {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let tree = self.state.tree();
-        let id = match self.node(&tree, ino) {
+        let numbered = self.state.tree();
+        let id = match node(&numbered, ino) {
             Ok(id) => id,
             Err(errno) => return reply.error(errno),
         };
-        let own = self.attributes(&tree, id, ino);
+        let tree = numbered.tree();
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
-        let names = [".", ".."].into_iter().map(|name| (name, None));
-        let entries = tree.entries(id).iter().map(|entry| (tree.name(*entry), Some(*entry)));
-        for (at, (name, entry)) in names.chain(entries).enumerate().skip(skip) {
-            let offset = at as u64 + 1;
-            let Some(entry) = entry else {
-                // No lookup of these is counted; fs/fuse/readdir.c.
-                if reply.add(UNKNOWN_INO, offset, name, &Duration::ZERO, &own, Generation(0)) {
-                    break;
-                }
-                continue;
-            };
-            let held = self.inodes.lock().hold(ino, name);
-            let attributes = self.attributes(&tree, entry, held);
-            let ttl = Self::ttl(&tree, entry);
-            if reply.add(held, offset, name, ttl, &attributes, Generation(0)) {
-                self.inodes.lock().forget(held, 1);
+        let dots = [(".", id), ("..", tree.parent(id))];
+        let entries = tree.entries(id).iter().map(|entry| (tree.name(*entry), *entry));
+        for (at, (name, id)) in dots.into_iter().chain(entries).enumerate().skip(skip) {
+            let (attributes, ttl) = (self.attributes(&numbered, id), ttl(tree, id));
+            if reply.add(attributes.ino, at as u64 + 1, name, ttl, &attributes, Generation(0)) {
                 break;
             }
         }

@@ -14,6 +14,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use parking_lot::RwLock;
 
+use super::numbered::Numbered;
 use crate::collect::Error;
 use crate::contents::Contents;
 use crate::contents::Source;
@@ -62,7 +63,6 @@ struct Look {
 }
 
 struct Current {
-    tree: Arc<Tree>,
     look: Look,
     /// Devices that the NIC rule judges.
     nics: Snapshot,
@@ -74,7 +74,7 @@ pub struct State {
     source: Source,
     grant: Grant,
     view: Arc<dyn GidView>,
-    tree: RwLock<Arc<Tree>>,
+    tree: RwLock<Arc<Numbered>>,
     /// Of a live source only.
     current: Mutex<Option<Current>>,
 }
@@ -92,8 +92,8 @@ impl State {
     /// See [`record::record`].
     pub fn live(root: OwnedFd, grant: Grant, view: Arc<dyn GidView>) -> Result<Self, Error> {
         let source = Source::Live(root);
-        let current = build(&source, &grant, &*view)?;
-        let tree = RwLock::new(Arc::clone(&current.tree));
+        let (tree, current) = build(&source, &grant, &*view)?;
+        let tree = RwLock::new(Arc::new(Numbered::first(tree)));
         Ok(Self { source, grant, view, tree, current: Mutex::new(Some(current)) })
     }
 
@@ -103,18 +103,18 @@ impl State {
         let source = Source::Recorded;
         let tables = Tables { source: &source, view: &*view };
         let selection = select::select(snapshot, &grant, &tables);
-        let tree = RwLock::new(Arc::new(tree::build(snapshot, &selection)));
+        let tree = RwLock::new(Arc::new(Numbered::first(tree::build(snapshot, &selection))));
         Self { source, grant, view, tree, current: Mutex::new(None) }
     }
 
     /// The tree of this moment.
-    pub(super) fn tree(&self) -> Arc<Tree> {
+    pub(super) fn tree(&self) -> Arc<Numbered> {
         self.refresh();
         Arc::clone(&self.tree.read())
     }
 
     /// The tree as it was last, however long ago.
-    pub(super) fn last_tree(&self) -> Arc<Tree> {
+    pub(super) fn last_tree(&self) -> Arc<Numbered> {
         Arc::clone(&self.tree.read())
     }
 
@@ -138,8 +138,9 @@ impl State {
         let look = look(&self.source, &old.nics, &self.grant, &tables);
         if look != old.look {
             match build(&self.source, &self.grant, &*self.view) {
-                Ok(new) => {
-                    *self.tree.write() = Arc::clone(&new.tree);
+                Ok((tree, new)) => {
+                    let next = self.last_tree().then(tree);
+                    *self.tree.write() = Arc::new(next);
                     *old = new;
                 }
                 Err(error) => log::warn!("the sandbox's sysfs stays as it is: {error}"),
@@ -157,16 +158,15 @@ fn root_path(source: &Source) -> PathBuf {
     }
 }
 
-fn build(source: &Source, grant: &Grant, view: &dyn GidView) -> Result<Current, Error> {
+fn build(source: &Source, grant: &Grant, view: &dyn GidView) -> Result<(Tree, Current), Error> {
     let looked = Instant::now();
     let snapshot = record::record(&root_path(source), Detail::Names)?;
     let tables = Tables { source, view };
     let selection = select::select(&snapshot, grant, &tables);
     let mut tree = tree::build(&snapshot, &selection);
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
-    let tree = Arc::new(tree);
     let nics = only_nics(snapshot, grant, &tables);
-    Ok(Current { tree, look: look(source, &nics, grant, &tables), nics, looked })
+    Ok((tree, Current { look: look(source, &nics, grant, &tables), nics, looked }))
 }
 
 /// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree: of a

@@ -13,6 +13,14 @@ pub use self::build::build;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(u32);
 
+impl NodeId {
+    /// Its place in tables of a tree's nodes.
+    pub(crate) fn index(self) -> usize {
+        // Not on the machines that this is for.
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
 /// What a node is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
@@ -63,14 +71,29 @@ impl Tree {
     /// The root directory.
     pub const ROOT: NodeId = NodeId(0);
 
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root =
             Node { name: "".into(), parent: Self::ROOT, kind: Kind::Dir(Vec::new()), origin: None };
         Self { nodes: vec![root] }
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(usize::try_from(id.0).ok()?)
+        self.nodes.get(id.index())
+    }
+
+    /// How many nodes there are, with the root.
+    pub(crate) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// All nodes, a directory before what is in it; the root first.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)).map(NodeId)
+    }
+
+    /// The directory that a node is in; the root's is the root.
+    pub(crate) fn parent(&self, id: NodeId) -> NodeId {
+        self.node(id).map_or(Self::ROOT, |node| node.parent)
     }
 
     /// What a node is; `None` for an id of another tree.
@@ -155,16 +178,14 @@ impl Tree {
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         self.nodes.push(Node { name: name.into(), parent: dir, kind, origin: None });
         let names = &self.nodes;
-        let name_of = |id: &NodeId| {
-            usize::try_from(id.0).ok().and_then(|n| names.get(n)).map_or("", |node| &*node.name)
-        };
+        let name_of = |id: &NodeId| names.get(id.index()).map_or("", |node| &*node.name);
         let at = match self.node(dir).map(|node| &node.kind) {
             Some(Kind::Dir(entries)) => {
                 entries.partition_point(|other| names::natural(name_of(other), name).is_lt())
             }
             _ => 0,
         };
-        let parent = usize::try_from(dir.0).ok().and_then(|n| self.nodes.get_mut(n));
+        let parent = self.nodes.get_mut(dir.index());
         if let Some(Node { kind: Kind::Dir(entries), .. }) = parent {
             entries.insert(at, id);
         }
@@ -203,7 +224,7 @@ impl Tree {
     }
 
     /// Puts a file or link at a path, unless something is there.
-    fn put(&mut self, path: &str, kind: Kind) {
+    pub(crate) fn put(&mut self, path: &str, kind: Kind) {
         if let Some(dir) = self.dir(names::parent(path).unwrap_or_default()) {
             let name = names::last(path);
             if self.entry(dir, name).is_none() {
@@ -220,7 +241,7 @@ impl Tree {
     }
 
     fn set_origin(&mut self, id: NodeId, origin: &str) {
-        if let Some(node) = usize::try_from(id.0).ok().and_then(|n| self.nodes.get_mut(n)) {
+        if let Some(node) = self.nodes.get_mut(id.index()) {
             node.origin = Some(origin.into());
         }
     }

@@ -81,6 +81,7 @@ pub(crate) const PACKAGES: &[&str] = &[
     "python3-pyverbs",
     "crun",
     "runc",
+    "podman",
 ];
 
 impl Kernel {

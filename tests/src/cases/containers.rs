@@ -201,18 +201,86 @@ fn execute(world: &World, runtime: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Several start and stop at a time; each opens the device.
+/// Several start and stop at a time, again and again; each opens the device.
 fn in_parallel(world: &World, runtime: &'static str) -> Result<()> {
-    const CONTAINERS: usize = 4;
-    let mut running = Vec::new();
-    for number in 0..CONTAINERS {
-        let argv = ["ibv_devinfo", "-d", &world.device];
-        let container = Container::new(world, runtime, &format!("many-{number}"), &argv)?;
-        running.push((exec::Program::start(container.run())?, container));
+    // The host's tests start ten twenty times, on the null device; here each takes seconds.
+    const CONTAINERS: usize = 10;
+    const ROUNDS: usize = 2;
+    let argv = ["ibv_devinfo", "-d", &world.device];
+    let before = Census::take()?;
+    for _ in 0..ROUNDS {
+        let containers: Vec<Container<'_>> = (0..CONTAINERS)
+            .map(|number| Container::new(world, runtime, &format!("many-{number}"), &argv))
+            .collect::<Result<_>>()?;
+        let running: Vec<exec::Program> = containers
+            .iter()
+            .map(|container| exec::Program::start(container.run()))
+            .collect::<Result<_>>()?;
+        for program in running {
+            program.wait(2 * PATIENCE)?.expect_status(0)?;
+        }
     }
-    for (program, _container) in running {
-        program.wait(PATIENCE)?.expect_status(0)?;
+    no_containers(world)?;
+    let same = exec::wait_until("nothing to be left", PATIENCE, || Ok(Census::take()? == before));
+    same.with_context(|| format!("before: {before:?}, now: {:?}", Census::take()))
+}
+
+/// Everything of which containers have some, on a machine where nothing else starts or ends.
+#[derive(Debug, PartialEq)]
+struct Census {
+    processes: usize,
+    namespaces: usize,
+    mounts: usize,
+    sockets: usize,
+    control_groups: usize,
+    /// Containers' directories, and their runtimes'; journals of NICs.
+    directories: usize,
+    objects: std::collections::BTreeMap<String, u64>,
+}
+
+impl Census {
+    fn take() -> Result<Self> {
+        let mut processes = 0;
+        let mut namespaces = std::collections::BTreeSet::new();
+        let is_number = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
+        for process in fs::read_dir("/proc")?.flatten() {
+            let path = process.path();
+            // Not the kernel's own threads, which come and go.
+            let is_process = process.file_name().to_str().is_some_and(is_number)
+                && fs::read_link(path.join("exe")).is_ok();
+            if !is_process {
+                continue;
+            }
+            processes += 1;
+            let kinds = fs::read_dir(path.join("ns")).into_iter().flatten().flatten();
+            namespaces.extend(kinds.filter_map(|kind| fs::read_link(kind.path()).ok()));
+        }
+        let lines =
+            |file: &str| Ok::<usize, std::io::Error>(fs::read_to_string(file)?.lines().count());
+        Ok(Self {
+            processes,
+            namespaces: namespaces.len(),
+            mounts: lines("/proc/self/mountinfo")?,
+            sockets: lines("/proc/net/unix")?,
+            control_groups: folders(Path::new("/sys/fs/cgroup")),
+            directories: ["/run/verbgate/oci", "/var/lib/verbgate/oci", "/run/crun", "/run/runc"]
+                .iter()
+                .map(|dir| fs::read_dir(dir).into_iter().flatten().count())
+                .sum(),
+            objects: world::resources(),
+        })
     }
+}
+
+/// How many folders there are in a folder, at any depth.
+fn folders(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    inside.map(|entry| 1 + folders(&entry.path())).sum()
+}
+
+/// Waits until no container has RDMA any more.
+pub(super) fn no_containers(world: &World) -> Result<()> {
     let mut ps = world.program("verbgate");
     ps.args(["ps", "--json"]);
     exec::wait_until("no container to be left", PATIENCE, || {

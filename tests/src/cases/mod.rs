@@ -7,6 +7,7 @@ mod differential;
 mod fabric;
 mod gids;
 mod nodes;
+mod podman;
 mod rails;
 mod refusals;
 mod requests;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
     all.extend(death::cases());

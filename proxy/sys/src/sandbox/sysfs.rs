@@ -124,7 +124,7 @@ fn mount(fuse: OwnedFd) -> Result<Served, String> {
     let root = rustix::fs::open(SYS, path, Mode::empty())
         .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
     let options = format!(
-        "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other",
+        "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other,max_read=4096",
         fuse.as_raw_fd(),
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw()

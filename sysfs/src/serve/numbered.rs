@@ -1,0 +1,133 @@
+//! A tree with inode numbers.
+
+use std::collections::HashMap;
+use std::mem::Discriminant;
+
+use fuser::INodeNo;
+
+use crate::tree::Kind;
+use crate::tree::NodeId;
+use crate::tree::Tree;
+
+/// A tree, and a number for each of its nodes.
+///
+/// A path keeps its number in the trees that come after, and has it again when it comes back: the
+/// kernel may know it still. So nothing is kept of what the kernel looked up, and nothing grows
+/// with what a guest does, but with the names that devices of the host have had.
+#[derive(Debug)]
+pub(super) struct Numbered {
+    tree: Tree,
+    /// By node.
+    numbers: Vec<u64>,
+    /// The same, ordered by number.
+    nodes: Vec<(u64, NodeId)>,
+    gone: HashMap<Place, u64>,
+    /// The next number.
+    next: u64,
+}
+
+/// Where a node is, by its directory's number, and what: the kernel knows by the number what kind
+/// of inode it has.
+type Place = (u64, Discriminant<Kind>, Box<str>);
+
+impl Numbered {
+    /// The first tree.
+    pub(super) fn first(tree: Tree) -> Self {
+        let numbers: Vec<u64> = (INodeNo::ROOT.0..).take(tree.len()).collect();
+        let next = INodeNo::ROOT.0 + tree.len() as u64;
+        Self { nodes: by_number(&tree, &numbers), tree, numbers, gone: HashMap::new(), next }
+    }
+
+    /// The tree that comes after this one.
+    pub(super) fn then(&self, tree: Tree) -> Self {
+        let mut gone = self.gone.clone();
+        gone.extend(self.tree.ids().filter_map(|id| Some((self.place(id)?, self.number(id).0))));
+        let mut next = self.next;
+        let mut numbers = vec![INodeNo::ROOT.0];
+        for id in tree.ids().skip(1) {
+            let dir = numbers.get(tree.parent(id).index()).copied();
+            let known = dir.zip(tree.kind(id)).and_then(|(dir, kind)| {
+                gone.remove(&(dir, std::mem::discriminant(kind), tree.name(id).into()))
+            });
+            numbers.push(known.unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            }));
+        }
+        gone.shrink_to_fit();
+        Self { nodes: by_number(&tree, &numbers), tree, numbers, gone, next }
+    }
+
+    fn place(&self, id: NodeId) -> Option<Place> {
+        let kind = std::mem::discriminant(self.tree.kind(id)?);
+        let dir = self.number(self.tree.parent(id)).0;
+        (id != Tree::ROOT).then(|| (dir, kind, self.tree.name(id).into()))
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// The node of a number; `None` for one that is gone.
+    pub(super) fn node(&self, number: INodeNo) -> Option<NodeId> {
+        let at = self.nodes.binary_search_by_key(&number.0, |(number, _)| *number).ok()?;
+        self.nodes.get(at).map(|(_, id)| *id)
+    }
+
+    /// The number of a node of this tree.
+    pub(super) fn number(&self, id: NodeId) -> INodeNo {
+        // Of no node; ids are those of this tree.
+        INodeNo(self.numbers.get(id.index()).copied().unwrap_or(u64::MAX))
+    }
+}
+
+fn by_number(tree: &Tree, numbers: &[u64]) -> Vec<(u64, NodeId)> {
+    let mut nodes: Vec<(u64, NodeId)> = numbers.iter().copied().zip(tree.ids()).collect();
+    nodes.sort_unstable();
+    nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::File;
+    use crate::tree::Kind;
+
+    fn tree(files: &[&str], links: &[&str]) -> Tree {
+        let mut tree = Tree::new();
+        for path in files {
+            tree.put(path, Kind::File(File { value: None, gid: None }));
+        }
+        for path in links {
+            tree.put(path, Kind::Link("x".into()));
+        }
+        tree
+    }
+
+    #[test]
+    fn a_path_has_one_number_and_no_other_has_it() {
+        let number = |of: &Numbered, path: &str| of.number(of.tree().find(path).unwrap());
+        let first = Numbered::first(tree(&["a/x", "b/x", "b/y"], &["c"]));
+        assert_eq!(number(&first, ""), INodeNo::ROOT);
+        // b/x goes, a/w and b/z come, c becomes a file, and what is left has another place.
+        let second = first.then(tree(&["a/w", "a/x", "b/y", "b/z", "c"], &[]));
+        for path in ["", "a", "a/x", "b", "b/y"] {
+            assert_eq!(number(&first, path), number(&second, path), "{path}");
+            let again = second.node(number(&first, path)).unwrap();
+            assert_eq!(second.tree().path(again), path);
+        }
+        assert_eq!(second.node(number(&first, "b/x")), None);
+        assert_eq!(second.node(number(&first, "c")), None);
+        for path in ["a/w", "b/z", "c"] {
+            assert_eq!(first.node(number(&second, path)), None, "{path}");
+        }
+        // A folder goes with all that is in it, and everything comes back.
+        let third = second.then(tree(&["a/x"], &["c"]));
+        assert_eq!(third.node(number(&second, "b/y")), None);
+        assert_eq!(number(&third, "c"), number(&first, "c"));
+        let fourth = third.then(tree(&["a/x", "b/x", "b/y", "c"], &[]));
+        for (path, of) in [("b/x", &first), ("b/y", &first), ("b", &first), ("c", &second)] {
+            assert_eq!(number(&fourth, path), number(of, path), "{path}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Containers of podman, which is told of `verbgate` by a runtime's path and of the device by an
+//! annotation: an unmodified root file system, podman's own seccomp profile and capabilities.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use tempfile::TempDir;
+
+use super::Case;
+use super::Verdict;
+use super::containers::no_containers;
+use crate::exec;
+use crate::exec::Ended;
+use crate::pair::Pair;
+use crate::world;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+/// Under emulation podman alone takes some seconds for a container.
+const LIMIT: Duration = Duration::from_secs(420);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut case = Case::new("podman_containers_speak_with_each_other", podman);
+    case.limit = LIMIT;
+    vec![case]
+}
+
+/// A podman with storage of its own, which ends with this.
+struct Podman<'a> {
+    world: &'a World,
+    dir: TempDir,
+    runtime: &'static str,
+}
+
+impl<'a> Podman<'a> {
+    fn new(world: &'a World, runtime: &'static str) -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let podman = Self { world, dir, runtime };
+        fs::create_dir(podman.rootfs())?;
+        symlink(world.beside("verbgate"), podman.runtime())?;
+        // The machine's own system; what else is mounted in it is not seen.
+        let mut mount = Command::new("mount");
+        mount.args(["--bind", "/"]).arg(podman.rootfs());
+        exec::run(mount, PATIENCE)?.expect_status(0)?;
+        Ok(podman)
+    }
+
+    fn rootfs(&self) -> PathBuf {
+        self.dir.path().join("rootfs")
+    }
+
+    fn runtime(&self) -> PathBuf {
+        self.dir.path().join(format!("verbgate-oci-{}", self.runtime))
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("podman");
+        for (option, folder) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
+            command.arg(option).arg(self.dir.path().join(folder));
+        }
+        command.args(["--storage-driver", "vfs", "--cgroup-manager", "cgroupfs"]);
+        command.args(["--events-backend", "none", "--runtime"]).arg(self.runtime()).args(words);
+        command
+    }
+
+    /// `podman run` of a command, beside other containers on the host's network.
+    fn run(&self, options: &[&str], argv: &[&str]) -> Command {
+        let mut command = self.command(&["run", "--network", "host", "--ulimit", "memlock=-1:-1"]);
+        command.arg("--annotation").arg(format!("org.verbgate.devices={}", self.world.device));
+        command.args(options).arg("--rootfs").arg(self.rootfs()).args(argv);
+        command
+    }
+}
+
+impl Drop for Podman<'_> {
+    fn drop(&mut self) {
+        // Nothing is there any more, but when the case has failed.
+        let remove = self.command(&["rm", "--all", "--force", "--time", "0"]);
+        let _ = exec::run(remove, PATIENCE);
+        let mut unmount = Command::new("umount");
+        unmount.arg("--lazy").arg(self.rootfs());
+        let _ = exec::run(unmount, PATIENCE);
+    }
+}
+
+fn podman(world: &World) -> Result<Verdict> {
+    let mut version = Command::new("podman");
+    version.arg("--version");
+    if exec::run(version, PATIENCE).is_err() {
+        return Ok(Verdict::Skipped("needs podman".to_owned()));
+    }
+    let before = world::resources();
+    for runtime in ["crun", "runc"] {
+        let podman = Podman::new(world, runtime)?;
+        speak(&podman).context(runtime)?;
+        execute(&podman).context(runtime)?;
+        no_containers(world)?;
+    }
+    exec::wait_until("the kernel's objects to be as before", PATIENCE, || {
+        Ok(world::resources() == before)
+    })?;
+    Ok(Verdict::Ok)
+}
+
+fn with(words: &[&str], options: Vec<String>) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).chain(options).collect()
+}
+
+fn both(
+    argv: &[String],
+    launch: impl FnMut(&'static str, &[&str]) -> Result<Command>,
+) -> Result<()> {
+    let ended = Pair::start(argv, launch)?.wait()?;
+    ended.server.expect_status(0)?;
+    ended.client.expect_status(0)?;
+    Ok(())
+}
+
+/// Two containers.
+fn speak(podman: &Podman<'_>) -> Result<()> {
+    let world = podman.world;
+    let shown = exec::run(podman.run(&["--rm"], &["ibv_devinfo"]), PATIENCE)?.expect_status(0)?;
+    if !shown.stdout.contains(&world.device) {
+        bail!("ibv_devinfo does not show {}: {shown}", world.device);
+    }
+    for argv in [
+        with(&["ibv_rc_pingpong", "-e", "-n", "100"], world.pingpong_options()),
+        with(&["ib_write_bw", "-n", "100", "-s", "65536"], world.perftest_options()),
+    ] {
+        both(&argv, |_, words| Ok(podman.run(&["--rm"], words)))?;
+    }
+    Ok(())
+}
+
+/// A second pair, in containers that are there.
+fn execute(podman: &Podman<'_>) -> Result<()> {
+    let world = podman.world;
+    for name in ["server", "client"] {
+        let run = podman.run(&["--detach", "--name", name], &["sleep", "600"]);
+        exec::run(run, PATIENCE)?.expect_status(0)?;
+    }
+    let argv = with(&["ibv_rc_pingpong", "-e", "-n", "100"], world.pingpong_options());
+    both(&argv, |end, words| Ok(podman.command(&[&["exec", end], words].concat())))?;
+    let attack: Ended = exec::run(
+        podman.command(&["exec", "server", "sh", "-c", &format!("exec 3<{}", world.node_path())]),
+        PATIENCE,
+    )?;
+    if attack.status == 0 {
+        bail!("the node could be opened for reading: {attack}");
+    }
+    let remove = podman.command(&["rm", "--force", "--time", "0", "server", "client"]);
+    exec::run(remove, PATIENCE)?.expect_status(0)?;
+    Ok(())
+}
