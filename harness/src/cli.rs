@@ -100,6 +100,10 @@ pub(crate) enum Command {
     Runtime(RuntimeCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
+    /// Show what a container's supervisor holds and has done
+    Show(oci::ShowArgs),
+    /// Print or serve numbers of all containers, for Prometheus
+    Stats(oci::StatsArgs),
     /// Remove what dead supervisors have left behind
     Gc(GcArgs),
     #[command(name = oci::HOOK, hide = true)]
@@ -248,9 +252,9 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
         match arg.to_str()? {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
-            "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "gc" | "features"
-            | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs"
-            | "fabric" | "explain" => {
+            "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "show" | "stats"
+            | "gc" | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor"
+            | "sysfs" | "fabric" | "explain" => {
                 return arg.into_string().ok();
             }
             _ => return None,

@@ -50,6 +50,8 @@ fn main() -> ExitCode {
         Command::Cdi(command) => cdi::run(command),
         Command::Runtime(command) => engine::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
+        Command::Show(args) => oci::show(args, &cli.global),
+        Command::Stats(args) => oci::stats(args, &cli.global),
         Command::Gc(args) => oci::gc(args, &cli.global),
         Command::OciHook(args) => oci::hook(args),
         Command::OciSupervisor(args) => oci::supervise(args),

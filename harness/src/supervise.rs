@@ -345,6 +345,7 @@ mod tests {
             listener: Listener::from(listener.recv().unwrap()),
             window,
             fds,
+            judge: None,
             devices: vec![granted(&null).unwrap()].into(),
             policy: Arc::new(Policy::named("standard").unwrap()),
             gids: None,

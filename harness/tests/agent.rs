@@ -25,8 +25,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use bundle::Bundle;
-use bundle::RUNTIMES;
 use bundle::Runtime;
+use bundle::runtimes;
 use common::NULL_AS_UVERBS;
 use common::stderr;
 use common::stdout;
@@ -119,25 +119,6 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The runtimes that can run a container with a filter here, by themselves.
-fn runtimes() -> impl Iterator<Item = &'static Runtime> {
-    let root = common::is_root();
-    RUNTIMES.iter().filter(move |runtime| {
-        if !root || !common::has(runtime.name) {
-            return false;
-        }
-        let mut bundle = Bundle::new(runtime, &["true"]);
-        bundle.edit(|config| {
-            config["linux"]["seccomp"] = json!({"defaultAction": "SCMP_ACT_ALLOW"});
-        });
-        let output = bundle.run_natively();
-        if !output.status.success() {
-            eprintln!("SKIPPED: {} cannot run a container: {}", runtime.name, stderr(&output));
-        }
-        output.status.success()
-    })
-}
-
 fn ok(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     stdout(output)
@@ -165,7 +146,7 @@ fn what_is_executed_later_is_served_by_the_same_supervisor() {
     let agent = Agent::start();
     for runtime in runtimes() {
         let bundle = agent.bundle(runtime, &["sleep", "60"]);
-        bundle.natively("create", &["--bundle", &bundle.path()], &[]);
+        bundle.natively("create", &["--bundle", bundle.path().to_str().unwrap()], &[]);
         ok(&bundle.natively("start", &[], &[]));
         wait_until("it does not start", || {
             agent.containers().first().is_some_and(|one| one["started"] == true)
@@ -195,7 +176,8 @@ fn other_programs_run_under_the_profile_as_without() {
 #[test]
 fn a_container_that_cannot_be_served_says_why_in_the_log() {
     type Edit = fn(&mut bundle::Object);
-    let cases: [(&str, Edit); 5] = [
+    let cases: [(&str, Edit); 6] = [
+        ("org.verbgate.netdevs", |c| c["annotations"]["org.verbgate.netdevs"] = "eth1".into()),
         ("linux.resources.devices", |c| {
             c["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
         }),

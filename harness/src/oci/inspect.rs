@@ -39,7 +39,7 @@ pub(crate) struct GcArgs {
 
 /// Lists containers.
 pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
-    let all: Vec<Value> = places(global)?.iter().filter_map(shown).collect();
+    let all = all(global)?;
     if args.json {
         return print(&format!("{}\n", json!(all)));
     }
@@ -61,6 +61,11 @@ pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
         text += &format!("{id:<24} {pid:<8} {supervisor:<10} {profile:<10} {devices}\n");
     }
     print(&text)
+}
+
+/// What there is to say of all containers.
+pub(super) fn all(global: &Global) -> Result<Vec<Value>, Failure> {
+    Ok(places(global)?.iter().filter_map(shown).collect())
 }
 
 /// What a container's supervisor says of it; without one, what is known of it.

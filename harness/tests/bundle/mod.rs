@@ -244,11 +244,6 @@ impl Bundle {
         self.dir.path()
     }
 
-    /// Its directory.
-    pub(crate) fn path(&self) -> String {
-        self.bundle()
-    }
-
     fn bundle(&self) -> String {
         self.dir.path().to_str().unwrap().to_owned()
     }

@@ -15,6 +15,7 @@ use verbgate_sys::sandbox::DeviceNode;
 use super::super::place::Granted;
 use super::super::place::Spec;
 use super::super::start;
+use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
 use crate::grant::RDMA_CM;
@@ -47,6 +48,12 @@ pub(super) fn spec(
     let mut nodes: Vec<DeviceNode> = Vec::new();
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {
+        if !wish.netdevs.is_empty() {
+            return Err(anyhow!(
+                "annotation {NETDEVS}: an agent is told too late to move network devices; run the \
+                 container by `verbgate oci`, or let the network plug-in move them"
+            ));
+        }
         refuse_reach(&config)?;
         profile = start::profile(wish.profile.as_deref(), allowed)?;
         nodes = start::granted(&wish, stand_in, &config)?;
@@ -60,6 +67,7 @@ pub(super) fn spec(
         devices: nodes.iter().map(Granted::from).collect(),
         sysfs: false,
         setpcap: String::new(),
+        netdevs: None,
     })
 }
 

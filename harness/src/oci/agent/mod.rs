@@ -99,7 +99,7 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
     let socket = args.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
-        Ok(None) => listen(&socket)?,
+        Ok(None) => listener(&socket)?,
         Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
     };
     let agent = Arc::new(Agent {
@@ -128,8 +128,8 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
     }
 }
 
-/// Listens where nobody does.
-fn listen(path: &Path) -> Result<UnixListener, Error> {
+/// Listens where nobody does, for its own user alone.
+pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
     if let Some(dir) = path.parent() {
         fs::DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
     }
