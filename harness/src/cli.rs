@@ -23,6 +23,7 @@ use crate::oci::KeeperArgs;
 use crate::oci::OciArgs;
 use crate::oci::SupervisorArgs;
 use crate::oci::agent::AgentArgs;
+use crate::pages;
 use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
@@ -106,6 +107,10 @@ pub(crate) enum Command {
     Stats(oci::StatsArgs),
     /// Remove what dead supervisors have left behind
     Gc(GcArgs),
+    #[command(name = pages::NAME, hide = true)]
+    Pages(pages::PagesArgs),
+    #[command(name = crate::cdi::HOOK, hide = true)]
+    CdiHook,
     #[command(name = oci::HOOK, hide = true)]
     OciHook(HookArgs),
     #[command(name = oci::SUPERVISOR, hide = true)]

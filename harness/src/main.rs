@@ -16,6 +16,7 @@ mod manifest;
 mod nccl;
 mod netdev;
 mod oci;
+mod pages;
 mod prepare;
 mod run;
 mod supervise;
@@ -48,6 +49,8 @@ fn main() -> ExitCode {
         Command::Agent(args) => oci::agent::run(args, &cli.global),
         Command::AgentSupervisor(args) => oci::agent::supervise(args),
         Command::Cdi(command) => cdi::run(command),
+        Command::Pages(args) => pages::run(args),
+        Command::CdiHook => cdi::hook(),
         Command::Runtime(command) => engine::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
         Command::Show(args) => oci::show(args, &cli.global),

@@ -31,6 +31,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::Parser;
+use serde_json::Value;
 
 use self::agent::profile::ProfileArgs;
 pub(crate) use self::hook::HookArgs;
@@ -142,6 +143,13 @@ pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
     };
     runtime::tell(&line, &error);
     Err(Failure::of_tool(error))
+}
+
+/// Whether a container of this `config.json` is one of ours: rewritten, or with the agent's profile.
+pub(crate) fn serves(config: &Value) -> bool {
+    let text = |at: &str| config.pointer(at).and_then(Value::as_str);
+    text("/process/args/0") == Some(rewrite::INIT)
+        || text("/linux/seccomp/listenerMetadata").is_some_and(agent::profile::is_ours)
 }
 
 /// A container's id as a name in a directory.
