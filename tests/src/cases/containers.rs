@@ -31,7 +31,10 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn of_each(world: &World, case: fn(&World, &'static str) -> Result<()>) -> Result<Verdict> {
+pub(super) fn of_each(
+    world: &World,
+    case: fn(&World, &'static str) -> Result<()>,
+) -> Result<Verdict> {
     for runtime in RUNTIMES {
         if exec::run(version(runtime), PATIENCE).is_err() {
             return Ok(Verdict::Skipped(format!("needs {runtime}")));
@@ -52,15 +55,20 @@ fn version(runtime: &str) -> Command {
 }
 
 /// A bundle in the host's network namespace, which shows the host's programs. Deleted with this.
-struct Container<'a> {
+pub(super) struct Container<'a> {
     world: &'a World,
     runtime: &'static str,
-    id: String,
-    dir: TempDir,
+    pub(super) id: String,
+    pub(super) dir: TempDir,
 }
 
 impl<'a> Container<'a> {
-    fn new(world: &'a World, runtime: &'static str, id: &str, argv: &[&str]) -> Result<Self> {
+    pub(super) fn new(
+        world: &'a World,
+        runtime: &'static str,
+        id: &str,
+        argv: &[&str],
+    ) -> Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
         let root = dir.path().join("rootfs");
         let mut mounts = vec![
