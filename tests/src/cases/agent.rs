@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Case;
 use super::containers::Container;
+use super::containers::bind;
 use super::containers::of_each;
 use crate::exec;
 use crate::exec::Program;
@@ -34,6 +35,9 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
         let container = Container::new(world, runtime, id, argv)?;
         let path = container.dir.path().join("config.json");
         let mut config: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        // The raw nodes, to be seen and, by the device cgroup, not to be opened.
+        let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
+        mounts.context("no array mounts")?.push(bind("/dev/infiniband"));
         let linux = config.get_mut("linux").and_then(Value::as_object_mut);
         let profile = profile(world, runtime, &socket)?;
         linux.context("no object linux")?.insert("seccomp".to_owned(), profile);
@@ -47,6 +51,11 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
     drop(container);
     if !shown.stdout.contains(&world.device) {
         bail!("ibv_devinfo does not show {}: {shown}", world.device);
+    }
+    let (_container, run) = bare("attack", &["sh", "-c", &attacks(world)?])?;
+    let ended = exec::run(run, PATIENCE)?.expect_status(0)?;
+    if ended.stdout.trim() != "done" {
+        bail!("the container could do what it may not: {ended}");
     }
     let mut argv: Vec<String> = ["ibv_rc_pingpong", "-n", "100"].map(str::to_owned).to_vec();
     argv.extend(world.pingpong_options());
@@ -70,6 +79,22 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
         bail!("the agent: {said}");
     }
     agent.kill_alone()
+}
+
+/// A script that prints the name of each attack that succeeds, and "done".
+fn attacks(world: &World) -> Result<String> {
+    let node = world.node_path();
+    let numbers = fs::read_to_string(format!("/sys/class/infiniband_verbs/{}/dev", world.node))?;
+    let (major, minor) = numbers.trim().split_once(':').context("an odd number")?;
+    let attacks = [
+        format!("cat {node}"),
+        format!("echo x >>{node}"),
+        format!("exec 3<>{node}; : <>/proc/self/fd/3"),
+        format!("mknod /tmp/raw c {major} {minor}; : >/tmp/raw"),
+        "mkdir /tmp/sys && mount -t sysfs none /tmp/sys".to_owned(),
+    ];
+    let each = attacks.map(|attack| format!("(set -e; {attack}) 2>/dev/null && echo '{attack}'\n"));
+    Ok(format!("{}echo done", each.concat()))
 }
 
 fn profile(world: &World, runtime: &str, socket: &Path) -> Result<Value> {

@@ -140,7 +140,7 @@ impl Drop for Container<'_> {
     }
 }
 
-fn bind(path: &str) -> Value {
+pub(super) fn bind(path: &str) -> Value {
     json!({"destination": path, "type": "bind", "source": path, "options": ["rbind", "ro"]})
 }
 
