@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
+use common::has;
 use common::stderr;
 use common::stdout;
 use common::verbgate;
@@ -162,4 +163,57 @@ fn a_link_is_followed() {
     file.done(&[]);
     assert!(fs::read_link(file.path()).is_ok());
     assert!(fs::read_to_string(&target).unwrap().contains("verbgate"));
+}
+
+/// Podman itself reads the file and finds the runtime by it.
+#[test]
+fn podman_finds_the_runtime() {
+    if !common::is_root() || !has("podman") || !has("runc") {
+        return;
+    }
+    let file = File::new("podman", None);
+    // By the name that says what it wraps.
+    let program = file.dir.path().join("verbgate");
+    fs::copy(verbgate(), &program).unwrap();
+    let called = file.dir.path().join("verbgate-oci-runc");
+    std::os::unix::fs::symlink("verbgate", &called).unwrap();
+    let configured = Command::new(&program)
+        .args(["runtime", "configure", "--runtime", "podman", "--config"])
+        .arg(file.path())
+        .arg("--state-dir")
+        .arg(file.dir.path().join("state"))
+        .output()
+        .unwrap();
+    assert!(configured.status.success() && configured.stderr.is_empty(), "{configured:?}");
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "60", "podman", "--root"])
+        .arg(file.dir.path().join("storage"))
+        .arg("--runroot")
+        .arg(file.dir.path().join("run"))
+        .args(["--runtime", "verbgate", "info", "--format", "{{.Host.OCIRuntime.Path}}"])
+        .env("CONTAINERS_CONF", file.path())
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&output), called.to_str().unwrap(), "{output:?}");
+}
+
+/// Containerd itself reads the file, with its own defaults in it.
+#[test]
+fn containerd_reads_the_file() {
+    if !has("containerd") {
+        return;
+    }
+    let containerd = |args: &[&str]| {
+        let output = Command::new("containerd").args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        stdout(&output)
+    };
+    let file = File::new("containerd", Some(&containerd(&["config", "default"])));
+    file.done(&["--cdi"]);
+    let dump = containerd(&["--config", file.path().to_str().unwrap(), "config", "dump"]);
+    let value: toml::Value = toml::from_str(&dump).unwrap();
+    let plugins = value["plugins"].as_table().unwrap();
+    let cri = plugins.iter().find(|(name, _)| name.contains("cri") && !name.contains("image"));
+    let ours = &cri.unwrap().1["containerd"]["runtimes"]["verbgate"];
+    assert!(ours["options"]["BinaryName"].as_str().unwrap().ends_with("verbgate-oci-runc"));
 }

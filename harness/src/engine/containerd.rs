@@ -68,6 +68,16 @@ fn set(table: &mut dyn TableLike, key: &str, new: Item) {
     }
 }
 
+/// What is said of the original is not said of its copy.
+fn uncomment(table: &mut Table) {
+    let decor = table.decor_mut();
+    let before = decor.prefix().and_then(|prefix| prefix.as_str()).unwrap_or_default();
+    let indent = before.rsplit('\n').next().unwrap_or_default();
+    let prefix = format!("\n{indent}");
+    decor.clear();
+    decor.set_prefix(prefix);
+}
+
 pub(super) fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
     let mut document = parse(text.filter(|t| !t.trim().is_empty()).unwrap_or("version = 2\n"))?;
     let plugin = plugin(&document)?;
@@ -79,10 +89,10 @@ pub(super) fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error>
         ours.set_implicit(false);
         // Behind everything else, not among what it was copied from.
         ours.set_position(None);
-        ours.decor_mut().clear();
+        uncomment(&mut ours);
         if let Some(options) = ours.get_mut("options").and_then(Item::as_table_mut) {
             options.set_position(None);
-            options.decor_mut().clear();
+            uncomment(options);
         }
         all.insert(&wanted.name, Item::Table(ours));
     }
