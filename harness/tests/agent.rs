@@ -161,6 +161,45 @@ fn what_is_executed_later_is_served_by_the_same_supervisor() {
     assert_eq!(agent.log(), "");
 }
 
+/// What one was granted, the next of its name is not.
+#[test]
+fn a_container_of_the_same_name_is_another_one() {
+    let agent = Agent::start();
+    for runtime in runtimes() {
+        let mut bundle = agent.bundle(runtime, &["sh", "-c", "exec 3<>/dev/infiniband/uverbs9"]);
+        for _ in 0..5 {
+            ok(&bundle.run_natively());
+        }
+        bundle.edit(|config| drop(config.remove("annotations")));
+        assert!(!bundle.run_natively().status.success());
+        bundle.edit(|config| {
+            config.insert("annotations".into(), json!({"org.verbgate.devices": "uverbs9"}));
+        });
+        ok(&bundle.run_natively());
+    }
+    assert_eq!(agent.log(), "");
+}
+
+#[test]
+fn signals_and_new_programs_are_survived() {
+    let agent = Agent::start();
+    for runtime in runtimes() {
+        for (name, lines) in [
+            ("signals", vec!["restarting: ENOTTY 5000; signals came: true"]),
+            ("stops-at-first", vec![r#"{"Code(0)": 60}"#]),
+            ("executes", vec!["first program: ENOTTY", "ENOTTY with 1 stubs"]),
+            ("becomes", vec!["before: ENOTTY", "after: ENOTTY"]),
+        ] {
+            let mut bundle = agent.bundle(runtime, &["/guest", name, DEVICE]);
+            bundle.bind(guest::program(), "/guest");
+            let text = ok(&bundle.run_natively());
+            for line in lines {
+                assert!(text.lines().any(|known| known == line), "{name}: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn other_programs_run_under_the_profile_as_without() {
     let agent = Agent::start();

@@ -37,6 +37,7 @@ use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -51,6 +52,8 @@ use crate::supervise::Plan;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The same once the container's first has.
+const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Longest order.
 const MAX_ORDER: usize = 1024;
@@ -120,7 +123,7 @@ struct Life {
     plan: Plan,
     agent: Option<OwnedFd>,
     control: Post,
-    first: Option<Tgid>,
+    first: Option<(Tgid, PidFd)>,
     gids: Option<Arc<GidView>>,
     siblings: Siblings,
     served: Vec<Arc<Supervisor>>,
@@ -154,7 +157,8 @@ impl Life {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                let value = shown(&self.spec, self.first, self.gids.is_some(), &self.served);
+                let first = self.first.as_ref().map(|(tgid, _)| *tgid);
+                let value = shown(&self.spec, first, self.gids.is_some(), &self.served);
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
@@ -168,7 +172,11 @@ impl Life {
     fn wait(&self) -> Result<(), Error> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
         fds.extend(self.agent.as_ref().map(|agent| PollFd::new(agent, PollFlags::IN)));
-        let look = (!self.served.is_empty()).then_some(&LOOK);
+        let first = self.first.as_ref().map(|(_, first)| first);
+        let lives = first.filter(|first| !first.has_ended());
+        fds.extend(lives.map(|first| PollFd::from_borrowed_fd(first.as_fd(), PollFlags::IN)));
+        let often = if lives.is_some() { &LOOK } else { &LOOK_SOON };
+        let look = (!self.served.is_empty()).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -210,7 +218,8 @@ impl Life {
         if self.gids.replace(gids).is_some() {
             supervise::serve(&supervisor)?;
         } else {
-            self.first = Some(Tgid(order.pid));
+            let first = Tgid(order.pid);
+            self.first = Some((first, PidFd::open(first)?));
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
         self.served.push(supervisor);
