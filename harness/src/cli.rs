@@ -148,6 +148,13 @@ pub(crate) enum Command {
 pub(crate) enum FabricCommand {
     /// Check every rank, connect all pairs on all rails, and compare what they exchange
     Verify(fabric::VerifyArgs),
+    /// Measure all paths alone and together, and judge whether they are as fast as they should be
+    Bench(fabric::BenchArgs),
+    /// Find out what is wrong, and where: by name, with the evidence and the remedy
+    Diagnose(fabric::DiagnoseArgs),
+    /// Let many ranks meet and connect without verbs, for measurements
+    #[command(hide = true)]
+    Simulate(fabric::SimulateArgs),
 }
 
 #[derive(Debug, Args)]

@@ -68,6 +68,9 @@ fn main() -> ExitCode {
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
+        Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
+        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
+        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(args),
         Command::Explain(args) => fabric::explain(&args.code),
     });
     match result {

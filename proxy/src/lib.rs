@@ -39,6 +39,7 @@ pub mod translate;
 mod workers;
 
 pub use device::Device;
+pub use device::DeviceView;
 pub use gids::GidView;
 pub use supervisor::Config;
 pub use supervisor::Siblings;

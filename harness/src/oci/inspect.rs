@@ -12,8 +12,8 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::post;
 
+use super::home;
 use super::hook::PATIENCE_MS;
-use super::netdevs;
 use super::place;
 use super::place::Place;
 use crate::cli::Global;
@@ -95,7 +95,7 @@ fn shown(place: &Place) -> Option<Value> {
 pub(crate) fn gc(args: &GcArgs, global: &Global) -> Result<u8, Failure> {
     let (mut removed, mut failed) = (Vec::new(), None);
     let mut home = Vec::new();
-    for one in netdevs::reap(&args.state_dir) {
+    for one in home::reap(&args.state_dir) {
         match one {
             Ok(line) => home.push(line),
             // The other containers' come home all the same.

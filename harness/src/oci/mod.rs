@@ -11,11 +11,14 @@
 
 pub(crate) mod agent;
 mod exec;
+mod home;
 mod hook;
 mod inspect;
+mod keeper;
 mod line;
 mod netdevs;
 mod place;
+mod program;
 mod rewrite;
 mod runtime;
 mod show;
@@ -40,10 +43,10 @@ pub(crate) use self::inspect::GcArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::inspect::gc;
 pub(crate) use self::inspect::ps;
+pub(crate) use self::keeper::KeeperArgs;
+pub(crate) use self::keeper::keep;
 use self::line::Line;
 use self::line::Verb;
-pub(crate) use self::netdevs::KeeperArgs;
-pub(crate) use self::netdevs::keep;
 pub(crate) use self::show::ShowArgs;
 pub(crate) use self::show::StatsArgs;
 pub(crate) use self::show::show;

@@ -7,13 +7,11 @@
 //! It is never restarted. It ends with the container; when the real runtime ends and has made no
 //! container; or when the runtime says that the container is gone.
 
-use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -24,9 +22,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use serde::Deserialize;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
-use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
@@ -39,6 +35,7 @@ use verbgate_sys::sandbox::container::Arrival;
 use super::SupervisorArgs;
 use super::place::Place;
 use super::place::Spec;
+use super::shown::Served;
 use super::shown::shown;
 use super::start::READY;
 use crate::failure::Failure;
@@ -46,6 +43,7 @@ use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
 use crate::virtual_sys;
+use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.
@@ -109,9 +107,9 @@ struct Life {
     container: Option<(Tgid, PidFd)>,
     /// Until when processes may arrive from `exec`.
     expected: Vec<Instant>,
-    gids: Option<Arc<GidView>>,
+    views: Option<Views>,
     siblings: Siblings,
-    served: Vec<Arc<Supervisor>>,
+    served: Served,
 }
 
 impl Life {
@@ -136,9 +134,9 @@ impl Life {
             runtime: Some(runtime),
             container: None,
             expected: Vec::new(),
-            gids: None,
+            views: None,
             siblings: Siblings::default(),
-            served: Vec::new(),
+            served: Served::default(),
         })
     }
 
@@ -153,7 +151,7 @@ impl Life {
             while let Some(letter) = self.guests.take()? {
                 self.arrived(letter)?;
             }
-            self.served.retain(|supervisor| !supervisor.is_over());
+            self.served.retire();
             if self.runtime.as_ref().is_some_and(PidFd::has_ended) {
                 self.runtime = None;
             }
@@ -161,7 +159,7 @@ impl Life {
                 Some((_, pidfd)) => pidfd.has_ended(),
                 None => self.runtime.is_none(),
             };
-            if gone && self.served.is_empty() {
+            if gone && self.served.all.is_empty() {
                 return Ok(if self.has_started() { End::Over } else { End::Unstarted });
             }
         }
@@ -176,7 +174,7 @@ impl Life {
         fds.extend(container.filter(|pidfd| !pidfd.has_ended()).map(PidFd::as_fd));
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let look = (!self.served.is_empty()).then_some(&LOOK);
+        let look = (!self.served.all.is_empty()).then_some(&LOOK);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -185,7 +183,7 @@ impl Life {
 
     /// Whether a command has been executed under a filter.
     fn has_started(&self) -> bool {
-        self.gids.is_some()
+        self.views.is_some()
     }
 
     /// Reads a letter of our own; true when it says that all is over.
@@ -250,11 +248,11 @@ impl Life {
         let tgid = arrival.tgid;
         let nodes: Vec<DeviceNode> = self.spec.devices.iter().map(DeviceNode::from).collect();
         let shown = virtual_sys::grant(&nodes);
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => supervise::gids(&OnceCell::new(), tgid)?,
+        let views = match &self.views {
+            Some(views) => views.clone(),
+            None => Views::of(tgid)?,
         };
-        let serve = |_, served| virtual_sys::serve(served, shown.clone(), Arc::clone(&gids));
+        let serve = |_, served| views.serve(served, shown.clone());
         let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
         // Once for all: what is executed later is in the same mounts.
         let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
@@ -262,16 +260,15 @@ impl Life {
             .admit(guard.program(), sysfs)
             .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
         let siblings = Some(self.siblings.clone());
-        let supervisor =
-            self.plan.supervisor(&guard, entered.listener, Arc::clone(&gids), siblings, None)?;
-        if self.gids.replace(gids).is_some() {
+        let supervisor = self.plan.supervisor(&guard, entered.listener, &views, siblings, None)?;
+        if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
         // Ended meanwhile: its supervisor finds nobody.
         let _ = entered.gate.go();
-        self.served.push(supervisor);
+        self.served.all.push(supervisor);
         Ok(())
     }
 }

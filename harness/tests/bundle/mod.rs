@@ -35,7 +35,7 @@ pub(crate) struct Runtime {
     pub(crate) name: &'static str,
 }
 
-const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
+pub(crate) const RUNTIMES: [Runtime; 2] = [Runtime { name: "runc" }, Runtime { name: "crun" }];
 
 /// The two runtimes, where they can run.
 pub(crate) fn runtimes() -> impl Iterator<Item = &'static Runtime> {
@@ -240,6 +240,7 @@ impl Bundle {
         self.prefix = words.into_iter().chain([self.bundle()]).collect();
     }
 
+    /// Its directory.
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }

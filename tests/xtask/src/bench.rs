@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
+use verbgate_tests::bench::containers;
+use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
 use verbgate_tests::bench::nics;
 use verbgate_tests::bench::sysfs;
@@ -39,6 +41,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         host::run(&built)?;
         sysfs::host(&built)?;
         nics::run(&programs.path("verbgate"))?;
+        containers::run(&programs.path("verbgate"))?;
+        fabric::run(&programs.path("verbgate"))?;
     }
     if !args.host {
         let kernel = Kernel::find(&args.kernel)?;

@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -30,11 +29,8 @@ use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
-use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
@@ -44,11 +40,13 @@ use verbgate_sys::window::FdWindow;
 
 use super::super::place::Place;
 use super::super::place::Spec;
+use super::super::shown::Served;
 use super::super::shown::shown;
 use crate::failure::Failure;
 use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
+use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -124,9 +122,9 @@ struct Life {
     agent: Option<OwnedFd>,
     control: Post,
     first: Option<(Tgid, PidFd)>,
-    gids: Option<Arc<GidView>>,
+    views: Option<Views>,
     siblings: Siblings,
-    served: Vec<Arc<Supervisor>>,
+    served: Served,
 }
 
 impl Life {
@@ -147,9 +145,9 @@ impl Life {
             agent: Some(agent),
             control: Post::bind(&place.control())?,
             first: None,
-            gids: None,
+            views: None,
             siblings: Siblings::default(),
-            served: Vec::new(),
+            served: Served::default(),
         })
     }
 
@@ -158,12 +156,12 @@ impl Life {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
                 let first = self.first.as_ref().map(|(tgid, _)| *tgid);
-                let value = shown(&self.spec, first, self.gids.is_some(), &self.served);
+                let value = shown(&self.spec, first, self.views.is_some(), &self.served);
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
-            self.served.retain(|supervisor| !supervisor.is_over());
-            if self.served.is_empty() && (self.gids.is_some() || self.agent.is_none()) {
+            self.served.retire();
+            if self.served.all.is_empty() && (self.views.is_some() || self.agent.is_none()) {
                 return Ok(());
             }
         }
@@ -176,7 +174,7 @@ impl Life {
         let lives = first.filter(|first| !first.has_ended());
         fds.extend(lives.map(|first| PollFd::from_borrowed_fd(first.as_fd(), PollFlags::IN)));
         let often = if lives.is_some() { &LOOK } else { &LOOK_SOON };
-        let look = (!self.served.is_empty()).then_some(often);
+        let look = (!self.served.all.is_empty()).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -190,7 +188,7 @@ impl Life {
         if rustix::event::poll(&mut fds, Some(&Timespec::default()))? == 0 {
             return Ok(());
         }
-        let first = self.gids.is_none();
+        let first = self.views.is_none();
         match receive(agent.as_fd()) {
             Ok(None) => self.agent = None,
             Ok(Some((order, listener))) => match self.serve(&order, listener) {
@@ -206,23 +204,20 @@ impl Life {
     fn serve(&mut self, order: &Order, listener: OwnedFd) -> Result<(), Error> {
         let (first, len) = order.descriptors;
         let guard = Guard::behind(AddrWindow::at(order.addresses), FdWindow { first, len })?;
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => GidView::of(Tid(order.pid)).map(Arc::new).map_err(|e| {
-                anyhow!("cannot see the links of the container's network namespace: {e}")
-            })?,
+        let views = match &self.views {
+            Some(views) => views.clone(),
+            None => Views::of(Tgid(order.pid))?,
         };
         let siblings = Some(self.siblings.clone());
-        let supervisor =
-            self.plan.supervisor(&guard, listener, Arc::clone(&gids), siblings, None)?;
-        if self.gids.replace(gids).is_some() {
+        let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;
+        if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
             let first = Tgid(order.pid);
             self.first = Some((first, PidFd::open(first)?));
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
-        self.served.push(supervisor);
+        self.served.all.push(supervisor);
         Ok(())
     }
 }
