@@ -247,10 +247,9 @@ fn the_image_is_made_of_what_there_is() {
     }
     let packages = lines[1].1.split("--no-install-recommends").nth(1).unwrap();
     let packages = packages.split("&&").next().unwrap().split_whitespace();
-    for package in packages {
-        let shown = Command::new("apt-cache").args(["policy", package]).output().unwrap();
-        assert!(stdout(&shown).contains("Candidate"), "{package}");
-    }
+    let packages: Vec<&str> = packages.collect();
+    let shown = Command::new("apt-cache").arg("policy").args(&packages).output().unwrap();
+    assert_eq!(stdout(&shown).matches("Candidate:").count(), packages.len(), "{shown:?}");
 }
 
 /// What the package is made of is there, or is made by what says how.
