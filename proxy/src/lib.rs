@@ -24,6 +24,7 @@ pub mod execute;
 pub mod fetch;
 pub mod frame;
 pub mod gids;
+pub mod inventory;
 mod look_after;
 mod netlink;
 pub mod observe;

@@ -7,16 +7,8 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
-use verbgate_sys::rdma::Access;
-use verbgate_sys::rdma::Caps;
-use verbgate_sys::rdma::CompletionQueue;
-use verbgate_sys::rdma::Context;
-use verbgate_sys::rdma::Limits;
-use verbgate_sys::rdma::Path;
-use verbgate_sys::rdma::Pd;
-use verbgate_sys::rdma::QueuePair;
-use verbgate_sys::rdma::Region;
 
+use crate::fabric::bench::Cell;
 use crate::fabric::endpoint::Action;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::endpoint::Endpoint;
@@ -24,64 +16,16 @@ use crate::fabric::endpoint::Message;
 use crate::fabric::endpoint::Sid;
 use crate::fabric::endpoint::State;
 use crate::fabric::error::Error;
-use crate::fabric::explain;
-use crate::fabric::explain::Of;
-use crate::fabric::rail::Rail;
+use crate::fabric::hardware::Hardware;
+use crate::fabric::hardware::Made;
+use crate::fabric::hardware::Place;
+use crate::fabric::hardware::TUNING;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 
-/// The largest message that is sent, in bytes, and room for a header.
-pub(crate) const SLOT: usize = (1 << 20) + 4096;
-/// What a rail's memory is divided into: what is sent, what is received, what peers write to and
-/// read from.
-pub(crate) const OUT: usize = 0;
-pub(crate) const IN: usize = SLOT;
-pub(crate) const TARGET: usize = 2 * SLOT;
-/// All of a rail's memory.
-pub(crate) const MEMORY: usize = 3 * SLOT;
-
-/// The depth of each queue, in work requests.
-pub(crate) const DEPTH: u32 = 64;
-/// Pieces of a work request.
-const PIECES: u32 = 4;
-/// Wished for; what the device gives is used.
-const INLINE: u32 = 64;
 /// How often time passes for endpoints.
 const TICK: Duration = Duration::from_millis(20);
-/// Packet sequence numbers have 24 bits.
-const PSN: u64 = 0xff_ffff;
-
-/// How hard queue pairs try: set on each and shown, because the defaults of some libraries (no wait,
-/// for ever) turn one missing receive into a stall without an error.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Tuning {
-    /// 12 is 0.64 ms.
-    pub(crate) min_rnr_timer: u8,
-    pub(crate) rnr_retry: u8,
-    /// 4.096 us times 2 to the power of this.
-    pub(crate) timeout: u8,
-    pub(crate) retry_cnt: u8,
-}
-
-pub(crate) const TUNING: Tuning =
-    Tuning { min_rnr_timer: 12, rnr_retry: 6, timeout: 17, retry_cnt: 7 };
-
-/// Where a queue pair is, and the memory behind it.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Place {
-    pub(crate) qp_num: u32,
-    pub(crate) psn: u32,
-    pub(crate) gid: [u8; 16],
-    pub(crate) lid: u16,
-    pub(crate) mtu: u32,
-    /// Of what peers may write to and read from.
-    pub(crate) address: u64,
-    pub(crate) rkey: u32,
-    /// `max_inline_data`.
-    pub(crate) inline: usize,
-    pub(crate) atomics: bool,
-}
-
 /// What ranks say to each other.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Control {
@@ -99,48 +43,8 @@ pub(crate) enum Control {
         step: u64,
         fault: Option<String>,
     },
-}
-
-/// A rail that is open.
-#[derive(Debug)]
-pub(crate) struct Hardware {
-    pub(crate) rail: Rail,
-    pub(crate) region: Region,
-    pub(crate) cq: CompletionQueue,
-    pd: Pd,
-    limits: Limits,
-}
-
-impl Hardware {
-    /// # Errors
-    /// What the verb said, and what that means.
-    pub(crate) fn new(rail: &Rail, context: &Context, peers: u32) -> Result<Self, String> {
-        let open = || {
-            let limits = context.limits()?;
-            let pd = Pd::new(context)?;
-            let region = Region::new(&pd, MEMORY, Access::Remote)?;
-            let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
-            let cq = CompletionQueue::new(context, entries)?;
-            Ok(Self { rail: rail.clone(), region, cq, pd, limits })
-        };
-        open().map_err(|error: verbgate_sys::rdma::Error| meaning(Of::RegMr, &error))
-    }
-}
-
-/// An error with its likeliest cause and its remedy.
-fn meaning(of: Of, error: &verbgate_sys::rdma::Error) -> String {
-    let entry = error.errno().and_then(|errno| explain::verb(of, errno));
-    let verb = match of {
-        Of::RegMr => "ibv_reg_mr",
-        _ => "to RTR",
-    };
-    match entry.filter(|_| error.to_string().contains(verb)) {
-        Some(entry) => {
-            let causes = entry.causes.join("; or ");
-            format!("{error}: {causes}: {}", entry.remedy)
-        }
-        None => error.to_string(),
-    }
+    /// What was measured, to rank 0.
+    Cells(Vec<Cell>),
 }
 
 /// One connection to one peer on one rail.
@@ -155,12 +59,21 @@ pub(crate) struct Peer {
     fault: Option<String>,
 }
 
-/// A session's queue pair.
-#[derive(Debug)]
-pub(crate) struct Made {
-    pub(crate) qp: QueuePair,
-    pub(crate) place: Place,
-    sid: Sid,
+/// A connection that did not come about.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Open {
+    pub(crate) peer: u32,
+    pub(crate) rail: usize,
+    /// A verb failed here; otherwise the other end is waited for.
+    pub(crate) failed: bool,
+    pub(crate) why: String,
+}
+
+impl Open {
+    fn words(&self, rank: u32) -> String {
+        let Self { peer, rail, why, .. } = self;
+        format!("rank {rank} to rank {peer} on rail {rail}: {why}")
+    }
 }
 
 /// All of a rank's connections.
@@ -173,6 +86,8 @@ pub(crate) struct Mesh {
     pub(crate) completed: VecDeque<verbgate_sys::rdma::Completion>,
     /// What was said of exchanges, and not yet awaited.
     pub(crate) said: VecDeque<(u32, Control)>,
+    /// Of the queue pairs that are connected from now on.
+    pub(crate) tuning: Tuning,
     began: Instant,
 }
 
@@ -182,62 +97,28 @@ impl Peer {
         made: &mut Option<Made>,
         fault: &mut Option<String>,
     ) -> Option<(Sid, Place)> {
-        let Hardware { rail, region, cq, pd, limits } = hardware;
-        let caps = Caps {
-            send: DEPTH.min(limits.max_qp_wr),
-            receive: DEPTH.min(limits.max_qp_wr),
-            pieces: PIECES.min(limits.max_sge),
-            inline: INLINE,
-        };
-        let small = Caps { inline: 0, ..caps };
-        let qp = QueuePair::new(pd, cq, caps, rail.port)
-            .or_else(|_| QueuePair::new(pd, cq, small, rail.port));
-        let numbers = random::unique().and_then(|sid| Ok((sid, random::unique()?)));
-        let (qp, (sid, psn)) = match (qp, numbers) {
-            (Ok(qp), Ok(numbers)) => (qp, numbers),
-            (Err(error), _) => {
-                *fault = Some(error.to_string());
-                return None;
+        match hardware.make() {
+            Ok(fresh) => {
+                let said = (fresh.sid, fresh.place.clone());
+                *made = Some(fresh);
+                Some(said)
             }
-            (_, Err(error)) => {
-                *fault = Some(format!("cannot read /dev/urandom: {error}"));
-                return None;
+            Err(why) => {
+                *fault = Some(why);
+                None
             }
-        };
-        let place = Place {
-            qp_num: qp.number(),
-            psn: u32::try_from(psn & PSN).unwrap_or(0),
-            gid: rail.gid_bytes(),
-            lid: rail.lid,
-            mtu: rail.mtu,
-            address: region.address() + u64::try_from(TARGET).unwrap_or(0),
-            rkey: region.rkey(),
-            inline: qp.inline(),
-            atomics: limits.atomics,
-        };
-        let sid = Sid(sid);
-        *made = Some(Made { qp, place: place.clone(), sid });
-        Some((sid, place))
+        }
     }
 
-    fn join(&mut self, hardware: &Hardware, mine: Sid, place: &Place) -> Result<(), String> {
+    fn join(
+        &self,
+        hardware: &Hardware,
+        tuning: Tuning,
+        mine: Sid,
+        place: &Place,
+    ) -> Result<(), String> {
         let made = self.made.as_ref().filter(|made| made.sid == mine);
-        let Some(made) = made else { return Err("its queue pair is gone".to_owned()) };
-        let path = Path {
-            port: hardware.rail.port,
-            sgid_index: u8::try_from(hardware.rail.gid_index).unwrap_or(u8::MAX),
-            dgid: place.gid,
-            dlid: place.lid,
-            qp_num: place.qp_num,
-            psn: (place.psn, made.place.psn),
-            mtu: place.mtu.min(hardware.rail.mtu),
-            reads: u8::try_from(hardware.limits.max_qp_rd_atom.min(4)).unwrap_or(1),
-            min_rnr_timer: TUNING.min_rnr_timer,
-            rnr_retry: TUNING.rnr_retry,
-            timeout: TUNING.timeout,
-            retry_cnt: TUNING.retry_cnt,
-        };
-        made.qp.connect(&path).map_err(|error| meaning(Of::Rtr, &error))
+        hardware.join(made.ok_or("its queue pair is gone")?, tuning, place)
     }
 }
 
@@ -258,7 +139,8 @@ impl Mesh {
         });
         let peers = peers.collect();
         let (said, completed) = (VecDeque::new(), VecDeque::new());
-        Self { rank, hardware, peers, completed, said, began: Instant::now() }
+        let (tuning, began) = (TUNING, Instant::now());
+        Self { rank, hardware, peers, completed, said, tuning, began }
     }
 
     /// Connects to all, whoever begins, and waits until all others have, too.
@@ -268,6 +150,37 @@ impl Mesh {
         stage: &str,
         patience: Duration,
     ) -> Result<(), Error> {
+        let open = self.begin(link, patience)?;
+        if !open.is_empty() {
+            let seconds = patience.as_secs();
+            let what = open.into_iter().map(|open| open.words(self.rank)).collect();
+            return Err(Error::Unconnected { seconds, what });
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        Ok(())
+    }
+
+    /// Connects to all that it can; what no rank could, each as the rank saw it that tells.
+    pub(crate) fn connect_some(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<Vec<(u32, Open)>, Error> {
+        let open = self.begin(link, patience)?;
+        let wait = patience * 2;
+        let all =
+            link.gather(stage, &open, wait, |link, from, body| self.hear(link, from, body))?;
+        Ok((0..).zip(all).flat_map(|(rank, all)| all.into_iter().map(move |o| (rank, o))).collect())
+    }
+
+    /// Leaves out what is not to be connected.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32, usize) -> bool) {
+        self.peers.retain(|peer| keep(peer.rank, peer.rail));
+    }
+
+    /// Connects, until all are or the time is up; which are not.
+    fn begin(&mut self, link: &mut Link, patience: Duration) -> Result<Vec<Open>, Error> {
         let deadline = Instant::now() + patience;
         let mut begun = false;
         while self.peers.iter().any(|peer| peer.endpoint.state() != State::Connected) {
@@ -277,16 +190,17 @@ impl Mesh {
                 })?;
             }
             begun = true;
+            if link.interrupt.has_come() {
+                return Err(Error::Interrupted);
+            }
             if Instant::now() >= deadline {
-                let seconds = patience.as_secs();
-                return Err(Error::Unconnected { seconds, what: self.unconnected() });
+                return Ok(self.unconnected());
             }
             if let Some((from, body)) = link.receive(TICK)? {
                 self.hear(link, from, body)?;
             }
         }
-        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Closes all; how many queue pairs are left over after that.
@@ -319,7 +233,7 @@ impl Mesh {
         })
     }
 
-    fn unconnected(&self) -> Vec<String> {
+    fn unconnected(&self) -> Vec<Open> {
         let open = self.peers.iter().filter(|peer| peer.endpoint.state() != State::Connected);
         open.map(|peer| {
             let state = match peer.endpoint.pair() {
@@ -328,8 +242,8 @@ impl Mesh {
                 }
                 None => "the peer does not answer".to_owned(),
             };
-            let why = peer.fault.clone().unwrap_or(state);
-            format!("rank {} to rank {} on rail {}: {why}", self.rank, peer.rank, peer.rail)
+            let (failed, why) = (peer.fault.is_some(), peer.fault.clone().unwrap_or(state));
+            Open { peer: peer.rank, rail: peer.rail, failed, why }
         })
         .collect()
     }
@@ -360,7 +274,7 @@ impl Mesh {
             crate::fabric::endpoint::Fresh<'_, Place>,
         ) -> Vec<Action<Place>>,
     ) -> Result<(), Error> {
-        let now = self.began.elapsed();
+        let (now, tuning) = (self.began.elapsed(), self.tuning);
         let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
         let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
         let Peer { endpoint, made, fault, .. } = peer;
@@ -371,7 +285,7 @@ impl Mesh {
                 Action::Send(message) => {
                     link.send(peer.rank, &Control::Endpoint { rail: peer.rail, message })?;
                 }
-                Action::Join { mine, qp, .. } => match peer.join(hardware, mine, &qp) {
+                Action::Join { mine, qp, .. } => match peer.join(hardware, tuning, mine, &qp) {
                     Ok(()) => peer.theirs = Some(qp),
                     Err(why) => {
                         peer.fault = Some(why);

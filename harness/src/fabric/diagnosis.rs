@@ -1,5 +1,5 @@
-//! What failed paths come to: what the first errors mean, whose they are, and what the bad paths
-//! have in common.
+//! What all that was found comes to: each cause once, with where it is, what points to it, and what
+//! to do.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -7,130 +7,294 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::fabric::blame;
+use crate::fabric::blame::Place;
+use crate::fabric::cause::Cause;
+use crate::fabric::counters;
+use crate::fabric::counters::Sign;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Trouble;
 use crate::fabric::explain;
+use crate::fabric::preflight::Check;
+use crate::fabric::preflight::Verdict;
 use crate::fabric::verify::PathReport;
 
 /// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
 const FLUSHED: u32 = 5;
+/// So many packets that were repeated are no accident of one path.
+const LOSSES: u64 = 3;
+/// Lines of evidence of one cause; the report has all.
+const EVIDENCE: usize = 12;
 
-/// A cause, and what points to it.
+/// A cause, where it is, and what points to it.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(crate) struct Finding {
-    what: String,
-    evidence: Vec<String>,
-    remedy: Option<String>,
+    pub(crate) cause: Cause,
+    pub(crate) what: String,
+    pub(crate) evidence: Vec<String>,
+    pub(crate) remedy: String,
+    /// Whom it is about.
+    pub(crate) ranks: BTreeSet<u32>,
+    /// None: all of them.
+    pub(crate) rail: Option<usize>,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CAUSE {}", self.what)?;
-        for evidence in &self.evidence {
+        write!(f, "CAUSE {}: {}", self.cause, self.what)?;
+        for evidence in self.evidence.iter().take(EVIDENCE) {
             write!(f, "\n        evidence: {evidence}")?;
         }
-        match &self.remedy {
-            Some(remedy) => write!(f, "\n        remedy: {remedy}"),
-            None => Ok(()),
+        if let more @ 1.. = self.evidence.len().saturating_sub(EVIDENCE) {
+            write!(f, "\n        evidence: and {more} more")?;
         }
+        write!(f, "\n        remedy: {}", self.remedy)
     }
 }
 
-/// The causes, the surest first.
+/// All causes, what explains the others first.
+pub(crate) fn all(checks: &[Check], paths: &[PathReport]) -> Vec<Finding> {
+    let mut findings = of_checks(checks);
+    findings.extend(of(paths));
+    findings.sort_by_key(|finding| finding.cause);
+    fold(findings)
+}
+
+/// What is explained by a cause that came before is evidence of that.
+fn fold(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in findings {
+        let explains = |earlier: &&mut Finding| {
+            earlier.cause <= Cause::ArpFlux
+                && (earlier.rail.is_none() || earlier.rail == finding.rail)
+                && !earlier.ranks.is_disjoint(&finding.ranks)
+        };
+        match kept.iter_mut().find(explains) {
+            Some(earlier) => {
+                earlier.evidence.push(format!("hence {}: {}", finding.cause, finding.what));
+            }
+            None => kept.push(finding),
+        }
+    }
+    kept
+}
+
+/// The causes that failed checks name.
+fn of_checks(checks: &[Check]) -> Vec<Finding> {
+    type Key = (Cause, Option<u32>, Option<usize>);
+    let mut groups: BTreeMap<Key, Vec<&Check>> = BTreeMap::new();
+    for check in checks.iter().filter(|check| check.verdict == Verdict::Fail) {
+        let cause = check.cause.unwrap_or(Cause::Failed);
+        let key = match cause {
+            // Which of them differs is told by all; with most of them, by each.
+            Cause::GidTypeMismatch
+            | Cause::AddressFamilyMismatch
+            | Cause::MtuMismatch
+            | Cause::RailDown => (cause, None, check.rail),
+            Cause::AsymmetricRails => (cause, None, None),
+            Cause::MemlockTooSmall => (cause, Some(check.rank), None),
+            // It is the one that is asked for who answers wrongly, or not at all.
+            Cause::ArpFlux => (cause, check.peer, None),
+            Cause::NoNeighbour => (cause, check.peer, check.rail),
+            _ => (cause, Some(check.rank), check.rail),
+        };
+        groups.entry(key).or_default().push(check);
+    }
+    groups
+        .into_iter()
+        .map(|((cause, rank, rail), checks)| of_group(cause, rank, rail, &checks))
+        .collect()
+}
+
+fn of_group(cause: Cause, rank: Option<u32>, rail: Option<usize>, checks: &[&Check]) -> Finding {
+    let mut place: Vec<String> = Vec::new();
+    place.extend(rank.map(|rank| format!("rank {rank}")));
+    place.extend(rail.map(|rail| format!("rail {rail}")));
+    // The odd one out says it best: few are like it.
+    let fewest = checks.iter().min_by_key(|check| {
+        let alike = |other: &&&Check| other.detail == check.detail;
+        (checks.iter().filter(alike).count(), check.detail.contains("no carrier"))
+    });
+    let detail = fewest.map_or_else(String::new, |check| match rank {
+        Some(rank) if rank == check.rank => check.detail.clone(),
+        _ => format!("rank {}: {}", check.rank, check.detail),
+    });
+    place.push(detail);
+    // Those who ask are not those who answer.
+    let asked = cause == Cause::ArpFlux;
+    let ranks = checks.iter().map(|check| check.rank).filter(|_| !asked).chain(rank).collect();
+    let of = |check: &&Check| {
+        let rail = check.rail.map_or_else(String::new, |rail| format!(", rail {rail}"));
+        format!("rank {}{rail}: {}: {}", check.rank, check.check, check.detail)
+    };
+    let evidence = checks.iter().map(of).collect();
+    Finding {
+        cause,
+        what: place.join(": "),
+        evidence,
+        remedy: cause.remedy().to_owned(),
+        ranks,
+        rail,
+    }
+}
+
+/// Both ends of a path.
+#[derive(Debug, Default)]
+struct Ends<'a> {
+    of: Vec<&'a PathReport>,
+}
+
+/// What one path's trouble comes to.
+#[derive(Debug)]
+struct Charge<'a> {
+    cause: Cause,
+    /// The rank whose fault it is, if the error tells.
+    accused: Option<u32>,
+    /// The end that tells.
+    teller: &'a PathReport,
+    trouble: Option<&'a Trouble>,
+}
+
+/// The causes that paths name.
 pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
+    let mut ends: BTreeMap<blame::Path, Ends<'_>> = BTreeMap::new();
+    for path in paths {
+        let key = (path.rank.min(path.peer), path.rank.max(path.peer), path.rail);
+        ends.entry(key).or_default().of.push(path);
+    }
+    let charges: BTreeMap<blame::Path, Charge<'_>> =
+        ends.iter().filter_map(|(key, ends)| Some((*key, charge(ends)?))).collect();
+    let mut causes: BTreeMap<(Cause, Option<u32>), Vec<blame::Path>> = BTreeMap::new();
+    for (key, charge) in &charges {
+        causes.entry((charge.cause, charge.accused)).or_default().push(*key);
+    }
     let mut findings = Vec::new();
-    findings.extend(in_common(paths));
-    let mut seen = BTreeSet::new();
-    for (path, trouble) in troubles(paths) {
-        // What one hears of the other, the other tells; and what is flushed came after.
-        if trouble.heard || trouble.status == Some(FLUSHED) {
+    for ((cause, accused), bad) in causes {
+        let of: Vec<(blame::Path, &Charge<'_>, &Ends<'_>)> =
+            bad.iter().filter_map(|key| Some((*key, charges.get(key)?, ends.get(key)?))).collect();
+        if let Some(rank) = accused {
+            findings.push(finding(cause, &format!("rank {rank}"), BTreeSet::from([rank]), &of));
             continue;
         }
-        let finding = cause(path, trouble);
-        if seen.insert(finding.what.clone()) {
-            findings.push(finding);
+        let tried = ends.keys().map(|key| (*key, bad.contains(key))).collect();
+        for place in blame::of(&tried) {
+            let of: Vec<_> = of.iter().filter(|(key, ..)| place.holds(*key)).copied().collect();
+            let ranks = match place {
+                Place::Rank(rank) | Place::RailOfRank(_, rank) => BTreeSet::from([rank]),
+                _ => of.iter().flat_map(|((a, b, _), ..)| [*a, *b]).collect(),
+            };
+            findings.push(finding(cause, &place.to_string(), ranks, &of));
         }
     }
     findings
 }
 
-fn troubles(paths: &[PathReport]) -> impl Iterator<Item = (&PathReport, &Trouble)> {
-    paths.iter().filter_map(|path| Some((path, path.trouble.as_ref()?)))
-}
-
-/// What one end's error means.
-fn cause(path: &PathReport, trouble: &Trouble) -> Finding {
-    let PathReport { rank, peer, rail, evidence, .. } = path;
-    let between = format!("between ranks {rank} and {peer} on rail {rail}");
-    let words = trouble.words.clone();
-    let Some(entry) = trouble.status.and_then(explain::completion) else {
-        let what = if trouble.hangs {
-            format!("rank {peer} hangs: it says nothing to rank {rank}")
-        } else {
-            format!("{between}: {words}")
-        };
-        return Finding { what, evidence: vec![words], remedy: None };
+/// What went wrong between two ends, if anything.
+fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
+    // Whoever was interrupted has no fault.
+    let troubles = || {
+        let of = ends.of.iter().filter_map(|end| Some((*end, end.trouble.as_ref()?)));
+        of.filter(|(_, trouble)| !trouble.words.ends_with(INTERRUPTED))
     };
-    let likely = entry.causes.first().unwrap_or(&"unknown");
-    let whose = match entry.class {
-        "local application" => format!("rank {rank}"),
-        "receiving application" | "remote application" => format!("rank {peer}"),
-        _ => between.clone(),
+    // What one hears of the other, the other tells; and what is flushed came after.
+    let first = troubles()
+        .filter(|(_, trouble)| !trouble.heard && trouble.status != Some(FLUSHED))
+        .min_by_key(|(_, trouble)| (trouble.hangs, trouble.at));
+    let any = || troubles().next();
+    let Some((teller, trouble)) = first.or_else(any) else {
+        let teller = *ends.of.first()?;
+        let cause = Cause::PacketLoss;
+        let lost = losses(ends) >= LOSSES;
+        return lost.then_some(Charge { cause, accused: None, teller, trouble: None });
     };
-    let mut found = vec![format!("rank {rank}, rail {rail}: {words}")];
-    let moved = entry.counters.iter().filter_map(|name| Some((name, evidence.get(*name)?)));
-    found.extend(moved.map(|(name, delta)| format!("{name} of rank {rank} rose by {delta}")));
-    let what = format!("{whose}: {}: {}: {likely}", entry.class, entry.name);
-    let more = match entry.causes.len() {
-        0 | 1 => String::new(),
-        _ => format!(" (other causes: `verbgate explain {}`)", entry.name),
-    };
-    Finding { what, evidence: found, remedy: Some(format!("{}{more}", entry.remedy)) }
-}
-
-/// The rank or the rail that all bad paths share, when others are good.
-fn in_common(paths: &[PathReport]) -> Option<Finding> {
-    let key = |path: &PathReport| (path.rank.min(path.peer), path.rank.max(path.peer), path.rail);
-    let mut bad: BTreeMap<(u32, u32, usize), bool> = BTreeMap::new();
-    for path in paths {
-        *bad.entry(key(path)).or_default() |= path.trouble.is_some();
-    }
-    let all = bad.len();
-    let count = |is: &dyn Fn(&(u32, u32, usize)) -> bool| {
-        let of = bad.iter().filter(|(key, _)| is(key));
-        of.fold((0, 0), |(broken, of), (_, bad)| (broken + usize::from(*bad), of + 1))
-    };
-    let (broken, _) = count(&|_| true);
-    if broken == 0 || broken == all {
-        return None;
-    }
-    let ranks = bad.keys().flat_map(|(a, b, _)| [*a, *b]).collect::<BTreeSet<u32>>();
-    let rails = bad.keys().map(|(.., rail)| *rail).collect::<BTreeSet<usize>>();
-    let found = |what: String| {
-        let evidence = vec![format!("{broken} of {all} paths are bad: these and no others")];
-        Finding { what, evidence, remedy: None }
-    };
-    let exactly = |(hits, of): (usize, usize)| hits == broken && of == broken;
-    for rail in rails.iter().filter(|_| rails.len() > 1) {
-        if exactly(count(&|(.., r)| r == rail)) {
-            return Some(found(format!("rail {rail}, of all ranks")));
-        }
-    }
-    for rank in ranks.iter().filter(|_| ranks.len() > 2) {
-        if exactly(count(&|(a, b, _)| a == rank || b == rank)) {
-            return Some(found(format!("rank {rank}, with all others")));
-        }
-        for rail in rails.iter().filter(|_| rails.len() > 1) {
-            if exactly(count(&|(a, b, r)| r == rail && (a == rank || b == rank))) {
-                return Some(found(format!("rail {rail} of rank {rank}")));
+    let PathReport { rank, peer, .. } = teller;
+    let cause = trouble.cause.unwrap_or(Cause::Failed);
+    let cause = match cause {
+        Cause::NothingArrives | Cause::CannotConnect | Cause::Stall => {
+            // What has changed since the preflight explains it.
+            let failed = ends.of.iter().flat_map(|end| &end.state);
+            let failed = failed.filter(|check| check.verdict == Verdict::Fail);
+            let found = failed.filter_map(|check| check.cause).min();
+            let unready = total(ends, Sign::Unready);
+            match (cause, found) {
+                (_, Some(found)) => found,
+                (Cause::NothingArrives, None) if trouble.at > 0 => Cause::PacketLoss,
+                (Cause::Stall, None) if unready > 0 => Cause::NoReceives,
+                _ => cause,
             }
         }
-    }
-    for (a, b, _) in bad.iter().filter(|(_, bad)| **bad).map(|(key, _)| key) {
-        if count(&|key| (key.0, key.1) == (*a, *b)).0 == broken {
-            return Some(found(format!("the way between ranks {a} and {b}")));
+        _ => cause,
+    };
+    let accused = match cause {
+        Cause::NoReceives | Cause::PeerHangs | Cause::SegmentCount => Some(*peer),
+        Cause::WrongRkey | Cause::LocalError => Some(*rank),
+        _ => None,
+    };
+    Some(Charge { cause, accused, teller, trouble: Some(trouble) })
+}
+
+fn total(ends: &Ends<'_>, sign: Sign) -> u64 {
+    ends.of.iter().map(|end| counters::total(&end.evidence, sign)).sum()
+}
+
+fn losses(ends: &Ends<'_>) -> u64 {
+    total(ends, Sign::Loss)
+}
+
+fn finding(
+    cause: Cause,
+    place: &str,
+    ranks: BTreeSet<u32>,
+    of: &[(blame::Path, &Charge<'_>, &Ends<'_>)],
+) -> Finding {
+    let mut evidence = Vec::new();
+    let mut entry = None;
+    let mut words = None;
+    for (_, charge, ends) in of {
+        let PathReport { rank, peer, rail, .. } = charge.teller;
+        match charge.trouble {
+            Some(trouble) => {
+                evidence.push(format!("rank {rank} with {peer}, rail {rail}: {}", trouble.words));
+                words = words.or(Some(trouble.words.clone()));
+                entry = entry.or(trouble.status.and_then(explain::completion));
+            }
+            None => evidence.push(format!(
+                "ranks {rank} and {peer}, rail {rail}: all arrived in the end, and {} packets were \
+                 lost or repeated",
+                losses(ends)
+            )),
         }
+        evidence.extend(ends.of.iter().flat_map(|end| beside(end)));
     }
-    None
+    let rails: BTreeSet<usize> = of.iter().map(|((_, _, rail), ..)| *rail).collect();
+    let rail = rails.first().copied().filter(|_| rails.len() == 1);
+    let what = match (entry, words) {
+        (Some(entry), _) => {
+            let likely = entry.causes.first().copied().filter(|_| cause != Cause::PacketLoss);
+            let likely = likely.map_or_else(String::new, |likely| format!(": {likely}"));
+            format!("{place}: {}: {}{likely}", entry.class, entry.name)
+        }
+        (None, Some(words)) => format!("{place}: {words}"),
+        (None, None) => format!("{place}: packets are lost on the way"),
+    };
+    let more = entry.map_or_else(String::new, |entry| {
+        format!(" (other causes: `verbgate explain {}`)", entry.name)
+    });
+    let remedy = format!("{}{more}", cause.remedy());
+    Finding { cause, what, evidence, remedy, ranks, rail }
+}
+
+/// What an end saw besides: counters that tell, and how the peer is reached now.
+fn beside(end: &PathReport) -> Vec<String> {
+    let PathReport { rank, rail, evidence, state, .. } = end;
+    let moved = evidence.iter().filter(|(name, _)| counters::sign(name).is_some());
+    let mut lines: Vec<String> = moved
+        .map(|(name, delta)| format!("{name} of rank {rank}, rail {rail}, rose by {delta}"))
+        .collect();
+    lines.extend(state.iter().map(|check| {
+        format!("rank {rank}, rail {rail}, afterwards: {}: {}", check.check, check.detail)
+    }));
+    lines
 }
 
 #[cfg(test)]
@@ -147,6 +311,7 @@ mod tests {
                     let trouble = status.map(|status| Trouble {
                         status: Some(status),
                         words: "words".to_owned(),
+                        cause: Some(Cause::of_status(status)),
                         ..Trouble::default()
                     });
                     let evidence = BTreeMap::from([("rcvd_rnr_err".to_owned(), 7)]);
@@ -159,30 +324,93 @@ mod tests {
 
     fn first(bad: impl Fn(u32, u32, usize) -> bool) -> Option<String> {
         let paths = paths(|a, b, rail| bad(a, b, rail).then_some(12));
-        of(&paths).first().map(|finding| finding.what.clone())
+        of(&paths).first().map(Finding::to_string)
     }
 
     #[test]
     fn what_bad_paths_share_is_named() {
         assert_eq!(first(|_, _, _| false), None);
-        let found = |bad: &dyn Fn(u32, u32, usize) -> bool| first(bad).unwrap();
-        assert_eq!(found(&|a, b, _| a == 2 || b == 2), "rank 2, with all others");
-        assert_eq!(found(&|_, _, rail| rail == 1), "rail 1, of all ranks");
-        assert_eq!(found(&|a, b, r| r == 1 && (a == 3 || b == 3)), "rail 1 of rank 3");
-        assert_eq!(found(&|a, b, _| (a, b) == (1, 3)), "the way between ranks 1 and 3");
-        // Everything is bad: nothing is in common but the error.
-        assert!(found(&|_, _, _| true).contains("RETRY_EXC_ERR"));
+        let found = |place: &str, bad: &dyn Fn(u32, u32, usize) -> bool| {
+            let first = first(bad).unwrap();
+            assert!(first.starts_with(&format!("CAUSE nothing-arrives: {place}: ")), "{first}");
+        };
+        found("rank 2, with all others", &|a, b, _| a == 2 || b == 2);
+        found("rail 1, of all ranks", &|_, _, rail| rail == 1);
+        found("rail 1 of rank 3", &|a, b, r| r == 1 && (a == 3 || b == 3));
+        found("the way between ranks 1 and 3", &|a, b, _| (a, b) == (1, 3));
+        found("all paths of all ranks", &|_, _, _| true);
     }
 
     #[test]
     fn an_error_is_laid_at_the_door_of_its_class() {
         let findings = of(&paths(|a, b, _| (a == 0 && b == 1).then_some(13)));
-        let text = findings.iter().map(Finding::to_string).collect::<String>();
-        assert!(text.contains("CAUSE rank 1: receiving application: RNR_RETRY_EXC_ERR"), "{text}");
-        assert!(text.contains("rcvd_rnr_err of rank 0 rose by 7"), "{text}");
+        let [finding] = &findings[..] else { panic!("{findings:?}") };
+        let text = finding.to_string();
+        let begin = "CAUSE no-receives: rank 1: receiving application: RNR_RETRY_EXC_ERR: ";
+        assert!(text.starts_with(begin), "{text}");
+        assert!(text.contains("rcvd_rnr_err of rank 0, rail 0, rose by 7"), "{text}");
         assert!(text.contains("remedy: post receives"), "{text}");
-        // What follows an error is none.
-        let flushed = of(&paths(|_, _, _| Some(FLUSHED)));
-        assert_eq!(flushed, []);
+    }
+
+    #[test]
+    fn what_is_lost_without_an_error_and_what_has_changed_since_are_found() {
+        let mut lossy = paths(|_, _, _| None);
+        for path in &mut lossy {
+            if (path.rank, path.peer, path.rail) == (1, 2, 0) {
+                path.evidence.insert("out_of_seq_request".to_owned(), 9);
+            }
+        }
+        let [finding] = &of(&lossy)[..] else { panic!() };
+        assert_eq!(finding.cause, Cause::PacketLoss);
+        assert!(finding.what.starts_with("the way between ranks 1 and 2 on rail 0"));
+
+        let mut changed = paths(|a, b, r| ((a, b, r) == (0, 1, 0)).then_some(12));
+        let check = Check {
+            rank: 0,
+            rail: Some(0),
+            check: "neighbours".to_owned(),
+            verdict: Verdict::Fail,
+            detail: "resolves to another".to_owned(),
+            cause: Some(Cause::ArpFlux),
+            peer: Some(1),
+        };
+        changed.iter_mut().filter(|path| path.trouble.is_some()).for_each(|path| {
+            path.state = vec![check.clone()];
+        });
+        let [finding] = &of(&changed)[..] else { panic!() };
+        assert_eq!(finding.cause, Cause::ArpFlux);
+        assert!(finding.evidence.iter().any(|line| line.contains("resolves to another")));
+    }
+
+    #[test]
+    fn failed_checks_are_one_cause_each_and_what_follows_is_evidence() {
+        let check = |rank, rail, cause, detail: &str, peer| Check {
+            rank,
+            rail,
+            check: "check".to_owned(),
+            verdict: Verdict::Fail,
+            detail: detail.to_owned(),
+            cause: Some(cause),
+            peer,
+        };
+        let checks = [
+            check(0, Some(0), Cause::RailDown, "fa is up and has no carrier", None),
+            check(1, Some(0), Cause::RailDown, "fb is set down", None),
+            check(0, Some(0), Cause::NoNeighbour, "10.0.0.2 does not answer", Some(1)),
+            check(2, None, Cause::MemlockTooSmall, "RLIMIT_MEMLOCK is 1", None),
+            check(2, Some(0), Cause::MemlockTooSmall, "ibv_reg_mr failed", None),
+        ];
+        let found = all(&checks, &[]);
+        let [memory, rail] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((memory.cause, rail.cause), (Cause::MemlockTooSmall, Cause::RailDown));
+        assert_eq!(rail.what, "rail 0: rank 1: fb is set down");
+        assert!(rail.evidence.iter().any(|line| line.starts_with("hence no-neighbour")));
+        // The one that differs is named, not those that are alike.
+        let odd = [0, 1, 2].map(|rank| {
+            let detail = if rank == 1 { "MTU is 1024" } else { "MTU is 4096" };
+            check(rank, Some(0), Cause::MtuMismatch, detail, None)
+        });
+        let [mtu] = &all(&odd, &[])[..] else { panic!() };
+        assert_eq!(mtu.what, "rail 0: rank 1: MTU is 1024");
     }
 }

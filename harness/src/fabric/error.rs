@@ -11,6 +11,8 @@ pub(crate) const EXIT_CHECK: u8 = 1;
 pub(crate) const EXIT_USAGE: u8 = 2;
 /// Somebody did not come, or did not answer, in time.
 pub(crate) const EXIT_TIMEOUT: u8 = 3;
+/// As shells have it of a program that SIGINT ended.
+pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
@@ -35,8 +37,12 @@ pub(crate) enum Error {
     Missing { stage: String, ranks: Vec<u32>, seconds: u64 },
     #[error("rank {rank} ended before the others were done: look at what it printed")]
     Gone { rank: u32 },
+    #[error("rank {rank} on {host} was restarted in the middle: start all ranks anew")]
+    Restarted { rank: u32, host: String },
     #[error("not connected after {seconds} s: {}", .what.join("; "))]
     Unconnected { seconds: u64, what: Vec<String> },
+    #[error("interrupted")]
+    Interrupted,
     #[error("{0}")]
     Check(String),
     #[error(transparent)]
@@ -63,7 +69,9 @@ impl Error {
             Self::Unreachable { .. } | Self::Missing { .. } | Self::Unconnected { .. } => {
                 EXIT_TIMEOUT
             }
+            Self::Interrupted => EXIT_INTERRUPTED,
             Self::Gone { .. }
+            | Self::Restarted { .. }
             | Self::Lost { .. }
             | Self::Check(_)
             | Self::Rdma(_)

@@ -1,5 +1,7 @@
 //! What a status, an event or an errno means: one table, for people and for `diagnose`.
 
+use verbgate_sys::rdma;
+
 use crate::fabric::error::Error;
 
 /// A row of the table.
@@ -82,23 +84,36 @@ table! {
     Completion 21 "GENERAL_ERR" "device" ["a failure that the device does not name"] "look at the vendor error and the kernel's log" [];
     Completion 22 "TM_ERR" "local application" ["tag matching failed"] "check the tags" [];
     Completion 23 "TM_RNDV_INCOMPLETE" "local application" ["a rendezvous that the device cannot finish alone"] "finish it in software" [];
+    Cm 0 "ADDR_RESOLVED" "none" [] "nothing to do" [];
     Cm 1 "ADDR_ERROR" "configuration" ["no route to the address", "the address is of a network device without RDMA", "the device is not granted or in another network namespace"] "`ip route get` the address; `rdma link` shows which devices have RDMA" [];
+    Cm 2 "ROUTE_RESOLVED" "none" [] "nothing to do" [];
     Cm 3 "ROUTE_ERROR" "configuration" ["no path record (InfiniBand), or the neighbour does not answer"] "check the subnet manager, or the neighbour entry" [];
-    Cm 5 "CONNECT_ERROR" "configuration" ["a queue pair that could not be made or moved"] "look at the errno in the event's status" [];
-    Cm 6 "UNREACHABLE" "fabric" ["the peer does not answer: loss, a firewall on UDP port 4791, a wrong route"] "ping from the rail's address; look at drops" [];
+    Cm 4 "CONNECT_REQUEST" "none" [] "rdma_accept or rdma_reject it" [];
+    Cm 5 "CONNECT_RESPONSE" "none" [] "establish the connection: only an id without a queue pair sees it" [];
+    Cm 6 "CONNECT_ERROR" "configuration" ["a queue pair that could not be made or moved"] "look at the errno in the event's status" [];
+    Cm 7 "UNREACHABLE" "fabric" ["the peer does not answer: loss, a firewall on UDP port 4791, a wrong route"] "ping from the rail's address; look at drops" [];
     Cm 8 "REJECTED" "remote application" ["nobody listens on that port", "the peer refused it; status 28 is the application's own reason"] "check that the server runs and listens on this device" [];
+    Cm 9 "ESTABLISHED" "none" [] "nothing to do" [];
     Cm 10 "DISCONNECTED" "link or peer" ["the peer closed the connection or ended", "the link went down"] "look at the peer's first error" [];
     Cm 11 "DEVICE_REMOVAL" "device" ["the driver was unloaded, or the NIC moved to another network namespace"] "make the connections anew" [];
+    Cm 12 "MULTICAST_JOIN" "none" [] "nothing to do" [];
+    Cm 13 "MULTICAST_ERROR" "fabric" ["the subnet manager refused the group, or the group ended", "the port has no MGID table entry left"] "check the subnet manager and the group's parameters; join again" [];
     Cm 14 "ADDR_CHANGE" "configuration" ["the network device behind the address changed (bonding, failover)"] "make the connections anew" [];
+    Cm 15 "TIMEWAIT_EXIT" "none" [] "the queue pair may be used again" [];
+    Rtr 1 "EPERM" "configuration" ["a quota or a profile of Verbgate refuses it", "a device that may not be opened here"] "look at what the supervisor logs" [];
+    Rtr 12 "ENOMEM" "device" ["the device has no room for another address handle or queue pair context"] "use fewer connections; look at the kernel's log" [];
     Rtr 19 "ENODEV" "configuration" ["the GID's network device is in another network namespace"] "move the NIC into this namespace, or choose a GID whose network device is here" [];
-    Rtr 22 "EINVAL" "configuration" ["RoCE v1 against RoCE v2", "a path MTU larger than the port's", "a GID index that is empty"] "use the same GID type and MTU on both sides" [];
+    Rtr 22 "EINVAL" "configuration" ["RoCE v1 against RoCE v2", "an address of IPv4 against one of IPv6", "a path MTU larger than the port's", "a GID index that is empty", "no neighbour entry or route that the kernel could use"] "use the same GID type, address family and MTU on both sides" [];
     Rtr 61 "ENODATA" "configuration" ["the source GID is empty, or another network namespace's"] "choose a GID of this namespace" [];
+    Rtr 97 "EAFNOSUPPORT" "configuration" ["an address of IPv4 against one of IPv6"] "use GIDs of one address family on both sides" [];
     Rtr 101 "ENETUNREACH" "configuration" ["no route to the peer's GID from this GID"] "add the route, and a source rule for the rail" [];
     Rtr 110 "ETIMEDOUT" "fabric" ["the peer's address does not resolve to a MAC"] "look at `ip neigh`; ping from the rail's address" [];
     Rtr 113 "EHOSTUNREACH" "fabric" ["the peer's address does not resolve to a MAC"] "look at `ip neigh`; ping from the rail's address" [];
     RegMr 1 "EPERM" "configuration" ["the limit of locked memory is 0"] "raise `ulimit -l`, or LimitMEMLOCK of the service" [];
     RegMr 12 "ENOMEM" "configuration" ["RLIMIT_MEMLOCK is too small", "a quota of Verbgate or of the rdma control group", "the machine has no memory left"] "raise `ulimit -l` (container engines give 64 KiB to 8 MiB), then the quota" [];
     RegMr 14 "EFAULT" "local application" ["an address that is not mapped, or not writable"] "register memory that is there" [];
+    RegMr 22 "EINVAL" "local application" ["access flags that the device lacks, or remote write without local write", "a length of 0, or one that wraps around"] "check length and access flags" [];
+    RegMr 95 "EOPNOTSUPP" "device" ["on-demand paging, or a dma-buf, that the device does not have"] "register ordinary memory" [];
     Stall 0 "STALL" "receiving application" ["min_rnr_timer is 0, which is 655 ms, and rnr_retry 7, which is for ever: one missing receive stalls everything", "the peer posts no receives", "PFC pauses the sender"] "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters" ["rnr_nak_retry_err", "out_of_buffer", "rcvd_rnr_err", "send_rnr_err"];
 }
 
@@ -106,6 +121,13 @@ table! {
 pub(crate) fn completion(status: u32) -> Option<&'static Entry> {
     let number = i32::try_from(status).ok()?;
     TABLE.iter().find(|entry| entry.of == Of::Completion && entry.number == number)
+}
+
+/// What a completion says.
+pub(crate) fn words(of: &rdma::Completion) -> String {
+    let rdma::Completion { status, vendor_err, .. } = of;
+    let name = completion(*status).map_or("an unknown status", |entry| entry.name);
+    format!("{name} ({status}, vendor {vendor_err:#x})")
 }
 
 /// The row of a verb's errno.
@@ -164,12 +186,17 @@ mod tests {
             let entry = completion(status).unwrap();
             assert!(status == 0 || !entry.causes.is_empty(), "{entry:?}");
         }
+        // RDMA_CM_EVENT_ADDR_RESOLVED to RDMA_CM_EVENT_TIMEWAIT_EXIT.
+        for event in 0..=15 {
+            let is = |entry: &&Entry| (entry.of, entry.number) == (Of::Cm, event);
+            assert!(TABLE.iter().any(|entry| is(&entry)), "event {event}");
+        }
         for name in ["RETRY_EXC", "retry_exc_err", "IBV_WC_RETRY_EXC_ERR"] {
             let [entry] = find(name)[..] else { panic!("{name}") };
             assert_eq!(entry.number, 12);
         }
         let of = |code: &str| find(code).iter().map(|entry| entry.of).collect::<Vec<_>>();
-        assert_eq!(of("12"), [Of::Completion, Of::RegMr]);
+        assert_eq!(of("12"), [Of::Completion, Of::Cm, Of::Rtr, Of::RegMr]);
         assert_eq!(of("RDMA_CM_EVENT_REJECTED"), [Of::Cm]);
         assert_eq!(of("ENODEV"), [Of::Rtr]);
         assert_eq!(run("nonsense").unwrap_err().exit_code(), 2);

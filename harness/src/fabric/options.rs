@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::fabric::connect::SLOT;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
+use crate::fabric::hardware::SLOT;
 use crate::fabric::rail;
 use crate::fabric::rail::Choice;
 
@@ -61,6 +61,9 @@ pub(crate) struct VerifyArgs {
     /// Connect and disconnect this often before, each time with random delays
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) reconnects: u32,
+    /// What those delays are made of, to have the same again [default: drawn by rank 0, and shown]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Do something wrong, as a test of what is said of it
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Injection>,
@@ -69,8 +72,46 @@ pub(crate) struct VerifyArgs {
     pub(crate) report: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 usage, or ranks that \
+                        do not fit together, 3 a rank did not come or answer in time."
+)]
+pub(crate) struct DiagnoseArgs {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
+    /// 1, 4099, 64K]
+    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    pub(crate) sizes: Vec<usize>,
+    /// Do something wrong, as a test of what is said of it
+    #[arg(long, hide = true, value_name = "FAULT")]
+    pub(crate) inject: Option<Injection>,
+    /// File to write the report of all ranks to, on rank 0 (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// Many ranks in two processes, without verbs.
+#[derive(Debug, Args)]
+pub(crate) struct SimulateArgs {
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) ranks: u32,
+    /// With how many others each rank connects, one after the other
+    #[arg(long, default_value_t = 10)]
+    pub(crate) rounds: usize,
+    /// Only the ranks, which meet here
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) at: Option<String>,
+}
+
+/// Sizes, as all ranks must have been told them.
+pub(crate) fn sizes_text(sizes: &[usize]) -> String {
+    sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// `1`, `64K`, `1M`.
-fn size(text: &str) -> Result<usize, String> {
+pub(crate) fn size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm']) {
         digits if digits.len() == text.len() => (digits, 1),
         digits if text.ends_with(['K', 'k']) => (digits, 1 << 10),

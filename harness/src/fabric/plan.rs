@@ -1,6 +1,6 @@
 //! What is exchanged, and in which order: plans that all ranks make alike.
 
-use crate::fabric::connect::Place;
+use crate::fabric::hardware::Place;
 use crate::fabric::protocol;
 use crate::fabric::protocol::Kind;
 
@@ -52,24 +52,27 @@ pub(crate) fn steps(sizes: &[usize], sender: &Place, receiver: &Place) -> Vec<(V
 }
 
 /// Whom a rank meets in each round of a tournament in which all pairs meet once, and nobody two at
-/// a time (the circle method).
+/// a time.
 pub(crate) fn rounds(rank: u32, ranks: u32) -> Vec<u32> {
-    // With an odd number somebody pauses in each round.
-    let seats = ranks.next_multiple_of(2);
-    if seats < 2 {
-        return Vec::new();
-    }
-    let last = seats - 1;
-    let partner = |round: u32| {
-        if rank == last {
-            // Whoever would meet himself meets the last.
-            (0..last).find(|other| (other + other) % last == round)
-        } else {
-            let other = (round + last - rank) % last;
-            Some(if other == rank { last } else { other })
-        }
+    (0..round_count(ranks)).filter_map(|round| partner(rank, ranks, round)).collect()
+}
+
+/// Of a tournament. With an odd number somebody pauses in each round.
+pub(crate) fn round_count(ranks: u32) -> u32 {
+    ranks.next_multiple_of(2).saturating_sub(1)
+}
+
+/// Whom a rank meets in a round, unless it pauses (the circle method).
+pub(crate) fn partner(rank: u32, ranks: u32, round: u32) -> Option<u32> {
+    let last = round_count(ranks);
+    let other = if rank == last {
+        // Whoever would meet himself meets the last.
+        (0..last).find(|other| (other + other) % last == round)?
+    } else {
+        let other = (round + last - rank) % last;
+        if other == rank { last } else { other }
     };
-    (0..last).filter_map(partner).filter(|other| *other < ranks).collect()
+    (other < ranks).then_some(other)
 }
 
 #[cfg(test)]

@@ -1,29 +1,23 @@
 //! What can be known to be wrong before there is a queue pair: each rank looks at its own rails, and
 //! at how it would reach the others'.
 
+mod reach;
+
+pub(crate) use reach::again;
+
 use std::fs;
 use std::net::IpAddr;
-use std::net::UdpSocket;
-use std::process::Command;
-use std::thread;
-use std::time::Duration;
-use std::time::Instant;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
-use serde_json::Value;
 
-use crate::fabric::connect::MEMORY;
+use crate::fabric::cause::Cause;
+use crate::fabric::hardware::MEMORY;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;
 use crate::fabric::rendezvous::Table;
 
-/// How long a neighbour may take to answer: the kernel asks three times, a second apart.
-const RESOLVE: Duration = Duration::from_secs(4);
-const POLL: Duration = Duration::from_millis(50);
-/// The discard protocol, which nobody serves: what is sent there makes the kernel resolve the
-/// address.
-const DISCARD: u16 = 9;
 /// `CAP_IPC_LOCK`, linux/capability.h: RLIMIT_MEMLOCK does not bind who has it.
 const CAP_IPC_LOCK: u32 = 14;
 
@@ -45,21 +39,44 @@ pub(crate) struct Check {
     pub(crate) verdict: Verdict,
     /// What was found, and, when it failed, the remedy.
     pub(crate) detail: String,
+    /// What is wrong, when it failed.
+    #[serde(default)]
+    pub(crate) cause: Option<Cause>,
+    /// With whom, if not with all.
+    #[serde(default)]
+    pub(crate) peer: Option<u32>,
 }
 
 /// What a check says: a detail, or a fault and its remedy, or why it cannot be made.
-type Said = (Verdict, String);
-
-fn ok(detail: impl Into<String>) -> Said {
-    (Verdict::Ok, detail.into())
+#[derive(Debug)]
+struct Said {
+    verdict: Verdict,
+    detail: String,
+    cause: Option<Cause>,
+    peer: Option<u32>,
 }
 
-fn fail(detail: impl Into<String>) -> Said {
-    (Verdict::Fail, detail.into())
+fn said(verdict: Verdict, detail: impl Into<String>, cause: Option<Cause>) -> Said {
+    Said { verdict, detail: detail.into(), cause, peer: None }
+}
+
+fn ok(detail: impl Into<String>) -> Said {
+    said(Verdict::Ok, detail, None)
+}
+
+fn fail(cause: Cause, detail: impl Into<String>) -> Said {
+    said(Verdict::Fail, detail, Some(cause))
 }
 
 fn skip(detail: impl Into<String>) -> Said {
-    (Verdict::Skip, detail.into())
+    said(Verdict::Skip, detail, None)
+}
+
+impl Said {
+    fn check(self, rank: u32, rail: Option<usize>, check: &str) -> Check {
+        let Self { verdict, detail, cause, peer } = self;
+        Check { rank, rail, check: check.to_owned(), verdict, detail, cause, peer }
+    }
 }
 
 /// All checks that one rank can make of its own.
@@ -67,9 +84,8 @@ fn skip(detail: impl Into<String>) -> Said {
 /// `registered`: what became of opening and registering the memory of each rail.
 pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut push = |rail: Option<usize>, check: &str, (verdict, detail): Said| {
-        let (rank, check) = (me.rank, check.to_owned());
-        checks.push(Check { rank, rail, check, verdict, detail });
+    let mut push = |rail: Option<usize>, check: &str, said: Said| {
+        checks.push(said.check(me.rank, rail, check));
     };
     push(None, "locked memory", memlock(me.rails.len()));
     push(None, "rails symmetric", symmetric(me, table));
@@ -79,7 +95,9 @@ pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) 
             "device opens",
             match &rail.fault {
                 None => ok(format!("{}:{}", rail.device, rail.port)),
-                Some(why) => fail(why.clone()),
+                // Open, and without the GID that was named.
+                Some(why) if !rail.link_layer.is_empty() => fail(Cause::WrongGid, why.clone()),
+                Some(why) => fail(Cause::NoDevice, why.clone()),
             },
         );
         if rail.fault.is_some() {
@@ -90,20 +108,31 @@ pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) 
         push(
             "memory registers",
             match registered.get(index) {
-                Some(Err(why)) => fail(why.clone()),
+                Some(Err(why)) => fail(Cause::MemlockTooSmall, why.clone()),
                 _ => ok(format!("{MEMORY} bytes")),
             },
         );
         push(
             "MTU along the rail",
-            alike(me, table, index, "MTU", |rail| format!("{}", rail.mtu_bytes())),
+            alike(me, table, index, (Cause::MtuMismatch, "MTU"), |rail| {
+                format!("{}", rail.mtu_bytes())
+            }),
         );
         push(
             "GID type along the rail",
-            alike(me, table, index, "GID type", |rail| rail.gid_type.clone()),
+            alike(me, table, index, (Cause::GidTypeMismatch, "GID type"), |rail| {
+                rail.gid_type.clone()
+            }),
         );
-        push("neighbours", of_peers(me, table, index, neighbour));
-        push("routes", of_peers(me, table, index, route));
+        push(
+            "address family along the rail",
+            alike(me, table, index, (Cause::AddressFamilyMismatch, "address family"), |rail| {
+                family(rail).to_owned()
+            }),
+        );
+        push("ARP answers", reach::answers(me.rank, rail));
+        push("neighbours", reach::of_peers(me, table, index, reach::neighbour));
+        push("routes", reach::of_peers(me, table, index, reach::route));
     }
     checks
 }
@@ -113,7 +142,23 @@ fn port(rail: &Rail) -> Said {
         return ok(rail.rate.clone());
     }
     let netdev = rail.netdev.as_deref().unwrap_or("its network device");
-    fail(format!("the port is {}: bring {netdev} up, and look at the cable", rail.read("state")))
+    let state = rail.read("state");
+    // The end that was set down takes the other's carrier away.
+    let why = match netdev_is_up(netdev) {
+        Some(true) => {
+            format!("{netdev} is up and has no carrier: look at the cable and at the other end")
+        }
+        Some(false) => format!("{netdev} is set down: bring it up"),
+        None => format!("bring {netdev} up, and look at the cable"),
+    };
+    fail(Cause::RailDown, format!("the port is {state}: {why}"))
+}
+
+/// Whether it was set up (`IFF_UP`, linux/if.h); nothing if it is not visible here.
+fn netdev_is_up(netdev: &str) -> Option<bool> {
+    let flags = fs::read_to_string(Path::new("/sys/class/net").join(netdev).join("flags")).ok()?;
+    let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).ok()?;
+    Some(flags & 1 == 1)
 }
 
 fn gid(rail: &Rail) -> Said {
@@ -122,18 +167,24 @@ fn gid(rail: &Rail) -> Said {
         return ok(format!("{gid} at index {gid_index}"));
     }
     if !rail.is_v2() {
-        return fail(format!(
-            "index {gid_index} is {gid_type}, which is not routed: choose a RoCE v2 index by \
+        return fail(
+            Cause::GidTypeMismatch,
+            format!(
+                "index {gid_index} is {gid_type}, which is not routed: choose a RoCE v2 index by \
              --device {}@INDEX",
-            rail.device
-        ));
+                rail.device
+            ),
+        );
     }
     match netdev {
         Some(netdev) => ok(format!("{gid} at index {gid_index}, {gid_type}, {netdev}")),
-        None => fail(format!(
-            "{gid} at index {gid_index} has no network device here: move it into this network \
+        None => fail(
+            Cause::WrongGid,
+            format!(
+                "{gid} at index {gid_index} has no network device here: move it into this network \
              namespace, or choose another index"
-        )),
+            ),
+        ),
     }
 }
 
@@ -153,10 +204,13 @@ fn memlock(rails: usize) -> Said {
         Err(_) if soft == "unlimited" => ok("unlimited"),
         Err(_) => skip("/proc/self/limits cannot be read"),
         Ok(limit) if limit >= needed => ok(format!("{limit} bytes")),
-        Ok(limit) => fail(format!(
-            "RLIMIT_MEMLOCK is {limit} bytes, and {needed} are needed: raise `ulimit -l`, or \
+        Ok(limit) => fail(
+            Cause::MemlockTooSmall,
+            format!(
+                "RLIMIT_MEMLOCK is {limit} bytes, and {needed} are needed: raise `ulimit -l`, or \
              LimitMEMLOCK of the service"
-        )),
+            ),
+        ),
     }
 }
 
@@ -165,10 +219,13 @@ fn symmetric(me: &Entry, table: &Table) -> Said {
     let Some(first) = table.entries.first() else { return skip("no table") };
     let (mine, theirs) = (me.rails.len(), first.rails.len());
     if mine != theirs {
-        return fail(format!(
-            "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by --device",
-            me.rank, first.rank
-        ));
+        return fail(
+            Cause::AsymmetricRails,
+            format!(
+                "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by --device",
+                me.rank, first.rank
+            ),
+        );
     }
     for (index, (mine, theirs)) in me.rails.iter().zip(&first.rails).enumerate() {
         if mine.fault.is_some() || theirs.fault.is_some() {
@@ -176,13 +233,16 @@ fn symmetric(me: &Entry, table: &Table) -> Said {
         }
         let kind = |rail: &Rail| format!("{} of {}", rail.link_layer, rail.rate);
         if kind(mine) != kind(theirs) {
-            return fail(format!(
-                "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same order",
-                kind(mine),
-                me.rank,
-                kind(theirs),
-                first.rank
-            ));
+            return fail(
+                Cause::AsymmetricRails,
+                format!(
+                    "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same order",
+                    kind(mine),
+                    me.rank,
+                    kind(theirs),
+                    first.rank
+                ),
+            );
         }
     }
     ok(format!("{mine}"))
@@ -193,7 +253,7 @@ fn alike(
     me: &Entry,
     table: &Table,
     index: usize,
-    what: &str,
+    (cause, what): (Cause, &str),
     of: impl Fn(&Rail) -> String,
 ) -> Said {
     let rails = table.entries.iter().filter_map(|entry| {
@@ -207,113 +267,20 @@ fn alike(
         return ok(mine);
     };
     let count = all.len();
-    fail(format!(
-        "{what} is {mine} here and on {same} of {count} ranks, and {other} on rank {rank}: set the \
+    fail(
+        cause,
+        format!(
+            "{what} is {mine} here and on {same} of {count} ranks, and {other} on rank {rank}: set the \
          same on each"
-    ))
+        ),
+    )
 }
 
-/// One check of each peer's rail; the first that failed, else what the last said.
-fn of_peers(
-    me: &Entry,
-    table: &Table,
-    index: usize,
-    check: fn(&Rail, &Rail, IpAddr, IpAddr) -> Said,
-) -> Said {
-    let Some(mine) = me.rails.get(index) else { return skip("no such rail") };
-    if !mine.is_roce() {
-        return skip("not of Ethernet");
+fn family(rail: &Rail) -> &'static str {
+    match rail.address() {
+        Some(IpAddr::V4(_)) => "IPv4",
+        _ => "IPv6",
     }
-    let mut said = skip("no other rank");
-    for entry in table.entries.iter().filter(|entry| entry.rank != me.rank) {
-        let Some(theirs) = entry.rails.get(index) else { continue };
-        let (Some(from), Some(to)) = (mine.address(), theirs.address()) else { continue };
-        said = check(mine, theirs, from, to);
-        if said.0 == Verdict::Fail {
-            return (Verdict::Fail, format!("rank {}: {}", entry.rank, said.1));
-        }
-    }
-    said
-}
-
-/// What `ip -j` answers.
-fn ip(arguments: &[&str]) -> Result<Value, String> {
-    let output = Command::new("ip").arg("-j").args(arguments).output();
-    let output = output.map_err(|e| format!("needs the program ip (package iproute2): {e}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if !output.status.success() {
-        return Err(format!("`ip {}` says: {said}", arguments.join(" ")));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("ip -j: {e}"))
-}
-
-/// The address that the peer says it owns must resolve to the MAC that it says it has: otherwise
-/// another NIC of it answers (ARP flux), and what is sent is dropped until retries are exceeded.
-fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) -> Said {
-    let (Some(netdev), Some(mac)) = (&mine.netdev, &theirs.mac) else {
-        return skip("no network device");
-    };
-    if is_local(to) {
-        return ok("the same host");
-    }
-    let target = to.to_string();
-    let deadline = Instant::now() + RESOLVE;
-    let poke = || UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
-    let mut found = None;
-    while found.is_none() && Instant::now() < deadline {
-        // It fails when there is no route, which the next check tells.
-        let _ = poke();
-        match ip(&["neighbour", "show", "to", &target, "dev", netdev]) {
-            Err(why) => return skip(why),
-            Ok(entries) => {
-                let first = entries.get(0).and_then(|entry| entry.get("lladdr"));
-                found = first.and_then(Value::as_str).map(str::to_owned);
-            }
-        }
-        if found.is_none() {
-            thread::sleep(POLL);
-        }
-    }
-    match found {
-        Some(found) if found == *mac => ok(format!("{to} is {mac}")),
-        Some(found) => fail(format!(
-            "{to} resolves to {found}, and its owner says it is {mac}: ARP flux: set arp_ignore=1 \
-             and arp_announce=2 on its NICs, then `ip neighbour flush all`"
-        )),
-        None => fail(format!(
-            "{to} does not answer on {netdev}: look at the cable, the VLAN and the switch"
-        )),
-    }
-}
-
-/// What is sent from the rail's address must leave by the rail.
-fn route(mine: &Rail, _: &Rail, from: IpAddr, to: IpAddr) -> Said {
-    let Some(netdev) = &mine.netdev else { return skip("no network device") };
-    if is_local(to) {
-        return ok("the same host");
-    }
-    match ip(&["route", "get", &to.to_string(), "from", &from.to_string()]) {
-        Err(why) if why.contains("package iproute2") => skip(why),
-        Err(why) => {
-            fail(format!("{why}: give {netdev} a routing table and a source rule for {from}"))
-        }
-        Ok(routes) => {
-            let first = routes.get(0).and_then(|route| route.get("dev"));
-            match first.and_then(Value::as_str) {
-                Some(found) if found == netdev => ok(format!("{to} by {netdev}")),
-                Some(found) => fail(format!(
-                    "{to} from {from} leaves by {found}, not by {netdev}: give {netdev} a routing \
-                     table and a source rule for {from}"
-                )),
-                None => skip(format!("ip names no device: {routes}")),
-            }
-        }
-    }
-}
-
-/// Whether an address is this host's own: only those can be bound to.
-fn is_local(address: IpAddr) -> bool {
-    UdpSocket::bind((address, 0)).is_ok()
 }
 
 #[cfg(test)]
@@ -350,7 +317,7 @@ mod tests {
             (vec![rail(4, "RoCE v2")], "MTU along the rail", "MTU is 2048 here"),
             (vec![rail(3, "IB/RoCE v1")], "GID", "is IB/RoCE v1, which is not routed"),
             (vec![good(), good()], "rails symmetric", "rank 1 has 2 rails, and rank 0 has 1"),
-            (vec![Rail { active: false, ..good() }], "port active", "bring lo up"),
+            (vec![Rail { active: false, ..good() }], "port active", "the port is "),
             (vec![Rail { netdev: None, ..good() }], "GID", "has no network device here"),
             (vec![Rail { rate: "1".into(), ..good() }], "rails symmetric", "rail 0 is"),
             (vec![Rail { fault: Some("gone".into()), ..good() }], "device opens", "gone"),

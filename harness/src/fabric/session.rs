@@ -2,9 +2,11 @@
 //! anything is wrong before there is a queue pair.
 
 use std::fs;
+use std::sync::Arc;
 
-use crate::fabric::connect::Hardware;
 use crate::fabric::error::Error;
+use crate::fabric::hardware::Hardware;
+use crate::fabric::interrupt::Interrupt;
 use crate::fabric::options::Identity;
 use crate::fabric::preflight;
 use crate::fabric::preflight::Check;
@@ -34,9 +36,21 @@ pub(crate) struct Session {
 impl Session {
     /// `parameters`: what must be the same on all ranks.
     pub(crate) fn open(me: &Identity, parameters: String) -> Result<Self, Error> {
+        Self::open_as(me, parameters, |_| ())
+    }
+
+    /// The same; `change` is what a test makes this rank say of its rails.
+    pub(crate) fn open_as(
+        me: &Identity,
+        parameters: String,
+        change: impl Fn(&mut Rail),
+    ) -> Result<Self, Error> {
+        // Before there are other threads, which take signals, too.
+        let interrupt = Arc::new(Interrupt::by_signals());
         let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
         let server = server.transpose()?;
-        let looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        let mut looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        looked.iter_mut().for_each(|(rail, _)| change(rail));
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
         let entry = Entry { rank: me.rank, host: host(), rails };
         let (rank, ranks) = (me.rank, me.ranks);
@@ -44,7 +58,7 @@ impl Session {
         // Rank 0 finds itself at its own address, whatever the others call it.
         let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
         let at = own.unwrap_or_else(|| me.rendezvous.clone());
-        let mut link = match Link::join(&at, hello, me.patience) {
+        let mut link = match Link::join(&at, hello, me.patience, interrupt) {
             Ok(link) => link,
             Err(error) => {
                 // The others are told, too, before rank 0 ends.

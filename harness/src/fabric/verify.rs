@@ -3,37 +3,36 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::TUNING;
-use crate::fabric::connect::Tuning;
+use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::error::EXIT_CHECK;
+use crate::fabric::error::EXIT_INTERRUPTED;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
+use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Trouble;
+use crate::fabric::hardware::TUNING;
+use crate::fabric::hardware::Tuning;
 use crate::fabric::options::Identity;
 use crate::fabric::options::VerifyArgs;
 use crate::fabric::plan::rounds;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
 use crate::fabric::rail::Rail;
-use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
+use crate::fabric::reopen;
+use crate::fabric::reopen::Reopened;
 use crate::fabric::session;
 use crate::fabric::session::Session;
-
-/// The longest random delay before a reconnect.
-const DELAY_MS: u64 = 100;
 
 /// One pair on one rail, as one of them saw it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -41,11 +40,14 @@ pub(crate) struct PathReport {
     pub(crate) rank: u32,
     pub(crate) peer: u32,
     pub(crate) rail: usize,
-    steps: usize,
-    bytes: usize,
+    pub(crate) steps: usize,
+    pub(crate) bytes: usize,
     pub(crate) trouble: Option<Trouble>,
     /// Counters of the rail that moved meanwhile, of those that tell of errors.
     pub(crate) evidence: BTreeMap<String, u64>,
+    /// What was looked at once more after it failed.
+    #[serde(default)]
+    pub(crate) state: Vec<Check>,
 }
 
 /// All that is known in the end.
@@ -61,7 +63,9 @@ struct Report {
     causes: Vec<Finding>,
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
-    reconnects: u32,
+    reopened: Option<Reopened>,
+    /// Not all was tried.
+    interrupted: bool,
     passed: bool,
 }
 
@@ -79,23 +83,36 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         paths: Vec::new(),
         causes: Vec::new(),
         endpoints: Vec::new(),
-        reconnects: args.reconnects,
+        reopened: None,
+        interrupted: false,
         passed: false,
     };
     // All have the same checks before them, and so decide alike.
     if let Some(hardware) = hardware.filter(|_| sound) {
         let mut mesh = Mesh::new(rank, ranks, hardware);
-        reconnect(args, me, &mut mesh, &mut link)?;
+        report.reopened = match args.reconnects {
+            0 => None,
+            times => Some(reopen::run(times, args.seed, me, &mut mesh, &mut link)?),
+        };
         mesh.connect(&mut link, "connect", me.patience)?;
         let paths = paths(args, me, &mut mesh, &mut link)?;
         let gathered = link.gather("verify", &paths, me.patience * ranks, |link, from, body| {
             mesh.hear(link, from, body)
-        })?;
-        report.paths = gathered.into_iter().flatten().collect();
-        report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
-        no_leftovers(me, &mut mesh, &mut link, "close")?;
+        });
+        report.interrupted = link.interrupt.has_come();
+        match gathered {
+            Ok(gathered) => {
+                report.paths = gathered.into_iter().flatten().collect();
+                report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
+                reopen::close(me, &mut mesh, &mut link, "close")?;
+            }
+            // The others do not end: what this rank has seen is better than nothing.
+            Err(Error::Interrupted) => report.paths = paths,
+            Err(error) => return Err(error),
+        }
         report.causes = diagnosis::of(&report.paths);
-        report.passed = report.paths.iter().all(|path| path.trouble.is_none());
+        let well = report.paths.iter().all(|path| path.trouble.is_none());
+        report.passed = well && !report.interrupted;
     }
     session::leave(link, server)?;
     if let (0, Some(file)) = (rank, &args.report) {
@@ -112,37 +129,20 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
     } else {
         own(&report, rank)
     };
-    Ok((text, if report.passed { 0 } else { EXIT_CHECK }))
+    let code = match &report {
+        Report { interrupted: true, .. } => EXIT_INTERRUPTED,
+        Report { passed: true, .. } => 0,
+        _ => EXIT_CHECK,
+    };
+    Ok((text, code))
 }
 
 /// What must be the same on all ranks.
 fn parameters(args: &VerifyArgs) -> String {
     let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
-    format!("verify --sizes {sizes} --reconnects {}", args.reconnects)
-}
-
-fn no_leftovers(me: &Identity, mesh: &mut Mesh, link: &mut Link, stage: &str) -> Result<(), Error> {
-    let left = mesh.close(link, stage, me.patience)?;
-    if left > 0 {
-        return Err(Error::Check(format!("{left} queue pairs of rank {} are left over", me.rank)));
-    }
-    Ok(())
-}
-
-fn reconnect(
-    args: &VerifyArgs,
-    me: &Identity,
-    mesh: &mut Mesh,
-    link: &mut Link,
-) -> Result<(), Error> {
-    let mut delays = random::SplitMix(u64::from(me.rank));
-    for round in 0..args.reconnects {
-        thread::sleep(Duration::from_millis(delays.next() % DELAY_MS));
-        mesh.connect(link, &format!("connect {round}"), me.patience)?;
-        no_leftovers(me, mesh, link, &format!("close {round}"))?;
-    }
-    Ok(())
+    let seed = args.seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
+    format!("verify --sizes {sizes} --reconnects {}{seed}", args.reconnects)
 }
 
 /// All pairs on all rails; each rank has one partner at a time.
@@ -159,8 +159,12 @@ fn paths(
                 |peer: &crate::fabric::connect::Peer| (peer.rank, peer.rail) == (partner, rail);
             let Some(peer) = mesh.peers.iter().position(of) else { continue };
             let patience = me.patience;
-            let before = counters(mesh, rail);
+            let before = counted(mesh, rail);
             let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
+            if exchange.link.interrupt.has_come() {
+                exchange.give_up(INTERRUPTED)?;
+                continue;
+            }
             let (mut steps, mut bytes, mut trouble) = (0, 0, None);
             match exchange.run(&args.sizes) {
                 Ok((s, b)) => (steps, bytes) = (s, b),
@@ -172,26 +176,20 @@ fn paths(
                     trouble = Some(why);
                 }
             }
-            let evidence =
-                trouble.as_ref().map(|_| moved(&before, &counters(mesh, rail))).unwrap_or_default();
+            let evidence = trouble
+                .as_ref()
+                .map(|_| counters::moved(&before, &counted(mesh, rail)))
+                .unwrap_or_default();
             let (rank, peer) = (me.rank, partner);
-            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence });
+            let state = Vec::new();
+            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence, state });
         }
     }
     Ok(reports)
 }
 
-fn counters(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
-    mesh.hardware.get(rail).map(|hardware| hardware.rail.counters()).unwrap_or_default()
-}
-
-/// Which counters moved.
-fn moved(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let delta = |(name, value): (&String, &u64)| {
-        let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
-        Some((name.clone(), delta))
-    };
-    after.iter().filter_map(delta).collect()
+pub(crate) fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
+    mesh.hardware.get(rail).map(|hardware| counters::of(&hardware.rail)).unwrap_or_default()
 }
 
 /// What rank 0 prints.
@@ -203,26 +201,11 @@ fn whole(report: &Report) -> String {
         let _ = write!(text, "; {strays} stray connections were dropped");
     }
     text.push('\n');
-    for entry in &table.entries {
-        let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
-        for (index, rail) in entry.rails.iter().enumerate() {
-            let Rail { device, port, gid_index, gid, gid_type, .. } = rail;
-            let mtu = rail.mtu_bytes();
-            let _ = writeln!(
-                text,
-                "  rail {index}: {device}:{port}@{gid_index} {gid} {gid_type} MTU {mtu}"
-            );
-        }
-    }
-    let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
-    let _ = writeln!(
-        text,
-        "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
-         retry_cnt {retry_cnt}"
-    );
+    text += &ranks(table, *tuning);
     for check in preflight {
         text += &line(check);
     }
+    text += &reopened(report.reopened.as_ref());
     for PathReport { rank, peer, rail, steps, bytes, trouble, .. } in paths {
         match trouble {
             Some(Trouble { words, .. }) => {
@@ -245,8 +228,42 @@ fn whole(report: &Report) -> String {
     text + &verdict(report)
 }
 
-fn line(check: &Check) -> String {
-    let Check { rank, rail, check, verdict, detail } = check;
+fn reopened(reopened: Option<&Reopened>) -> String {
+    let Some(Reopened { times, seed, counted }) = reopened else { return String::new() };
+    let by = match counted {
+        Some(counted) => format!("by the kernel's count, too ({counted} times)"),
+        None => "by this program's count; the kernel's is not to be had here".to_owned(),
+    };
+    format!(
+        "OK    opened and closed {times} times, --seed {seed}: no queue pair is left over, {by}\n"
+    )
+}
+
+/// All ranks and rails, and how hard queue pairs try.
+pub(crate) fn ranks(table: &Table, tuning: Tuning) -> String {
+    let mut text = String::new();
+    for entry in &table.entries {
+        let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
+        for (index, rail) in entry.rails.iter().enumerate() {
+            let Rail { device, port, gid_index, gid, gid_type, .. } = rail;
+            let mtu = rail.mtu_bytes();
+            let _ = writeln!(
+                text,
+                "  rail {index}: {device}:{port}@{gid_index} {gid} {gid_type} MTU {mtu}"
+            );
+        }
+    }
+    let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
+    let _ = writeln!(
+        text,
+        "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
+         retry_cnt {retry_cnt}"
+    );
+    text
+}
+
+pub(crate) fn line(check: &Check) -> String {
+    let Check { rank, rail, check, verdict, detail, .. } = check;
     let verdict = match verdict {
         Verdict::Ok => "OK",
         Verdict::Fail => "FAIL",
@@ -267,6 +284,10 @@ fn own(report: &Report, rank: u32) -> String {
 fn verdict(report: &Report) -> String {
     let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
     let broken = report.paths.iter().filter(|path| path.trouble.is_some()).count();
+    if report.interrupted {
+        let paths = report.paths.len();
+        return format!("verify: interrupted after {paths} ends of paths, {broken} of them bad\n");
+    }
     if report.passed {
         let paths = report.paths.len();
         return format!("verify: all is well: {paths} ends of paths\n");
@@ -288,6 +309,6 @@ impl PathReport {
         trouble: Option<Trouble>,
         evidence: BTreeMap<String, u64>,
     ) -> Self {
-        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence }
+        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence, state: Vec::new() }
     }
 }

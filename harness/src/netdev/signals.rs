@@ -17,10 +17,7 @@ pub(crate) struct Signals(Option<SignalFd>);
 impl Signals {
     /// Holds them for this thread and those that it starts.
     pub(crate) fn hold() -> Self {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGINT);
-        set.add(Signal::SIGTERM);
-        set.add(Signal::SIGHUP);
+        let set = set();
         let held = set.thread_block().and_then(|()| {
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         });
@@ -34,9 +31,21 @@ impl Signals {
 
     /// An error once one has come.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match self.0.as_ref().map(SignalFd::read_signal) {
-            Some(Ok(Some(_))) => Err(Error::Interrupted),
-            _ => Ok(()),
-        }
+        if self.have_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
+
+    /// Whether one has come since this was asked last.
+    pub(crate) fn have_come(&self) -> bool {
+        matches!(self.0.as_ref().map(SignalFd::read_signal), Some(Ok(Some(_))))
+    }
+
+    /// From now on they do what they do by default.
+    pub(crate) fn release(&self) {
+        // What was blocked can be unblocked.
+        let _ = set().thread_unblock();
+    }
+}
+
+fn set() -> SigSet {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect()
 }

@@ -12,6 +12,7 @@
 pub mod arch;
 pub mod cm;
 pub mod confine;
+pub mod ethtool;
 pub mod frame;
 mod inject;
 pub mod mem;

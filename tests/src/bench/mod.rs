@@ -1,6 +1,7 @@
 //! What the proxy costs, natively and proxied in one run.
 
 pub mod containers;
+pub mod fabric;
 pub mod host;
 pub mod lab;
 pub mod nics;

@@ -34,7 +34,10 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-fn of_each(world: &World, case: fn(&World, &'static str) -> Result<()>) -> Result<Verdict> {
+pub(super) fn of_each(
+    world: &World,
+    case: fn(&World, &'static str) -> Result<()>,
+) -> Result<Verdict> {
     for runtime in RUNTIMES {
         if exec::run(version(runtime), PATIENCE).is_err() {
             return Ok(Verdict::Skipped(format!("needs {runtime}")));

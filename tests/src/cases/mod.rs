@@ -1,11 +1,15 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
+mod agent;
 mod census;
+mod cluster;
 mod cm;
 mod containers;
 mod death;
+mod diagnose;
 mod differential;
 mod fabric;
+mod fabric_bench;
 mod gids;
 mod nodes;
 mod podman;
@@ -71,9 +75,12 @@ pub fn all() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(agent::cases());
     all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());
+    all.extend(diagnose::cases());
+    all.extend(fabric_bench::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all

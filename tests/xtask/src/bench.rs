@@ -7,6 +7,7 @@ use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_tests::bench::containers;
+use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
 use verbgate_tests::bench::nics;
 use verbgate_tests::bench::sysfs;
@@ -41,6 +42,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         sysfs::host(&built)?;
         nics::run(&programs.path("verbgate"))?;
         containers::run(&programs.path("verbgate"))?;
+        fabric::run(&programs.path("verbgate"))?;
     }
     if !args.host {
         let kernel = Kernel::find(&args.kernel)?;

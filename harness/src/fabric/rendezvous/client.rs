@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::net::TcpStream;
 use std::net::ToSocketAddrs;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
@@ -22,12 +23,16 @@ use super::ToRank;
 use super::ToServer;
 use super::frame;
 use crate::fabric::error::Error;
+use crate::fabric::interrupt::FAREWELL;
+use crate::fabric::interrupt::Interrupt;
 
 /// How long one attempt to connect may take, and the pause before the next.
 const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(100);
 /// What a rank waits beyond rank 0's own limit, which names the late ones.
 const GRACE: Duration = Duration::from_secs(5);
+/// How often somebody who waits looks whether it is interrupted.
+const LOOK: Duration = Duration::from_millis(100);
 /// Whoever reads frames and no more.
 const STACK: usize = 256 << 10;
 
@@ -42,13 +47,19 @@ pub(crate) struct Link {
     /// As it came: its hash is of these bytes.
     table: String,
     strays: u64,
+    pub(crate) interrupt: Arc<Interrupt>,
 }
 
 impl Link {
     /// Tells rank 0 who this is, and waits for the table.
-    pub(crate) fn join(at: &str, hello: Hello, patience: Duration) -> Result<Self, Error> {
+    pub(crate) fn join(
+        at: &str,
+        hello: Hello,
+        patience: Duration,
+        interrupt: Arc<Interrupt>,
+    ) -> Result<Self, Error> {
         let deadline = Instant::now() + patience;
-        let (stream, address) = connect(at, deadline, patience)?;
+        let (stream, address) = connect(at, deadline, patience, &interrupt)?;
         let lost = |e: io::Error| Error::Lost { at: address, error: e.to_string() };
         stream.set_nodelay(true).map_err(lost)?;
         frame::write(&stream, &ToServer::Hello(hello)).map_err(lost)?;
@@ -68,8 +79,8 @@ impl Link {
                 }
             })
             .map_err(lost)?;
-        let (table, strays) = (String::new(), 0);
-        let mut link = Self { stream, at: address, inbox, early: VecDeque::new(), table, strays };
+        let (table, strays, early) = (String::new(), 0, VecDeque::new());
+        let mut link = Self { stream, at: address, inbox, early, table, strays, interrupt };
         let deadline = deadline + GRACE;
         loop {
             match link.next(deadline)? {
@@ -167,6 +178,20 @@ impl Link {
         values
     }
 
+    /// Whether a rank that has gone comes back in this time.
+    pub(crate) fn returns(&mut self, gone: u32, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            match self.next(deadline) {
+                Err(Error::Restarted { rank, .. }) if rank == gone => return true,
+                // Rank 0 has ended, and nobody tells any more.
+                Err(Error::Lost { .. }) => return false,
+                _ => {}
+            }
+        }
+        false
+    }
+
     /// This rank is done.
     pub(crate) fn leave(self) -> Result<(), Error> {
         self.write(&ToServer::Bye)
@@ -187,10 +212,27 @@ impl Link {
         Error::Lost { at: self.at, error: error.to_owned() }
     }
 
+    /// Who is interrupted does not wait for those who have not come; those who have may still say
+    /// what there is.
+    fn heed(&self) -> Result<(), Error> {
+        match self.interrupt.since() {
+            Some(since) if self.table.is_empty() || since.elapsed() >= FAREWELL => {
+                Err(Error::Interrupted)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The next message, unless it is of the kind that ends everything.
     fn next(&mut self, deadline: Instant) -> Result<Option<ToRank>, Error> {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        match self.inbox.recv_timeout(patience) {
+        let mut left = deadline.saturating_duration_since(Instant::now());
+        let mut next = self.inbox.recv_timeout(left.min(LOOK));
+        while left > LOOK && matches!(next, Err(RecvTimeoutError::Timeout)) {
+            self.heed()?;
+            left = deadline.saturating_duration_since(Instant::now());
+            next = self.inbox.recv_timeout(left.min(LOOK));
+        }
+        match next {
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(self.lost("the connection ended")),
             Ok(Err(error)) => Err(self.lost(&error.to_string())),
@@ -199,6 +241,7 @@ impl Link {
                 Err(Error::Missing { stage, ranks, seconds })
             }
             Ok(Ok(ToRank::Gone { rank })) => Err(Error::Gone { rank }),
+            Ok(Ok(ToRank::Restarted { rank, host })) => Err(Error::Restarted { rank, host }),
             Ok(Ok(message)) => Ok(Some(message)),
         }
     }
@@ -208,6 +251,7 @@ fn connect(
     at: &str,
     deadline: Instant,
     patience: Duration,
+    interrupt: &Interrupt,
 ) -> Result<(TcpStream, SocketAddr), Error> {
     let unresolved = |e| Error::Resolve(format!("--rendezvous {at}"), e);
     let addresses: Vec<SocketAddr> = at.to_socket_addrs().map_err(unresolved)?.collect();
@@ -219,6 +263,9 @@ fn connect(
                 Ok(stream) => return Ok((stream, *address)),
                 Err(error) => last = error,
             }
+        }
+        if interrupt.has_come() {
+            return Err(Error::Interrupted);
         }
         if Instant::now() >= deadline {
             let (at, seconds) = (at.to_owned(), patience.as_secs());

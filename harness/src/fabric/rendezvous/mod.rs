@@ -87,4 +87,9 @@ enum ToRank {
     Gone {
         rank: u32,
     },
+    /// It had gone, and another process is that rank now.
+    Restarted {
+        rank: u32,
+        host: String,
+    },
 }

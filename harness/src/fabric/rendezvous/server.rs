@@ -38,6 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(20);
 /// A thread for each rank, which reads frames and no more.
 const STACK: usize = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
 /// Connections that have not said who they are, beyond those that are expected; the rest are
 /// dropped at once.
 const STRANGERS: usize = 64;
@@ -97,6 +99,9 @@ impl Server {
     ) -> Result<(Self, std::net::SocketAddr), Error> {
         let failed = |error| Error::Listen { at: at.to_owned(), error };
         let listener = TcpListener::bind(at).map_err(failed)?;
+        // The library's 128 is too few for a thousand ranks that start at once: what finds no room is
+        // repeated a second later. The kernel takes no more than net.core.somaxconn (listen(2)).
+        rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed(errno.into()))?;
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let shared = Arc::new(Shared { state: Mutex::default(), ranks });
@@ -165,7 +170,15 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
     // Whoever comes late hears what the others were told.
-    let refusal = state.refused.clone().or_else(|| {
+    let gone = state.members.get(&rank).is_some_and(|member| member.done);
+    let back = (state.complete && gone).then(|| {
+        let host = hello.entry.host.clone();
+        let streams = state.streams();
+        broadcast(&streams, &ToRank::Restarted { rank, host: host.clone() });
+        let reason = Error::Restarted { rank, host }.to_string();
+        Refusal { code: EXIT_CHECK, reason, since: Instant::now() }
+    });
+    let refusal = state.refused.clone().or(back).or_else(|| {
         let reason = misfit(&hello, shared.ranks, &state)?;
         Some(Refusal { code: EXIT_USAGE, reason, since: Instant::now() })
     });

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -15,12 +16,17 @@ use super::Link;
 use super::Server;
 use super::VERSION;
 use crate::fabric::error::Error;
+use crate::fabric::interrupt::Interrupt;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn hello(rank: u32, ranks: u32) -> Hello {
     let entry = Entry { rank, host: "here".to_owned(), rails: Vec::new() };
     Hello { version: VERSION, rank, ranks, parameters: "verify".to_owned(), entry }
+}
+
+fn meet(at: &str, hello: Hello) -> Result<Link, Error> {
+    Link::join(at, hello, PATIENCE, Arc::default())
 }
 
 fn server(ranks: u32) -> (Server, String) {
@@ -33,7 +39,7 @@ fn outcomes(ranks: u32, hellos: Vec<Hello>) -> Vec<Result<(), Error>> {
     let (server, at) = server(ranks);
     let join = |hello: Hello| {
         let at = at.clone();
-        thread::spawn(move || Link::join(&at, hello, PATIENCE).and_then(Link::leave))
+        thread::spawn(move || meet(&at, hello).and_then(Link::leave))
     };
     let threads: Vec<_> = hellos.into_iter().map(join).collect();
     let outcomes = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -77,7 +83,7 @@ fn strays_are_dropped_and_counted() {
         // The end, by whichever name: what it had sent may not have been read.
         assert!(matches!(stream.read(&mut [0]), Ok(0) | Err(_)));
     }
-    let link = Link::join(&at, hello(0, 1), PATIENCE).unwrap();
+    let link = meet(&at, hello(0, 1)).unwrap();
     assert_eq!(link.strays(), 3);
     link.leave().unwrap();
     server.finish();
@@ -86,7 +92,7 @@ fn strays_are_dropped_and_counted() {
 #[test]
 fn a_rank_that_does_not_come_or_hangs_or_ends_is_named() {
     let (server, at) = Server::start("127.0.0.1:0", 2, Duration::from_secs(2)).unwrap();
-    let error = Link::join(&at.to_string(), hello(0, 2), PATIENCE).unwrap_err();
+    let error = meet(&at.to_string(), hello(0, 2)).unwrap_err();
     assert_eq!(error.exit_code(), 3, "{error}");
     assert!(error.to_string().contains("rank 1 at \"rendezvous\""), "{error}");
     server.finish();
@@ -95,11 +101,11 @@ fn a_rank_that_does_not_come_or_hangs_or_ends_is_named() {
     let (hang, until) = mpsc::channel::<()>();
     let theirs = at.clone();
     let other = thread::spawn(move || {
-        let link = Link::join(&theirs, hello(1, 2), PATIENCE).unwrap();
+        let link = meet(&theirs, hello(1, 2)).unwrap();
         until.recv().unwrap_err();
         link.vanish();
     });
-    let mut link = Link::join(&at, hello(0, 2), PATIENCE).unwrap();
+    let mut link = meet(&at, hello(0, 2)).unwrap();
     let error = link.gather_quietly("connect", &1, Duration::ZERO).unwrap_err();
     assert!(error.to_string().contains("rank 1 at \"connect\""), "{error}");
     assert_eq!(error.exit_code(), 3);
@@ -112,12 +118,23 @@ fn a_rank_that_does_not_come_or_hangs_or_ends_is_named() {
 }
 
 #[test]
+fn who_is_interrupted_does_not_wait_for_those_who_have_not_come() {
+    let (server, at) = server(2);
+    let interrupt = Arc::new(Interrupt::now());
+    let error = Link::join(&at, hello(0, 2), PATIENCE, interrupt).unwrap_err();
+    assert!(matches!(error, Error::Interrupted), "{error}");
+    assert_eq!(error.exit_code(), 130);
+    // It waits for the other rank, as long as it was told.
+    drop(server);
+}
+
+#[test]
 fn ranks_hear_each_other_while_they_gather() {
     let (server, at) = server(3);
     let rank = |rank: u32| {
         let at = at.clone();
         thread::spawn(move || {
-            let mut link = Link::join(&at, hello(rank, 3), PATIENCE).unwrap();
+            let mut link = meet(&at, hello(rank, 3)).unwrap();
             link.send((rank + 1) % 3, &rank).unwrap();
             let mut heard = Vec::new();
             let all = link.gather("a", &(rank * 10), PATIENCE, |_, from, body| {
@@ -155,7 +172,7 @@ fn a_thousand_ranks_agree_on_one_table() {
     let (server, at) = server(ranks);
     let join = |rank| {
         let at = at.clone();
-        let join = move || Link::join(&at, hello(rank, ranks), PATIENCE).unwrap();
+        let join = move || meet(&at, hello(rank, ranks)).unwrap();
         thread::Builder::new().stack_size(256 << 10).spawn(join).unwrap()
     };
     let threads: Vec<_> = (0..ranks).map(join).collect();

@@ -35,6 +35,7 @@ use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -50,6 +51,8 @@ use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The same once the container's first has.
+const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Longest order.
 const MAX_ORDER: usize = 1024;
@@ -119,7 +122,7 @@ struct Life {
     plan: Plan,
     agent: Option<OwnedFd>,
     control: Post,
-    first: Option<Tgid>,
+    first: Option<(Tgid, PidFd)>,
     views: Option<Views>,
     siblings: Siblings,
     served: Vec<Arc<Supervisor>>,
@@ -153,7 +156,8 @@ impl Life {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                let value = shown(&self.spec, self.first, self.views.is_some(), &self.served);
+                let first = self.first.as_ref().map(|(tgid, _)| *tgid);
+                let value = shown(&self.spec, first, self.views.is_some(), &self.served);
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
@@ -167,7 +171,11 @@ impl Life {
     fn wait(&self) -> Result<(), Error> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
         fds.extend(self.agent.as_ref().map(|agent| PollFd::new(agent, PollFlags::IN)));
-        let look = (!self.served.is_empty()).then_some(&LOOK);
+        let first = self.first.as_ref().map(|(_, first)| first);
+        let lives = first.filter(|first| !first.has_ended());
+        fds.extend(lives.map(|first| PollFd::from_borrowed_fd(first.as_fd(), PollFlags::IN)));
+        let often = if lives.is_some() { &LOOK } else { &LOOK_SOON };
+        let look = (!self.served.is_empty()).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -206,7 +214,8 @@ impl Life {
         if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
-            self.first = Some(Tgid(order.pid));
+            let first = Tgid(order.pid);
+            self.first = Some((first, PidFd::open(first)?));
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
         self.served.push(supervisor);

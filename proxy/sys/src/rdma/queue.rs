@@ -68,15 +68,23 @@ impl CompletionQueue {
     /// As `ibv_poll_cq(3)`.
     pub fn poll(&self) -> Result<Vec<Completion>, Error> {
         let mut completions = vec![Completion::default(); 16];
-        let entries = c_int::try_from(completions.len()).unwrap_or(1);
+        let count = self.poll_into(&mut completions)?;
+        completions.truncate(count);
+        Ok(completions)
+    }
+
+    /// Takes what has completed into the beginning of these; how many.
+    ///
+    /// # Errors
+    /// As `ibv_poll_cq(3)`.
+    pub fn poll_into(&self, completions: &mut [Completion]) -> Result<usize, Error> {
+        let entries = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
         let context = self.0.context.0.context;
         // SAFETY: the context is open; its table of functions does not change.
         let poll = unsafe { &(*context).poll_cq };
         // SAFETY: the queue is there, and the array has so many entries.
         let count = unsafe { poll(self.0.cq, entries, completions.as_mut_ptr()) };
-        let Ok(count) = usize::try_from(count) else { return Err(last("ibv_poll_cq")) };
-        completions.truncate(count);
-        Ok(completions)
+        usize::try_from(count).map_err(|_| last("ibv_poll_cq"))
     }
 }
 

@@ -1,23 +1,22 @@
 //! Every verb and every size between two ranks on one rail, each compared byte by byte.
 
-use std::time::Duration;
-use std::time::Instant;
+mod fault;
+mod wait;
 
-use clap::ValueEnum;
-use serde::Deserialize;
-use serde::Serialize;
+use std::time::Duration;
+
 use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Operation;
 use verbgate_sys::rdma::Piece;
 
+use crate::fabric::cause::Cause;
 use crate::fabric::connect::Control;
-use crate::fabric::connect::IN;
 use crate::fabric::connect::Mesh;
-use crate::fabric::connect::OUT;
-use crate::fabric::connect::Place;
-use crate::fabric::connect::TARGET;
 use crate::fabric::error::Error;
-use crate::fabric::explain;
+use crate::fabric::hardware::IN;
+use crate::fabric::hardware::OUT;
+use crate::fabric::hardware::Place;
+use crate::fabric::hardware::TARGET;
 use crate::fabric::plan::SEGMENT;
 use crate::fabric::plan::SIGNALED;
 use crate::fabric::plan::TRAIN;
@@ -30,10 +29,12 @@ use crate::fabric::protocol::Role;
 use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 
-/// How long a step may take: longer than a queue pair repeats before it gives up.
-const STEP: Duration = Duration::from_secs(20);
-/// How often somebody who polls looks.
-const POLL: Duration = Duration::from_micros(50);
+pub(crate) use fault::Fault;
+pub(crate) use fault::INTERRUPTED;
+pub(crate) use fault::Injection;
+pub(crate) use fault::Trouble;
+use fault::step;
+
 /// One pair's exchange on one rail.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
@@ -46,74 +47,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) injection: Option<Injection>,
 }
 
-/// What went wrong with one exchange.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Trouble {
-    /// For people.
-    pub(crate) words: String,
-    /// `enum ibv_wc_status`, if a completion told.
-    pub(crate) status: Option<u32>,
-    /// The peer found it, and said so.
-    pub(crate) heard: bool,
-    /// The peer said nothing.
-    pub(crate) hangs: bool,
-}
-
-/// Why an exchange ended; or the end of everything.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    Step(Trouble),
-    All(Error),
-}
-
-/// A fault that a test puts in, to see what is said of it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Injection {
-    /// It posts no receives.
-    NoReceives,
-    /// It uses another rkey than it was given.
-    WrongRkey,
-    /// It leaves out the last segment of each message.
-    Segments,
-    /// It ends in the middle of an exchange.
-    Exit,
-}
-
 /// At which step it ends.
 const EXIT_STEP: u64 = 7;
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::All(error)
-    }
-}
-
-impl From<verbgate_sys::rdma::Error> for Fault {
-    fn from(error: verbgate_sys::rdma::Error) -> Self {
-        step(error.to_string())
-    }
-}
-
-impl From<protocol::Violation> for Fault {
-    fn from(violation: protocol::Violation) -> Self {
-        step(violation.to_string())
-    }
-}
-
-fn step(words: impl Into<String>) -> Fault {
-    Fault::Step(Trouble { words: words.into(), ..Trouble::default() })
-}
-
-/// What a completion says, unless it is of success.
-fn judge(completion: Completion) -> Result<Completion, Fault> {
-    if completion.status == 0 {
-        return Ok(completion);
-    }
-    let Completion { status, vendor_err, .. } = completion;
-    let name = explain::completion(status).map_or("an unknown status", |entry| entry.name);
-    let words = format!("{name} ({status}, vendor {vendor_err:#x})");
-    Err(Fault::Step(Trouble { words, status: Some(status), ..Trouble::default() }))
-}
 
 /// The first byte that differs.
 fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
@@ -123,7 +58,8 @@ fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
     let at = found.iter().zip(expected).position(|(a, b)| a != b);
     let at = at.unwrap_or(found.len().min(expected.len()));
     let length = expected.len();
-    Err(step(format!("the data differs: byte {at} of {length} is not what was sent")))
+    let words = format!("the data differs: byte {at} of {length} is not what was sent");
+    Err(step(words).because(Cause::DataDiffers))
 }
 
 impl Exchange<'_> {
@@ -144,6 +80,7 @@ impl Exchange<'_> {
                 done.map_err(|fault| match fault {
                     Fault::Step(mut trouble) => {
                         let words = trouble.words;
+                        trouble.at = number;
                         trouble.words =
                             format!("step {number} ({verb:?} of {size} bytes): {words}");
                         Fault::Step(trouble)
@@ -198,6 +135,12 @@ impl Exchange<'_> {
             Some(Injection::WrongRkey) => rkey ^= 0xff,
             // As if it had been killed: nobody is told.
             Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
+            Some(Injection::Hang) if number >= EXIT_STEP => {
+                println!("injected: hangs");
+                loop {
+                    std::thread::park();
+                }
+            }
             _ => {}
         }
         let immediate = u32::try_from(number).unwrap_or(0);
@@ -373,84 +316,6 @@ impl Exchange<'_> {
         let piece = Piece { region: &region, offset, length };
         let pieces = if length == 0 { &[][..] } else { &[piece][..] };
         Ok(self.queue_pair()?.post_receive(number, pieces)?)
-    }
-
-    /// The next completion on the rail; other pairs' exchanges have none outstanding.
-    fn complete(&mut self, number: u64) -> Result<Completion, Fault> {
-        let deadline = Instant::now() + STEP;
-        let rail = self.rail();
-        let queue_pair = self.queue_pair()?.number();
-        let buffer = &mut self.mesh.completed;
-        loop {
-            if let Some(completion) = buffer.pop_front() {
-                // Of an exchange that was given up, something may be left.
-                if (completion.qp_num, completion.wr_id) == (queue_pair, number) {
-                    return judge(completion);
-                }
-                continue;
-            }
-            let Some(hardware) = self.mesh.hardware.get(rail) else {
-                return Err(step("no such rail"));
-            };
-            buffer.extend(hardware.cq.poll()?);
-            if buffer.is_empty() {
-                if Instant::now() >= deadline {
-                    let seconds = STEP.as_secs();
-                    return Err(step(format!(
-                        "STALL: no completion in {seconds} s (`verbgate explain STALL`)"
-                    )));
-                }
-                std::thread::sleep(POLL);
-            }
-        }
-    }
-
-    fn await_ready(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Ready { .. }))
-    }
-
-    fn await_done(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Done { .. }))
-    }
-
-    /// Waits for the peer's word on this step.
-    fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<(), Fault> {
-        let (peer, rail) = (self.peer_rank(), self.rail());
-        let patience = if number == 0 { self.patience } else { STEP * 2 };
-        let deadline = Instant::now() + patience;
-        loop {
-            let of_this = |(from, control): &(u32, Control)| match control {
-                Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
-                    (*from, *r) == (peer, rail)
-                }
-                Control::Endpoint { .. } => false,
-            };
-            let found = self.mesh.said.iter().position(of_this);
-            if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
-                match &control {
-                    Control::Done { fault: Some(why), .. } => {
-                        let words = format!("rank {peer} says: {why}");
-                        let trouble = Trouble { words, heard: true, ..Trouble::default() };
-                        return Err(Fault::Step(trouble));
-                    }
-                    Control::Ready { step: n, .. } | Control::Done { step: n, .. }
-                        if *n == number && is(&control) =>
-                    {
-                        return Ok(());
-                    }
-                    _ => continue,
-                }
-            }
-            if Instant::now() >= deadline {
-                let seconds = patience.as_secs();
-                let words = format!("rank {peer} hangs: no word from it in {seconds} s");
-                let trouble = Trouble { words, hangs: true, ..Trouble::default() };
-                return Err(Fault::Step(trouble));
-            }
-            if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {
-                self.mesh.hear(self.link, from, body)?;
-            }
-        }
     }
 }
 
