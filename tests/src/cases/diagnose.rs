@@ -504,7 +504,9 @@ fn networks(world: &World) -> Result<Verdict> {
         inject().with_context(|| (*what).to_owned())?;
         for place in PLACES {
             let ended = hosts.zero(world, place, *rails, *other)?;
-            expect(&format!("{place:?} {what}"), ended, causes, said)?;
+            let seen = || inside(B, &["tc", "-s", "qdisc", "show", "dev", "db0"]);
+            expect(&format!("{place:?} {what}"), ended, causes, said)
+                .with_context(|| seen().map_or_else(|e| e.to_string(), |ended| ended.stdout))?;
         }
         mend().with_context(|| (*what).to_owned())?;
     }
