@@ -71,7 +71,7 @@ struct After {
     broken: Vec<Path>,
 }
 
-/// A pair, the lower rank first, and a rail.
+/// From which rank to which, and on which rail.
 type Path = (u32, u32, usize);
 
 /// One rank's part.
@@ -81,6 +81,8 @@ struct Bench<'a> {
     me: &'a Identity,
     mesh: Mesh,
     rings: Rings,
+    /// Counters after the last step, of the rails that it used: to read them takes a while.
+    counted: BTreeMap<usize, BTreeMap<String, u64>>,
     shape: Shape,
     output: Output<'a>,
     /// How often each has failed.
@@ -90,6 +92,9 @@ struct Bench<'a> {
 /// Runs one rank; the exit code.
 pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
     args.check()?;
+    if me.ranks < 2 {
+        return Err(Error::Usage("--ranks 1: nobody is there to send to: give 2 or more".into()));
+    }
     let output = Output::new(args, me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
         Session::open(me, args.parameters())?;
@@ -107,8 +112,8 @@ pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
     };
     let mut mesh = Mesh::new(rank, ranks, hardware);
     mesh.tuning = args.tuning();
-    let (rings, failures) = (Rings::new(), BTreeMap::new());
-    let mut bench = Bench { args, me, mesh, rings, shape, output, failures };
+    let (rings, counted, failures) = (Rings::new(), BTreeMap::new(), BTreeMap::new());
+    let mut bench = Bench { args, me, mesh, rings, counted, shape, output, failures };
     let ended = bench.measure(&mut link, &steps);
     // Whatever came between, what there is is shown and saved.
     let complete = matches!(ended, Ok(End::Complete));
@@ -148,7 +153,7 @@ fn load_of(args: &BenchArgs, step: &Step) -> Load {
 }
 
 fn path(flow: Flow) -> Path {
-    (flow.from.min(flow.to), flow.from.max(flow.to), flow.rail)
+    (flow.from, flow.to, flow.rail)
 }
 
 impl Bench<'_> {
@@ -199,7 +204,11 @@ impl Bench<'_> {
         let why = format!("not tried again: it failed {FAILURES} times");
         cells.extend(paused.iter().filter(mine).map(|flow| Cell::paused(step, *flow, &why)));
         let rails: Vec<usize> = flows.iter().filter(mine).map(|flow| flow.rail).collect();
-        let before = self.counters(&rails);
+        // Nothing is sent between two steps.
+        let mut before = std::mem::take(&mut self.counted);
+        let fresh: Vec<usize> =
+            rails.iter().copied().filter(|rail| !before.contains_key(rail)).collect();
+        before.extend(self.counters(&fresh));
         let part = Part {
             mesh: &mut self.mesh,
             link,
@@ -221,6 +230,7 @@ impl Bench<'_> {
                 broken.push(path(flow));
             }
         }
+        self.counted = after;
         // Nothing is wrong with what was not measured to its end.
         cells.retain(|cell| cell.first_error.as_deref() != Some(INTERRUPTED));
         Ok((cells, broken))

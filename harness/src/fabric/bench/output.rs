@@ -39,6 +39,8 @@ enum Line<'a> {
 
 /// A column of the table and of the CSV, and what is in it.
 type Column = (&'static str, fn(&Cell) -> Option<String>);
+/// Columns of the table are at least as wide as this.
+const WIDTH: usize = 8;
 
 fn number(value: Option<f64>) -> Option<String> {
     value.map(|value| format!("{value:.3}"))
@@ -46,21 +48,21 @@ fn number(value: Option<f64>) -> Option<String> {
 
 #[rustfmt::skip]
 const COLUMNS: &[Column] = &[
-    ("sweep",       |cell| cell.sweep.map(name)),
-    ("from",        |cell| Some(cell.from.to_string())),
-    ("to",          |cell| Some(cell.to.to_string())),
-    ("rail",        |cell| Some(cell.rail.to_string())),
-    ("size",        |cell| Some(cell.size.to_string())),
-    ("target_gbps", |cell| cell.target_gbps.map(|target| target.to_string())),
-    ("repeat",      |cell| Some((cell.repeat + 1).to_string())),
-    ("gbps",        |cell| number(cell.gbps)),
-    ("messages/s",  |cell| number(cell.messages_per_second)),
-    ("packets/s",   |cell| number(cell.packets_per_second)),
-    ("p50_us",      |cell| number(cell.p50_us)),
-    ("p99_us",      |cell| number(cell.p99_us)),
-    ("errors",      |cell| Some(cell.completion_errors.to_string())),
-    ("rnr_naks",    |cell| cell.rnr_naks.map(|count| count.to_string())),
-    ("retransmits", |cell| cell.retransmits.map(|count| count.to_string())),
+    ("sweep",        |cell| cell.sweep.map(name)),
+    ("from",         |cell| Some(cell.from.to_string())),
+    ("to",           |cell| Some(cell.to.to_string())),
+    ("rail",         |cell| Some(cell.rail.to_string())),
+    ("size",         |cell| Some(cell.size.to_string())),
+    ("target_gbps",  |cell| cell.target_gbps.map(|target| target.to_string())),
+    ("repeat",       |cell| Some((cell.repeat + 1).to_string())),
+    ("gbps",         |cell| cell.gbps.map(|gbps| format!("{gbps:.4}"))),
+    ("messages/s",   |cell| number(cell.messages_per_second)),
+    ("packets/s",    |cell| number(cell.packets_per_second)),
+    ("p50_us",       |cell| number(cell.p50_us)),
+    ("p99_us",       |cell| number(cell.p99_us)),
+    ("errors",       |cell| Some(cell.completion_errors.to_string())),
+    ("rnr_naks",     |cell| cell.rnr_naks.map(|count| count.to_string())),
+    ("retransmits",  |cell| cell.retransmits.map(|count| count.to_string())),
 ];
 /// Of these the CSV has more than people want to see.
 const OF_CSV: &[Column] = &[
@@ -118,7 +120,7 @@ pub(crate) fn begin(args: &BenchArgs, settings: Settings<'_>) -> Result<(), Erro
              min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt \
              {retry_cnt}"
         );
-        let titles = COLUMNS.iter().map(|(title, _)| format!("{title:>13}"));
+        let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
         let _ = writeln!(text, "{}", titles.collect::<String>());
     }
     print(&text)
@@ -183,9 +185,14 @@ fn cannot_write(path: &Path, error: std::io::Error) -> Error {
     Error::Io { what: format!("cannot write {}", path.display()), error }
 }
 
+fn padded(title: &str, text: &str) -> String {
+    let width = title.len().max(WIDTH);
+    format!(" {text:>width$}")
+}
+
 /// For people: `-` is not known, and nothing that failed is a zero.
 fn row(cell: &Cell) -> String {
-    let field = |(_, of): &Column| format!("{:>13}", of(cell).unwrap_or_else(|| "-".to_owned()));
+    let field = |(title, of): &Column| padded(title, of(cell).as_deref().unwrap_or("-"));
     let text = COLUMNS.iter().map(field).collect::<String>();
     match &cell.first_error {
         Some(why) => format!("{text}  FAILED: {why}\n"),

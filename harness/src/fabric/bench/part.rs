@@ -28,6 +28,8 @@ use crate::fabric::rendezvous::Link;
 
 /// How often who measures looks what the others say.
 const LOOK: Duration = Duration::from_millis(1);
+/// How much earlier than a message is due a sender wakes, because sleep is not exact.
+const WAKING: Duration = Duration::from_micros(200);
 /// Who only waits for the others' word waits so long at a time.
 const WORD: Duration = Duration::from_millis(5);
 /// After this, somebody who is not ready is named, once.
@@ -108,7 +110,12 @@ impl Part<'_> {
                 return Ok(());
             }
             if !busy {
-                thread::yield_now();
+                let active = senders.iter().zip(&told).filter(|(_, told)| !**told);
+                let idle = active.map(|(sender, _)| sender.idle(self.load)).min();
+                match idle.map(|idle| idle.saturating_sub(WAKING).min(LOOK)) {
+                    Some(idle) if !idle.is_zero() => thread::sleep(idle),
+                    _ => thread::yield_now(),
+                }
             }
             if looked.elapsed() < LOOK {
                 continue;

@@ -71,7 +71,7 @@ pub(crate) fn bars(cells: &[Cell]) -> String {
             let bar: String = bar.collect();
             let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
             let _ =
-                writeln!(text, "{at:>10} |{bar:<40} {median:.3} ({least:.3} to {top:.3}{failed})");
+                writeln!(text, "{at:>10} |{bar:<40} {median:.4} ({least:.4} to {top:.4}{failed})");
         }
     }
     text
@@ -168,7 +168,9 @@ mod tests {
         let text = bars(&cells());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 8, "{text}");
-        assert!(lines[2].contains("4096 |###") && lines[2].ends_with("20.000 (10.000 to 30.000)"));
+        assert!(
+            lines[2].contains("4096 |###") && lines[2].ends_with("20.0000 (10.0000 to 30.0000)")
+        );
         assert!(lines[3].ends_with("65536  all 1 failed"), "{text}");
         assert!(lines[7].contains(&"#".repeat(40)) && lines[7].contains("unpaced"), "{text}");
         assert_eq!(bars(&[]), "");

@@ -166,6 +166,16 @@ impl Sender {
         Ok(any)
     }
 
+    /// How long nothing has to be done for it: at a pace, until the next message is due.
+    pub(crate) fn idle(&self, load: &Load) -> Duration {
+        let due = load.interval().zip(self.began).filter(|_| self.flying.is_empty());
+        let due = due.map(|(interval, began)| {
+            let due = Duration::from_secs_f64(f64::from(self.posted) * interval);
+            due.saturating_sub(began.elapsed())
+        });
+        due.unwrap_or(Duration::ZERO)
+    }
+
     pub(crate) fn completed(&mut self, completion: &Completion) {
         let now = Instant::now();
         self.last = Some(now);

@@ -1,11 +1,10 @@
 //! Every verb and every size between two ranks on one rail, each compared byte by byte.
 
-use std::time::Duration;
-use std::time::Instant;
+mod fault;
+mod wait;
 
-use clap::ValueEnum;
-use serde::Deserialize;
-use serde::Serialize;
+use std::time::Duration;
+
 use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Operation;
 use verbgate_sys::rdma::Piece;
@@ -14,7 +13,6 @@ use crate::fabric::cause::Cause;
 use crate::fabric::connect::Control;
 use crate::fabric::connect::Mesh;
 use crate::fabric::error::Error;
-use crate::fabric::explain;
 use crate::fabric::hardware::IN;
 use crate::fabric::hardware::OUT;
 use crate::fabric::hardware::Place;
@@ -31,12 +29,11 @@ use crate::fabric::protocol::Role;
 use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 
-/// How long a step may take: longer than a queue pair repeats before it gives up.
-const STEP: Duration = Duration::from_secs(20);
-/// How often somebody who polls looks.
-const POLL: Duration = Duration::from_micros(50);
-/// What became of an exchange that was not over.
-pub(crate) const INTERRUPTED: &str = "interrupted";
+pub(crate) use fault::Fault;
+pub(crate) use fault::INTERRUPTED;
+pub(crate) use fault::Injection;
+pub(crate) use fault::Trouble;
+use fault::step;
 
 /// One pair's exchange on one rail.
 #[derive(Debug)]
@@ -50,95 +47,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) injection: Option<Injection>,
 }
 
-/// What went wrong with one exchange.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-pub(crate) struct Trouble {
-    /// For people.
-    pub(crate) words: String,
-    /// `enum ibv_wc_status`, if a completion told.
-    pub(crate) status: Option<u32>,
-    /// The peer found it, and said so.
-    pub(crate) heard: bool,
-    /// The peer said nothing.
-    pub(crate) hangs: bool,
-    /// What is wrong, if it tells by itself.
-    pub(crate) cause: Option<Cause>,
-    /// The step, from 0: those before it went well.
-    pub(crate) at: u64,
-}
-
-/// Why an exchange ended; or the end of everything.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    Step(Trouble),
-    All(Error),
-}
-
-/// A fault that a test puts in, to see what is said of it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(crate) enum Injection {
-    /// It posts no receives.
-    NoReceives,
-    /// It uses another rkey than it was given.
-    WrongRkey,
-    /// It leaves out the last segment of each message.
-    Segments,
-    /// It ends in the middle of an exchange.
-    Exit,
-    /// It stops there, and says nothing more.
-    Hang,
-    /// It repeats for ever what the peer has no receive for.
-    Patient,
-    /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
-    RoceV1,
-}
-
 /// At which step it ends.
 const EXIT_STEP: u64 = 7;
-
-impl From<Error> for Fault {
-    fn from(error: Error) -> Self {
-        Self::All(error)
-    }
-}
-
-impl From<verbgate_sys::rdma::Error> for Fault {
-    fn from(error: verbgate_sys::rdma::Error) -> Self {
-        step(error.to_string())
-    }
-}
-
-impl From<protocol::Violation> for Fault {
-    fn from(violation: protocol::Violation) -> Self {
-        step(violation.to_string()).because(match violation {
-            protocol::Violation::Segments { .. } => Cause::SegmentCount,
-            _ => Cause::DataDiffers,
-        })
-    }
-}
-
-impl Fault {
-    fn because(mut self, cause: Cause) -> Self {
-        if let Self::Step(trouble) = &mut self {
-            trouble.cause = Some(cause);
-        }
-        self
-    }
-}
-
-fn step(words: impl Into<String>) -> Fault {
-    Fault::Step(Trouble { words: words.into(), ..Trouble::default() })
-}
-
-/// What a completion says, unless it is of success.
-fn judge(completion: Completion) -> Result<Completion, Fault> {
-    if completion.status == 0 {
-        return Ok(completion);
-    }
-    let (words, status) = (explain::words(&completion), Some(completion.status));
-    let cause = Some(Cause::of_status(completion.status));
-    Err(Fault::Step(Trouble { words, status, cause, ..Trouble::default() }))
-}
 
 /// The first byte that differs.
 fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
@@ -406,92 +316,6 @@ impl Exchange<'_> {
         let piece = Piece { region: &region, offset, length };
         let pieces = if length == 0 { &[][..] } else { &[piece][..] };
         Ok(self.queue_pair()?.post_receive(number, pieces)?)
-    }
-
-    /// The next completion on the rail; other pairs' exchanges have none outstanding.
-    fn complete(&mut self, number: u64) -> Result<Completion, Fault> {
-        let deadline = Instant::now() + STEP;
-        let rail = self.rail();
-        let queue_pair = self.queue_pair()?.number();
-        let buffer = &mut self.mesh.completed;
-        loop {
-            if let Some(completion) = buffer.pop_front() {
-                // Of an exchange that was given up, something may be left.
-                if (completion.qp_num, completion.wr_id) == (queue_pair, number) {
-                    return judge(completion);
-                }
-                continue;
-            }
-            let Some(hardware) = self.mesh.hardware.get(rail) else {
-                return Err(step("no such rail"));
-            };
-            buffer.extend(hardware.cq.poll()?);
-            if buffer.is_empty() {
-                if self.link.interrupt.has_come() {
-                    return Err(step(INTERRUPTED));
-                }
-                if Instant::now() >= deadline {
-                    let seconds = STEP.as_secs();
-                    return Err(step(format!(
-                        "STALL: no completion in {seconds} s (`verbgate explain STALL`)"
-                    ))
-                    .because(Cause::Stall));
-                }
-                std::thread::sleep(POLL);
-            }
-        }
-    }
-
-    fn await_ready(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Ready { .. }))
-    }
-
-    fn await_done(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Done { .. }))
-    }
-
-    /// Waits for the peer's word on this step.
-    fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<(), Fault> {
-        let (peer, rail) = (self.peer_rank(), self.rail());
-        let patience = if number == 0 { self.patience } else { STEP * 2 };
-        let deadline = Instant::now() + patience;
-        loop {
-            let of_this = |(from, control): &(u32, Control)| match control {
-                Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
-                    (*from, *r) == (peer, rail)
-                }
-                Control::Endpoint { .. } | Control::Cells(_) => false,
-            };
-            let found = self.mesh.said.iter().position(of_this);
-            if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
-                match &control {
-                    Control::Done { fault: Some(why), .. } => {
-                        let words = format!("rank {peer} says: {why}");
-                        let trouble = Trouble { words, heard: true, ..Trouble::default() };
-                        return Err(Fault::Step(trouble));
-                    }
-                    Control::Ready { step: n, .. } | Control::Done { step: n, .. }
-                        if *n == number && is(&control) =>
-                    {
-                        return Ok(());
-                    }
-                    _ => continue,
-                }
-            }
-            if self.link.interrupt.has_come() {
-                return Err(step(INTERRUPTED));
-            }
-            if Instant::now() >= deadline {
-                let seconds = patience.as_secs();
-                let words = format!("rank {peer} hangs: no word from it in {seconds} s");
-                let cause = Some(Cause::PeerHangs);
-                let trouble = Trouble { words, hangs: true, cause, ..Trouble::default() };
-                return Err(Fault::Step(trouble));
-            }
-            if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {
-                self.mesh.hear(self.link, from, body)?;
-            }
-        }
     }
 }
 
