@@ -38,6 +38,8 @@ const FAREWELL: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(20);
 /// A thread for each rank, which reads frames and no more.
 const STACK: usize = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
 /// Connections that have not said who they are, beyond those that are expected; the rest are
 /// dropped at once.
 const STRANGERS: usize = 64;
@@ -97,6 +99,9 @@ impl Server {
     ) -> Result<(Self, std::net::SocketAddr), Error> {
         let failed = |error| Error::Listen { at: at.to_owned(), error };
         let listener = TcpListener::bind(at).map_err(failed)?;
+        // The library's 128 is too few for a thousand ranks that start at once: what finds no room is
+        // repeated a second later. The kernel takes no more than net.core.somaxconn (listen(2)).
+        rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed(errno.into()))?;
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
         let shared = Arc::new(Shared { state: Mutex::default(), ranks });
