@@ -3,19 +3,25 @@
 //!
 //! A device is its node, with leave to make it and none to open it: under `verbgate oci` the node
 //! is a wish for RDMA, and under any other runtime it is of no use. So a container that is started
-//! by the wrong runtime gets nothing, rather than the raw device.
+//! by the wrong runtime gets nothing, rather than the raw device; and a hook ends it and says why, at
+//! its creation, because a program that finds a device that it cannot open says something else.
 
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::chown;
 use std::path::Path;
 use std::path::PathBuf;
 
+use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use clap::Args;
 use clap::Subcommand;
 use serde::Serialize;
+use serde_json::Value;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
@@ -24,9 +30,18 @@ use verbgate_sysfs::collect;
 use crate::failure::Failure;
 use crate::grant;
 use crate::grant::Host;
+use crate::oci;
 
-/// The lowest that has all that is used here.
-const VERSION: &str = "0.3.0";
+/// The version from which on engines understand a specification: the highest of those whose fields or
+/// names it uses (SPEC.md of CDI, "Released versions").
+fn version(devices: &[Device]) -> &'static str {
+    let digit = |device: &Device| device.name.starts_with(|c: char| c.is_ascii_digit());
+    // Hooks and nodes were there at first.
+    if devices.iter().any(digit) { "0.5.0" } else { "0.3.0" }
+}
+
+/// The hidden command that hooks give.
+pub(crate) const HOOK: &str = "cdi-hook";
 /// Our kind of device.
 pub(crate) const KIND: &str = "verbgate.org/rdma";
 /// Of a device cgroup: mknod(2) alone.
@@ -62,6 +77,21 @@ struct Spec {
     cdi_version: &'static str,
     kind: &'static str,
     devices: Vec<Device>,
+    /// For every container that gets one of them.
+    container_edits: SpecEdits,
+}
+
+#[derive(Debug, Serialize)]
+struct SpecEdits {
+    hooks: [Hook; 1],
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Hook {
+    hook_name: &'static str,
+    path: String,
+    args: [&'static str; 2],
 }
 
 #[derive(Debug, Serialize)]
@@ -100,7 +130,9 @@ pub(crate) fn run(command: &CdiCommand) -> Result<u8, Failure> {
 
 fn dispatch(command: &CdiCommand) -> Result<u8, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
-    let spec = spec(&devices, grant::connection_manager(Host::real()).as_ref());
+    let program = std::env::current_exe().context("cannot tell this program's path")?;
+    let program = program.to_str().context("this program's path is no text")?;
+    let spec = spec(&devices, grant::connection_manager(Host::real()).as_ref(), program);
     match command {
         CdiCommand::Generate(args) => {
             if spec.devices.is_empty() {
@@ -128,31 +160,87 @@ fn dispatch(command: &CdiCommand) -> Result<u8, Error> {
     }
 }
 
-/// One device for each of the host's, and one for all.
+/// One device for each of the host's, one for each of its ports, and one for all.
 ///
-/// None for a port: a sandbox is granted a device with all its ports.
-fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>) -> Spec {
+/// Whoever has a port has the device with all its ports: what is granted is a device.
+fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>, program: &str) -> Spec {
     let cm: Vec<Node> = cm.iter().map(|node| Node::new(&node.name, node.rdev)).collect();
     let node =
         |device: &RdmaDevice| Node::new(&device.uverbs, (device.dev.major, device.dev.minor));
-    let device = |name: &str, nodes: Vec<Node>| Device {
-        name: name.to_owned(),
+    let device = |name: String, nodes: Vec<Node>| Device {
+        name,
         container_edits: Edits { device_nodes: nodes.into_iter().chain(cm.clone()).collect() },
     };
-    let mut all: Vec<Device> =
-        devices.iter().map(|one| device(&one.ibdev, vec![node(one)])).collect();
-    if !all.is_empty() {
-        all.push(device(ALL, devices.iter().map(node).collect()));
+    let mut all = Vec::new();
+    for one in devices {
+        all.push(device(one.ibdev.clone(), vec![node(one)]));
+        let ports = one.ports.iter().map(|port| format!("{}{PORT}{}", one.ibdev, port.number));
+        all.extend(ports.map(|name| device(name, vec![node(one)])));
     }
-    Spec { cdi_version: VERSION, kind: KIND, devices: all }
+    if !all.is_empty() {
+        all.push(device(ALL.to_owned(), devices.iter().map(node).collect()));
+    }
+    let hook =
+        Hook { hook_name: "createRuntime", path: program.to_owned(), args: ["verbgate", HOOK] };
+    Spec {
+        cdi_version: version(&all),
+        kind: KIND,
+        devices: all,
+        container_edits: SpecEdits { hooks: [hook] },
+    }
 }
 
-/// Engines watch the directory: what they read is whole.
-fn replace(path: &Path, text: &str) -> io::Result<u8> {
-    let temporary = path.with_extension("verbgate-new");
-    fs::write(&temporary, text)
-        .and_then(|()| fs::rename(&temporary, path))
-        .inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+/// Between a device and its port.
+const PORT: char = ':';
+
+/// The device that a name among ours means.
+pub(crate) fn device_of(name: &str) -> &str {
+    name.split_once(PORT).map_or(name, |(device, _)| device)
+}
+
+/// Runs the hook; standard input is the container's state, as the OCI runtime specification has it.
+pub(crate) fn hook() -> Result<u8, Failure> {
+    check_runtime().map_err(Failure::of_tool)
+}
+
+fn check_runtime() -> Result<u8, Error> {
+    let read = |what: &str, text: io::Result<String>| -> Result<Value, Error> {
+        let text = text.map_err(|e| anyhow!("cannot read {what}: {e}"))?;
+        serde_json::from_str(&text).map_err(|e| anyhow!("{what}: {e}"))
+    };
+    let state = read("the container's state", io::read_to_string(io::stdin()))?;
+    let of = |key: &str| state.get(key).and_then(Value::as_str).unwrap_or_default();
+    let file = Path::new(of("bundle")).join("config.json");
+    let config = read(&file.display().to_string(), fs::read_to_string(&file))?;
+    if oci::serves(&config) {
+        return Ok(0);
+    }
+    Err(anyhow!(
+        "container {}: it has a device {KIND}=..., which its runtime cannot open to it; run it by \
+         verbgate's (verbgate runtime configure, then --runtime verbgate or its RuntimeClass), or give \
+         it the seccomp profile of: verbgate oci profile",
+        of("id")
+    ))
+}
+
+/// Writes a file in one step, so that who watches its directory reads a whole one; it keeps its mode
+/// and its owner. It is on the disk when this returns.
+pub(crate) fn replace(path: &Path, text: &str) -> io::Result<u8> {
+    if let Some(dir) = path.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let temporary = path.with_extension(format!("verbgate-{}", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        if let Ok(known) = fs::metadata(path) {
+            file.set_permissions(known.permissions())?;
+            chown(&temporary, Some(known.uid()), Some(known.gid()))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     Ok(0)
 }
 
@@ -169,6 +257,7 @@ pub(crate) fn print(text: &str) -> Result<u8, Error> {
 #[cfg(test)]
 mod tests {
     use verbgate_sysfs::DevNumber;
+    use verbgate_sysfs::collect::Port;
 
     use super::*;
 
@@ -185,29 +274,42 @@ mod tests {
     }
 
     #[test]
-    fn each_device_is_one_and_all_are_one() {
-        let devices = [device("mlx5_0", "uverbs0", 192), device("mlx5_1", "uverbs1", 193)];
+    fn each_device_is_one_and_each_port_and_all_are_one() {
+        let mut two = device("mlx5_1", "uverbs1", 193);
+        let port = |number| Port { number, link_layer: None, state: None };
+        two.ports = vec![port(1), port(2)];
+        let devices = [device("mlx5_0", "uverbs0", 192), two];
         let cm = DeviceNode { name: "rdma_cm".into(), rdev: (10, 121), source: "/x".into() };
-        let value = serde_json::to_value(spec(&devices, Some(&cm))).unwrap();
+        let value = serde_json::to_value(spec(&devices, Some(&cm), "/bin/v")).unwrap();
         let names: Vec<_> =
             value["devices"].as_array().unwrap().iter().map(|d| &d["name"]).collect();
-        assert_eq!(names, ["mlx5_0", "mlx5_1", "all"]);
+        assert_eq!(names, ["mlx5_0", "mlx5_1", "mlx5_1:1", "mlx5_1:2", "all"]);
+        assert_eq!(device_of("mlx5_1:2"), "mlx5_1");
         let nodes = |at: usize| value["devices"][at]["containerEdits"]["deviceNodes"].as_array();
         assert_eq!(nodes(0).unwrap().len(), 2);
-        assert_eq!(nodes(2).unwrap().len(), 3);
+        assert_eq!(nodes(3).unwrap()[0]["minor"], 193);
+        assert_eq!(nodes(4).unwrap().len(), 3);
         assert_eq!(nodes(0).unwrap()[0]["path"], "/dev/infiniband/uverbs0");
-        assert_eq!(value["cdiVersion"], VERSION);
+        assert_eq!(value["cdiVersion"], "0.3.0");
+        let hook = &value["containerEdits"]["hooks"][0];
+        assert_eq!((&hook["path"], &hook["args"][1]), (&"/bin/v".into(), &HOOK.into()));
+    }
+
+    #[test]
+    fn the_version_is_the_lowest_that_has_what_is_used() {
+        assert_eq!(spec(&[device("0mlx", "uverbs0", 1)], None, "v").cdi_version, "0.5.0");
+        assert_eq!(spec(&[], None, "v").cdi_version, "0.3.0");
     }
 
     #[test]
     fn no_node_may_be_opened() {
-        let value = serde_json::to_string(&spec(&[device("a", "uverbs0", 1)], None)).unwrap();
+        let value = serde_json::to_string(&spec(&[device("a", "uverbs0", 1)], None, "v")).unwrap();
         assert_eq!(value.matches(r#""permissions":"m""#).count(), 2, "{value}");
         assert_eq!(value.matches("permissions").count(), 2, "{value}");
     }
 
     #[test]
     fn a_host_without_devices_has_nothing_to_offer() {
-        assert!(spec(&[], None).devices.is_empty());
+        assert!(spec(&[], None, "v").devices.is_empty());
     }
 }

@@ -13,6 +13,7 @@ use verbgate_sys::sandbox;
 use crate::abi;
 use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_netdev::*;
+use crate::engine::RuntimeCommand;
 use crate::fabric;
 use crate::oci;
 use crate::oci::GcArgs;
@@ -22,6 +23,7 @@ use crate::oci::KeeperArgs;
 use crate::oci::OciArgs;
 use crate::oci::SupervisorArgs;
 use crate::oci::agent::AgentArgs;
+use crate::pages;
 use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
@@ -94,10 +96,21 @@ pub(crate) enum Command {
     /// Describe this host's RDMA devices to container engines
     #[command(subcommand)]
     Cdi(CdiCommand),
+    /// Make container engines know `verbgate oci`
+    #[command(subcommand)]
+    Runtime(RuntimeCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
+    /// Show what a container's supervisor holds and has done
+    Show(oci::ShowArgs),
+    /// Print or serve numbers of all containers, for Prometheus
+    Stats(oci::StatsArgs),
     /// Remove what dead supervisors have left behind
     Gc(GcArgs),
+    #[command(name = pages::NAME, hide = true)]
+    Pages(pages::PagesArgs),
+    #[command(name = crate::cdi::HOOK, hide = true)]
+    CdiHook,
     #[command(name = oci::HOOK, hide = true)]
     OciHook(HookArgs),
     #[command(name = oci::SUPERVISOR, hide = true)]
@@ -251,9 +264,9 @@ fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
         match arg.to_str()? {
             "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
             option if option.starts_with('-') => {}
-            "run" | "trace" | "oci" | "agent" | "cdi" | "ps" | "gc" | "features" | "abi"
-            | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs" | "fabric"
-            | "explain" => {
+            "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "show" | "stats"
+            | "gc" | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor"
+            | "sysfs" | "fabric" | "explain" => {
                 return arg.into_string().ok();
             }
             _ => return None,

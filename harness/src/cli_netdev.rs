@@ -89,11 +89,9 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
+/// Which NICs are moved, and how.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct MoveArgs {
-    /// The container: a PID, a file (/run/netns/NAME), a name of ip-netns(8), or a container's name
-    #[arg(long, value_name = "PID|NETNS|CONTAINER")]
-    pub(crate) to: String,
+pub(crate) struct TermsArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
     #[command(flatten)]
@@ -107,6 +105,15 @@ pub(crate) struct MoveArgs {
     /// Verify from this network namespace, in which a peer is, that each NIC answers for itself
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) verify_from: Option<String>,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MoveArgs {
+    /// The container: a PID, a file (/run/netns/NAME), a name of ip-netns(8), or a container's name
+    #[arg(long, value_name = "PID|NETNS|CONTAINER")]
+    pub(crate) to: String,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -197,18 +204,7 @@ pub(crate) struct PrepareArgs {
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) to: Option<String>,
     #[command(flatten)]
-    pub(crate) select: SelectArgs,
-    #[command(flatten)]
-    pub(crate) host: HostArgs,
-    /// How NICs that share a network are kept apart
-    #[arg(long, value_name = "HOW", default_value = "strict")]
-    pub(crate) arp: Arp,
-    /// How many seconds links and GIDs may take to be there again
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
-    pub(crate) wait: u64,
-    /// Verify from this network namespace, in which a peer is
-    #[arg(long, value_name = "PID|NETNS|CONTAINER")]
-    pub(crate) verify_from: Option<String>,
+    pub(crate) terms: TermsArgs,
     /// File to write this node's manifest to, before the move
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,

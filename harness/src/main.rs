@@ -6,6 +6,7 @@ mod cdi;
 mod cli;
 mod cli_netdev;
 mod doctor;
+mod engine;
 mod fabric;
 mod failure;
 mod features;
@@ -15,6 +16,7 @@ mod manifest;
 mod nccl;
 mod netdev;
 mod oci;
+mod pages;
 mod prepare;
 mod run;
 mod supervise;
@@ -47,7 +49,12 @@ fn main() -> ExitCode {
         Command::Agent(args) => oci::agent::run(args, &cli.global),
         Command::AgentSupervisor(args) => oci::agent::supervise(args),
         Command::Cdi(command) => cdi::run(command),
+        Command::Pages(args) => pages::run(args),
+        Command::CdiHook => cdi::hook(),
+        Command::Runtime(command) => engine::run(command),
         Command::Ps(args) => oci::ps(args, &cli.global),
+        Command::Show(args) => oci::show(args, &cli.global),
+        Command::Stats(args) => oci::stats(args, &cli.global),
         Command::Gc(args) => oci::gc(args, &cli.global),
         Command::OciHook(args) => oci::hook(args),
         Command::OciSupervisor(args) => oci::supervise(args),

@@ -7,8 +7,8 @@ use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
 
 use crate::cli::Format;
-use crate::cli::MoveArgs;
 use crate::cli::PrepareArgs;
+use crate::cli::TermsArgs;
 use crate::doctor;
 use crate::doctor::Verdict;
 use crate::failure::Failure;
@@ -35,24 +35,16 @@ pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
         Some(to) => to.clone(),
         None => holder(&args.role)?,
     };
-    let select = symmetric(&args.select, &args.host.sysfs_root)?;
+    let select = symmetric(&args.terms.select, &args.terms.host.sysfs_root)?;
     if let Some(path) = &args.manifest {
-        let own = manifest::local(Some(&args.role), &select, &args.host)?;
+        let own = manifest::local(Some(&args.role), &select, &args.terms.host)?;
         let text =
             serde_json::to_string_pretty(&own).map_err(|e| Error::Invalid(e.to_string()))? + "\n";
         fs::write(path, text).map_err(|source| Error::File { path: path.clone(), source })?;
     }
-    let move_args = MoveArgs {
-        to: to.clone(),
-        select,
-        host: args.host.clone(),
-        arp: args.arp,
-        wait: args.wait,
-        verify_from: args.verify_from.clone(),
-        json: false,
-    };
-    let journal = move_there(&move_args)?;
-    let environment = nccl::derive(&journal, &args.nccl, &args.host.sysfs_root)?;
+    let terms = TermsArgs { select, ..args.terms.clone() };
+    let journal = move_there(&to, &terms)?;
+    let environment = nccl::derive(&journal, &args.nccl, &args.terms.host.sysfs_root)?;
     print(&summary(&args.role, &to, &journal, &nccl::lines(&environment, Format::Sh)))?;
     Ok(0)
 }
@@ -66,7 +58,7 @@ fn preflight(args: &PrepareArgs) -> Result<(), Error> {
             "--role {role:?} is no name; use letters, digits, '-', '_' and '.'"
         )));
     }
-    let checks = doctor::checks(&args.host, args.select.peer)?;
+    let checks = doctor::checks(&args.terms.host, args.terms.select.peer)?;
     let (bad, told): (Vec<_>, Vec<_>) = checks
         .into_iter()
         .filter(|check| check.verdict != Verdict::Pass)

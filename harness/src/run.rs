@@ -21,6 +21,7 @@ use crate::supervise::Guard;
 use crate::supervise::Plan;
 use crate::trace::Trace;
 use crate::virtual_sys;
+use crate::virtual_sys::Views;
 
 /// How long killed processes may take to end; one that sleeps uninterruptibly (in a driver, on a
 /// dead file server) can take for ever.
@@ -44,9 +45,11 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
     let grant = virtual_sys::grant(&devices);
-    let gids = OnceCell::new();
-    let serve =
-        |guest, served| virtual_sys::serve(served, grant.clone(), supervise::gids(&gids, guest)?);
+    let views = OnceCell::new();
+    let serve = |guest, served| {
+        let made = Views::of(guest)?;
+        views.get_or_init(|| made).serve(served, grant.clone())
+    };
     let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
@@ -56,8 +59,11 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         install: &|| guard.install(),
     };
     let started = sandbox::spawn(&job, &spec)?;
-    let gids = supervise::gids(&gids, started.gate.pid())?;
-    let supervisor = plan.supervisor(&guard, started.listener, gids, None, trace)?;
+    let views = match views.into_inner() {
+        Some(views) => views,
+        None => Views::of(started.gate.pid())?,
+    };
+    let supervisor = plan.supervisor(&guard, started.listener, &views, None, trace)?;
     supervise::start(&supervisor).context("cannot start the supervisor")?;
     let guest = started.gate.exec()?;
     let ended = job.attend(&guest);

@@ -1,6 +1,5 @@
 //! Between the command and the proxy: the filter that a guest gets, and its supervisor.
 
-use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::io::Write;
@@ -18,7 +17,6 @@ use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::device;
@@ -29,7 +27,6 @@ use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::GuestFd;
-use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::confine;
@@ -45,6 +42,7 @@ use verbgate_sysfs::collect;
 
 use crate::grant::RDMA_CM;
 use crate::trace::Trace;
+use crate::virtual_sys::Views;
 
 /// The filter for a process and all its descendants.
 #[derive(Debug)]
@@ -131,7 +129,7 @@ impl Plan {
         &self,
         guard: &Guard,
         listener: OwnedFd,
-        gids: Arc<GidView>,
+        views: &Views,
         siblings: Option<Siblings>,
         trace: Option<Trace>,
     ) -> Result<Arc<Supervisor>, anyhow::Error> {
@@ -143,25 +141,14 @@ impl Plan {
             judge: guard.judges.then(|| guard.program.clone()),
             devices: self.devices.clone().into(),
             policy: Arc::clone(&self.policy),
-            gids: Some(gids),
+            gids: Some(Arc::clone(&views.gids)),
+            found: Some(Arc::new(views.clone())),
             siblings,
             observer,
         })
         .context("cannot start the supervisor")?;
         Ok(Arc::new(supervisor))
     }
-}
-
-/// The one view of GIDs, made when it is first wanted.
-pub(crate) fn gids(view: &OnceCell<Arc<GidView>>, guest: Tgid) -> io::Result<Arc<GidView>> {
-    if let Some(view) = view.get() {
-        return Ok(Arc::clone(view));
-    }
-    let made = GidView::of(Tid(guest.0)).map_err(|e| {
-        let what = "cannot see the links of the program's network namespace";
-        io::Error::new(e.kind(), format!("{what}: {e}"))
-    })?;
-    Ok(Arc::clone(view.get_or_init(|| Arc::new(made))))
 }
 
 fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
@@ -349,6 +336,7 @@ mod tests {
             devices: vec![granted(&null).unwrap()].into(),
             policy: Arc::new(Policy::named("standard").unwrap()),
             gids: None,
+            found: None,
             siblings: Some(siblings.clone()),
             observer: Some(Box::new(Faulty)),
         });

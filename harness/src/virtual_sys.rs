@@ -1,11 +1,16 @@
-//! Serving the virtual sysfs of `verbgate run`.
+//! What a sandbox sees of RDMA: its GIDs, and the virtual sysfs.
 
 use std::io;
 use std::net::Ipv6Addr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
 
+use verbgate_proxy::DeviceView;
 use verbgate_proxy::GidView;
+use verbgate_sys::Tgid;
+use verbgate_sys::Tid;
 use verbgate_sys::confine;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Served;
@@ -39,12 +44,40 @@ impl verbgate_sysfs::GidView for Shown {
     }
 }
 
-/// Serves in a thread of its own, which has no capability and ends with the guest's last mount.
-pub(crate) fn serve(served: Served, grant: Grant, gids: Arc<GidView>) -> io::Result<()> {
-    let state = State::live(served.root, grant, Arc::new(Shown(gids)))
-        .map(Arc::new)
-        .map_err(io::Error::other)?;
-    let fuse = served.fuse;
+/// One view, whoever asks and by whichever way.
+#[derive(Clone, Debug)]
+pub(crate) struct Views {
+    pub(crate) gids: Arc<GidView>,
+    /// Where it is served.
+    sysfs: Arc<OnceLock<Arc<State>>>,
+}
+
+impl Views {
+    /// Those of who is in the network namespace of a process.
+    pub(crate) fn of(guest: Tgid) -> io::Result<Self> {
+        let gids = GidView::of(Tid(guest.0)).map_err(|e| {
+            let what = "cannot see the links of the program's network namespace";
+            io::Error::new(e.kind(), format!("{what}: {e}"))
+        })?;
+        Ok(Self { gids: Arc::new(gids), sysfs: Arc::default() })
+    }
+
+    /// Serves sysfs in a thread of its own, which has no capability and ends with the guest's last
+    /// mount.
+    pub(crate) fn serve(&self, served: Served, grant: Grant) -> io::Result<()> {
+        let view = Arc::new(Shown(Arc::clone(&self.gids)));
+        let state = State::live(served.root, grant, view).map_err(io::Error::other)?;
+        serve(Arc::clone(self.sysfs.get_or_init(|| Arc::new(state))), served.fuse)
+    }
+}
+
+impl DeviceView for Views {
+    fn shows(&self, node: &str) -> bool {
+        self.sysfs.get().is_none_or(|sysfs| sysfs.shows(node))
+    }
+}
+
+fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
     let work = move || {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));

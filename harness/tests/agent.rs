@@ -25,8 +25,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use bundle::Bundle;
-use bundle::RUNTIMES;
 use bundle::Runtime;
+use bundle::runtimes;
 use common::NULL_AS_UVERBS;
 use common::stderr;
 use common::stdout;
@@ -119,25 +119,6 @@ fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// The runtimes that can run a container with a filter here, by themselves.
-fn runtimes() -> impl Iterator<Item = &'static Runtime> {
-    let root = common::is_root();
-    RUNTIMES.iter().filter(move |runtime| {
-        if !root || !common::has(runtime.name) {
-            return false;
-        }
-        let mut bundle = Bundle::new(runtime, &["true"]);
-        bundle.edit(|config| {
-            config["linux"]["seccomp"] = json!({"defaultAction": "SCMP_ACT_ALLOW"});
-        });
-        let output = bundle.run_natively();
-        if !output.status.success() {
-            eprintln!("SKIPPED: {} cannot run a container: {}", runtime.name, stderr(&output));
-        }
-        output.status.success()
-    })
-}
-
 fn ok(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     stdout(output)
@@ -180,6 +161,45 @@ fn what_is_executed_later_is_served_by_the_same_supervisor() {
     assert_eq!(agent.log(), "");
 }
 
+/// What one was granted, the next of its name is not.
+#[test]
+fn a_container_of_the_same_name_is_another_one() {
+    let agent = Agent::start();
+    for runtime in runtimes() {
+        let mut bundle = agent.bundle(runtime, &["sh", "-c", "exec 3<>/dev/infiniband/uverbs9"]);
+        for _ in 0..5 {
+            ok(&bundle.run_natively());
+        }
+        bundle.edit(|config| drop(config.remove("annotations")));
+        assert!(!bundle.run_natively().status.success());
+        bundle.edit(|config| {
+            config.insert("annotations".into(), json!({"org.verbgate.devices": "uverbs9"}));
+        });
+        ok(&bundle.run_natively());
+    }
+    assert_eq!(agent.log(), "");
+}
+
+#[test]
+fn signals_and_new_programs_are_survived() {
+    let agent = Agent::start();
+    for runtime in runtimes() {
+        for (name, lines) in [
+            ("signals", vec!["restarting: ENOTTY 5000; signals came: true"]),
+            ("stops-at-first", vec![r#"{"Code(0)": 60}"#]),
+            ("executes", vec!["first program: ENOTTY", "ENOTTY with 1 stubs"]),
+            ("becomes", vec!["before: ENOTTY", "after: ENOTTY"]),
+        ] {
+            let mut bundle = agent.bundle(runtime, &["/guest", name, DEVICE]);
+            bundle.bind(guest::program(), "/guest");
+            let text = ok(&bundle.run_natively());
+            for line in lines {
+                assert!(text.lines().any(|known| known == line), "{name}: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn other_programs_run_under_the_profile_as_without() {
     let agent = Agent::start();
@@ -195,7 +215,8 @@ fn other_programs_run_under_the_profile_as_without() {
 #[test]
 fn a_container_that_cannot_be_served_says_why_in_the_log() {
     type Edit = fn(&mut bundle::Object);
-    let cases: [(&str, Edit); 5] = [
+    let cases: [(&str, Edit); 6] = [
+        ("org.verbgate.netdevs", |c| c["annotations"]["org.verbgate.netdevs"] = "eth1".into()),
         ("linux.resources.devices", |c| {
             c["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
         }),

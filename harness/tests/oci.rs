@@ -401,3 +401,25 @@ fn a_bundle_that_cannot_be_rewritten_and_a_runtime_that_is_missing_are_named() {
     bundle.assert_nothing_left();
     bundle.instead = None;
 }
+
+/// As an engine applies `verbgate cdi generate`, which needs a device of the host.
+#[test]
+fn a_cdi_device_ends_a_container_of_another_runtime_and_says_why() {
+    for runtime in runtimes() {
+        let edited = || {
+            let mut bundle = Bundle::new(runtime, &["echo", "ran"]);
+            let hook =
+                serde_json::json!({"path": common::verbgate(), "args": ["verbgate", "cdi-hook"]});
+            let hooks = serde_json::json!({"createRuntime": [hook]});
+            bundle.edit(|config| drop(config.insert("hooks".to_owned(), hooks)));
+            bundle
+        };
+        let output = edited().run_natively();
+        assert!(!output.status.success() && stdout(&output).is_empty(), "{output:?}");
+        let told = stderr(&output);
+        // Crun shows nothing of what a hook says.
+        let needle = if runtime.name == "runc" { "runtime configure" } else { "hook" };
+        assert!(told.contains(needle), "{told}");
+        assert_eq!(stdout(&edited().run()), "ran");
+    }
+}

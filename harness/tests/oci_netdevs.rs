@@ -166,15 +166,55 @@ fn whatever_is_killed_gc_brings_the_nics_home_and_the_next_create_works() {
         assert_eq!(stdout(&bundle.gc()), "");
         assert!(!scene.has_rails());
         kill(&container);
-        until("it to be dead", || !Path::new(&format!("/proc/{container}/fd/0")).exists());
-        let told = bundle.gc();
-        assert!(stdout(&told).contains("rail0, rail1 home"), "{told:?}");
+        // Its last thread takes a moment to end.
+        until("gc to bring them home", || {
+            let told = bundle.gc();
+            assert!(told.status.success(), "{told:?}");
+            stdout(&told).contains("rail0, rail1 home")
+        });
         same(&scene.before, &scene.world.home.dump(), "gc");
         bundle.forget();
         bundle.start();
         assert!(!scene.has_rails());
         bundle.delete();
         scene.assert_home(&bundle, "created again");
+    }
+}
+
+#[test]
+fn containers_of_one_network_namespace_share_its_nics() {
+    for scene in scenes() {
+        let first = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "60"]));
+        first.start();
+        for netdevs in ["rail0,rail1", "rail1", "all"] {
+            let second = scene.in_lasting_namespace(scene.bundle(netdevs, &["sh", "-c", LOOK]));
+            let output = second.run();
+            assert!(stdout(&output).contains("rail1@"), "{output:?}");
+            second.assert_nothing_left();
+            assert!(!scene.has_rails());
+        }
+        first.delete();
+        scene.assert_home(&first, "the first of the pod is deleted");
+    }
+}
+
+#[test]
+fn containers_with_nics_come_and_go_at_once() {
+    for scene in scenes() {
+        let bundles = ["rail0", "rail1"].map(|nic| scene.bundle(nic, &["sh", "-c", LOOK]));
+        std::thread::scope(|scope| {
+            for (bundle, nic) in bundles.iter().zip(["rail0@", "rail1@"]) {
+                scope.spawn(move || {
+                    for _ in 0..4 {
+                        let output = bundle.run();
+                        assert!(stdout(&output).contains(nic), "{output:?}");
+                    }
+                });
+            }
+        });
+        same(&sorted(&scene.before), &sorted(&scene.world.home.dump()), "by turns");
+        assert!(scene.journals().is_empty());
+        bundles.iter().for_each(Bundle::assert_nothing_left);
     }
 }
 

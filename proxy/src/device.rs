@@ -48,6 +48,13 @@ impl fmt::Display for Device {
     }
 }
 
+/// Which of its devices a sandbox finds: one that it cannot use is left out of sysfs, and so of the
+/// other ways.
+pub trait DeviceView: Send + Sync {
+    /// Whether it finds the device of a node, such as `uverbs0`.
+    fn shows(&self, node: &str) -> bool;
+}
+
 /// The devices of a sandbox. An index into them names a device.
 #[derive(Clone, Debug, Default)]
 pub struct Devices(Vec<Device>);

@@ -24,6 +24,7 @@ pub mod execute;
 pub mod fetch;
 pub mod frame;
 pub mod gids;
+pub mod inventory;
 mod look_after;
 mod netlink;
 pub mod observe;
@@ -38,6 +39,7 @@ pub mod translate;
 mod workers;
 
 pub use device::Device;
+pub use device::DeviceView;
 pub use gids::GidView;
 pub use supervisor::Config;
 pub use supervisor::Siblings;

@@ -41,6 +41,7 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::device::Kind;
 use crate::execute;
@@ -129,7 +130,7 @@ impl Supervisor {
         let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
         let kernel =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-        let granted = granted(&kernel, &self.devices)?;
+        let granted = granted(&kernel, &self.devices, self.found.as_deref())?;
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (theirs, peer) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
         rustix::fs::fcntl_setfl(&peer, OFlags::NONBLOCK)?;
@@ -289,7 +290,11 @@ pub(crate) fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec
 }
 
 /// Which devices of the kernel's are the granted ones: their nodes tell.
-fn granted(kernel: &OwnedFd, devices: &Devices) -> io::Result<Granted> {
+fn granted(
+    kernel: &OwnedFd,
+    devices: &Devices,
+    found: Option<&dyn DeviceView>,
+) -> io::Result<Granted> {
     let question = |command, flags, payload: &[u8]| {
         let kind = netlink::nldev(command);
         ask(kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
@@ -307,7 +312,9 @@ fn granted(kernel: &OwnedFd, devices: &Devices) -> io::Result<Granted> {
         let answer = question(netlink::GET_CHARDEV, 0, &netlink::encode(&about))?;
         let nodes = find(&answer, netlink::CHARDEV);
         let node = nodes.first().and_then(|value| netlink::device_number(value));
-        if node.is_some_and(|node| devices.by_rdev(node).is_some()) {
+        let device = node.and_then(|node| devices.get(devices.by_rdev(node)?));
+        // Who does not find it in sysfs does not find it here.
+        if device.is_some_and(|device| found.is_none_or(|found| found.shows(&device.name))) {
             indices.extend(netlink::index(&index));
         }
     }

@@ -56,6 +56,8 @@ pub struct Object {
 pub struct Objects {
     slots: Slab<Object>,
     index: HashMap<(ObjectRef, Handle), usize>,
+    /// How many there are of each kind, so that telling it takes no longer when there are many.
+    kinds: HashMap<ObjectRef, usize>,
     made: u64,
 }
 
@@ -67,11 +69,15 @@ impl Objects {
         self.made += 1;
         let key = self.slots.insert(Object { kind, owner, generation: self.made });
         self.index.insert((kind, handle), key);
+        *self.kinds.entry(kind).or_default() += 1;
     }
 
     /// Forgets an object.
     pub fn remove(&mut self, kind: ObjectRef, handle: Handle) -> Option<Object> {
         let key = self.index.remove(&(kind, handle))?;
+        if let Some(count) = self.kinds.get_mut(&kind) {
+            *count = count.saturating_sub(1);
+        }
         self.slots.try_remove(key)
     }
 
@@ -79,6 +85,11 @@ impl Objects {
     #[must_use]
     pub fn get(&self, kind: ObjectRef, handle: Handle) -> Option<&Object> {
         self.slots.get(*self.index.get(&(kind, handle))?)
+    }
+
+    /// How many there are of each kind of which there are some.
+    pub fn kinds(&self) -> impl Iterator<Item = (ObjectRef, usize)> {
+        self.kinds.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| (*kind, *count))
     }
 
     /// How many there are.
@@ -267,8 +278,10 @@ mod tests {
         objects.insert(PD, Handle(0), ME);
         assert_eq!(objects.len(), 2);
         assert_ne!(objects.get(PD, Handle(0)).unwrap().generation, first);
+        assert_eq!(objects.kinds().map(|(_, count)| count).collect::<Vec<_>>(), [1, 1]);
         assert!(objects.remove(PD, Handle(0)).is_some());
         assert!(objects.remove(PD, Handle(0)).is_none());
+        assert!(objects.kinds().all(|(kind, _)| kind != PD));
     }
 
     #[test]

@@ -38,6 +38,7 @@ use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
 use crate::cm::Queue;
+use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::execute;
 use crate::fetch;
@@ -71,6 +72,8 @@ pub struct Config {
     pub policy: Arc<Policy>,
     /// Which GIDs the guests see; all when there is none.
     pub gids: Option<Arc<GidView>>,
+    /// Which granted devices the guests find; all when there is none.
+    pub found: Option<Arc<dyn DeviceView>>,
     /// Where one sandbox has several supervisors, each for the processes under one filter.
     pub siblings: Option<Siblings>,
     /// Who is told of each request.
@@ -147,6 +150,7 @@ pub struct Supervisor {
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
     pub(crate) gids: Option<Arc<GidView>>,
+    pub(crate) found: Option<Arc<dyn DeviceView>>,
     siblings: Option<Siblings>,
     /// Nobody is left to serve.
     over: AtomicBool,
@@ -181,8 +185,18 @@ impl Supervisor {
     /// # Errors
     /// When memory or descriptors run out.
     pub fn new(config: Config) -> io::Result<Self> {
-        let Config { listener, window, fds, judge, devices, policy, gids, siblings, observer } =
-            config;
+        let Config {
+            listener,
+            window,
+            fds,
+            judge,
+            devices,
+            policy,
+            gids,
+            found,
+            siblings,
+            observer,
+        } = config;
         if let Err(e) = listener.wake_synchronously() {
             log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
         }
@@ -204,6 +218,7 @@ impl Supervisor {
             devices,
             policy,
             gids,
+            found,
             siblings: siblings.inspect(Siblings::join),
             over: AtomicBool::new(false),
             code: frame::code_memfd(&Native::stub_code().bytes)?,

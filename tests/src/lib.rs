@@ -6,6 +6,7 @@
 //! and `bench` build it, take it there, and read what it prints.
 
 pub mod bench;
+pub mod bundle;
 pub mod cases;
 mod cm_probe;
 pub mod demo;

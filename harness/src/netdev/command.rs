@@ -32,6 +32,7 @@ use crate::cli::NetdevCommand;
 use crate::cli::RestoreArgs;
 use crate::cli::SelectArgs;
 use crate::cli::StatusArgs;
+use crate::cli::TermsArgs;
 use crate::cli::VerifyArgs;
 use crate::failure::Failure;
 use crate::manifest;
@@ -41,7 +42,10 @@ pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
     let done = match command {
         NetdevCommand::List(args) => list(args),
         NetdevCommand::Plan(args) => show_plan(args),
-        NetdevCommand::Move(args) => move_there(args).map(drop),
+        NetdevCommand::Move(args) => {
+            let journal = move_there(&args.to, &args.terms)?;
+            if args.json { print_json(&journal) } else { Ok(()) }
+        }
         NetdevCommand::Restore(args) => restore(args),
         NetdevCommand::Status(args) => status(args),
         NetdevCommand::Verify(args) => verify_peer(args),
@@ -147,9 +151,9 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 }
 
 /// Plans, and explains each NIC that stays.
-pub(crate) fn planned(args: &MoveArgs) -> Result<Plan, Error> {
+pub(crate) fn planned(to: &str, args: &TermsArgs) -> Result<Plan, Error> {
     let select = symmetric(&args.select, &args.host.sysfs_root)?;
-    let plan = plan::plan(&select, &args.host.sysfs_root, &args.to, args.arp)?;
+    let plan = plan::plan(&select, &args.host.sysfs_root, to, args.arp)?;
     for candidate in &plan.candidates {
         if let Some(why) = &candidate.dropped {
             say(&format!("{} stays: {why}", candidate.netdev));
@@ -176,7 +180,7 @@ struct Planned {
 }
 
 fn show_plan(args: &MoveArgs) -> Result<(), Error> {
-    let plan = planned(args)?;
+    let plan = planned(&args.to, &args.terms)?;
     let nics: Vec<Planned> = plan
         .entries
         .iter()
@@ -216,7 +220,7 @@ fn show_plan(args: &MoveArgs) -> Result<(), Error> {
 }
 
 /// Moves, verifies and reports.
-pub(crate) fn move_there(args: &MoveArgs) -> Result<Journal, Error> {
+pub(crate) fn move_there(to: &str, args: &TermsArgs) -> Result<Journal, Error> {
     let store = Store::lock(&args.host.state_dir)?;
     let signals = Signals::hold();
     let terms = Terms {
@@ -237,7 +241,7 @@ pub(crate) fn move_there(args: &MoveArgs) -> Result<Journal, Error> {
         }
     }
     let started = Instant::now();
-    let plan = planned(args)?;
+    let plan = planned(to, args)?;
     let peer = args.verify_from.as_deref().map(Namespace::named).transpose()?;
     let check = |journal: &Journal, target: &Namespace| match &peer {
         Some(peer) => verify::both(journal, target, peer, Duration::from_secs(args.wait)),

@@ -17,7 +17,8 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::post;
 
-use super::netdevs;
+use super::home;
+use super::keeper;
 use super::place::Place;
 use crate::failure::Failure;
 
@@ -76,11 +77,11 @@ fn heed(args: &HookArgs) -> Result<u8, Error> {
             post::ask(&place.control(), letter.as_bytes(), PATIENCE_MS)
                 .context("the container's supervisor is gone; create the container again")?;
             if args.netdevs.is_some() {
-                netdevs::move_there(&place, pid)?;
+                keeper::move_there(&place, pid)?;
             }
         }
         Event::Stopped => {
-            let home = args.netdevs.as_deref().map_or(Ok(()), netdevs::bring_home);
+            let home = args.netdevs.as_deref().map_or(Ok(()), home::bring_home);
             end(&place)?;
             home?;
         }

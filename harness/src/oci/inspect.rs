@@ -12,8 +12,8 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::post;
 
+use super::home;
 use super::hook::PATIENCE_MS;
-use super::netdevs;
 use super::place;
 use super::place::Place;
 use crate::cli::Global;
@@ -39,13 +39,13 @@ pub(crate) struct GcArgs {
 
 /// Lists containers.
 pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
-    let all: Vec<Value> = places(global)?.iter().filter_map(shown).collect();
+    let all = all(global)?;
     if args.json {
         return print(&format!("{}\n", json!(all)));
     }
     let mut text = format!(
-        "{:<24} {:<8} {:<10} {:<10} DEVICES\n",
-        "CONTAINER", "PID", "SUPERVISOR", "PROFILE"
+        "{:<24} {:<8} {:<10} {:<9} {:<10} DEVICES\n",
+        "CONTAINER", "PID", "SUPERVISOR", "PROCESSES", "PROFILE"
     );
     for one in &all {
         let word = |key: &str| match one.get(key) {
@@ -58,9 +58,22 @@ pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
         };
         let [id, pid, supervisor, profile, devices] =
             ["id", "pid", "supervisor", "profile", "devices"].map(word);
-        text += &format!("{id:<24} {pid:<8} {supervisor:<10} {profile:<10} {devices}\n");
+        let processes = processes(one);
+        text +=
+            &format!("{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices}\n");
     }
     print(&text)
+}
+
+/// How many processes of a container use RDMA.
+fn processes(one: &Value) -> usize {
+    let served = one.get("served").and_then(Value::as_array).into_iter().flatten();
+    served.filter_map(|one| one.get("processes")?.as_array()).map(Vec::len).sum()
+}
+
+/// What there is to say of all containers.
+pub(super) fn all(global: &Global) -> Result<Vec<Value>, Failure> {
+    Ok(places(global)?.iter().filter_map(shown).collect())
 }
 
 /// What a container's supervisor says of it; without one, what is known of it.
@@ -82,7 +95,7 @@ fn shown(place: &Place) -> Option<Value> {
 pub(crate) fn gc(args: &GcArgs, global: &Global) -> Result<u8, Failure> {
     let (mut removed, mut failed) = (Vec::new(), None);
     let mut home = Vec::new();
-    for one in netdevs::reap(&args.state_dir) {
+    for one in home::reap(&args.state_dir) {
         match one {
             Ok(line) => home.push(line),
             // The other containers' come home all the same.

@@ -11,13 +11,17 @@
 
 pub(crate) mod agent;
 mod exec;
+mod home;
 mod hook;
 mod inspect;
+mod keeper;
 mod line;
 mod netdevs;
 mod place;
+mod program;
 mod rewrite;
 mod runtime;
+mod show;
 mod shown;
 mod start;
 mod supervisor;
@@ -30,6 +34,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::Args;
 use clap::Parser;
+use serde_json::Value;
 
 use self::agent::profile::ProfileArgs;
 pub(crate) use self::hook::HookArgs;
@@ -38,10 +43,14 @@ pub(crate) use self::inspect::GcArgs;
 pub(crate) use self::inspect::InspectArgs;
 pub(crate) use self::inspect::gc;
 pub(crate) use self::inspect::ps;
+pub(crate) use self::keeper::KeeperArgs;
+pub(crate) use self::keeper::keep;
 use self::line::Line;
 use self::line::Verb;
-pub(crate) use self::netdevs::KeeperArgs;
-pub(crate) use self::netdevs::keep;
+pub(crate) use self::show::ShowArgs;
+pub(crate) use self::show::StatsArgs;
+pub(crate) use self::show::show;
+pub(crate) use self::show::stats;
 pub(crate) use self::supervisor::run as supervise;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
@@ -137,6 +146,13 @@ pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
     };
     runtime::tell(&line, &error);
     Err(Failure::of_tool(error))
+}
+
+/// Whether a container of this `config.json` is one of ours: rewritten, or with the agent's profile.
+pub(crate) fn serves(config: &Value) -> bool {
+    let text = |at: &str| config.pointer(at).and_then(Value::as_str);
+    text("/process/args/0") == Some(rewrite::INIT)
+        || text("/linux/seccomp/listenerMetadata").is_some_and(agent::profile::is_ours)
 }
 
 /// A container's id as a name in a directory.

@@ -31,13 +31,12 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
-
-/// The program that is executed before a container's command.
-const INIT: &[u8] = include_bytes!(env!("VERBGATE_INIT"));
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
@@ -244,7 +243,9 @@ pub(super) fn process_lives(file: &Path) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let Some((pid, started)) = text.split_once(' ') else { return false };
     let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
-    process::started(Tid(pid)).is_ok_and(|now| now == started)
+    // Not one that has ended, and that nobody waits for.
+    let lives = PidFd::open(Tgid(pid)).is_ok_and(|pidfd| !pidfd.has_ended());
+    lives && process::started(Tid(pid)).is_ok_and(|now| now == started)
 }
 
 /// Where all containers have their directories.
@@ -271,22 +272,6 @@ fn of(all: &Path) -> io::Result<Vec<Place>> {
 fn is_being_made(name: &OsStr) -> bool {
     let maker = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED));
     maker.is_some_and(|pid| Path::new("/proc").join(pid).exists())
-}
-
-/// `verbgate-init` as a file of the host, written at its first use.
-pub(crate) fn init(root: &Path) -> io::Result<PathBuf> {
-    let path = root.join(concat!("init-", env!("VERBGATE_INIT_ID")));
-    if path.exists() {
-        return Ok(path);
-    }
-    DirBuilder::new().mode(0o700).recursive(true).create(root)?;
-    let unfinished = root.join(format!("init-{}", std::process::id()));
-    let _ = fs::remove_file(&unfinished);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o755).open(&unfinished)?.write_all(INIT)?;
-    fs::set_permissions(&unfinished, Permissions::from_mode(0o755))?;
-    fs::rename(&unfinished, &path)?;
-    Ok(path)
 }
 
 #[cfg(test)]
@@ -339,15 +324,5 @@ mod tests {
         let of = |state: &str| Place::of(root, "c1", Some(OsStr::new(state))).path().to_owned();
         assert_ne!(of("/run/runc"), of("/run/crun"));
         assert_eq!(of("/run/runc"), of("/run/runc"));
-    }
-
-    #[test]
-    fn the_program_is_written_once_and_runs() {
-        let root = tempfile::tempdir().unwrap();
-        let path = init(root.path()).unwrap();
-        assert_eq!(init(root.path()).unwrap(), path);
-        let output = std::process::Command::new(&path).output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stderr).starts_with("verbgate-init: "));
-        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 }

@@ -26,10 +26,10 @@ use super::hook;
 use super::line::Line;
 use super::name_of;
 use super::netdevs;
-use super::place;
 use super::place::Granted;
 use super::place::Place;
 use super::place::Spec;
+use super::program;
 use super::rewrite;
 use super::rewrite::Addition;
 use super::wish;
@@ -67,7 +67,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
     let profile = profile(wish.profile.as_deref(), &args.profile)?;
     let root = std::path::absolute(global.root())?;
     let place = Place::of(&root, &id, line.global("--root"));
-    let init = place::init(&root)
+    let init = program::init(&root)
         .with_context(|| format!("cannot write verbgate-init to {}", root.display()))?;
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -75,18 +75,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
     };
     let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
-    let netdevs = if wish.netdevs.is_empty() {
-        None
-    } else {
-        let state = std::path::absolute(&args.state_dir)?;
-        // What a dead container has may be what this one asks for.
-        netdevs::reap(&state).into_iter().for_each(|one| match one {
-            Ok(line) => log::warn!("{line}"),
-            Err(error) => log::error!("{error:#}"),
-        });
-        let journal = netdevs::journal_of(&state, &place);
-        Some(netdevs::decide(&wish.netdevs, &nodes, &config, journal, &args.sysfs_root)?)
-    };
+    let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, args)?;
     let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();

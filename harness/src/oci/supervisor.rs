@@ -7,7 +7,6 @@
 //! It is never restarted. It ends with the container; when the real runtime ends and has made no
 //! container; or when the runtime says that the container is gone.
 
-use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::io::Write;
@@ -24,7 +23,6 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use serde::Deserialize;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
@@ -46,6 +44,7 @@ use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
 use crate::virtual_sys;
+use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.
@@ -109,7 +108,7 @@ struct Life {
     container: Option<(Tgid, PidFd)>,
     /// Until when processes may arrive from `exec`.
     expected: Vec<Instant>,
-    gids: Option<Arc<GidView>>,
+    views: Option<Views>,
     siblings: Siblings,
     served: Vec<Arc<Supervisor>>,
 }
@@ -136,7 +135,7 @@ impl Life {
             runtime: Some(runtime),
             container: None,
             expected: Vec::new(),
-            gids: None,
+            views: None,
             siblings: Siblings::default(),
             served: Vec::new(),
         })
@@ -185,7 +184,7 @@ impl Life {
 
     /// Whether a command has been executed under a filter.
     fn has_started(&self) -> bool {
-        self.gids.is_some()
+        self.views.is_some()
     }
 
     /// Reads a letter of our own; true when it says that all is over.
@@ -250,11 +249,11 @@ impl Life {
         let tgid = arrival.tgid;
         let nodes: Vec<DeviceNode> = self.spec.devices.iter().map(DeviceNode::from).collect();
         let shown = virtual_sys::grant(&nodes);
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => supervise::gids(&OnceCell::new(), tgid)?,
+        let views = match &self.views {
+            Some(views) => views.clone(),
+            None => Views::of(tgid)?,
         };
-        let serve = |_, served| virtual_sys::serve(served, shown.clone(), Arc::clone(&gids));
+        let serve = |_, served| views.serve(served, shown.clone());
         let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
         // Once for all: what is executed later is in the same mounts.
         let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
@@ -262,9 +261,8 @@ impl Life {
             .admit(guard.program(), sysfs)
             .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
         let siblings = Some(self.siblings.clone());
-        let supervisor =
-            self.plan.supervisor(&guard, entered.listener, Arc::clone(&gids), siblings, None)?;
-        if self.gids.replace(gids).is_some() {
+        let supervisor = self.plan.supervisor(&guard, entered.listener, &views, siblings, None)?;
+        if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
             supervise::start(&supervisor).context("cannot start the supervisor")?;

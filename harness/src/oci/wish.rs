@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::cdi::KIND;
+use crate::cdi::device_of;
 use crate::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
@@ -118,7 +119,7 @@ fn of_cdi(config: &Value) -> Vec<String> {
     let names = cdi.filter_map(|(_, value)| value.as_str()).flat_map(|value| value.split(','));
     names
         .filter_map(|name| name.trim().strip_prefix(KIND)?.strip_prefix('='))
-        .map(str::to_owned)
+        .map(|name| device_of(name).to_owned())
         .collect()
 }
 
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(names(&listed), ["uverbs3"]);
         assert!(!Wish::of(&listed).unwrap().unwrap().cm);
         let cdi =
-            json!({"annotations": {"cdi.k8s.io/x_y": "a.org/gpu=0,verbgate.org/rdma=mlx5_0"}});
+            json!({"annotations": {"cdi.k8s.io/x_y": "a.org/gpu=0,verbgate.org/rdma=mlx5_0:1"}});
         assert_eq!(names(&cdi), ["mlx5_0"]);
     }
 

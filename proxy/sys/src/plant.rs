@@ -262,7 +262,12 @@ impl Planter<'_> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
         guest.interrupt().map_err(gone)?;
-        self.listener.reply(trap.id, Reply::Value(0)).map_err(gone)?;
+        match self.listener.reply(trap.id, Reply::Value(0)) {
+            // Under a filter of others, whose waits need not be killable, the interruption may have
+            // ended the trap. If it was the thread's end that did, that is seen next.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+            replied => replied.map_err(gone)?,
+        }
         let stopped = stop_event(guest)?;
         let before = stopped.regs().map_err(gone)?;
         let blocked = stopped.blocked().map_err(gone)?;

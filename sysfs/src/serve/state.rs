@@ -107,6 +107,12 @@ impl State {
         Self { source, grant, view, tree, current: Mutex::new(None) }
     }
 
+    /// Whether the sandbox is shown the RDMA device of a node, such as `uverbs0`.
+    #[must_use]
+    pub fn shows(&self, node: &str) -> bool {
+        self.tree().tree().find(&format!("class/infiniband_verbs/{node}")).is_some()
+    }
+
     /// The tree of this moment.
     pub(super) fn tree(&self) -> Arc<Numbered> {
         self.refresh();

@@ -210,7 +210,7 @@ fn resident_memory(programs: &Programs) -> Result<u64> {
     Ok(most)
 }
 
-fn kib(status: &str, field: &str) -> u64 {
+pub(super) fn kib(status: &str, field: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(field));
     let number = line.and_then(|rest| rest.split_ascii_whitespace().next());
     number.and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -1,5 +1,6 @@
 //! What the proxy costs, natively and proxied in one run.
 
+pub mod containers;
 pub mod fabric;
 pub mod host;
 pub mod lab;

@@ -8,12 +8,14 @@ use std::process::Command;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
-use serde_json::Value;
 use serde_json::json;
-use tempfile::TempDir;
 
 use super::Case;
 use super::Verdict;
+use super::census::Census;
+use super::census::no_containers;
+use super::nodes::ip;
+use crate::bundle::Container;
 use crate::exec;
 use crate::exec::Ended;
 use crate::pair::Pair;
@@ -28,10 +30,14 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("containers_speak_with_each_other", |world| of_each(world, speak)),
         Case::new("containers_execute_more", |world| of_each(world, execute)),
         Case::new("containers_leave_nothing", |world| of_each(world, in_parallel)),
+        Case::new("container_with_a_nic", |world| of_each(world, with_nic)),
     ]
 }
 
-fn of_each(world: &World, case: fn(&World, &'static str) -> Result<()>) -> Result<Verdict> {
+pub(super) fn of_each(
+    world: &World,
+    case: fn(&World, &'static str) -> Result<()>,
+) -> Result<Verdict> {
     for runtime in RUNTIMES {
         if exec::run(version(runtime), PATIENCE).is_err() {
             return Ok(Verdict::Skipped(format!("needs {runtime}")));
@@ -49,91 +55,6 @@ fn version(runtime: &str) -> Command {
     let mut command = Command::new(runtime);
     command.arg("--version");
     command
-}
-
-/// A bundle in the host's network namespace, which shows the host's programs. Deleted with this.
-struct Container<'a> {
-    world: &'a World,
-    runtime: &'static str,
-    id: String,
-    dir: TempDir,
-}
-
-impl<'a> Container<'a> {
-    fn new(world: &'a World, runtime: &'static str, id: &str, argv: &[&str]) -> Result<Self> {
-        let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let root = dir.path().join("rootfs");
-        let mut mounts = vec![
-            json!({"destination": "/proc", "type": "proc", "source": "proc"}),
-            json!({"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"]}),
-            json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid"]}),
-            bind("/sys"),
-        ];
-        for name in ["usr", "etc", "bin", "sbin", "lib", "lib64"] {
-            let host = Path::new("/").join(name);
-            let inside = root.join(name);
-            if let Ok(target) = fs::read_link(&host) {
-                std::os::unix::fs::symlink(target, inside)?;
-            } else if host.is_dir() {
-                fs::create_dir_all(inside)?;
-                mounts.push(bind(&host.to_string_lossy()));
-            }
-        }
-        let capabilities = ["CAP_KILL", "CAP_MKNOD", "CAP_IPC_LOCK", "CAP_DAC_OVERRIDE"];
-        let namespaces = ["pid", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
-        let config = json!({
-            "ociVersion": "1.0.2",
-            "process": {
-                "user": {"uid": 0, "gid": 0},
-                "args": argv,
-                "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"],
-                "cwd": "/",
-                "capabilities": {
-                    "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
-                },
-            },
-            "root": {"path": "rootfs"},
-            "mounts": mounts,
-            "annotations": {"org.verbgate.devices": world.device},
-            "linux": {
-                "namespaces": namespaces,
-                "resources": {"devices": [{"allow": false, "access": "rwm"}]},
-            },
-        });
-        fs::write(dir.path().join("config.json"), config.to_string())?;
-        Ok(Self { world, runtime, id: format!("lab-{id}"), dir })
-    }
-
-    fn wrapped(&self, verb: &str) -> Command {
-        let mut command = self.world.program("verbgate");
-        command.args(["oci", "--runtime", self.runtime, verb]);
-        command
-    }
-
-    fn run(&self) -> Command {
-        let mut command = self.wrapped("run");
-        command.arg("--bundle").arg(self.dir.path()).arg(&self.id);
-        command
-    }
-
-    fn execute(&self, argv: &[&str]) -> Command {
-        let mut command = self.wrapped("exec");
-        command.arg(&self.id).args(argv);
-        command
-    }
-}
-
-impl Drop for Container<'_> {
-    fn drop(&mut self) {
-        let mut command = self.wrapped("delete");
-        command.arg("--force").arg(&self.id);
-        // It has ended and is gone already, but when the case has failed.
-        let _ = exec::run(command, PATIENCE);
-    }
-}
-
-fn bind(path: &str) -> Value {
-    json!({"destination": path, "type": "bind", "source": path, "options": ["rbind", "ro"]})
 }
 
 /// Programs with two ends, each in a container of its own.
@@ -163,7 +84,7 @@ fn speak(world: &World, runtime: &'static str) -> Result<()> {
     Ok(())
 }
 
-fn run(container: Container<'_>) -> Result<Ended> {
+fn run(container: Container) -> Result<Ended> {
     exec::run(container.run(), PATIENCE)
 }
 
@@ -209,7 +130,7 @@ fn in_parallel(world: &World, runtime: &'static str) -> Result<()> {
     let argv = ["ibv_devinfo", "-d", &world.device];
     let before = Census::take()?;
     for _ in 0..ROUNDS {
-        let containers: Vec<Container<'_>> = (0..CONTAINERS)
+        let containers: Vec<Container> = (0..CONTAINERS)
             .map(|number| Container::new(world, runtime, &format!("many-{number}"), &argv))
             .collect::<Result<_>>()?;
         let running: Vec<exec::Program> = containers
@@ -225,67 +146,52 @@ fn in_parallel(world: &World, runtime: &'static str) -> Result<()> {
     same.with_context(|| format!("before: {before:?}, now: {:?}", Census::take()))
 }
 
-/// Everything of which containers have some, on a machine where nothing else starts or ends.
-#[derive(Debug, PartialEq)]
-struct Census {
-    processes: usize,
-    namespaces: usize,
-    mounts: usize,
-    sockets: usize,
-    control_groups: usize,
-    /// Containers' directories, and their runtimes'; journals of NICs.
-    directories: usize,
-    objects: std::collections::BTreeMap<String, u64>,
+/// A NIC of the device, upon the port's own: a Soft-RoCE device would not outlive the move of that.
+const NIC: &str = "rail9";
+const NIC_ADDRESS: &str = "10.123.0.9/24";
+
+/// The NIC goes into the container and comes home, and its GID with it.
+fn with_nic(world: &World, runtime: &'static str) -> Result<()> {
+    let port = Path::new("/sys/class/infiniband").join(&world.device).join("ports/1");
+    let netdev = fs::read_to_string(port.join("gid_attrs/ndevs/0"))?;
+    ip(&["link", "add", "link", netdev.trim(), "name", NIC, "type", "macvlan", "mode", "bridge"])?;
+    let done = there_and_back(world, runtime, &port);
+    ip(&["link", "del", NIC])?;
+    done
 }
 
-impl Census {
-    fn take() -> Result<Self> {
-        let mut processes = 0;
-        let mut namespaces = std::collections::BTreeSet::new();
-        let is_number = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
-        for process in fs::read_dir("/proc")?.flatten() {
-            let path = process.path();
-            // Not the kernel's own threads, which come and go.
-            let is_process = process.file_name().to_str().is_some_and(is_number)
-                && fs::read_link(path.join("exe")).is_ok();
-            if !is_process {
-                continue;
-            }
-            processes += 1;
-            let kinds = fs::read_dir(path.join("ns")).into_iter().flatten().flatten();
-            namespaces.extend(kinds.filter_map(|kind| fs::read_link(kind.path()).ok()));
-        }
-        let lines =
-            |file: &str| Ok::<usize, std::io::Error>(fs::read_to_string(file)?.lines().count());
-        Ok(Self {
-            processes,
-            namespaces: namespaces.len(),
-            mounts: lines("/proc/self/mountinfo")?,
-            sockets: lines("/proc/net/unix")?,
-            control_groups: folders(Path::new("/sys/fs/cgroup")),
-            directories: ["/run/verbgate/oci", "/var/lib/verbgate/oci", "/run/crun", "/run/runc"]
-                .iter()
-                .map(|dir| fs::read_dir(dir).into_iter().flatten().count())
-                .sum(),
-            objects: world::resources(),
-        })
+fn there_and_back(world: &World, runtime: &'static str, port: &Path) -> Result<()> {
+    ip(&["address", "add", NIC_ADDRESS, "dev", NIC])?;
+    ip(&["link", "set", NIC, "up"])?;
+    let has_gid = || Ok(ndevs(port).contains(&NIC.to_owned()));
+    exec::wait_until("its GID", PATIENCE, has_gid)?;
+    let before = ip(&["-o", "-4", "address", "show", "dev", NIC])?.stdout;
+    let look = format!(
+        "ip -o -4 address; cd /sys/class/infiniband/{}/ports/1/gid_attrs/ndevs; \
+         cat * 2>/dev/null | sort -u | sed 's/^/gid of /'",
+        world.device
+    );
+    let container = Container::new(world, runtime, "nic", &["sh", "-c", &look])?;
+    container.add("/annotations", "org.verbgate.netdevs", NIC.into())?;
+    container.add("/linux/namespaces", "-", json!({"type": "network"}))?;
+    let ended = run(container)?.expect_status(0)?;
+    let gids: Vec<&str> = ended.stdout.lines().filter(|line| line.starts_with("gid of ")).collect();
+    if !ended.stdout.contains(NIC_ADDRESS) || gids != [format!("gid of {NIC}")] {
+        bail!("the container does not have its NIC and its GID alone: {ended}");
     }
+    if ip(&["-o", "-4", "address", "show", "dev", NIC])?.stdout != before {
+        bail!("the NIC did not come home with what it had: {before}");
+    }
+    if fs::read_dir("/var/lib/verbgate/oci").is_ok_and(|mut all| all.next().is_some()) {
+        bail!("a journal is left in /var/lib/verbgate/oci");
+    }
+    exec::wait_until("its GID to be back", PATIENCE, has_gid)
 }
 
-/// How many folders there are in a folder, at any depth.
-fn folders(dir: &Path) -> usize {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    inside.map(|entry| 1 + folders(&entry.path())).sum()
-}
-
-/// Waits until no container has RDMA any more.
-pub(super) fn no_containers(world: &World) -> Result<()> {
-    let mut ps = world.program("verbgate");
-    ps.args(["ps", "--json"]);
-    exec::wait_until("no container to be left", PATIENCE, || {
-        let mut again = Command::new(ps.get_program());
-        again.args(ps.get_args());
-        Ok(exec::run(again, PATIENCE)?.stdout.trim() == "[]")
-    })
+/// The netdevs of the port's GIDs.
+fn ndevs(port: &Path) -> Vec<String> {
+    let entries = fs::read_dir(port.join("gid_attrs/ndevs")).into_iter().flatten().flatten();
+    // An empty entry cannot be read.
+    let names = entries.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    names.map(|name| name.trim().to_owned()).collect()
 }

@@ -1,5 +1,7 @@
 //! The cases that run on a real device. Each compares with the native behaviour where there is one.
 
+mod agent;
+mod census;
 mod cluster;
 mod cm;
 mod containers;
@@ -73,6 +75,7 @@ pub fn all() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());
+    all.extend(agent::cases());
     all.extend(podman::cases());
     all.extend(sysfs::cases());
     all.extend(fabric::cases());

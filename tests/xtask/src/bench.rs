@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
+use verbgate_tests::bench::containers;
 use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
 use verbgate_tests::bench::nics;
@@ -40,6 +41,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         host::run(&built)?;
         sysfs::host(&built)?;
         nics::run(&programs.path("verbgate"))?;
+        containers::run(&programs.path("verbgate"))?;
         fabric::run(&programs.path("verbgate"))?;
     }
     if !args.host {

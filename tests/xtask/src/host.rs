@@ -131,6 +131,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("crun", "crun"),
     ("runc", "runc"),
     ("strace", "strace"),
+    ("mandoc", "mandoc"),
+    ("shellcheck", "shellcheck"),
+    ("systemd-analyze", "systemd"),
+    // By which Kubernetes' files are read.
+    ("/usr/lib/python3/dist-packages/yaml/__init__.py", "python3-yaml"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ibv_devices", "ibverbs-utils"),
     // By which libibverbs knows ConnectX devices.

@@ -48,13 +48,13 @@ pub(super) fn spec(
     let mut nodes: Vec<DeviceNode> = Vec::new();
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {
-        refuse_reach(&config)?;
         if !wish.netdevs.is_empty() {
             return Err(anyhow!(
-                "annotation {NETDEVS}: an agent is asked too late to move NICs into a container; \
-                 run it by `verbgate oci`, or move them by `verbgate netdev move`"
+                "annotation {NETDEVS}: an agent is told too late to move network devices; run the \
+                 container by `verbgate oci`, or let the network plug-in move them"
             ));
         }
+        refuse_reach(&config)?;
         profile = start::profile(wish.profile.as_deref(), allowed)?;
         nodes = start::granted(&wish, stand_in, &config)?;
         // It is spoken to by write(2) alone.

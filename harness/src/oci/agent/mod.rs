@@ -30,6 +30,8 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -38,6 +40,8 @@ use clap::Args;
 use listenfd::ListenFd;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
+use verbgate_sys::Tgid;
+use verbgate_sys::process::PidFd;
 
 use self::profile::MadeFor;
 use self::state::Arrived;
@@ -54,6 +58,11 @@ pub(crate) const SUPERVISOR: &str = "agent-supervisor";
 /// What stands for the runtime's state directory, which the agent is not told, in the names of its
 /// containers' directories.
 const STATE: &str = "agent";
+
+/// How long the supervisor of a container that has ended may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Args)]
 #[command(
@@ -79,8 +88,16 @@ struct Agent {
     /// Of run-time state.
     root: PathBuf,
     log: Vec<OsString>,
-    /// The supervisors, by their containers' directories.
-    supervisors: Mutex<HashMap<PathBuf, Arc<OwnedFd>>>,
+    /// The supervisors, by their containers' directories, until those are removed.
+    supervisors: Mutex<HashMap<PathBuf, Known>>,
+}
+
+/// A supervisor.
+struct Known {
+    /// Where it hears of further processes.
+    socket: OwnedFd,
+    /// The container's first process: when it has ended, another container may have its name.
+    first: PidFd,
 }
 
 /// Runs the agent.
@@ -99,7 +116,7 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
     let socket = args.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
-        Ok(None) => listen(&socket)?,
+        Ok(None) => listener(&socket)?,
         Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
     };
     let agent = Arc::new(Agent {
@@ -128,8 +145,8 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
     }
 }
 
-/// Listens where nobody does.
-fn listen(path: &Path) -> Result<UnixListener, Error> {
+/// Listens where nobody does, for its own user alone.
+pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
     if let Some(dir) = path.parent() {
         fs::DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
     }
@@ -171,15 +188,27 @@ impl Agent {
         let order =
             Order { pid: state.pid, addresses: addrs.hi(), descriptors: (fds.first, fds.len) };
         let place = Place::of(&self.root, id, Some(OsStr::new(STATE)));
-        // Held throughout: two processes of one container may arrive at once.
-        let mut supervisors = self.supervisors.lock();
-        if let Some(known) = supervisors.get(place.path()) {
-            // Fails when it has ended: then this is another container of the same name.
-            if supervisor::send(known.as_fd(), &order, listener.as_fd()).is_ok() {
+        let deadline = Instant::now() + END_PATIENCE;
+        // Held from when there is none until there is one: two processes of one container may arrive
+        // at once.
+        let mut supervisors = loop {
+            let supervisors = self.supervisors.lock();
+            let Some(known) = supervisors.get(place.path()) else { break supervisors };
+            if !known.first.has_ended()
+                && supervisor::send(known.socket.as_fd(), &order, listener.as_fd()).is_ok()
+            {
                 return Ok(());
             }
-            supervisors.remove(place.path());
-        }
+            // That of a container of the same name, which ends with it.
+            if Instant::now() >= deadline {
+                return Err(anyhow!(
+                    "the supervisor of another container of this name does not end"
+                ));
+            }
+            drop(supervisors);
+            std::thread::sleep(LOOK);
+        };
+        let first = PidFd::open(Tgid(state.pid)).context("its process has ended")?;
         let spec = asked::spec(&state.state, &self.profile, &self.stand_in, write)?;
         let lock = place.make(&spec).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => anyhow!(
@@ -202,16 +231,18 @@ impl Agent {
             .context("cannot start its supervisor")?;
         supervisor::send(ours.as_fd(), &order, listener.as_fd())
             .map_err(|e| anyhow!("its supervisor cannot be told: {e}"))?;
-        supervisors.insert(place.path().to_owned(), Arc::new(ours));
+        supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
         drop(supervisors);
         self.attend(child, &place)
     }
 
     /// Waits until a supervisor ends, and removes what it cannot, confined as it is.
     fn attend(&self, mut child: Child, place: &Place) -> Result<(), Error> {
-        let ended = child.wait().context("cannot wait for its supervisor")?;
+        let ended = child.wait();
+        let removed = place.remove_if_unsupervised();
         self.supervisors.lock().remove(place.path());
-        place.remove_if_unsupervised().context("cannot remove its directory")?;
+        let ended = ended.context("cannot wait for its supervisor")?;
+        removed.context("cannot remove its directory")?;
         if ended.success() { Ok(()) } else { Err(anyhow!("its supervisor ended with {ended}")) }
     }
 }

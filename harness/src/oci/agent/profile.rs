@@ -106,6 +106,11 @@ impl MadeFor {
     }
 }
 
+/// Whether a profile is one of verbgate's, by its `listenerMetadata`.
+pub(crate) fn is_ours(metadata: &str) -> bool {
+    serde_json::from_str::<MadeFor>(metadata).is_ok()
+}
+
 /// Prints it.
 pub(crate) fn print(args: &ProfileArgs) -> Result<u8, Error> {
     let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));

@@ -30,13 +30,12 @@ use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_proxy::GidView;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -48,9 +47,12 @@ use crate::failure::Failure;
 use crate::supervise;
 use crate::supervise::Guard;
 use crate::supervise::Plan;
+use crate::virtual_sys::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+/// The same once the container's first has.
+const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Longest order.
 const MAX_ORDER: usize = 1024;
@@ -120,8 +122,8 @@ struct Life {
     plan: Plan,
     agent: Option<OwnedFd>,
     control: Post,
-    first: Option<Tgid>,
-    gids: Option<Arc<GidView>>,
+    first: Option<(Tgid, PidFd)>,
+    views: Option<Views>,
     siblings: Siblings,
     served: Vec<Arc<Supervisor>>,
 }
@@ -144,7 +146,7 @@ impl Life {
             agent: Some(agent),
             control: Post::bind(&place.control())?,
             first: None,
-            gids: None,
+            views: None,
             siblings: Siblings::default(),
             served: Vec::new(),
         })
@@ -154,12 +156,13 @@ impl Life {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                let value = shown(&self.spec, self.first, self.gids.is_some(), &self.served);
+                let first = self.first.as_ref().map(|(tgid, _)| *tgid);
+                let value = shown(&self.spec, first, self.views.is_some(), &self.served);
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
             self.served.retain(|supervisor| !supervisor.is_over());
-            if self.served.is_empty() && (self.gids.is_some() || self.agent.is_none()) {
+            if self.served.is_empty() && (self.views.is_some() || self.agent.is_none()) {
                 return Ok(());
             }
         }
@@ -168,7 +171,11 @@ impl Life {
     fn wait(&self) -> Result<(), Error> {
         let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
         fds.extend(self.agent.as_ref().map(|agent| PollFd::new(agent, PollFlags::IN)));
-        let look = (!self.served.is_empty()).then_some(&LOOK);
+        let first = self.first.as_ref().map(|(_, first)| first);
+        let lives = first.filter(|first| !first.has_ended());
+        fds.extend(lives.map(|first| PollFd::from_borrowed_fd(first.as_fd(), PollFlags::IN)));
+        let often = if lives.is_some() { &LOOK } else { &LOOK_SOON };
+        let look = (!self.served.is_empty()).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -182,7 +189,7 @@ impl Life {
         if rustix::event::poll(&mut fds, Some(&Timespec::default()))? == 0 {
             return Ok(());
         }
-        let first = self.gids.is_none();
+        let first = self.views.is_none();
         match receive(agent.as_fd()) {
             Ok(None) => self.agent = None,
             Ok(Some((order, listener))) => match self.serve(&order, listener) {
@@ -198,19 +205,17 @@ impl Life {
     fn serve(&mut self, order: &Order, listener: OwnedFd) -> Result<(), Error> {
         let (first, len) = order.descriptors;
         let guard = Guard::behind(AddrWindow::at(order.addresses), FdWindow { first, len })?;
-        let gids = match &self.gids {
-            Some(gids) => Arc::clone(gids),
-            None => GidView::of(Tid(order.pid)).map(Arc::new).map_err(|e| {
-                anyhow!("cannot see the links of the container's network namespace: {e}")
-            })?,
+        let views = match &self.views {
+            Some(views) => views.clone(),
+            None => Views::of(Tgid(order.pid))?,
         };
         let siblings = Some(self.siblings.clone());
-        let supervisor =
-            self.plan.supervisor(&guard, listener, Arc::clone(&gids), siblings, None)?;
-        if self.gids.replace(gids).is_some() {
+        let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;
+        if self.views.replace(views).is_some() {
             supervise::serve(&supervisor)?;
         } else {
-            self.first = Some(Tgid(order.pid));
+            let first = Tgid(order.pid);
+            self.first = Some((first, PidFd::open(first)?));
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
         self.served.push(supervisor);

@@ -1,0 +1,180 @@
+//! The process that moves a container's NICs there and back: the *keeper*.
+//!
+//! It is started by the `created` hook, moves the NICs by the code of `verbgate netdev`, and lives as
+//! long as the container does. It holds the container's network namespace open, so that NICs which
+//! the kernel would destroy with it (veth, macvlan) come home, too. It reads nothing that a container
+//! says, and no container reaches it.
+//!
+//! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks; whoever gets
+//! that lock, and finds the container dead, brings the NICs home: see [`home`].
+
+use std::fs;
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use anyhow::Context;
+use anyhow::anyhow;
+use clap::Args;
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use verbgate_sys::Tgid;
+use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
+
+use super::home;
+use super::home::Turn;
+use super::netdevs;
+use super::netdevs::Netdevs;
+use super::place;
+use super::place::Place;
+use super::start::READY;
+use super::wish;
+use crate::cli::Arp;
+use crate::failure::Failure;
+use crate::netdev::back;
+use crate::netdev::journal;
+use crate::netdev::journal::Journal;
+use crate::netdev::journal::Store;
+use crate::netdev::netns::Namespace;
+use crate::netdev::plan;
+use crate::netdev::signals::Signals;
+use crate::netdev::transfer;
+use crate::netdev::verify;
+
+#[derive(Debug, Args)]
+pub(crate) struct KeeperArgs {
+    /// The container's directory
+    place: PathBuf,
+    /// The container's first process
+    pid: i32,
+}
+
+/// Starts the keeper of a container that was just made, and waits until the NICs are there.
+pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
+    let exe = std::env::current_exe().context("cannot tell the path of this program")?;
+    let mut child = Command::new(exe)
+        .arg(super::KEEPER)
+        .arg(place.path())
+        .arg(pid.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // The runtime waits for the end of what a hook writes.
+        .stderr(Stdio::null())
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .spawn()
+        .context("cannot start the process that moves NICs")?;
+    let mut said = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut said).context("cannot hear what moves NICs")?;
+    }
+    match said.trim() {
+        READY => Ok(()),
+        "" => Err(anyhow!(
+            "annotation {}: what moves the NICs was ended; verbgate gc brings them home",
+            wish::NETDEVS
+        )),
+        error => Err(anyhow!("annotation {}: {error}", wish::NETDEVS)),
+    }
+}
+
+/// The keeper. Standard output takes one line.
+pub(crate) fn keep(args: &KeeperArgs) -> Result<u8, Failure> {
+    process::close_from(3).context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
+    rustix::process::setsid().context("cannot leave the session")?;
+    rustix::process::chdir("/")?;
+    let kept = Keeper::begin(&Place::at(&args.place), Tgid(args.pid));
+    let said = match &kept {
+        Ok(_) => READY.to_owned(),
+        Err(error) => error.to_string().replace('\n', " "),
+    };
+    // Who asked may be dead; then the container is, too, or will be.
+    let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
+    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&null)?;
+    kept.and_then(|keeper| keeper.wait()).map_err(Failure::of_tool)?;
+    Ok(0)
+}
+
+struct Keeper {
+    netdevs: Netdevs,
+    container: PidFd,
+    signals: Signals,
+    store: Store,
+    /// As long as it is open, it is not destroyed.
+    _namespace: Namespace,
+}
+
+impl Keeper {
+    fn begin(place: &Place, container: Tgid) -> Result<Self, anyhow::Error> {
+        let signals = Signals::hold();
+        let spec = place.spec().context("the container's directory cannot be read")?;
+        let netdevs = spec.netdevs.context("the container has asked for none")?;
+        let pidfd = PidFd::open(container).context("the container has ended")?;
+        let namespace = Namespace::open(&PathBuf::from(format!("/proc/{container}/ns/net")))?;
+        let _turn = Turn::wait(&netdevs.journal)?;
+        let store = Store::lock(&netdevs.journal)?;
+        if let Err(e) = Self::send(&netdevs, &store, &namespace, container, &signals) {
+            // All NICs are home, or there is a journal that says so.
+            if matches!(journal::load(&netdevs.journal), Ok(None)) {
+                let _ = fs::remove_dir_all(&netdevs.journal);
+            }
+            return Err(e);
+        }
+        Ok(Self { netdevs, container: pidfd, signals, store, _namespace: namespace })
+    }
+
+    fn send(
+        netdevs: &Netdevs,
+        store: &Store,
+        namespace: &Namespace,
+        container: Tgid,
+        signals: &Signals,
+    ) -> Result<(), anyhow::Error> {
+        place::note_process(&netdevs.journal.join(home::CONTAINER), container.0)
+            .context("the container has ended")?;
+        let terms = home::terms(&netdevs.sysfs, signals);
+        if let Some(mut left_over) = journal::load(&netdevs.journal)? {
+            let left = back::back(&mut left_over, store, &terms)?;
+            if let Some(why) = left.into_iter().next() {
+                return Err(anyhow!("{why}; see: verbgate gc"));
+            }
+        }
+        // By a name under which others find it, as long as this process lives.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.raw_fd());
+        let select = netdevs::selection(Some(&netdevs.names));
+        let plan = plan::plan(&select, &netdevs.sysfs, &path, Arp::Strict)?;
+        plan.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+        let verify = |journal: &Journal, target: &Namespace| verify::alone(journal, target);
+        transfer::execute(plan, store, Arp::Strict, &terms, &verify)?;
+        Ok(())
+    }
+
+    /// Waits for the container's end, and brings its NICs home.
+    fn wait(self) -> Result<(), anyhow::Error> {
+        loop {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.container.as_fd(), PollFlags::IN)];
+            fds.extend(self.signals.fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            if self.container.has_ended() {
+                break;
+            }
+            // Told to end before the container does: the journal stays, for `verbgate gc`.
+            self.signals.check()?;
+        }
+        let Netdevs { journal, sysfs, .. } = &self.netdevs;
+        let turn = Turn::wait(journal)?;
+        for line in home::home(journal, &self.store, sysfs, &turn)? {
+            log::warn!("{line}");
+        }
+        Ok(())
+    }
+}

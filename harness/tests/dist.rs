@@ -1,0 +1,248 @@
+//! What packages and operators get, each file by the tool that reads it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Output;
+
+use common::has;
+use common::stderr;
+use common::stdout;
+use common::verbgate;
+use serde_json::Value;
+
+fn dist() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/dist"))
+}
+
+/// The files of a directory of `dist` that end so.
+fn files(dir: &str, end: &str) -> Vec<PathBuf> {
+    let all = fs::read_dir(dist().join(dir)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        all.filter(|path| path.to_str().unwrap().ends_with(end)).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{dir}");
+    files
+}
+
+fn silent(output: &Output) {
+    let text = stdout(output) + &stderr(output);
+    assert!(output.status.success() && text.is_empty(), "{text}");
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for unit in files("systemd", "") {
+        let text = fs::read_to_string(&unit).unwrap().replace("/usr/bin/verbgate", verbgate());
+        fs::write(dir.path().join(unit.file_name().unwrap()), text).unwrap();
+    }
+    let mut units: Vec<PathBuf> =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    units.sort();
+    silent(
+        &Command::new("systemd-analyze").args(["--man=no", "verify"]).args(units).output().unwrap(),
+    );
+}
+
+/// A command that a unit starts is one that there is.
+#[test]
+fn units_and_scripts_call_commands_that_there_are() {
+    let mut calls = 0;
+    let scripts = files("", ".sh").into_iter().chain(files("systemd", ".service"));
+    for file in scripts.chain(files("kubernetes", ".yaml")) {
+        let text = fs::read_to_string(&file).unwrap();
+        for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with('#')) {
+            for (at, _) in line.match_indices("verbgate ") {
+                let before = line[..at].chars().next_back().unwrap_or(' ');
+                let is_command = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase());
+                let words = line[at..].split_whitespace().skip(1).take(2).take_while(is_command);
+                let words: Vec<&str> = words.collect();
+                if !" =/'(".contains(before) || words.is_empty() {
+                    continue;
+                }
+                let output = Command::new(verbgate()).args(&words).arg("--help").output().unwrap();
+                assert!(output.status.success(), "{}: verbgate {words:?}", file.display());
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 8, "{calls}");
+}
+
+#[test]
+fn shellcheck_finds_nothing_in_the_scripts() {
+    if !has("shellcheck") {
+        return;
+    }
+    silent(&Command::new("shellcheck").args(files("", ".sh")).output().unwrap());
+}
+
+/// The prolog undoes what it did when it fails, and the epilog goes on after a step that fails.
+#[test]
+fn slurms_scripts_bring_nics_home_whatever_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let fake = |failing: &str| {
+        // Stands for the command, of which only the calls are of interest.
+        let text = format!(
+            "#!/bin/sh\necho \"$*\" >>{}\ncase \"$*\" in {failing}*) exit 1;; esac\n",
+            log.display()
+        );
+        fs::write(dir.path().join("verbgate"), text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(dir.path().join("verbgate"), mode).unwrap();
+    };
+    let run = |script: &str| {
+        let path = format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap());
+        let output = Command::new("sh")
+            .arg(dist().join(script))
+            .env("PATH", path)
+            .env("SLURM_JOB_ID", format!("test-{}", std::process::id()))
+            .output()
+            .unwrap();
+        let calls = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        (output.status.code(), calls.lines().map(str::to_owned).collect::<Vec<_>>())
+    };
+    fake("prepare");
+    let (code, calls) = run("slurm-prolog.sh");
+    assert_eq!((code, calls.last().unwrap().as_str()), (Some(1), "netdev restore"), "{calls:?}");
+    fake("netdev");
+    let (code, calls) = run("slurm-epilog.sh");
+    assert_eq!((code, calls), (Some(1), vec!["netdev restore".to_owned(), "gc".to_owned()]));
+    fake("nothing");
+    assert_eq!(run("slurm-epilog.sh").0, Some(0));
+}
+
+#[test]
+fn pages_and_completions_are_there_for_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    silent(
+        &Command::new(verbgate()).arg("pages").arg(dir.path()).arg("2026-01-31").output().unwrap(),
+    );
+    let pages: Vec<PathBuf> =
+        fs::read_dir(dir.path().join("man")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for name in ["verbgate", "verbgate-agent", "verbgate-netdev-move", "verbgate-runtime-configure"]
+    {
+        assert!(pages.contains(&dir.path().join(format!("man/{name}.1"))), "{name}: {pages:?}");
+    }
+    assert!(!pages.iter().any(|page| page.to_str().unwrap().contains("hook")), "{pages:?}");
+    for (shell, file) in [("bash", "verbgate"), ("zsh", "_verbgate")] {
+        if has(shell) {
+            let file = dir.path().join("completions").join(file);
+            silent(&Command::new(shell).arg("-n").arg(file).output().unwrap());
+        }
+    }
+    if has("mandoc") {
+        silent(
+            &Command::new("mandoc").args(["-Tlint", "-Wwarning"]).args(&pages).output().unwrap(),
+        );
+    }
+}
+
+/// Every document of the YAML files, as JSON.
+fn documents() -> Option<Vec<Value>> {
+    const READ: &str = "import json, sys, yaml\n\
+                        docs = [d for f in sys.argv[1:] for d in yaml.safe_load_all(open(f))]\n\
+                        print(json.dumps(docs))";
+    let read =
+        Command::new("python3").args(["-c", READ]).args(files("kubernetes", ".yaml")).output();
+    let output = read.ok().filter(|output| output.status.success());
+    match output {
+        Some(output) => Some(serde_json::from_slice(&output.stdout).unwrap()),
+        None => {
+            eprintln!("SKIPPED: needs python3 with yaml (python3-yaml)");
+            None
+        }
+    }
+}
+
+#[test]
+fn kubernetes_files_are_of_one_piece() {
+    let Some(all) = documents() else { return };
+    let of = |kind: &str| all.iter().filter(|one| one["kind"] == kind).collect::<Vec<_>>();
+    let versions = [
+        ("RuntimeClass", "node.k8s.io/v1", 1),
+        ("Namespace", "v1", 1),
+        ("ServiceAccount", "v1", 1),
+        ("DaemonSet", "apps/v1", 1),
+        ("Service", "v1", 1),
+        ("Pod", "v1", 2),
+    ];
+    for (kind, version, count) in versions {
+        assert!(of(kind).iter().all(|one| one["apiVersion"] == version), "{kind}");
+        assert_eq!(of(kind).len(), count, "{kind}");
+    }
+    assert_eq!(all.len(), versions.iter().map(|(.., count)| count).sum::<usize>());
+    for one in &all {
+        let name = one["metadata"]["name"].as_str().unwrap();
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'));
+    }
+    let class = of("RuntimeClass")[0];
+    assert_eq!(class["handler"], "verbgate");
+    let daemon = &of("DaemonSet")[0]["spec"];
+    assert_eq!(daemon["selector"]["matchLabels"], daemon["template"]["metadata"]["labels"]);
+    let spec = &daemon["template"]["spec"];
+    let volumes: Vec<&Value> =
+        spec["volumes"].as_array().unwrap().iter().map(|v| &v["name"]).collect();
+    for container in spec["initContainers"].as_array().unwrap() {
+        for mount in container["volumeMounts"].as_array().unwrap() {
+            assert!(volumes.contains(&&mount["name"]), "{mount}");
+        }
+    }
+    let service = &of("Service")[0]["spec"]["selector"];
+    for (rank, pod) in of("Pod").into_iter().enumerate() {
+        let spec = &pod["spec"];
+        assert_eq!(spec["runtimeClassName"], class["metadata"]["name"]);
+        assert_eq!(&pod["metadata"]["labels"], service);
+        assert_eq!(spec["hostname"], pod["metadata"]["name"]);
+        assert_eq!(spec["subdomain"], of("Service")[0]["metadata"]["name"]);
+        assert!(pod["metadata"]["annotations"]["org.verbgate.devices"].is_string());
+        // The command as it is, but for an end: it waits for the other rank.
+        let container = &spec["containers"][0];
+        let words = ["command", "args"].map(|key| container[key].as_array().unwrap().clone());
+        let words: Vec<String> =
+            words.concat().iter().map(|word| word.as_str().unwrap().to_owned()).collect();
+        assert_eq!(words[words.len() - 3..], [&rank.to_string(), "--ranks", "2"]);
+        let parsed = Command::new(verbgate()).args(&words[1..]).arg("--nonsense").output().unwrap();
+        assert!(stderr(&parsed).contains("'--nonsense'"), "{parsed:?}");
+    }
+}
+
+/// What the package is made of is there, or is made by what says how.
+#[test]
+fn the_package_has_all_its_files() {
+    let manifest: toml::Value = toml::from_str(include_str!("../Cargo.toml")).unwrap();
+    let deb = &manifest["package"]["metadata"]["deb"];
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut units = Vec::new();
+    for asset in deb["assets"].as_array().unwrap() {
+        let source = asset[0].as_str().unwrap();
+        if source.starts_with("target/") {
+            continue;
+        }
+        assert!(fs::symlink_metadata(root.join(source.trim_end_matches("/*"))).is_ok(), "{source}");
+        units.extend(source.strip_prefix("dist/systemd/").map(str::to_owned));
+    }
+    units.sort();
+    let known: Vec<String> = files("systemd", "")
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(units, known);
+}

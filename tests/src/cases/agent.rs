@@ -1,0 +1,107 @@
+//! Containers of the bare crun and runc that have the seccomp profile of `verbgate agent`, and nothing
+//! else of Verbgate.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use serde_json::Value;
+
+use super::Case;
+use super::containers::of_each;
+use crate::bundle::Container;
+use crate::bundle::bind;
+use crate::exec;
+use crate::exec::Program;
+use crate::pair::Pair;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::new("agent_serves_containers_with_the_profile", |world| of_each(world, serve))]
+}
+
+fn serve(world: &World, runtime: &'static str) -> Result<()> {
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let socket = dir.path().join("agent.sock");
+    let mut command = world.program("verbgate");
+    command.arg("--root").arg(dir.path()).arg("agent").arg("--socket").arg(&socket);
+    let mut agent = Program::start(command)?;
+    exec::wait_until("the agent to listen", PATIENCE, || Ok(socket.exists()))?;
+    let bare = |id: &str, argv: &[&str]| -> Result<(Container, Command)> {
+        let container = Container::new(world, runtime, id, argv)?;
+        let path = container.dir.path().join("config.json");
+        let mut config: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        // The raw nodes, to be seen and, by the device cgroup, not to be opened.
+        let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
+        mounts.context("no array mounts")?.push(bind("/dev/infiniband"));
+        let linux = config.get_mut("linux").and_then(Value::as_object_mut);
+        let profile = profile(world, runtime, &socket)?;
+        linux.context("no object linux")?.insert("seccomp".to_owned(), profile);
+        fs::write(&path, config.to_string())?;
+        let mut run = Command::new(runtime);
+        run.args(["run", "--bundle"]).arg(container.dir.path()).arg(&container.id);
+        Ok((container, run))
+    };
+    let (container, run) = bare("info", &["ibv_devinfo"])?;
+    let shown = exec::run(run, PATIENCE)?.expect_status(0)?;
+    drop(container);
+    if !shown.stdout.contains(&world.device) {
+        bail!("ibv_devinfo does not show {}: {shown}", world.device);
+    }
+    let (_container, run) = bare("attack", &["sh", "-c", &attacks(world)?])?;
+    let ended = exec::run(run, PATIENCE)?.expect_status(0)?;
+    if ended.stdout.trim() != "done" {
+        bail!("the container could do what it may not: {ended}");
+    }
+    let mut argv: Vec<String> = ["ibv_rc_pingpong", "-n", "100"].map(str::to_owned).to_vec();
+    argv.extend(world.pingpong_options());
+    // Soft-RoCE sends by write(2), which runc has nobody watch.
+    if runtime == "crun" {
+        let mut containers = Vec::new();
+        let pair = Pair::start(&argv, |end, words| {
+            let (container, run) = bare(end, words)?;
+            containers.push(container);
+            Ok(run)
+        })?;
+        let ended = pair.wait()?;
+        ended.server.expect_status(0)?;
+        ended.client.expect_status(0)?;
+    }
+    exec::wait_until("the supervisors to end", PATIENCE, || {
+        Ok(fs::read_dir(dir.path().join("oci"))?.next().is_none())
+    })?;
+    let said = agent.describe()?;
+    if agent.has_ended()? || said.contains("error") {
+        bail!("the agent: {said}");
+    }
+    agent.kill_alone()
+}
+
+/// A script that prints the name of each attack that succeeds, and "done".
+fn attacks(world: &World) -> Result<String> {
+    let node = world.node_path();
+    let numbers = fs::read_to_string(format!("/sys/class/infiniband_verbs/{}/dev", world.node))?;
+    let (major, minor) = numbers.trim().split_once(':').context("an odd number")?;
+    let attacks = [
+        format!("cat {node}"),
+        format!("echo x >>{node}"),
+        format!("exec 3<>{node}; : <>/proc/self/fd/3"),
+        format!("mknod /tmp/raw c {major} {minor}; : >/tmp/raw"),
+        "mkdir /tmp/sys && mount -t sysfs none /tmp/sys".to_owned(),
+    ];
+    let each = attacks.map(|attack| format!("(set -e; {attack}) 2>/dev/null && echo '{attack}'\n"));
+    Ok(format!("{}echo done", each.concat()))
+}
+
+fn profile(world: &World, runtime: &str, socket: &Path) -> Result<Value> {
+    let mut command = world.program("verbgate");
+    command.args(["oci", "profile", "--listener"]).arg(socket);
+    if runtime == "crun" {
+        command.arg("--write");
+    }
+    Ok(serde_json::from_str(&exec::run(command, PATIENCE)?.expect_status(0)?.stdout)?)
+}
