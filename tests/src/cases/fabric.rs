@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// What one rank does wrong, and what must be said of it.
 const FAULTS: &[(&str, &[&str])] = &[
     ("no-receives", &["CAUSE no-receives: rank 1: receiving application: RNR_RETRY_EXC_ERR"]),
-    ("wrong-rkey", &["rkey or permission: REM_ACCESS_ERR", "rank 1, rail 0: step"]),
+    ("wrong-rkey", &["rkey or permission: REM_ACCESS_ERR", "rank 1 with 0, rail 0: step"]),
     ("segments", &["rank 1: a message of push has 3 segments, not 2"]),
     ("exit", &["rank 1 ended before the others were done"]),
 ];
