@@ -224,6 +224,34 @@ fn kubernetes_files_are_of_one_piece() {
     }
 }
 
+/// The image is made of what there is: no tool that reads the file is in Debian.
+#[test]
+fn the_image_is_made_of_what_there_is() {
+    let text = fs::read_to_string(dist().join("docker/Dockerfile")).unwrap();
+    let text = text.replace("\\\n", " ");
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["FROM", "RUN", "COPY", "RUN", "CMD"]);
+    assert_eq!(lines[2].1, "target/release/verbgate /usr/bin/verbgate");
+    let command: Vec<String> = serde_json::from_str(lines[4].1).unwrap();
+    assert_eq!(command, ["ibv_devinfo"]);
+    for (_, script) in lines.iter().filter(|(name, _)| *name == "RUN") {
+        silent(&Command::new("sh").args(["-n", "-c", script]).output().unwrap());
+    }
+    let known = fs::read_dir("/var/lib/apt/lists").into_iter().flatten().flatten();
+    let mut known = known.map(|list| list.file_name().to_string_lossy().into_owned());
+    if !known.any(|list| list.contains("_Packages")) {
+        eprintln!("SKIPPED: needs apt's lists, to look packages up: apt-get update");
+        return;
+    }
+    let packages = lines[1].1.split("--no-install-recommends").nth(1).unwrap();
+    let packages = packages.split("&&").next().unwrap().split_whitespace();
+    let packages: Vec<&str> = packages.collect();
+    let shown = Command::new("apt-cache").arg("policy").args(&packages).output().unwrap();
+    assert_eq!(stdout(&shown).matches("Candidate:").count(), packages.len(), "{shown:?}");
+}
+
 /// What the package is made of is there, or is made by what says how.
 #[test]
 fn the_package_has_all_its_files() {

@@ -186,7 +186,8 @@ fn podman_finds_the_runtime() {
         .unwrap();
     assert!(configured.status.success() && configured.stderr.is_empty(), "{configured:?}");
     let output = Command::new("timeout")
-        .args(["-s", "KILL", "60", "podman", "--root"])
+        // Podman mounts its storage, and leaves it so.
+        .args(["-s", "KILL", "60", "unshare", "--mount", "podman", "--root"])
         .arg(file.dir.path().join("storage"))
         .arg("--runroot")
         .arg(file.dir.path().join("run"))

@@ -89,6 +89,21 @@ impl Counts {
         }
     }
 
+    /// Adds what another has done; the system calls are those of the whole process in both.
+    pub fn absorb(&mut self, other: &Self) {
+        for (name, count) in &other.requests {
+            *self.requests.entry(name).or_default() += count;
+        }
+        for (reason, count) in &other.refused {
+            *self.refused.entry(reason).or_default() += count;
+        }
+        self.failed += other.failed;
+        self.opened += other.opened;
+        self.planted += other.planted;
+        self.notifications += other.notifications;
+        self.calls = self.calls.max(other.calls);
+    }
+
     /// Counts a command to the connection manager.
     pub fn add_cm(&mut self, name: &'static str, failed: bool) {
         *self.requests.entry(name).or_default() += 1;

@@ -263,7 +263,7 @@ impl Supervisor {
 fn not_planted(quiet: &mut Quiet, tgid: Tgid, error: &PlantError) -> Result<(), Errno> {
     let line = || format!("process {tgid} cannot use RDMA: {error}");
     match error {
-        PlantError::Gone(_) => Ok(()),
+        PlantError::Gone(_) | PlantError::Interrupted(_) => Ok(()),
         PlantError::Traced { .. } | PlantError::Forbidden(_) => {
             quiet.warn("not planted", line);
             Err(Errno::EPERM)

@@ -246,7 +246,7 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let answers = one.get("supervisor").is_some_and(|pid| !pid.is_null());
         supervised.get_or_create(&sandbox).set(answers.into());
-        for served in list(one, "served") {
+        for served in list(one, "served").chain(one.get("past")) {
             for (key, family) in &counters {
                 family.get_or_create(&sandbox).inc_by(number(served, key));
             }
@@ -278,6 +278,7 @@ mod tests {
         json!({
             "id": "c\"1", "bundle": "/b", "profile": "hpc", "devices": ["uverbs0"], "pid": 7,
             "supervisor": 8, "started": true,
+            "past": {"requests": {"CREATE_QP": 1}, "opened": 1},
             "served": [Value::Null, {
                 "requests": {"CREATE_QP": 2}, "refused": {"GID": 1}, "executed": 2, "failed": 0,
                 "opened": 1, "planted": 1, "notifications": 9, "calls": 40, "ucontexts": 1,
@@ -292,7 +293,8 @@ mod tests {
         let text = metrics(&[one()]).unwrap();
         for line in [
             "verbgate_sandboxes 1",
-            "verbgate_requests_total{sandbox=\"c\\\"1\",name=\"CREATE_QP\"} 2",
+            "verbgate_requests_total{sandbox=\"c\\\"1\",name=\"CREATE_QP\"} 3",
+            "verbgate_opened_total{sandbox=\"c\\\"1\"} 2",
             "verbgate_refused_total{sandbox=\"c\\\"1\",name=\"GID\"} 1",
             "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
             "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",

@@ -8,18 +8,35 @@ use serde_json::json;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::inventory::Held;
 use verbgate_proxy::inventory::Inventory;
+use verbgate_proxy::observe::Counts;
 use verbgate_sys::Tgid;
 
 use super::place::Spec;
 use crate::supervise;
 
+/// Those who serve a container's processes, and what those have done that are gone.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    pub(super) all: Vec<Arc<Supervisor>>,
+    past: Counts,
+}
+
+impl Served {
+    /// Forgets those who have nobody left to serve.
+    pub(super) fn retire(&mut self) {
+        let past = &mut self.past;
+        self.all.retain(|one| {
+            if one.is_over() {
+                past.absorb(&one.counts());
+            }
+            !one.is_over()
+        });
+    }
+}
+
 /// A container and those who serve its processes. Those that are busy are `null` this time.
-pub(super) fn shown(
-    spec: &Spec,
-    first: Option<Tgid>,
-    started: bool,
-    served: &[Arc<Supervisor>],
-) -> Value {
+pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served) -> Value {
+    let served = &of.all;
     let served: Vec<Value> =
         served.iter().map(|one| one.inventory().map_or(Value::Null, |all| held(&all))).collect();
     let devices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).collect();
@@ -32,6 +49,7 @@ pub(super) fn shown(
         "pid": first.map(|tgid| tgid.0),
         "started": started,
         "served": served,
+        "past": supervise::counted(&of.past),
     })
 }
 

@@ -12,7 +12,6 @@ use std::io;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -24,7 +23,6 @@ use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use serde::Deserialize;
 use verbgate_proxy::Siblings;
-use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
@@ -37,6 +35,7 @@ use verbgate_sys::sandbox::container::Arrival;
 use super::SupervisorArgs;
 use super::place::Place;
 use super::place::Spec;
+use super::shown::Served;
 use super::shown::shown;
 use super::start::READY;
 use crate::failure::Failure;
@@ -110,7 +109,7 @@ struct Life {
     expected: Vec<Instant>,
     views: Option<Views>,
     siblings: Siblings,
-    served: Vec<Arc<Supervisor>>,
+    served: Served,
 }
 
 impl Life {
@@ -137,7 +136,7 @@ impl Life {
             expected: Vec::new(),
             views: None,
             siblings: Siblings::default(),
-            served: Vec::new(),
+            served: Served::default(),
         })
     }
 
@@ -152,7 +151,7 @@ impl Life {
             while let Some(letter) = self.guests.take()? {
                 self.arrived(letter)?;
             }
-            self.served.retain(|supervisor| !supervisor.is_over());
+            self.served.retire();
             if self.runtime.as_ref().is_some_and(PidFd::has_ended) {
                 self.runtime = None;
             }
@@ -160,7 +159,7 @@ impl Life {
                 Some((_, pidfd)) => pidfd.has_ended(),
                 None => self.runtime.is_none(),
             };
-            if gone && self.served.is_empty() {
+            if gone && self.served.all.is_empty() {
                 return Ok(if self.has_started() { End::Over } else { End::Unstarted });
             }
         }
@@ -175,7 +174,7 @@ impl Life {
         fds.extend(container.filter(|pidfd| !pidfd.has_ended()).map(PidFd::as_fd));
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let look = (!self.served.is_empty()).then_some(&LOOK);
+        let look = (!self.served.all.is_empty()).then_some(&LOOK);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -269,7 +268,7 @@ impl Life {
         }
         // Ended meanwhile: its supervisor finds nobody.
         let _ = entered.gate.go();
-        self.served.push(supervisor);
+        self.served.all.push(supervisor);
         Ok(())
     }
 }

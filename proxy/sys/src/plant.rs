@@ -137,6 +137,9 @@ pub enum PlantError {
     /// The thread died meanwhile, with its process or because another thread executed a program.
     #[error("thread {0} is gone")]
     Gone(Tid),
+    /// A signal ended the guest's call first. Nothing was touched.
+    #[error("the call of thread {0} was interrupted by a signal")]
+    Interrupted(Tid),
     /// An injected call failed. The guest's call has been answered with its error.
     #[error("{call} in the guest: {source}")]
     Injected {
@@ -244,7 +247,10 @@ impl Planter<'_> {
         if let Err(PlantError::Unexpected { .. } | PlantError::Own { .. }) = planted {
             let _ = process::kill(tgid);
         }
-        let left = !matches!(planted, Ok(_) | Err(PlantError::Injected { .. }));
+        let left = !matches!(
+            planted,
+            Ok(_) | Err(PlantError::Injected { .. } | PlantError::Interrupted(_))
+        );
         self.watch.end(tgid, left);
         self.watch.take_ends();
         planted
@@ -262,13 +268,22 @@ impl Planter<'_> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
         guest.interrupt().map_err(gone)?;
-        match self.listener.reply(trap.id, Reply::Value(0)) {
+        let answered = match self.listener.reply(trap.id, Reply::Value(0)) {
             // Under a filter of others, whose waits need not be killable, the interruption may have
-            // ended the trap. If it was the thread's end that did, that is seen next.
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
-            replied => replied.map_err(gone)?,
-        }
-        let stopped = stop_event(guest)?;
+            // ended the trap, or a signal. If it was the thread's end that did, that is seen next.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => false,
+            replied => replied.map(|()| true).map_err(gone)?,
+        };
+        let stopped = match guest.wait().map_err(gone)? {
+            (stopped, Event::Stop) => stopped,
+            // It is on its way to the handler, after which the kernel has it make the call again,
+            // or not, as any call that a signal interrupts.
+            (stopped, Event::Signal(signal)) if !answered => {
+                stopped.detach(signal).map_err(gone)?;
+                return Err(PlantError::Interrupted(tid));
+            }
+            (_, event) => return Err(unexpected(tid, "a stop", format!("{event:?}"))),
+        };
         let before = stopped.regs().map_err(gone)?;
         let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
@@ -464,15 +479,6 @@ fn exists(result: &Result<(), PlantError>) -> bool {
 fn holds_leftovers_only(tid: Tid, (at, len): (u64, u64)) -> bool {
     process::mapped(tid, at, len)
         .is_ok_and(|names| names.iter().all(|name| name.starts_with("/memfd:verbgate-")))
-}
-
-/// Waits for the stop that was asked for. It comes before any signal (`get_signal()`).
-fn stop_event(guest: Running) -> Result<Stopped, PlantError> {
-    let tid = guest.tid();
-    match guest.wait().map_err(|e| lost(tid, e))? {
-        (stopped, Event::Stop) => Ok(stopped),
-        (_, event) => Err(unexpected(tid, "a stop", format!("{event:?}"))),
-    }
 }
 
 fn refused(tid: Tid, source: io::Error) -> PlantError {

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -31,29 +30,21 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
     command.arg("--root").arg(dir.path()).arg("agent").arg("--socket").arg(&socket);
     let mut agent = Program::start(command)?;
     exec::wait_until("the agent to listen", PATIENCE, || Ok(socket.exists()))?;
-    let bare = |id: &str, argv: &[&str]| -> Result<(Container, Command)> {
-        let container = Container::new(world, runtime, id, argv)?;
-        let path = container.dir.path().join("config.json");
-        let mut config: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+    let bare = |id: &str, argv: &[&str]| -> Result<Container> {
+        let id = format!("lab-{id}");
+        let container = Container::under(vec![runtime.into()], &world.device, &id, argv)?;
+        container.add("/linux", "seccomp", profile(world, runtime, &socket)?)?;
         // The raw nodes, to be seen and, by the device cgroup, not to be opened.
-        let mounts = config.get_mut("mounts").and_then(Value::as_array_mut);
-        mounts.context("no array mounts")?.push(bind("/dev/infiniband"));
-        let linux = config.get_mut("linux").and_then(Value::as_object_mut);
-        let profile = profile(world, runtime, &socket)?;
-        linux.context("no object linux")?.insert("seccomp".to_owned(), profile);
-        fs::write(&path, config.to_string())?;
-        let mut run = Command::new(runtime);
-        run.args(["run", "--bundle"]).arg(container.dir.path()).arg(&container.id);
-        Ok((container, run))
+        container.add("/mounts", "-", bind("/dev/infiniband"))?;
+        Ok(container)
     };
-    let (container, run) = bare("info", &["ibv_devinfo"])?;
-    let shown = exec::run(run, PATIENCE)?.expect_status(0)?;
-    drop(container);
+    let container = bare("info", &["ibv_devinfo"])?;
+    let shown = exec::run(container.run(), PATIENCE)?.expect_status(0)?;
     if !shown.stdout.contains(&world.device) {
         bail!("ibv_devinfo does not show {}: {shown}", world.device);
     }
-    let (_container, run) = bare("attack", &["sh", "-c", &attacks(world)?])?;
-    let ended = exec::run(run, PATIENCE)?.expect_status(0)?;
+    let container = bare("attack", &["sh", "-c", &attacks(world)?])?;
+    let ended = exec::run(container.run(), PATIENCE)?.expect_status(0)?;
     if ended.stdout.trim() != "done" {
         bail!("the container could do what it may not: {ended}");
     }
@@ -63,9 +54,10 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
     if runtime == "crun" {
         let mut containers = Vec::new();
         let pair = Pair::start(&argv, |end, words| {
-            let (container, run) = bare(end, words)?;
+            let container = bare(end, words)?;
+            let command = container.run();
             containers.push(container);
-            Ok(run)
+            Ok(command)
         })?;
         let ended = pair.wait()?;
         ended.server.expect_status(0)?;

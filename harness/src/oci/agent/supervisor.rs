@@ -10,7 +10,6 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -31,7 +30,6 @@ use rustix::net::SocketType;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_proxy::Siblings;
-use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
@@ -42,6 +40,7 @@ use verbgate_sys::window::FdWindow;
 
 use super::super::place::Place;
 use super::super::place::Spec;
+use super::super::shown::Served;
 use super::super::shown::shown;
 use crate::failure::Failure;
 use crate::supervise;
@@ -125,7 +124,7 @@ struct Life {
     first: Option<(Tgid, PidFd)>,
     views: Option<Views>,
     siblings: Siblings,
-    served: Vec<Arc<Supervisor>>,
+    served: Served,
 }
 
 impl Life {
@@ -148,7 +147,7 @@ impl Life {
             first: None,
             views: None,
             siblings: Siblings::default(),
-            served: Vec::new(),
+            served: Served::default(),
         })
     }
 
@@ -161,8 +160,8 @@ impl Life {
                 letter.reply(value.to_string().as_bytes());
             }
             self.hear()?;
-            self.served.retain(|supervisor| !supervisor.is_over());
-            if self.served.is_empty() && (self.views.is_some() || self.agent.is_none()) {
+            self.served.retire();
+            if self.served.all.is_empty() && (self.views.is_some() || self.agent.is_none()) {
                 return Ok(());
             }
         }
@@ -175,7 +174,7 @@ impl Life {
         let lives = first.filter(|first| !first.has_ended());
         fds.extend(lives.map(|first| PollFd::from_borrowed_fd(first.as_fd(), PollFlags::IN)));
         let often = if lives.is_some() { &LOOK } else { &LOOK_SOON };
-        let look = (!self.served.is_empty()).then_some(often);
+        let look = (!self.served.all.is_empty()).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
@@ -218,7 +217,7 @@ impl Life {
             self.first = Some((first, PidFd::open(first)?));
             supervise::start(&supervisor).context("cannot start the supervisor")?;
         }
-        self.served.push(supervisor);
+        self.served.all.push(supervisor);
         Ok(())
     }
 }
