@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
 
 use crate::fabric::rail::Rail;
 
@@ -95,6 +98,7 @@ pub(crate) fn total(moved: &BTreeMap<String, u64>, of: Sign) -> u64 {
 /// All that can be read.
 pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
     let mut counters = rail.counters();
+    counters.extend(by_netlink(rail));
     let Some(netdev) = &rail.netdev else { return counters };
     let folder = Path::new("/sys/class/net").join(netdev).join("statistics");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -107,6 +111,28 @@ pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
     let driver = verbgate_sys::ethtool::statistics(netdev).unwrap_or_default();
     counters.extend(driver.into_iter().map(|(name, value)| (format!("ethtool {name}"), value)));
     counters
+}
+
+/// `hw_counters` as RDMA netlink has them (rdma-statistic(8)): sysfs has none of devices that are
+/// visible in a network namespace other than the first (drivers/infiniband/core/sysfs.c, of devices
+/// that are no "full" ones).
+fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
+    let folder = Path::new("/sys/class/infiniband").join(&rail.device).join("ports");
+    if folder.join(rail.port.to_string()).join("hw_counters").exists() {
+        return BTreeMap::new();
+    }
+    let link = format!("{}/{}", rail.device, rail.port);
+    let output = Command::new("rdma").args(["-j", "statistic", "show", "link", &link]).output();
+    let list = output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
+    let Some(Value::Object(entries)) = list.as_ref().and_then(|list| list.get(0)) else {
+        return BTreeMap::new();
+    };
+    let number = |(name, value): (&String, &Value)| Some((name.clone(), value.as_u64()?));
+    entries
+        .iter()
+        .filter(|(name, _)| *name != "port" && *name != "ifindex")
+        .filter_map(number)
+        .collect()
 }
 
 /// Which have moved, and by how much.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::fabric::cause::Cause;
+use crate::fabric::counters;
 use crate::fabric::diagnosis;
 use crate::fabric::diagnosis::Finding;
 use crate::fabric::error::EXIT_CHECK;
@@ -179,14 +180,17 @@ fn text(report: &Report, rank: u32) -> String {
     for check in failed.filter(|check| rank == 0 || check.rank == rank) {
         text += &verify::line(check);
     }
-    for PathReport { rank: from, peer, rail, steps, trouble, .. } in paths {
+    for PathReport { rank: from, peer, rail, steps, trouble, evidence, .. } in paths {
+        let told = evidence.iter().filter(|(name, _)| counters::sign(name).is_some());
+        let told: String = told.map(|(name, delta)| format!("; {name} +{delta}")).collect();
         // Writing to a string cannot fail, here and below.
         let _ = match trouble {
             Some(Trouble { words, .. }) if rank == 0 || *from == rank => {
-                writeln!(text, "FAIL  rank {from} with {peer}, rail {rail}: {words}")
+                writeln!(text, "FAIL  rank {from} with {peer}, rail {rail}: {words}{told}")
             }
-            None if rank == 0 && from < peer => {
-                writeln!(text, "OK    rank {from} with {peer}, rail {rail}: {steps} steps")
+            // Each pair has two reports, and one is enough of what is well.
+            None if rank == 0 && (from < peer || !told.is_empty()) => {
+                writeln!(text, "OK    rank {from} with {peer}, rail {rail}: {steps} steps{told}")
             }
             _ => Ok(()),
         };

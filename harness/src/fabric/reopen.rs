@@ -15,7 +15,7 @@ use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
 
 /// The longest random delay before an open.
-const DELAY_MS: u64 = 100;
+const DELAY_MS: u64 = 50;
 /// How often the kernel is asked to count.
 const COUNTED: u32 = 20;
 

@@ -25,11 +25,12 @@ const NLDEV: u16 = 5;
 
 /// What programs ask in order to find devices. The rest changes devices, or tells of those who use
 /// them.
-pub const COMMANDS: [(u16, &str); 4] = [
+pub const COMMANDS: [(u16, &str); 5] = [
     (GET, "GET"),                 // devices
     (PORT_GET, "PORT_GET"),       // their ports and network devices
     (SYS_GET, "SYS_GET"),         // what holds for all, as whether fork copies pinned pages
     (GET_CHARDEV, "GET_CHARDEV"), // a device's node
+    (STAT_GET, "STAT_GET"),       // a port's counters, which sysfs lacks in a network namespace
 ];
 /// `RDMA_NLDEV_CMD_GET`.
 pub const GET: u16 = 1;
@@ -38,6 +39,8 @@ pub const PORT_GET: u16 = 5;
 const SYS_GET: u16 = 6;
 /// `RDMA_NLDEV_CMD_GET_CHARDEV`.
 pub const GET_CHARDEV: u16 = 15;
+/// `RDMA_NLDEV_CMD_STAT_GET`. Counters of single objects have attributes that are not passed on.
+const STAT_GET: u16 = 17;
 
 /// `RDMA_NLDEV_ATTR_DEV_INDEX`: u32.
 pub const DEV_INDEX: u16 = 1;
@@ -266,8 +269,13 @@ mod tests {
         assert_eq!(ask(GET_CHARDEV, &asked), Judged::Asked(kept));
         let other = [(CHARDEV_TYPE, b"issm\0".as_slice())];
         assert_eq!(ask(GET_CHARDEV, &other), Judged::Refused(Errno::EINVAL));
-        // SET, NEWLINK, RES_QP_GET, STAT_GET
-        for command in [2, 3, 10, 17] {
+        // Of a port's counters, and of no queue pair's: RDMA_NLDEV_ATTR_STAT_RES is 74.
+        let port = [(DEV_INDEX, &index(1)[..]), (PORT_INDEX, &index(1)[..])];
+        let asked = [port[0], port[1], (74, &[3, 0, 0, 0])];
+        assert_eq!(ask(STAT_GET, &asked), Judged::Asked(encode(&port)));
+        assert_eq!(ask(STAT_GET, &[(DEV_INDEX, &index(2))]), Judged::Refused(Errno::EINVAL));
+        // SET, NEWLINK, RES_QP_GET, STAT_SET
+        for command in [2, 3, 10, 16] {
             assert_eq!(ask(command, &[]), Judged::Refused(Errno::EOPNOTSUPP));
         }
     }

@@ -11,6 +11,8 @@ use crate::fabric::bench::options::Sweep;
 
 /// The longest bar, in characters.
 const BAR: f64 = 40.0;
+/// More would overlap on an axis.
+const LABELS: usize = 5;
 const PICTURE: (u32, u32) = (1200, 520);
 
 /// Of one size or target, over all paths and repeats.
@@ -98,6 +100,12 @@ pub(crate) fn svg(cells: &[Cell]) -> Result<String, Box<dyn Error>> {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
+/// Without the digits that floating point makes up.
+fn label(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Least, median and most, on axes of both logarithms; with the diagonal that targets should be on.
 fn curves(
     area: &Area<'_>,
@@ -121,7 +129,12 @@ fn curves(
         .x_label_area_size(36)
         .y_label_area_size(60)
         .build_cartesian_2d(x, (low / 1.5..high * 1.5).log_scale())?;
-    chart.configure_mesh().draw()?;
+    chart
+        .configure_mesh()
+        .x_labels(LABELS)
+        .x_label_formatter(&|value| label(*value))
+        .y_label_formatter(&|value| label(*value))
+        .draw()?;
     type Of = fn(&Spread) -> f64;
     let lines: [(&str, RGBColor, Of); 3] = [
         ("least", RED, |spread| spread.least),
@@ -174,6 +187,12 @@ mod tests {
         assert!(lines[3].ends_with("65536  all 1 failed"), "{text}");
         assert!(lines[7].contains(&"#".repeat(40)) && lines[7].contains("unpaced"), "{text}");
         assert_eq!(bars(&[]), "");
+    }
+
+    #[test]
+    fn labels_are_short() {
+        let labels = [0.009_000_000_000_000_001, 10_000.0, 0.25, 30.0].map(label);
+        assert_eq!(labels, ["0.009", "10000", "0.25", "30"]);
     }
 
     #[test]
