@@ -220,6 +220,9 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
                 (_, Some(found)) => found,
                 (Cause::NothingArrives, None) if trouble.at > 0 => Cause::PacketLoss,
                 (Cause::Stall, None) if unready > 0 => Cause::NoReceives,
+                // Soft-RoCE repeats for ever what is not acknowledged (retry_cnt 7, rxe_comp.c).
+                (Cause::Stall, None) if losses(ends) > 0 && trouble.at > 0 => Cause::PacketLoss,
+                (Cause::Stall, None) if losses(ends) > 0 => Cause::NothingArrives,
                 _ => cause,
             }
         }
@@ -380,6 +383,20 @@ mod tests {
         let [finding] = &of(&changed)[..] else { panic!() };
         assert_eq!(finding.cause, Cause::ArpFlux);
         assert!(finding.evidence.iter().any(|line| line.contains("resolves to another")));
+    }
+
+    #[test]
+    fn what_is_repeated_for_ever_does_not_arrive() {
+        let mut stalled = paths(|a, b, r| ((a, b, r) == (0, 1, 0)).then_some(12));
+        for path in stalled.iter_mut().filter(|path| path.trouble.is_some()) {
+            path.evidence = BTreeMap::from([("completer_retry_err".to_owned(), 36)]);
+            path.trouble.iter_mut().for_each(|t| (t.status, t.cause) = (None, Some(Cause::Stall)));
+        }
+        for path in &mut stalled {
+            path.evidence.remove("rcvd_rnr_err");
+        }
+        let [finding] = &of(&stalled)[..] else { panic!() };
+        assert_eq!(finding.cause, Cause::NothingArrives);
     }
 
     #[test]
