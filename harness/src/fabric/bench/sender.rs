@@ -26,6 +26,9 @@ pub(crate) const FLUSH: Duration = Duration::from_secs(2);
 /// Of nanoseconds: to one percent, up to a minute.
 const DIGITS: u8 = 2;
 const LONGEST_NS: u64 = 60_000_000_000;
+/// Messages before the clock starts, unless there is a pace: the first find caches cold and the
+/// peer asleep.
+const WARM_UP: u32 = 4;
 /// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
 const FLUSHED: u32 = 5;
 
@@ -58,6 +61,8 @@ pub(crate) struct Sender {
     pub(crate) ready: bool,
     began: Option<Instant>,
     last: Option<Instant>,
+    /// How many have yet to complete before it began.
+    warming: u32,
     posted: u32,
     /// When those were posted that have not completed.
     flying: VecDeque<Instant>,
@@ -88,6 +93,7 @@ impl Sender {
             ready: false,
             began: None,
             last: None,
+            warming: if load.target.is_none() { WARM_UP.min(load.window) } else { 0 },
             posted: 0,
             flying: VecDeque::new(),
             aborted: false,
@@ -132,13 +138,14 @@ impl Sender {
         let mut any = false;
         while !self.is_over() && self.ready && self.flying.len() < usize_of(load.window) {
             let now = Instant::now();
-            let elapsed = self.began.get_or_insert(now).elapsed().as_secs_f64();
+            let warm_up = usize_of(self.warming);
             let due = match load.interval() {
+                _ if warm_up > 0 => self.flying.len() < warm_up,
                 Some(interval) => {
                     let due = f64::from(self.posted) * interval;
-                    due <= elapsed && due + interval / 2.0 < load.span()
+                    due <= self.elapsed(now) && due + interval / 2.0 < load.span()
                 }
-                None => elapsed < load.seconds,
+                None => self.elapsed(now) < load.seconds,
             };
             if !due {
                 break;
@@ -166,6 +173,11 @@ impl Sender {
         Ok(any)
     }
 
+    /// In seconds.
+    fn elapsed(&mut self, now: Instant) -> f64 {
+        (now - *self.began.get_or_insert(now)).as_secs_f64()
+    }
+
     /// How long nothing has to be done for it: at a pace, until the next message is due.
     pub(crate) fn idle(&self, load: &Load) -> Duration {
         let due = load.interval().zip(self.began).filter(|_| self.flying.is_empty());
@@ -180,12 +192,18 @@ impl Sender {
         let now = Instant::now();
         self.last = Some(now);
         let Some(posted) = self.flying.pop_front() else { return };
-        if completion.status == 0 {
+        if completion.status == 0 && self.warming > 0 {
+            self.warming -= 1;
+        } else if completion.status == 0 {
             self.outcome.messages += 1;
             let ns = u64::try_from((now - posted).as_nanos()).unwrap_or(LONGEST_NS);
             self.outcome.latencies.saturating_record(ns);
-            return;
+        } else {
+            self.failed(completion);
         }
+    }
+
+    fn failed(&mut self, completion: &Completion) {
         self.outcome.errors += 1;
         if completion.status == FLUSHED {
             self.outcome.broken = true;
