@@ -210,10 +210,15 @@ fn cover_strays(dir: &Path, rdma: &Numbers, depth: usize) -> io::Result<()> {
         // What this caller may not list it may still name; but a node there is one that the
         // host's administrator hid from it, with permissions of his own.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Ok(()),
+        // Removed meanwhile, and all that was in it, as temporary folders in /dev/shm are.
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e),
     };
     for entry in entries {
-        let entry = entry?;
+        let entry = match entry {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entry => entry?,
+        };
         let path = entry.path();
         let Ok(kind) = entry.file_type() else {
             continue;
@@ -228,7 +233,10 @@ fn cover_strays(dir: &Path, rdma: &Numbers, depth: usize) -> io::Result<()> {
                 Err(rustix::io::Errno::NOENT) => continue,
                 bound => bound?,
             }
-            mounts::change(&path, ATTR_NODEV, 0)?;
+            match mounts::change(&path, ATTR_NODEV, 0) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                changed => changed?,
+            }
         }
     }
     Ok(())
