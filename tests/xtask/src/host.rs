@@ -133,6 +133,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("strace", "strace"),
     ("mandoc", "mandoc"),
     ("shellcheck", "shellcheck"),
+    ("zsh", "zsh"),
     ("systemd-analyze", "systemd"),
     // By which Kubernetes' files are read.
     ("/usr/lib/python3/dist-packages/yaml/__init__.py", "python3-yaml"),
