@@ -117,7 +117,8 @@ fn of_group(cause: Cause, rank: Option<u32>, rail: Option<usize>, checks: &[&Che
     });
     let detail = fewest.map_or_else(String::new, |check| match rank {
         Some(rank) if rank == check.rank => check.detail.clone(),
-        _ => format!("rank {}: {}", check.rank, check.detail),
+        Some(_) => format!("as rank {} sees it: {}", check.rank, check.detail),
+        None => format!("rank {}: {}", check.rank, check.detail),
     });
     place.push(detail);
     // Those who ask are not those who answer.

@@ -479,7 +479,7 @@ fn no_firewall() -> Result<()> {
 
 #[rustfmt::skip]
 const NETWORK_FAULTS: &[NetworkFault] = &[
-    NetworkFault { what: "ARP flux", rails: 2, other: None, inject: flux, mend: strict, causes: &["arp-flux"], said: &["CAUSE arp-flux: rank 1: ", "answers for 10.98.1.2 of db0, too", "arp_ignore=1"], data: false },
+    NetworkFault { what: "ARP flux", rails: 1, other: None, inject: flux, mend: strict, causes: &["arp-flux"], said: &["CAUSE arp-flux: rank 1: ", "answers for 10.98.1.2 of db0, too", "arp_ignore=1"], data: false },
     NetworkFault { what: "MTU", rails: 1, other: None, inject: small_mtu, mend: large_mtu, causes: &["mtu-mismatch"], said: &["rail 0: rank 0: MTU is 4096", "1024 on rank 1"], data: false },
     NetworkFault { what: "rail down", rails: 1, other: None, inject: down, mend: up, causes: &["rail-down"], said: &["rail 0: rank 1: the port is", "db0 is set down"], data: false },
     NetworkFault { what: "GID of another family", rails: 1, other: Some("0"), inject: nothing, mend: nothing, causes: &["address-family-mismatch"], said: &["IPv6 on rank 1"], data: false },
