@@ -18,39 +18,47 @@ use crate::tree::Tree;
 pub(super) struct Numbered {
     tree: Tree,
     /// By node.
-    numbers: Vec<u64>,
+    numbers: Vec<u32>,
     /// The same, ordered by number.
-    nodes: Vec<(u64, NodeId)>,
-    gone: HashMap<Place, u64>,
+    nodes: Vec<(u32, NodeId)>,
+    gone: HashMap<Place, u32>,
     /// The next number.
-    next: u64,
+    next: u32,
 }
+
+/// `FUSE_ROOT_ID`, [`INodeNo::ROOT`].
+const ROOT: u32 = 1;
 
 /// Where a node is, by its directory's number, and what: the kernel knows by the number what kind
 /// of inode it has.
-type Place = (u64, Discriminant<Kind>, Box<str>);
+type Place = (u32, Discriminant<Kind>, Box<str>);
 
 impl Numbered {
     /// The first tree.
     pub(super) fn first(tree: Tree) -> Self {
-        let numbers: Vec<u64> = (INodeNo::ROOT.0..).take(tree.len()).collect();
-        let next = INodeNo::ROOT.0 + tree.len() as u64;
+        let numbers: Vec<u32> = (ROOT..).take(tree.len()).collect();
+        let next = numbers.last().map_or(ROOT, |last| last.saturating_add(1));
         Self { nodes: by_number(&tree, &numbers), tree, numbers, gone: HashMap::new(), next }
     }
 
     /// The tree that comes after this one.
     pub(super) fn then(&self, tree: Tree) -> Self {
         let mut gone = self.gone.clone();
-        gone.extend(self.tree.ids().filter_map(|id| Some((self.place(id)?, self.number(id).0))));
+        gone.extend(
+            self.tree
+                .ids()
+                .filter_map(|id| Some((self.place(id)?, *self.numbers.get(id.index())?))),
+        );
         let mut next = self.next;
-        let mut numbers = vec![INodeNo::ROOT.0];
+        let mut numbers = vec![ROOT];
         for id in tree.ids().skip(1) {
             let dir = numbers.get(tree.parent(id).index()).copied();
             let known = dir.zip(tree.kind(id)).and_then(|(dir, kind)| {
                 gone.remove(&(dir, std::mem::discriminant(kind), tree.name(id).into()))
             });
             numbers.push(known.unwrap_or_else(|| {
-                next += 1;
+                // A tree that does not fit 32 bits does not fit memory.
+                next = next.saturating_add(1);
                 next - 1
             }));
         }
@@ -60,7 +68,7 @@ impl Numbered {
 
     fn place(&self, id: NodeId) -> Option<Place> {
         let kind = std::mem::discriminant(self.tree.kind(id)?);
-        let dir = self.number(self.tree.parent(id)).0;
+        let dir = *self.numbers.get(self.tree.parent(id).index())?;
         (id != Tree::ROOT).then(|| (dir, kind, self.tree.name(id).into()))
     }
 
@@ -70,19 +78,20 @@ impl Numbered {
 
     /// The node of a number; `None` for one that is gone.
     pub(super) fn node(&self, number: INodeNo) -> Option<NodeId> {
-        let at = self.nodes.binary_search_by_key(&number.0, |(number, _)| *number).ok()?;
+        let number = u32::try_from(number.0).ok()?;
+        let at = self.nodes.binary_search_by_key(&number, |(number, _)| *number).ok()?;
         self.nodes.get(at).map(|(_, id)| *id)
     }
 
     /// The number of a node of this tree.
     pub(super) fn number(&self, id: NodeId) -> INodeNo {
         // Of no node; ids are those of this tree.
-        INodeNo(self.numbers.get(id.index()).copied().unwrap_or(u64::MAX))
+        INodeNo(self.numbers.get(id.index()).copied().unwrap_or(u32::MAX).into())
     }
 }
 
-fn by_number(tree: &Tree, numbers: &[u64]) -> Vec<(u64, NodeId)> {
-    let mut nodes: Vec<(u64, NodeId)> = numbers.iter().copied().zip(tree.ids()).collect();
+fn by_number(tree: &Tree, numbers: &[u32]) -> Vec<(u32, NodeId)> {
+    let mut nodes: Vec<(u32, NodeId)> = numbers.iter().copied().zip(tree.ids()).collect();
     nodes.sort_unstable();
     nodes
 }

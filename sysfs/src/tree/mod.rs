@@ -2,7 +2,10 @@
 
 mod build;
 
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::names;
 use crate::value::Value;
@@ -54,17 +57,19 @@ pub struct GidFile {
 
 #[derive(Clone, Debug)]
 struct Node {
-    name: Box<str>,
+    name: Arc<str>,
     parent: NodeId,
     kind: Kind,
-    /// Where the directory is on the host, if elsewhere than here.
-    origin: Option<Box<str>>,
 }
 
 /// A tree of sysfs, without the root's own name. Built once; a change of the host makes a new one.
 #[derive(Clone, Debug)]
 pub struct Tree {
     nodes: Vec<Node>,
+    /// Where directories are on the host that are elsewhere than here.
+    origins: BTreeMap<NodeId, Box<str>>,
+    /// While it is built: most names are those of many nodes.
+    names: BTreeSet<Arc<str>>,
 }
 
 impl Tree {
@@ -72,9 +77,8 @@ impl Tree {
     pub const ROOT: NodeId = NodeId(0);
 
     pub(crate) fn new() -> Self {
-        let root =
-            Node { name: "".into(), parent: Self::ROOT, kind: Kind::Dir(Vec::new()), origin: None };
-        Self { nodes: vec![root] }
+        let root = Node { name: "".into(), parent: Self::ROOT, kind: Kind::Dir(Vec::new()) };
+        Self { nodes: vec![root], origins: BTreeMap::new(), names: BTreeSet::new() }
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {
@@ -141,17 +145,17 @@ impl Tree {
     /// Where the host has what this node shows.
     #[must_use]
     pub fn host_path(&self, id: NodeId) -> String {
-        self.path_until(id, |node| node.origin.as_deref())
+        self.path_until(id, |at| self.origins.get(&at).map(|origin| &**origin))
     }
 
-    fn path_until(&self, id: NodeId, place: impl Fn(&Node) -> Option<&str>) -> String {
+    fn path_until<'a>(&'a self, id: NodeId, place: impl Fn(NodeId) -> Option<&'a str>) -> String {
         let mut components = Vec::new();
         let mut at = id;
         while at != Self::ROOT {
             let Some(node) = self.node(at) else {
                 break;
             };
-            if let Some(place) = place(node) {
+            if let Some(place) = place(at) {
                 components.push(place);
                 break;
             }
@@ -176,7 +180,12 @@ impl Tree {
     fn push(&mut self, dir: NodeId, name: &str, kind: Kind) -> NodeId {
         // A tree that does not fit 32 bits does not fit memory.
         let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
-        self.nodes.push(Node { name: name.into(), parent: dir, kind, origin: None });
+        let name_of_many = match self.names.get(name) {
+            Some(known) => Arc::clone(known),
+            None => Arc::from(name),
+        };
+        self.names.insert(Arc::clone(&name_of_many));
+        self.nodes.push(Node { name: name_of_many, parent: dir, kind });
         let names = &self.nodes;
         let name_of = |id: &NodeId| names.get(id.index()).map_or("", |node| &*node.name);
         let at = match self.node(dir).map(|node| &node.kind) {
@@ -216,6 +225,7 @@ impl Tree {
     /// Gives back what was taken in advance of growing.
     fn shrink(&mut self) {
         self.nodes.shrink_to_fit();
+        self.names.clear();
         for node in &mut self.nodes {
             if let Kind::Dir(entries) = &mut node.kind {
                 entries.shrink_to_fit();
@@ -241,9 +251,7 @@ impl Tree {
     }
 
     fn set_origin(&mut self, id: NodeId, origin: &str) {
-        if let Some(node) = self.nodes.get_mut(id.index()) {
-            node.origin = Some(origin.into());
-        }
+        self.origins.insert(id, origin.into());
     }
 
     /// One line for each node, for comparisons: path, and where a link leads.
