@@ -7,7 +7,6 @@ mod trial;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -103,11 +102,7 @@ pub(crate) fn run(args: &DiagnoseArgs, me: &Identity) -> Result<(String, u8), Er
         (true, false) => EXIT_CHECK,
     });
     if let (0, Some(file)) = (me.rank, &args.report) {
-        let text = serde_json::to_string_pretty(&report).unwrap_or_default();
-        fs::write(file, text).map_err(|error| Error::Io {
-            what: format!("cannot write the report {}", file.display()),
-            error,
-        })?;
+        session::save(&report, file)?;
     }
     let text = if args.common.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"

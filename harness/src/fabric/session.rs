@@ -2,7 +2,10 @@
 //! anything is wrong before there is a queue pair.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+
+use serde::Serialize;
 
 use crate::fabric::error::Error;
 use crate::fabric::hardware::Hardware;
@@ -85,6 +88,15 @@ impl Session {
         let hardware = opened.into_iter().collect::<Result<_, _>>().ok();
         Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
     }
+}
+
+/// Writes what is known in the end, as JSON.
+pub(crate) fn save(report: &impl Serialize, file: &Path) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(report).unwrap_or_default();
+    fs::write(file, text).map_err(|error| Error::Io {
+        what: format!("cannot write the report {}", file.display()),
+        error,
+    })
 }
 
 /// This rank is done; rank 0 stays until all are.

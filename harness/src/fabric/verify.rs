@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -116,11 +115,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
     }
     session::leave(link, server)?;
     if let (0, Some(file)) = (rank, &args.report) {
-        let text = serde_json::to_string_pretty(&report).unwrap_or_default();
-        fs::write(file, text).map_err(|error| Error::Io {
-            what: format!("cannot write the report {}", file.display()),
-            error,
-        })?;
+        session::save(&report, file)?;
     }
     let text = if args.common.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
