@@ -10,6 +10,8 @@
 //! relies on.
 
 pub mod arch;
+pub mod caller;
+mod closer;
 pub mod cm;
 pub mod confine;
 pub mod ethtool;
