@@ -182,7 +182,7 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
 
 /// Starts the supervisor's threads, which end when nobody is left to serve.
 pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
-    let thread = |name: &str, work: fn(&Supervisor) -> io::Result<()>| {
+    let thread = |name: &str, work: fn(&Arc<Supervisor>) -> io::Result<()>| {
         let supervisor = Arc::clone(supervisor);
         let serve = move || {
             // Whatever its end: nobody may wait for an answer that will not come.
@@ -200,12 +200,17 @@ pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(serve).map(drop)
     };
     thread("serve", Supervisor::serve)?;
+    thread("serve", Supervisor::serve)?;
     thread("rdma-cm", |supervisor| {
         supervisor.serve_cm();
         Ok(())
     })?;
     thread("look-after", |supervisor| {
         supervisor.look_after();
+        Ok(())
+    })?;
+    thread("watch", |supervisor| {
+        supervisor.watch();
         Ok(())
     })
 }

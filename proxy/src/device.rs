@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use verbgate_abi::wire::DriverId;
 use verbgate_sys::node;
 use verbgate_sys::node::MountId;
+use verbgate_sys::node::Pin;
 use verbgate_sys::process;
 use verbgate_sys::verbs;
 
@@ -97,6 +98,11 @@ impl Devices {
         self.0.iter().any(is_it)
     }
 
+    /// The index of the first that is so.
+    pub fn position(&self, is: impl Fn(&Device) -> bool) -> Option<usize> {
+        self.0.iter().position(is)
+    }
+
     /// The device of a number.
     #[must_use]
     pub fn by_rdev(&self, rdev: (u32, u32)) -> Option<usize> {
@@ -124,10 +130,10 @@ impl Device {
     ///
     /// # Errors
     /// open(2)'s; `ENXIO` when the node is no longer the device that was granted.
-    pub fn open(&self, flags: i32) -> io::Result<(File, Option<MountId>)> {
+    pub fn open(&self, flags: i32) -> io::Result<(File, Option<(MountId, Pin)>)> {
         let keep = flags & (libc::O_NONBLOCK | libc::O_CLOEXEC);
         let (file, mount) = match node::open(&self.source, keep) {
-            Ok((file, mount)) => (file, Some(mount)),
+            Ok((file, mount, pin)) => (file, Some((mount, pin))),
             Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
                 let mut options = File::options();
                 (options.read(true).write(true).custom_flags(keep).open(&self.source)?, None)

@@ -76,11 +76,7 @@ pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// Copies a request of 56 bytes, makes it here, and copies its array back.
-fn serve(
-    listener: &Listener,
-    pidfd: &PidFd,
-    notif: &Notification,
-) -> Result<(), Box<dyn Error>> {
+fn serve(listener: &Listener, pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
     let memory = Caller::of(listener, notif);
     let [fd, _, addr, ..] = notif.args;
     let mut bytes = [0; 24];

@@ -24,6 +24,7 @@ use crate::process;
 use crate::process::GuestFile;
 use crate::process::PidFd;
 use crate::process::Process;
+use crate::process::Thread;
 use crate::seccomp::Listener;
 use crate::seccomp::NotifId;
 use crate::seccomp::Notification;
@@ -99,13 +100,28 @@ impl<'a> Caller<'a> {
         self.believed(shared)
     }
 
-    /// Whether it shares its memory with a process's first thread.
+    /// Whether it shares its memory with another thread.
     ///
     /// # Errors
-    /// `ESRCH`: it is gone. kcmp(2)'s.
-    pub fn shares_memory_of(self, process: &Process) -> io::Result<bool> {
-        let shared = process::same_memory(self.tid, Tid(process.tgid().0))?;
-        self.believed(shared && !process.has_ended())
+    /// `ESRCH`: one of them is gone. kcmp(2)'s.
+    pub fn shares_memory_with(self, other: &Thread) -> io::Result<bool> {
+        let shared = process::same_memory(self.tid, other.tid())?;
+        if !other.is_alive() {
+            return Err(gone());
+        }
+        self.believed(shared)
+    }
+
+    /// Whether a descriptor of its means the same file as one of a process's.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: one of them is gone. kcmp(2)'s.
+    pub fn has_same(self, fd: GuestFd, (other, at): (&Process, GuestFd)) -> io::Result<bool> {
+        let same = process::same_file((self.tid, fd), (Tid(other.tgid().0), at))?;
+        if other.has_ended() {
+            return Err(gone());
+        }
+        self.believed(same)
     }
 
     /// What it shares with a stub that waits in the trap `idle`: memory, and, by its descriptor
@@ -193,14 +209,6 @@ impl<'a> Caller<'a> {
     pub fn is_called_away(self) -> io::Result<bool> {
         let called = process::is_called_away(self.tid)?;
         self.believed(called)
-    }
-
-    /// Ends its process.
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone.
-    pub fn kill(self) -> io::Result<()> {
-        self.process()?.kill()
     }
 
     pub(crate) fn tid(self) -> Tid {

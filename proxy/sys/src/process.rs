@@ -476,6 +476,13 @@ impl From<OwnedFd> for GuestFile {
 }
 
 impl GuestFile {
+    /// The name by which the kernel shows it: no file system is asked.
+    #[must_use]
+    pub fn name(&self) -> Option<Vec<u8>> {
+        let me = Tid(std::process::id().cast_signed());
+        descriptor_name(me, GuestFd(self.0.as_ref()?.as_raw_fd())).ok()
+    }
+
     /// The file, when it is known to be none of the guest's making.
     #[must_use]
     pub fn known(mut self) -> Option<OwnedFd> {

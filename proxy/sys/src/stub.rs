@@ -3,6 +3,7 @@
 use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::net::AddressFamily;
 use rustix::net::RecvAncillaryBuffer;
@@ -51,7 +52,7 @@ pub mod control {
 #[derive(Debug)]
 pub struct Stub {
     /// The stub's thread.
-    pub thread: Thread,
+    pub thread: Arc<Thread>,
     /// Which slot of the window holds its frame.
     pub slot: usize,
     /// Its frame.
@@ -92,12 +93,13 @@ impl Stub {
         window: AddrWindow,
     ) -> Self {
         let trap_ip = window.code() + Native::stub_code().trap_ip;
+        let thread = Arc::new(thread);
         Self { thread, slot, frame, socket, trap_ip }
     }
 
     /// The thread has ended, and another serves in its place.
     pub(crate) fn replaced_by(&mut self, thread: Thread, socket: OwnedFd) {
-        self.thread = thread;
+        self.thread = Arc::new(thread);
         self.socket = socket;
     }
 
