@@ -16,6 +16,7 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
 use crate::open;
@@ -71,7 +72,13 @@ impl Supervisor {
         let (file, mount) = granted.open(flags).map_err(errno)?;
         let id = self.books.lock().open(device, mount);
         let cloexec = flags & libc::O_CLOEXEC != 0;
-        let given = self.give(&guest, trap, file.as_fd(), cloexec);
+        let mut given = self.give(&guest, trap, file.as_fd(), cloexec);
+        if given == Err(Errno::EMFILE) && granted.kind != Kind::Cm {
+            // Its limit has been lowered below the window, or the window is full: at any other
+            // number a descriptor works, but for commands given with write(2).
+            let how = AddFd { at: None, cloexec, answer: true };
+            given = self.listener.add_fd(trap.id, file.as_fd(), how).map_err(errno);
+        }
         let mut books = self.books.lock();
         match given {
             Ok(fd) => books.hold(guest.key, fd, id),
@@ -181,9 +188,15 @@ impl Supervisor {
         let guest = self.enter(caller)?;
         let at = u32::try_from(least).unwrap_or(0);
         guest.next_fd.fetch_max(at, Ordering::Relaxed);
-        let given = self.give(&guest, trap, &file, cloexec)?;
-        self.books.lock().hold(guest.key, given, id);
-        Ok(true)
+        match self.give(&guest, trap, &file, cloexec) {
+            Ok(given) => {
+                self.books.lock().hold(guest.key, given, id);
+                Ok(true)
+            }
+            // As for an open.
+            Err(Errno::EMFILE) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// A process changes its credentials: its stubs have the old ones, and are replaced.

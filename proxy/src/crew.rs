@@ -20,6 +20,8 @@ use verbgate_sys::seccomp::Notification;
 /// Threads that stay ready to receive; one more than what is needed on a quiet machine, so that
 /// nobody is woken for a trap that comes while another is being served.
 const READY: usize = 2;
+/// How long a thread that is not needed is kept.
+const REST: Duration = Duration::from_secs(1);
 /// Threads at most. So many waits at once are a guest's doing; until the watch ends them, traps wait
 /// in the kernel.
 const MOST: usize = 128;
@@ -129,7 +131,8 @@ impl Crew {
         self.seats.lock().retain(|one| !Arc::ptr_eq(one, seat));
     }
 
-    /// A thread is about to receive; it rests first if enough do. False: it is over.
+    /// A thread is about to receive; it rests first if enough do. False: nobody has called for it, and
+    /// it ends; or it is over.
     pub(crate) fn ready(&self) -> bool {
         if self.receiving.fetch_add(1, Ordering::AcqRel) < READY {
             return true;
@@ -138,10 +141,15 @@ impl Crew {
         let mut resting = self.resting.lock();
         resting.threads += 1;
         while resting.called == 0 && !resting.over {
-            self.wake.wait(&mut resting);
+            if self.wake.wait_for(&mut resting, REST).timed_out() {
+                break;
+            }
         }
         resting.threads -= 1;
-        resting.called = resting.called.saturating_sub(1);
+        if resting.called == 0 {
+            return false;
+        }
+        resting.called -= 1;
         self.receiving.fetch_add(1, Ordering::AcqRel);
         !resting.over
     }

@@ -203,9 +203,6 @@ impl Supervisor {
     /// Something that takes a stub.
     pub(crate) fn take_up(&self, guest: &Arc<Guest>, state: &mut GuestState, task: Task) {
         let trap = *task.trap();
-        if !self.caller(&trap).waits() {
-            return;
-        }
         if state.over {
             return self.give_up(task, Errno::EIO);
         }
@@ -529,7 +526,9 @@ impl Supervisor {
         while turns > 0 && crate::planting::can_take(state) {
             turns -= 1;
             let Some(next) = state.waiting.pop_front() else { return };
-            self.take_up(guest, state, next);
+            if self.caller(next.trap()).waits() {
+                self.take_up(guest, state, next);
+            }
         }
     }
 

@@ -102,12 +102,21 @@ pub(crate) fn concerns() -> HashMap<u32, About> {
     asked.map(|rule| (rule.nr, rule.about)).collect()
 }
 
-/// The end of serving, however it comes.
-struct End<'a>(&'a Supervisor);
+/// The end of a thread that serves.
+struct End<'a> {
+    supervisor: &'a Supervisor,
+    seat: &'a Arc<Seat>,
+    /// It ends because it is not needed.
+    spare: bool,
+}
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        let Self(supervisor) = self;
+        let Self { supervisor, seat, spare } = self;
+        supervisor.crew.leave(seat);
+        if *spare {
+            return;
+        }
         // Nobody may wait for an answer that will not come.
         if std::thread::panicking()
             && let Err(error) = supervisor.hang_up()
@@ -132,15 +141,16 @@ impl Supervisor {
     }
 
     fn attend(self: &Arc<Self>, seat: &Arc<Seat>) -> io::Result<()> {
-        let _end = End(self);
+        let mut end = End { supervisor: self, seat, spare: false };
         seat.take();
-        while self.crew.ready() && !self.is_over() {
+        while self.crew.ready() {
             let received = self.receive();
-            if self.crew.received() == Relief::Wanted && matches!(received, Ok(Received::Trap(_))) {
+            let trapped = matches!(received, Ok(Received::Trap(_)));
+            if self.crew.received() == Relief::Wanted && trapped {
                 self.start_another();
             }
             match received? {
-                Received::Over => break,
+                Received::Over => return Ok(()),
                 Received::Nothing => {}
                 Received::Trap(trap) => {
                     seat.begin(trap);
@@ -150,6 +160,7 @@ impl Supervisor {
                 }
             }
         }
+        end.spare = !self.is_over();
         Ok(())
     }
 
@@ -157,9 +168,7 @@ impl Supervisor {
         let Some(seat) = self.crew.join() else { return };
         let supervisor = Arc::clone(self);
         let work = move || {
-            let ended = supervisor.attend(&seat);
-            supervisor.crew.leave(&seat);
-            if let Err(error) = ended {
+            if let Err(error) = supervisor.attend(&seat) {
                 log::error!("RDMA requests are no longer served: {error}");
             }
         };

@@ -75,6 +75,12 @@ impl AddrWindow {
         Err(last)
     }
 
+    /// The first candidate, for tests that must know it where it cannot be asked for.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self { hi: Self::CANDIDATES[0] }
+    }
+
     /// A window at a given upper word, for tests that compare programs.
     #[must_use]
     pub const fn at(hi: u32) -> Self {
