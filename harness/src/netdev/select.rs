@@ -7,6 +7,7 @@ use std::path::Path;
 
 use regex_lite::Regex;
 use serde::Serialize;
+use verbgate_sysfs::natural;
 
 use super::Error;
 use super::discover;
@@ -96,7 +97,7 @@ impl Host<'_> {
         }
         let guarded = self.guarded(args, netlink)?;
         let mut found: Vec<Candidate> = names.iter().map(|name| self.candidate(name)).collect();
-        found.sort_by_key(|candidate| discover::natural(&candidate.netdev));
+        found.sort_by(|a, b| natural(&a.netdev, &b.netdev));
         for candidate in &mut found {
             let name = candidate.netdev.clone();
             let link = self.snapshot.link(&name);
@@ -119,6 +120,7 @@ impl Host<'_> {
                             let known = peers.contains(&name);
                             (!known).then(|| "the peer has none of this name".to_owned())
                         })
+                        .or_else(|| args.shared.as_ref()?.objection(&name))
                 }
             };
             let refused = candidate.dropped.as_ref().filter(|_| chosen == Some(true));
