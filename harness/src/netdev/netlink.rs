@@ -95,8 +95,7 @@ impl Message {
 
     /// The attributes in an attribute.
     pub(crate) fn nested(&self, kind: u16) -> Vec<(u16, Vec<u8>)> {
-        let inner = self.get(kind).and_then(|bytes| attributes(bytes).ok()).unwrap_or_default();
-        inner.into_iter().map(|a| (a.kind & NLA_TYPE_MASK, a.value)).collect()
+        self.get(kind).map(decode).unwrap_or_default()
     }
 
     /// Sets the attribute in its place, or adds it.
@@ -167,6 +166,12 @@ fn attributes(mut bytes: &[u8]) -> Result<Vec<Attribute>, DecodeError> {
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     Ok(found)
+}
+
+/// The attributes in the value of one; none, if it has no such form.
+pub(crate) fn decode(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let inner = attributes(bytes).unwrap_or_default();
+    inner.into_iter().map(|a| (a.kind & NLA_TYPE_MASK, a.value)).collect()
 }
 
 /// Attributes one behind the other, as they are nested in another.
