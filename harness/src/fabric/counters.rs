@@ -88,6 +88,12 @@ pub(crate) fn sign(name: &str) -> Option<Sign> {
     TELLING.iter().find(|(known, _)| *known == name).map(|(_, sign)| *sign)
 }
 
+/// The names of all that tell, for those who explain them.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TELLING.iter().map(|(name, _)| *name)
+}
+
 /// How much counters of a kind moved, all told.
 pub(crate) fn total(moved: &BTreeMap<String, u64>, of: Sign) -> u64 {
     moved.iter().filter(|(name, _)| sign(name) == Some(of)).map(|(_, delta)| *delta).sum()
