@@ -287,8 +287,10 @@ pub(crate) enum ManifestCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 all nodes have all rails alike, 1 rails were left out (unless \
-                        --allow-dropped) or nothing is common, 2 usage.")]
+#[command(
+    after_help = "Exit codes: 0 all nodes have all rails alike, 1 rails were left out (unless \
+                        --allow-dropped) or nothing is common, 2 usage."
+)]
 pub(crate) struct AgreeArgs {
     /// The nodes' manifests
     #[arg(value_name = "FILE", required = true)]

@@ -160,11 +160,13 @@ fn a_status_is_explained_by_number_and_by_name() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let log = b"rank 0 began\nCompletion with error at client\n Failed status 13: wr_id 0 syndrom 0x87\n";
+    let log =
+        b"rank 0 began\nCompletion with error at client\n Failed status 13: wr_id 0 syndrom 0x87\n";
     child.stdin.take().unwrap().write_all(log).unwrap();
     let text = stdout(&child.wait_with_output().unwrap());
     assert!(text.contains("RNR_RETRY_EXC_ERR (13)") && text.contains("0x87 (135)"), "{text}");
-    let several = Command::new(verbgate()).args(["explain", "129", "IBV_EVENT_GID_CHANGE"]).output();
+    let several =
+        Command::new(verbgate()).args(["explain", "129", "IBV_EVENT_GID_CHANGE"]).output();
     let text = stdout(&several.unwrap());
     assert!(text.contains("0x81 (129)") && text.contains("GID_CHANGE (18)"), "{text}");
 }

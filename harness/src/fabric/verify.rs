@@ -128,9 +128,8 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         mesh.connect(&mut link, "connect", me.patience)?;
         let paths = paths(args, me, &mut mesh, &mut link)?;
         let wait = me.patience * ranks;
-        let all = link.collect("verify", &paths, wait, |link, from, body| {
-            mesh.hear(link, from, body)
-        });
+        let all =
+            link.collect("verify", &paths, wait, |link, from, body| mesh.hear(link, from, body));
         report.interrupted = link.interrupt.has_come();
         match all {
             Ok(all) => {

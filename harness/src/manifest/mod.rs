@@ -175,7 +175,11 @@ fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
             rails.extend(rail(&snapshot.state(link), &ports, &devices));
         }
     }
-    declare(rails, &select.pairing.rails)
+    // A NIC that the peers do not have was declared, too.
+    let left_out = select.shared.as_ref().map(|shared| &shared.left_out);
+    let here = |netdev: &String| left_out.is_none_or(|left_out| !left_out.contains_key(netdev));
+    let declared = select.pairing.rails.iter().filter(|(netdev, _)| here(netdev));
+    declare(rails, &declared.cloned().collect::<Vec<_>>())
 }
 
 /// Gives rails the names that were declared by `--rail`.

@@ -79,7 +79,8 @@ fn is_declared(all: &OfNodes<'_>) -> Result<bool, Error> {
     if of(true).next().is_none() {
         return Ok(false);
     }
-    let not: Vec<String> = of(false).map(|(node, rail)| format!("{} of {node}", rail.netdev)).collect();
+    let not: Vec<String> =
+        of(false).map(|(node, rail)| format!("{} of {node}", rail.netdev)).collect();
     if not.is_empty() {
         return Ok(true);
     }
@@ -292,7 +293,10 @@ mod tests {
     fn other_names_in_the_same_places_are_told_apart_by_place_and_other_places_by_name() {
         let named = node("b", &[("x0", 12), ("x2", 60)]);
         let by_place = pairs(&[node("a", FOUR), named], By::Subnet).unwrap();
-        assert_eq!(by_place[0], ("10.0.0.0/12 0000:0c:00.0".into(), vec!["rdma0".into(), "x0".into()]));
+        assert_eq!(
+            by_place[0],
+            ("10.0.0.0/12 0000:0c:00.0".into(), vec!["rdma0".into(), "x0".into()])
+        );
         assert_eq!(by_place[2].1, ["rdma2", "x2"]);
         let placed = node("b", &[("rdma1", 1), ("rdma2", 2)]);
         let by_name = pairs(&[node("a", FOUR), placed], By::Subnet).unwrap();
@@ -317,15 +321,18 @@ mod tests {
     fn nothing_is_guessed_where_nodes_agree_in_nothing() {
         let other = node("b", &[("x0", 1), ("x1", 2), ("x2", 3), ("x3", 4)]);
         let nodes = [node("a", FOUR), other];
-        refused(&nodes, By::Subnet, &["10.0.0.0/12", "rdma10 (0000:4d:00.0)", "b has x0", "--rail"]);
+        refused(
+            &nodes,
+            By::Subnet,
+            &["10.0.0.0/12", "rdma10 (0000:4d:00.0)", "b has x0", "--rail"],
+        );
         // Who says so may count: all are there.
         assert_eq!(pairs(&nodes, By::Order).unwrap()[3].1, ["rdma10", "x3"]);
     }
 
     #[test]
     fn what_is_declared_counts_and_must_be_declared_of_all() {
-        let mut nodes =
-            [node("a", FOUR), node("b", &[("x0", 1), ("x1", 2), ("x2", 3), ("x3", 4)])];
+        let mut nodes = [node("a", FOUR), node("b", &[("x0", 1), ("x1", 2), ("x2", 3), ("x3", 4)])];
         for (at, rail) in nodes[0].rails.iter_mut().enumerate() {
             rail.rail = Some(format!("r{at}"));
         }

@@ -84,7 +84,8 @@ pub(crate) fn symmetric(args: &SelectArgs, sysfs: &Path) -> Result<SelectArgs, E
 /// The same, whatever was left out.
 fn paired(args: &SelectArgs, sysfs: &Path) -> Result<SelectArgs, Error> {
     let mut args = args.clone();
-    if !args.peer_manifest.is_empty() {
+    // Once: what was left out then is no rail of this node any more.
+    if !args.peer_manifest.is_empty() && args.shared.is_none() {
         args.shared = Some(manifest::shared(&args, sysfs)?);
     }
     Ok(args)

@@ -91,7 +91,8 @@ pub(crate) fn queue_pairs(pid: u32) -> io::Result<usize> {
     for index in devices.iter().filter_map(|device| device.u32(RDMA_NLDEV_ATTR_DEV_INDEX)) {
         let mut message = Message::new(RDMA_NLDEV_CMD_RES_QP_GET);
         message.set_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index);
-        count += netlink.dump(&message)?.iter().map(|answer| queue_pairs_in(answer, pid)).sum::<usize>();
+        count +=
+            netlink.dump(&message)?.iter().map(|answer| queue_pairs_in(answer, pid)).sum::<usize>();
     }
     Ok(count)
 }
@@ -104,9 +105,7 @@ fn queue_pairs_in(answer: &Message, pid: u32) -> usize {
         its.and_then(|(_, value)| to_u32(value)) == Some(pid)
     };
     let entries = answer.nested(RDMA_NLDEV_ATTR_RES_QP).into_iter();
-    entries
-        .filter(|(kind, value)| *kind == RDMA_NLDEV_ATTR_RES_QP_ENTRY && is_its(value))
-        .count()
+    entries.filter(|(kind, value)| *kind == RDMA_NLDEV_ATTR_RES_QP_ENTRY && is_its(value)).count()
 }
 
 #[cfg(test)]

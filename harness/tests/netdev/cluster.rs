@@ -103,7 +103,10 @@ fn on_one_network_a_rail_that_the_peer_lacks_stays_and_no_other() {
     std::fs::write(&file, peer.to_string()).unwrap();
     let (code, _, told) = with(&["--allow-dropped"]);
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("is not guessed") && told.contains("peer has x0 (0000:f0:00.0)"), "{told}");
+    assert!(
+        told.contains("is not guessed") && told.contains("peer has x0 (0000:f0:00.0)"),
+        "{told}"
+    );
     assert!(told.contains("--rail NETDEV=RAIL"), "{told}");
     // The remedy: both declare.
     for (rail, name) in peer["rails"].as_array_mut().unwrap().iter_mut().zip(["r0", "r2", "r3"]) {
@@ -115,6 +118,15 @@ fn on_one_network_a_rail_that_the_peer_lacks_stays_and_no_other() {
     let (code, stays, told) = with(&declare);
     assert_eq!(code, Some(0), "{told}");
     assert_eq!(stays, "rail1: rail r1 (rail1 of this node): not on peer");
+    let own = world.dir.path().join("own.json");
+    let to = world.target.pid();
+    let words = ["prepare", "--role", "a", "--to", &to, "--socket-ifname", "eth0", "--manifest"];
+    let words = [&words[..], &[own.to_str().unwrap(), "--peer-manifest", file.to_str().unwrap()]];
+    let told = world.ok(&[&words.concat()[..], &declare].concat());
+    assert!(told.contains("NCCL_IB_HCA='=mlx5_0:1,mlx5_2:1,mlx5_3:1'"), "{told}");
+    let own = std::fs::read_to_string(own).unwrap();
+    assert!(own.contains("\"r3\"") && !own.contains("\"r1\""), "{own}");
+    world.restore();
     let output = world.run(&["manifest", "--node", "a", "--rail", "rail9=r0"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     let declared = world.ok(&["manifest", "--node", "a", "--rail", "rail0=r0"]);

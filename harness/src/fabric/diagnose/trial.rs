@@ -71,10 +71,13 @@ impl Trial<'_> {
             Err(error) => return Err(error),
         }
         // Rank 0 alone has the paths of all.
-        let causes =
-            (rank == 0).then(|| diagnosis::all(&report.preflight, &report.paths)).unwrap_or_default();
+        let causes = match rank {
+            0 => diagnosis::all(&report.preflight, &report.paths),
+            _ => Vec::new(),
+        };
         let brief: Vec<Finding> = causes.iter().cloned().map(Finding::brief).collect();
-        let told = link.gather("causes", &brief, wait, |link, from, body| mesh.hear(link, from, body))?;
+        let told =
+            link.gather("causes", &brief, wait, |link, from, body| mesh.hear(link, from, body))?;
         let told = told.into_iter().next().filter(|_| rank != 0);
         mesh.close(link, "close", patience)?;
         Ok(Some(told.unwrap_or(causes)))

@@ -30,7 +30,10 @@ const PATTERNS: &[(Kind, &str)] = &[
     (Kind::Status, r"(?i)\bstatus\s*[=: ]\s*([0-9]+)\b"),
     (Kind::Status, r"(?i)\berror\s+([0-9]+),\s*opcode\b"),
     (Kind::Status, r"(?i)\bwc error:?\s*([0-9]+)\b"),
-    (Kind::Mlx5, r"(?i)\bvend(?:or)?(?:[_ ](?:err(?:or)?|syndrome?|err_synd))?\s*[=:]?\s*(0x[0-9a-f]+|[0-9]+)\b"),
+    (
+        Kind::Mlx5,
+        r"(?i)\bvend(?:or)?(?:[_ ](?:err(?:or)?|syndrome?|err_synd))?\s*[=:]?\s*(0x[0-9a-f]+|[0-9]+)\b",
+    ),
     (Kind::Mlx5, r"(?i)\bsynd(?:rome?)?\s*[=:]?\s*\(?(0x[0-9a-f]+)\b"),
     (Kind::Errno, r"(?i)\b(?:failed with|errno|error)\s*(?:error\s*)?[=:]?\s*(-?[0-9]+)\b"),
 ];
@@ -44,7 +47,8 @@ const OF_COMPLETIONS: &[&str] = &["completion", "opcode", "wr_id", "vend", "synd
 
 /// Whether an argument is a part of a line, not a code.
 pub(super) fn is_prose(arg: &str) -> bool {
-    arg.contains([' ', '=', ':', '(', '\n']) || !arg.contains(|c: char| c.is_ascii_digit() || c == '_')
+    arg.contains([' ', '=', ':', '(', '\n'])
+        || !arg.contains(|c: char| c.is_ascii_digit() || c == '_')
 }
 
 /// All that a line tells, in the order of its kinds.
@@ -71,9 +75,7 @@ fn of_number(kind: Kind, number: i32, line: &str) -> Vec<Meaning> {
             row(Of::Completion, number).map(Meaning::Row).into_iter().collect()
         }
         Kind::Status => Vec::new(),
-        Kind::Mlx5 => {
-            MLX5.iter().filter(|(its, ..)| *its == number).map(Meaning::Mlx5).collect()
-        }
+        Kind::Mlx5 => MLX5.iter().filter(|(its, ..)| *its == number).map(Meaning::Mlx5).collect(),
         Kind::Errno => {
             // Which verb it is of decides what it means.
             let of = match (has(&["modify_qp", "rtr"]), has(&["reg_mr", "regist", "memlock"])) {

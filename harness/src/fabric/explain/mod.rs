@@ -100,7 +100,8 @@ fn word(code: &str) -> Vec<Meaning> {
     let mut found = Vec::new();
     if let Some(number) = number(code) {
         // Events and stalls are not known by numbers.
-        let is = |entry: &&Entry| entry.number == number && !matches!(entry.of, Of::Event | Of::Stall);
+        let is =
+            |entry: &&Entry| entry.number == number && !matches!(entry.of, Of::Event | Of::Stall);
         found.extend(TABLE.iter().filter(is).map(Meaning::Row));
         // A syndrome is written in hexadecimal; in decimal it would be a status.
         let is = |(its, vendor, ..): &&(i32, bool, i32, &str)| {

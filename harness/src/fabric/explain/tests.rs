@@ -73,9 +73,14 @@ fn every_counter_that_tells_is_explained() {
 
 #[test]
 fn names_are_found_in_any_form() {
-    for name in
-        ["RETRY_EXC", "retry_exc_err", "IBV_WC_RETRY_EXC_ERR", "ib_wc_retry_exc_err", "RETRY", "0xc"]
-    {
+    for name in [
+        "RETRY_EXC",
+        "retry_exc_err",
+        "IBV_WC_RETRY_EXC_ERR",
+        "ib_wc_retry_exc_err",
+        "RETRY",
+        "0xc",
+    ] {
         assert_eq!(titles(&[name])[0], "RETRY_EXC_ERR", "{name}");
     }
     for name in ["RNR_RETRY", "rnr-retry", "RNR_RETRY_EXC", "IBV_WC_RNR_RETRY_EXC_ERR"] {

@@ -56,10 +56,20 @@ impl Table {
 #[derive(Debug, Deserialize, Serialize)]
 enum ToServer {
     Hello(Hello),
-    Relay { to: u32, body: Value },
-    Gather { stage: String, value: Value, seconds: u64 },
+    Relay {
+        to: u32,
+        body: Value,
+    },
+    Gather {
+        stage: String,
+        value: Value,
+        seconds: u64,
+    },
     /// A list, or the next piece of it, for rank 0 alone.
-    Part { stage: String, items: Box<RawValue> },
+    Part {
+        stage: String,
+        items: Box<RawValue>,
+    },
     Bye,
 }
 

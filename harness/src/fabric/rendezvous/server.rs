@@ -198,7 +198,9 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let mut reader = io::BufReader::new(&stream);
     loop {
         match frame::read(&mut reader, frame::LIMIT) {
-            Ok(ToServer::Relay { to, body }) => shared.pass_on(to, &ToRank::Relay { from: rank, body }),
+            Ok(ToServer::Relay { to, body }) => {
+                shared.pass_on(to, &ToRank::Relay { from: rank, body })
+            }
             Ok(ToServer::Gather { stage, value, seconds }) => {
                 shared.gather(rank, stage, value, seconds);
             }

@@ -225,7 +225,10 @@ fn what_is_gathered_comes_to_all_in_pieces() {
         assert!(error.to_string().contains("of 16777216 at most"), "{error}");
         link.leave().unwrap();
     };
-    let other = { let tell = tell.clone(); thread::spawn(move || tell(1)) };
+    let other = {
+        let tell = tell.clone();
+        thread::spawn(move || tell(1))
+    };
     tell(0);
     other.join().unwrap();
     server.finish();

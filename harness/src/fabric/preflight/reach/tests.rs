@@ -187,9 +187,8 @@ fn a_peer_on_the_same_network_must_answer_with_its_own_mac() {
     let Some(world) = Routed::new() else { return };
     let mine = rail("va", "02:00:00:00:00:01");
     for (from, to) in [(A4, "10.1.0.254"), (A6, "fd01::fe")] {
-        let says = |mac: &str| {
-            world.a.says(|| neighbour(&mine, &rail("r1", mac), ip(from), ip(to)))
-        };
+        let says =
+            |mac: &str| world.a.says(|| neighbour(&mine, &rail("r1", mac), ip(from), ip(to)));
         let (verdict, detail, _) = says(ROUTER_MAC);
         assert_eq!((verdict, detail), (Verdict::Ok, format!("{to} is {ROUTER_MAC}")));
         let (_, detail, cause) = says("02:00:00:00:00:99");
