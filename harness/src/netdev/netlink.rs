@@ -238,7 +238,11 @@ impl Netlink {
     pub(crate) fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
+        // In a sandbox a supervisor stands behind RDMA netlink, and that socket takes no connect; what
+        // is sent without an address goes to the kernel in any case.
+        if protocol == NETLINK_ROUTE {
+            socket.connect(&SocketAddr::new(0, 0))?;
+        }
         // RDMA netlink does not know the option.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, sequence: 0 })
