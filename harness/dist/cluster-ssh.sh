@@ -18,7 +18,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 for node; do ssh -- "$node" verbgate manifest --node "$node" >"$dir/$node.json"; done
 for node; do
-    # Unquoted: several options.
+    # shellcheck disable=SC2086  # Unquoted, since it may hold several options.
     rails=$(verbgate manifest agree --node "$node" ${VERBGATE_AGREE-} "$dir"/*.json)
     ssh -- "$node" verbgate prepare --role "$node" --iface "$rails"
 done

@@ -23,7 +23,7 @@ if [ -n "${VERBGATE_MANIFESTS-}" ]; then
     for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
         set -- "$@" "$VERBGATE_MANIFESTS/$node.json"
     done
-    # Unquoted: several options.
+    # shellcheck disable=SC2086  # Unquoted, since it may hold several options.
     rails=$(verbgate manifest agree --node "$SLURMD_NODENAME" ${VERBGATE_AGREE-} "$@")
     set -- --iface "$rails"
 else
