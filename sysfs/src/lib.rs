@@ -25,6 +25,8 @@ pub use collect::Port;
 pub use collect::RdmaDevice;
 pub use gids::AllGids;
 pub use gids::GidView;
+pub use names::Natural;
+pub use names::natural;
 pub use serve::KEPT;
 pub use snapshot::Snapshot;
 pub use value::Value;

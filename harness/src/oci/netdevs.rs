@@ -10,12 +10,14 @@ use serde::Serialize;
 use serde_json::Value;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sysfs::collect;
+use verbgate_sysfs::natural;
 
 use super::OciArgs;
 use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
+use crate::cli::PairingArgs;
 use crate::cli::SelectArgs;
 use crate::netdev::discover;
 use crate::netdev::journal;
@@ -141,7 +143,7 @@ fn of_devices(nodes: &[DeviceNode], sysfs: &Path) -> Result<Vec<String>, anyhow:
         .flat_map(|device| &device.ports)
         .flat_map(|port| port.netdevs.iter().cloned())
         .collect();
-    names.sort();
+    names.sort_by(|a, b| natural(a, b));
     names.dedup();
     Ok(names)
 }
@@ -157,5 +159,7 @@ pub(super) fn selection(names: Option<&[String]>) -> SelectArgs {
         require_ipv4: false,
         bootstrap: None,
         peer: None,
+        pairing: PairingArgs::default(),
+        shared: None,
     }
 }
