@@ -674,8 +674,10 @@ impl Supervisor {
         if let Some((place, _)) = free {
             return Ok(Found::Worker(place));
         }
-        if !starting
-            && crate::planting::has_room(state)
+        if starting {
+            return Ok(Found::Later);
+        }
+        if crate::planting::has_room(state)
             && self.caller(&call.trap).is_of(&guest.process).unwrap_or(false)
         {
             return Ok(Found::Plant);
