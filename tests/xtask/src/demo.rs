@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
+use verbgate_lab::Limit;
 
 use crate::guest::Programs;
 use crate::guest::TESTS;
@@ -15,7 +16,7 @@ use crate::guest::TESTS;
 /// The kernel of the demonstration; its userland is the distribution's own.
 const KERNEL: &str = "6.12";
 /// From boot to power-off.
-const LIMIT: Duration = Duration::from_secs(10 * 60);
+const LIMIT: Limit = Limit::Whole(Duration::from_secs(10 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

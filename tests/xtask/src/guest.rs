@@ -5,12 +5,12 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
+use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 
@@ -73,13 +73,13 @@ impl Programs {
         &self,
         kernel: &'static Kernel,
         argv: &[&str],
-        limit: Duration,
+        limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
         let lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
         let install = ["/bin/sh", "-c", INSTALL];
         let spec =
-            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).timeout(limit);
+            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).limit(limit);
         Ok(lab.run(&spec, output)?.status)
     }
 }
