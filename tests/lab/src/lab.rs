@@ -7,6 +7,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
@@ -71,26 +72,53 @@ impl Lab {
         progress: &Progress,
     ) -> Result<Lab> {
         let in_use = cache::lock_for_use(progress)?;
+        if let Some(words) = Self::to_fetch(kernel, userland)? {
+            progress.say(&words);
+        }
         host::require(
             &[if kernel.vmm == Vmm::Qemu { host::TO_RUN } else { host::TO_RUN_UML }],
             progress,
         )?;
-        let boot = match kernel.vmm {
-            Vmm::Qemu => kernel::ensure(kernel, progress)?,
-            Vmm::Uml => uml::ensure(kernel, progress)?,
+        // At the same time: the one waits for the network while the other unpacks.
+        let (boot, root) = thread::scope(|scope| {
+            let root = scope.spawn(|| userland::ensure(userland, progress));
+            let boot = match kernel.vmm {
+                Vmm::Qemu => kernel::ensure(kernel, progress),
+                Vmm::Uml => uml::ensure(kernel, progress),
+            };
+            (boot, root.join())
+        });
+        let root = root.map_err(|_| anyhow!("making the userland {} failed", userland.name))?;
+        Ok(Lab { kernel, boot: boot?, root: root?, _in_use: in_use })
+    }
+
+    /// What the first run will fetch and how long that takes; nothing if all is in the cache.
+    pub fn to_fetch(kernel: &Kernel, userland: &Userland) -> Result<Option<String>> {
+        let cache = cache::root()?;
+        let (kernel_is_ready, userland_is_ready) =
+            (is_ready(kernel, &cache), userland::is_ready(userland, &cache));
+        let mut parts = Vec::new();
+        if !kernel_is_ready {
+            parts.push(format!("Linux {} ({} MB)", kernel.name, kernel.megabytes));
+        }
+        if !userland_is_ready {
+            parts.push(format!("the userland {} ({} MB)", userland.name, userland.megabytes));
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let long = match (kernel.vmm, kernel_is_ready) {
+            (Vmm::Uml, false) => "; compiling that kernel takes about ten minutes",
+            _ => "; unpacking takes about a minute, fetching what the network needs",
         };
-        let root = userland::ensure(userland, progress)?;
-        Ok(Lab { kernel, boot, root, _in_use: in_use })
+        let cache = cache.display();
+        Ok(Some(format!("to be fetched, once, into {cache}: {}{long}", parts.join(" and "))))
     }
 
     /// Whether both are in the cache, so that `prepare` is quick.
     pub fn is_ready(kernel: &Kernel, userland: &Userland) -> Result<bool> {
         let cache = cache::root()?;
-        let kernel_is_ready = match kernel.vmm {
-            Vmm::Qemu => kernel::is_ready(kernel, &cache),
-            Vmm::Uml => uml::is_ready(kernel, &cache),
-        };
-        Ok(kernel_is_ready && userland::is_ready(userland, &cache))
+        Ok(is_ready(kernel, &cache) && userland::is_ready(userland, &cache))
     }
 
     /// The kernel that this lab boots.
@@ -127,6 +155,13 @@ impl Lab {
         let run = Run::new(self, spec, true)?;
         let command = run.command(spec)?;
         run.to_the_end(command, spec, None)
+    }
+}
+
+fn is_ready(kernel: &Kernel, cache: &Path) -> bool {
+    match kernel.vmm {
+        Vmm::Qemu => kernel::is_ready(kernel, cache),
+        Vmm::Uml => uml::is_ready(kernel, cache),
     }
 }
 

@@ -55,16 +55,19 @@ impl Heard {
         false
     }
 
-    /// Counts one failure for a run that did not come to its end, and says which case was running.
-    fn broken_off(&mut self, why: &str) {
+    /// Counts one failure for a run that did not come to its end; says which case was running.
+    fn broken_off(&mut self, why: &str) -> String {
+        self.tally += Tally::FAILED;
         let running = self.running.take();
-        let case = running.as_deref().unwrap_or("no case");
-        println!("    FAILED {case}: it was running when the lab's stage ended: {why}");
+        let mut text = match &running {
+            Some(case) => format!("FAILED {case}: it was running when its lab ended: {why}"),
+            None => format!("FAILED: the lab ended before its cases did: {why}"),
+        };
         let left = self.chosen.saturating_sub(self.ended + usize::from(running.is_some()));
         if left > 0 {
-            println!("    {left} cases after it were not run");
+            text += &format!("\n{left} more cases were not run");
         }
-        self.tally += Tally::FAILED;
+        text.replace('\n', "\n    ")
     }
 
     fn outcome(self) -> Outcome {
@@ -116,14 +119,19 @@ fn count(
         let ended = run(from.as_deref(), &mut output);
         drop(output);
         match ended {
-            Err(error) if !again && error.is::<StaleBreakpoint>() => {
+            Err(error)
+                if error.is::<StaleBreakpoint>()
+                    && !again
+                    && (heard.running.is_some() || heard.ended == 0) =>
+            {
                 println!("    again: {error:#}");
                 again = true;
                 continue;
             }
-            Err(error) => heard.broken_off(&format!("{error:#}")),
+            Err(error) => println!("    {}", heard.broken_off(&format!("{error:#}"))),
             Ok(status) if !heard.closed => {
-                heard.broken_off(&format!("its program ended with status {status}"));
+                let why = format!("its program ended with status {status}");
+                println!("    {}", heard.broken_off(&why));
             }
             Ok(status) if status != 0 && heard.tally.failed == 0 => {
                 println!(
@@ -196,7 +204,10 @@ mod tests {
             let text = line.trim().trim_start_matches("echo ").trim_matches('\'');
             heard.line(text);
         });
-        assert_eq!((heard.running.as_deref(), heard.ended, heard.chosen), (Some("three"), 2, 96));
+        let text = heard.broken_off("the command is stuck");
+        assert!(text.starts_with("FAILED three: ") && text.contains("is stuck"), "{text}");
+        assert!(text.ends_with("\n    93 more cases were not run"), "{text}");
+        assert_eq!(heard.tally, Tally { passed: 1, failed: 1, skipped: 1, flaky: 0 });
     }
 
     #[test]
