@@ -36,7 +36,7 @@ pub(crate) enum Linking {
 pub(crate) enum Profile {
     /// As users install it.
     Release,
-    /// A third of the time.
+    /// Soon: without optimization across crates, and with little within them.
     Quick,
 }
 
