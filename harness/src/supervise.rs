@@ -173,11 +173,21 @@ fn node_guid((major, minor): (u32, u32)) -> Option<u64> {
 
 /// Starts the supervisor's threads, and confines them and the caller to what serving takes.
 pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     confine::cut_capabilities()?;
     serve(supervisor)?;
     confine::deny_the_rest()
+}
+
+/// Before the first thread, whose stack could be one. The guest, which would inherit this, has been
+/// forked, or is no child of ours.
+pub(crate) fn forbid_huge_pages() {
+    if let Err(error) = confine::forbid_huge_pages() {
+        // Where a seccomp profile refuses it: memory is all that it costs.
+        log::debug!("the supervisor's memory may be of huge pages: {error}");
+    }
 }
 
 /// Starts the supervisor's threads, which end when nobody is left to serve.

@@ -22,6 +22,8 @@ use verbgate_sysfs::select::Names;
 use verbgate_sysfs::serve;
 use verbgate_sysfs::serve::State;
 
+use crate::supervise;
+
 /// What the guest is shown: the granted devices, and all GPUs, since `run` takes none away.
 ///
 /// A stand-in can have the name of a device that is not granted: the number tells them apart.
@@ -78,6 +80,7 @@ impl DeviceView for Views {
 }
 
 fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
+    supervise::forbid_huge_pages();
     let work = move || {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));

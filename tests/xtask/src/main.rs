@@ -4,6 +4,7 @@
 
 mod abi;
 mod bench;
+mod cases;
 mod conformance;
 mod demo;
 mod differential;
