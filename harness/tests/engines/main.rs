@@ -15,4 +15,5 @@ mod common;
 mod containerd;
 mod docker;
 mod image;
+mod package;
 mod world;

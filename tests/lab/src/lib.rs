@@ -40,6 +40,7 @@ mod kernel;
 mod lab;
 mod machine;
 mod modules;
+pub mod package;
 mod progress;
 mod recipe;
 mod tool;
