@@ -122,24 +122,39 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Beside the file, because what it imports by a relative path is looked for there; by a name
-    /// that patterns such as `*.toml` do not match.
+    /// that patterns such as `*.toml` do not match. Elsewhere where nothing can be written there, for
+    /// who only asks what would change.
     pub(super) fn beside(file: &Path, text: &str) -> Result<Self, Error> {
         let name = format!("{TRIAL}{}", std::process::id());
-        let beside = file.parent().filter(|dir| dir.is_dir()).map(|dir| dir.join(&name));
-        let path = beside.unwrap_or_else(|| env::temp_dir().join(&name));
-        let write = || -> io::Result<()> {
+        let elsewhere = env::temp_dir().join(&name);
+        let beside = file.parent().map_or_else(|| elsewhere.clone(), |dir| dir.join(&name));
+        let write = |path: &Path| -> io::Result<()> {
             // Never through a link that somebody else has put there.
             let mut options = OpenOptions::new();
             options.write(true).create_new(true).mode(0o600);
-            options.open(&path)?.write_all(text.as_bytes())
+            options.open(path)?.write_all(text.as_bytes())
         };
-        write().map_err(|source| Error::Trial { path: path.clone(), source })?;
+        let (path, written) = match write(&beside) {
+            Err(e) if is_no_place(&e) => (elsewhere.clone(), write(&elsewhere)),
+            other => (beside, other),
+        };
+        written.map_err(|source| Error::Trial { path: path.clone(), source })?;
         Ok(Self { path })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// Whether nothing can be written into a folder.
+fn is_no_place(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 impl Drop for Trial {

@@ -31,19 +31,19 @@ fn cri(world: &mut World) -> String {
 }
 
 /// `runtime configure` of what is found, a restart: the CRI loads with both runtimes.
-fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool) {
+fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool, loses_runc: bool) {
     let Some(mut world) = World::of(suite) else { return };
     assert!(world.done(&["containerd", "--version"]).contains(version));
     let debian = world.read(FILE).unwrap();
     // What this test would see if it failed.
     world.write(FILE, OURS_ALONE.as_bytes());
-    assert_eq!(cri(&mut world), "error");
+    assert_eq!(cri(&mut world) == "error", loses_runc);
     for found in [Some(debian.as_str()), None, Some(OURS_ALONE)] {
         match found {
             Some(text) => world.write(FILE, text.as_bytes()),
             None => std::fs::remove_file(world.path(FILE)).unwrap(),
         }
-        assert_eq!(cri(&mut world) == "error", found == Some(OURS_ALONE));
+        assert_eq!(cri(&mut world) == "error", loses_runc && found == Some(OURS_ALONE));
         let output = world.run(&[&CONFIGURE[..], &["--cdi"]].concat());
         assert!(output.status.success(), "{output:?}");
         assert_eq!(stderr(&output).contains("--cdi has no effect"), !knows_cdi, "{output:?}");
@@ -60,12 +60,18 @@ fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool) {
 
 #[test]
 fn engines_containerd_1_6_keeps_its_cri() {
-    keeps_its_cri("bookworm", " 1.6.", false);
+    keeps_its_cri("bookworm", " 1.6.", false, true);
 }
 
 #[test]
 fn engines_containerd_1_7_keeps_its_cri() {
-    keeps_its_cri("trixie", " 1.7.", true);
+    keeps_its_cri("trixie", " 1.7.", true, true);
+}
+
+/// It adds to its own runtimes, rather than replaces them.
+#[test]
+fn engines_containerd_2_keeps_its_cri() {
+    keeps_its_cri("sid", " 2.", true, false);
 }
 
 /// What the real one would not take, or would not use.

@@ -108,12 +108,19 @@ fn engines_docker_20_gives_rdma_under_its_default_profile() {
     gives_rdma("bookworm", " 20.10.", &["--device=/dev/infiniband/uverbs0"], false);
 }
 
+const ALL_WISHES: [&str; 3] = [
+    "--device=/dev/infiniband/uverbs0",
+    "--annotation=org.verbgate.devices=mlx5_0",
+    "--device=verbgate.org/rdma=mlx5_0",
+];
+
 #[test]
 fn engines_docker_26_gives_rdma_under_its_default_profile() {
-    let wishes = [
-        "--device=/dev/infiniband/uverbs0",
-        "--annotation=org.verbgate.devices=mlx5_0",
-        "--device=verbgate.org/rdma=mlx5_0",
-    ];
-    gives_rdma("trixie", " 26.", &wishes, true);
+    gives_rdma("trixie", " 26.", &ALL_WISHES, true);
+}
+
+/// That of Debian's unstable suite.
+#[test]
+fn engines_docker_newest_gives_rdma_under_its_default_profile() {
+    gives_rdma("sid", " ", &ALL_WISHES, true);
 }

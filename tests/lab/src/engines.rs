@@ -44,7 +44,7 @@ const PACKAGES: &[&str] = &[
 const MERGED: &[&str] = &["bin", "sbin", "lib", "lib64"];
 
 /// The suites whose engines are tried, the oldest first.
-pub const ENGINE_SUITES: &[&str] = &["bookworm", "trixie"];
+pub const ENGINE_SUITES: &[&str] = &["bookworm", "trixie", "sid"];
 
 /// Engines that are in the cache. While this lives, the cache is not removed.
 #[derive(Debug)]
