@@ -96,9 +96,8 @@ impl Effective {
         let plugins = dump.get("plugins").and_then(Item::as_table_like);
         // The newer name first: a dump may show settings of the older one, which are of no effect.
         let there = |plugin: &&str| plugins.is_some_and(|all| all.contains_key(plugin));
-        let names = PLUGINS.iter().rev().map(|(_, plugin)| *plugin);
-        let plugin = names.clone().find(there).or_else(|| names.last());
-        let plugin = plugin.ok_or_else(|| Error::Dump("it names no plug-ins".to_owned()))?;
+        let mut names = PLUGINS.iter().rev().map(|(_, plugin)| *plugin);
+        let plugin = names.find(there).unwrap_or(PLUGINS[0].1);
         Ok(Self { dump, plugin, version })
     }
 

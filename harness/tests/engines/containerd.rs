@@ -25,8 +25,8 @@ fn cri(world: &mut World) -> String {
     let daemon = start(world);
     let plugins = world.done(&["ctr", "plugins", "ls"]);
     daemon.stop();
-    let cri = plugins.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let cri = cri.filter(|line| line.get(1) == Some(&"cri")).next_back();
+    let mut lines = plugins.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let cri = lines.rfind(|line| line.get(1) == Some(&"cri"));
     cri.unwrap_or_else(|| panic!("{plugins}")).last().unwrap().to_string()
 }
 

@@ -1,3 +1,4 @@
+#!/bin/sh
 # Makes a world for a container engine, and becomes its first process: control groups, mounts, processes
 # and network of its own, a root file system of which the engine's packages are the lower part, and a
 # stand-in for an RDMA device.
