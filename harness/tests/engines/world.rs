@@ -9,6 +9,9 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -32,6 +35,9 @@ const ENTER: &str = "while read -r group; do echo 0 >\"$group/cgroup.procs\" || 
 /// What a container of busybox prints of what is mounted at `/sys`.
 pub(crate) const SYS: &str = "grep ' /sys ' /proc/mounts | tail -n 1";
 
+/// A world takes a processor for itself: one after another, whoever runs the tests.
+static ONE: Mutex<()> = Mutex::new(());
+
 /// A world; all that is in it ends with this.
 pub(crate) struct World {
     dir: TempDir,
@@ -40,6 +46,8 @@ pub(crate) struct World {
     /// Engines, and what they log to.
     logs: Vec<PathBuf>,
     _engines: Engines,
+    // Dropped last.
+    _one: MutexGuard<'static, ()>,
 }
 
 impl World {
@@ -61,6 +69,7 @@ impl World {
                 return None;
             }
         };
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let name = format!("verbgate-engines-{}", dir.path().file_name().unwrap().display());
         let log = File::create(dir.path().join("world.log")).unwrap();
@@ -73,7 +82,8 @@ impl World {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut world = Self { dir, outside, init: 0, logs: Vec::new(), _engines: engines };
+        let mut world =
+            Self { dir, outside, init: 0, logs: Vec::new(), _engines: engines, _one: one };
         let made = world.wait_for(|world| {
             world.init = child_of(world.outside.id())?;
             let name = fs::read_to_string(format!("/proc/{}/comm", world.init)).ok()?;

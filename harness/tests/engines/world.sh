@@ -93,12 +93,8 @@ hierarchies | while IFS=: read -r controllers _; do
         mkdir "$at"
         mount -t cgroup -o "$controllers" cgroup "$at"
     elif [ "$(hierarchies | wc -l)" = 1 ]; then
+        # Without controllers: a group that hands them down could have no process itself.
         mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
-        # A group that hands controllers down has no process itself.
-        mkdir "$root/sys/fs/cgroup/engine"
-        echo 0 >"$root/sys/fs/cgroup/engine/cgroup.procs"
-        sed 's/[a-z]*/+&/g' "$root/sys/fs/cgroup/cgroup.controllers" \
-            >"$root/sys/fs/cgroup/cgroup.subtree_control" || true
     fi
 done
 
