@@ -23,8 +23,8 @@ pub(super) const TRIAL: &str = ".verbgate-check-";
 pub(super) enum Error {
     /// The program is missing.
     #[error(
-        "cannot check what the engine would make of the file: there is no program {name}; name the \
-         engine's program by --engine PATH, or write the file unchecked by --no-verify"
+        "cannot check the changed file: the program {name} is missing; name the engine's program by \
+         --engine PATH, or write the file unchecked by --no-verify"
     )]
     Missing { name: String },
     /// The program cannot be run.

@@ -149,8 +149,8 @@ fn cdi_for(
     let version = program.version()?;
     let note = if version.is_before(KNOWS_CDI) {
         format!(
-            "--cdi has no effect: containerd {} reads no CDI specifications, 1.7 is the first that does; \
-             name devices by the annotation org.verbgate.devices there",
+            "--cdi has no effect: containerd {} reads no CDI specifications (1.7 is the first that does); ask \
+             for devices by the annotation org.verbgate.devices instead",
             version.text()
         )
     } else {
@@ -259,7 +259,8 @@ pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let plugin = plugin(&document)?;
     if default_runtime(&mut document, plugin)? == name {
         return Err(anyhow!(
-            "default_runtime_name is {name:?}: without it no container could start; name another first"
+            "default_runtime_name is {name:?}, and the CRI does not load without its default runtime; name \
+             another runtime first"
         ));
     }
     runtimes(&mut document, plugin)?.remove(name);

@@ -66,8 +66,8 @@ pub(super) fn configured(
     let without_cdi = wanted.cdi && version.is_before(KNOWS_CDI);
     let note = || {
         format!(
-            "--cdi has no effect and is not written: Docker {} knows no CDI devices, 25.0 is the first \
-             that does; there, ask by docker run --device /dev/infiniband/uverbs0",
+            "--cdi has no effect and is not written: Docker {} knows no CDI devices (25.0 is the first that \
+             does); ask for devices by docker run --device /dev/infiniband/uverbs0 instead",
             version.text()
         )
     };
@@ -108,7 +108,8 @@ pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let (root, config, read) = parse(text)?;
     if read.get("default-runtime").and_then(Value::as_str) == Some(name) {
         return Err(anyhow!(
-            "default-runtime is {name:?}: without it Docker would not start; name another first"
+            "default-runtime is {name:?}, and Docker does not start without its default runtime; name \
+             another runtime first"
         ));
     }
     if let Some(runtimes) = config.object_value(RUNTIMES) {

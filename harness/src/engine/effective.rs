@@ -43,24 +43,26 @@ pub(super) enum Error {
     Disabled { place: String, name: String },
     /// An imported file overrides this one.
     #[error(
-        "{} is imported and sets the CRI plug-in too, and containerd uses only the later of the two: \
-         name that file by --config {}", .by.display(), .by.display()
+        "the imported file {} sets the CRI plug-in too, and containerd uses only the later of the two; \
+         change the imported file instead: --config {}", .by.display(), .by.display()
     )]
     Overridden { by: PathBuf },
     /// The runtime is not used, and nobody knows why.
     #[error(
-        "containerd would not use the runtime {name:?} from this file; its imports may override it"
+        "containerd would ignore the runtime {name:?} in this file; an imported file may override the \
+         CRI plug-in: compare containerd config dump"
     )]
     Unused { name: String },
     /// Another runtime would be lost, or be another.
     #[error(
-        "with this change containerd would {how} its runtime {name:?}; add it to this file first"
+        "with this change containerd would {how} the runtime {name:?}; add that runtime to this file \
+         first"
     )]
     Harmed { name: String, how: &'static str },
     /// The default runtime is missing, whatever is changed.
     #[error(
-        "default_runtime_name is {name:?}, and there is no such runtime: the CRI does not load; add \
-         it first, or name another"
+        "default_runtime_name is {name:?}, a runtime that is missing, so the CRI does not load; add that \
+         runtime first, or name another"
     )]
     NoDefault { name: String },
 }

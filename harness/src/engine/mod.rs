@@ -48,7 +48,7 @@ pub(crate) struct UnconfigureArgs {
     /// Only print what would change
     #[arg(long)]
     dry_run: bool,
-    /// Directory in which it is kept what the files were
+    /// Directory of the records of what the files were before
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     state_dir: PathBuf,
 }
@@ -70,11 +70,11 @@ pub(crate) struct ConfigureArgs {
     /// The file to edit, or to make [default: the engine's own]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
-    /// The engine's program, which is asked what it would make of the file [default: containerd or
-    /// dockerd, in PATH]
+    /// Path of the engine's program, which checks the changed file before the file is written [default:
+    /// containerd or dockerd, in PATH]
     #[arg(long, value_name = "PROGRAM")]
     engine: Option<PathBuf>,
-    /// Write the file without asking the engine's program
+    /// Write the file without a check by the engine's program
     #[arg(long, conflicts_with = "engine")]
     no_verify: bool,
     /// Only print what would change
@@ -264,8 +264,8 @@ fn take_back(
         (kept, Some(text)) => {
             let entry = entry.cloned().or_else(|| kept?.entry).with_context(|| {
                 format!(
-                    "{}: others have changed it, and the record does not say what to remove; name it: \
-                     verbgate runtime configure --undo --runtime ENGINE --config {}",
+                    "{}: somebody else has changed this file, and the record names no runtime; remove the \
+                     runtime by: verbgate runtime configure --undo --runtime ENGINE --config {}",
                     path.display(),
                     path.display()
                 )

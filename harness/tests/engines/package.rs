@@ -104,7 +104,7 @@ fn engines_package_is_not_removed_under_running_containers() {
         let output = dpkg(&world, &[verb, "verbgate"]);
         let why = stderr(&output);
         assert!(!output.status.success(), "{why}");
-        for needle in ["that only this package can end and clean up: 1", &id, "docker rm --force"] {
+        for needle in ["which only this package can end cleanly: 1", &id, "docker rm --force"] {
             assert!(why.contains(needle), "{needle}: {why}");
         }
         assert!(is_installed(&world));
@@ -145,7 +145,14 @@ fn engines_package_is_not_removed_where_an_engine_needs_it() {
     assert!(why.contains("default-runtime is \"verbgate\""), "{why}");
     assert!(why.contains("VERBGATE_REMOVE_ANYWAY"), "{why}");
     assert_eq!(world.read(docker::FILE).as_deref(), Some(default.as_str()));
-    // As it says.
+    // NICs that are away could not come home.
+    world.write(docker::FILE, ours.as_bytes());
+    world.write("/var/lib/verbgate/netdev.json", b"{}");
+    let output = dpkg(&world, &["--remove", "verbgate"]);
+    assert!(stderr(&output).contains("first: verbgate netdev restore"), "{output:?}");
+    assert!(is_installed(&world) && world.read(docker::FILE).as_deref() == Some(ours.as_str()));
+    fs::remove_file(world.path("/var/lib/verbgate/netdev.json")).unwrap();
+    // As the messages say.
     world.write(docker::FILE, ours.as_bytes());
     let output = dpkg(&world, &["--remove", "verbgate"]);
     assert!(output.status.success(), "{output:?}");
