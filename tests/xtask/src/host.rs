@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use serde::Deserialize;
+use verbgate_lab::ENGINE_SUITES;
+use verbgate_lab::Engines;
 use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_lab::require_program;
@@ -145,6 +147,8 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/yaml/__init__.py", "python3-yaml"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ibv_devices", "ibverbs-utils"),
+    // By which the package says what it depends on.
+    ("dpkg-shlibdeps", "dpkg-dev"),
     // By which libibverbs knows ConnectX devices.
     ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
 ];
@@ -154,6 +158,12 @@ pub(crate) fn tests(words: &[String]) -> Result<Outcome> {
     for (program, package) in PROGRAMS {
         if let Err(error) = require_program(program, package, &Progress::stderr()) {
             // The tests that need it say so and skip themselves.
+            show(&format!("{error:#}"));
+        }
+    }
+    // Before the tests' own time runs.
+    for suite in ENGINE_SUITES {
+        if let Err(error) = Engines::of(suite, &Progress::stderr()) {
             show(&format!("{error:#}"));
         }
     }
