@@ -40,7 +40,9 @@ mod workers;
 
 pub use device::Device;
 pub use device::DeviceView;
+pub use device::Watched;
 pub use gids::GidView;
+pub use netlink::index_of;
 pub use supervisor::Config;
 pub use supervisor::Siblings;
 pub use supervisor::Supervisor;
