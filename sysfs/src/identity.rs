@@ -101,7 +101,7 @@ impl Identity {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match known(rustix::fs::open(root, flags, Mode::empty()))? {
             Some(root) => Self::read(root.as_fd(), number),
-            None => Ok(Self { number, inode: None, rdma: None }),
+            None => Ok(Self::unknown(number)),
         }
     }
 
@@ -109,7 +109,7 @@ impl Identity {
     fn try_read(root: BorrowedFd<'_>, number: DevNumber) -> io::Result<Option<Self>> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = known(rustix::fs::openat(root, place(number), flags, Mode::empty()))?;
-        let Some(dir) = dir else { return Ok(Some(Self { number, inode: None, rdma: None })) };
+        let Some(dir) = dir else { return Ok(Some(Self::unknown(number))) };
         // From here on all is read in this directory, which stays that of one registration.
         let inode = Some(rustix::fs::fstat(&dir)?.st_ino);
         let Some(ibdev) = attribute(dir.as_fd(), "ibdev")? else {
@@ -128,6 +128,12 @@ impl Identity {
         // The GUID was looked up by a name. As long as the node is there, so is its RDMA device.
         let is_still_called = attribute(dir.as_fd(), "ibdev")?.is_some_and(|it| it == rdma.ibdev);
         Ok(is_still_called.then_some(Self { number, inode, rdma: Some(rdma) }))
+    }
+
+    /// That of a number which sysfs does not know.
+    #[must_use]
+    pub fn unknown(number: DevNumber) -> Self {
+        Self { number, inode: None, rdma: None }
     }
 
     /// Whether what was found now is what was recorded.
