@@ -30,6 +30,7 @@ use rustix::fs::OFlags;
 use verbgate_abi::Errno;
 use verbgate_abi::cm;
 use verbgate_abi::cm::Also;
+use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::CmSpec;
 use verbgate_abi::cm::HDR_LEN;
@@ -356,16 +357,24 @@ impl Supervisor {
             // No such id: the command says so itself.
             Err(_) => return Ok(()),
         };
-        let guid = response.first_chunk::<8>().map_or(0, |guid| u64::from_be_bytes(*guid));
-        if guid == 0 || self.devices.has_guid(guid) {
-            return Ok(());
-        }
+        let bound = match BoundTo::read(&response) {
+            // Any device's connections; each comes with a device, and is looked at then.
+            Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),
+            // As the kernel has it; and an address may be resolved at any moment, after this look.
+            Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
+            Some(BoundTo::Device { index, .. }) if self.devices.has_index(index) => return Ok(()),
+            bound => bound,
+        };
         let name = copied.spec.name;
         self.warn("device not granted", || {
-            format!(
-                "thread {}: {name} goes by the RDMA device {guid:#018x}, which was not granted",
-                written.trap.tid
-            )
+            let device = match bound {
+                Some(BoundTo::Device { index, node_guid }) => {
+                    format!("RDMA device {index} (node GUID {node_guid:016x}; see: rdma dev)")
+                }
+                _ => "an RDMA device that the kernel does not name".to_owned(),
+            };
+            let tid = written.trap.tid;
+            format!("thread {tid}: {name} goes by {device}, which was not granted")
         });
         Err(Errno::ENODEV)
     }

@@ -44,7 +44,9 @@ pub mod vet;
 
 pub use device::Device;
 pub use device::DeviceView;
+pub use device::Watched;
 pub use gids::GidView;
+pub use netlink::index_of;
 pub use supervisor::Config;
 pub use supervisor::Siblings;
 pub use supervisor::Supervisor;

@@ -37,6 +37,7 @@ use verbgate_sys::process;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::Device;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::device::Kind;
@@ -81,6 +82,17 @@ pub(crate) struct Socket {
 struct Granted {
     indices: Vec<u32>,
     cm: bool,
+}
+
+impl Granted {
+    /// By the numbers that were recorded when the devices were granted: what was removed since has
+    /// taken its own along, and whatever came in its place has another. Who does not find a device
+    /// in sysfs does not find it here.
+    fn of(devices: &Devices, found: Option<&dyn DeviceView>) -> Self {
+        let shown = |device: &&Device| found.is_none_or(|found| found.shows(&device.name));
+        let indices = devices.iter().filter(shown).filter_map(Device::index);
+        Self { indices: indices.collect(), cm: devices.has(Kind::Cm) }
+    }
 }
 
 impl Grant for Granted {
@@ -131,12 +143,8 @@ impl Supervisor {
         // Ports tell their network devices in the namespace of whoever asks.
         process::enter_network(&caller.network().map_err(errno)?).map_err(errno)?;
         let system = |e: rustix::io::Errno| Errno(e.raw_os_error());
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
-        let kernel =
-            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)
-                .map_err(system)?;
-        let granted = granted(&kernel, &self.devices, self.found.as_deref()).map_err(errno)?;
+        let kernel = socket().map_err(errno)?;
+        let granted = Granted::of(&self.devices, self.found.as_deref());
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (theirs, peer) =
             rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).map_err(system)?;
@@ -351,36 +359,48 @@ pub(crate) fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec
     }
 }
 
-/// Which devices of the kernel's are the granted ones: their nodes tell.
-fn granted(
-    kernel: &OwnedFd,
-    devices: &Devices,
-    found: Option<&dyn DeviceView>,
-) -> io::Result<Granted> {
+/// A socket in the network namespace of the calling thread.
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
+    Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)
+}
+
+/// By which number RDMA netlink and the connection manager know the RDMA device of a node.
+///
+/// The kernel counts on with each device that comes (`assign_name`, drivers/infiniband/core/
+/// device.c), so the number stays that of this one, and names no other afterwards. That the node
+/// still is the device's is to be looked at after this ([`verbgate_sysfs::identity`]).
+///
+/// # Errors
+/// netlink(7)'s. A node without an RDMA device, and a kernel without RDMA, have no number.
+pub fn index_of(node: (u32, u32)) -> io::Result<Option<u32>> {
+    let kernel = match socket() {
+        Err(e) if e.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(None),
+        socket => socket?,
+    };
     let question = |command, flags, payload: &[u8]| {
         let kind = netlink::nldev(command);
-        ask(kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
+        ask(&kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
     };
-    let find = |parts: &[Vec<u8>], wanted: u16| -> Vec<Vec<u8>> {
-        let messages = parts.iter().flat_map(|part| netlink::messages(part));
-        let attributes = messages.flat_map(|message| netlink::attributes(message.payload));
-        let values = attributes.filter(|(number, _)| *number == wanted);
-        values.map(|(_, value)| value.to_vec()).collect()
-    };
-    let mut indices = Vec::new();
     let all = question(netlink::GET, netlink::DUMP, &[])?;
-    for index in find(&all, netlink::DEV_INDEX) {
+    for index in values(&all, netlink::DEV_INDEX) {
         let about = [(netlink::DEV_INDEX, &*index), (netlink::CHARDEV_TYPE, b"uverbs\0")];
         let answer = question(netlink::GET_CHARDEV, 0, &netlink::encode(&about))?;
-        let nodes = find(&answer, netlink::CHARDEV);
-        let node = nodes.first().and_then(|value| netlink::device_number(value));
-        let device = node.and_then(|node| devices.get(devices.by_rdev(node)?));
-        // Who does not find it in sysfs does not find it here.
-        if device.is_some_and(|device| found.is_none_or(|found| found.shows(&device.name))) {
-            indices.extend(netlink::index(&index));
+        let number = values(&answer, netlink::CHARDEV).next();
+        if number.and_then(|number| netlink::device_number(&number)) == Some(node) {
+            return Ok(netlink::index(&index));
         }
     }
-    Ok(Granted { indices, cm: devices.has(Kind::Cm) })
+    Ok(None)
+}
+
+/// What an attribute holds in each of the messages.
+fn values(parts: &[Vec<u8>], wanted: u16) -> impl Iterator<Item = Vec<u8>> {
+    let messages = parts.iter().flat_map(|part| netlink::messages(part));
+    let attributes = messages.flat_map(|message| netlink::attributes(message.payload));
+    let values = attributes.filter(move |(number, _)| *number == wanted);
+    values.map(|(_, value)| value.to_vec())
 }
 
 /// A `struct msghdr` of a guest's.
