@@ -1,0 +1,55 @@
+//! Raw requests to a device.
+
+use std::ffi::CString;
+use std::io;
+
+use crate::raw::addr;
+use crate::raw::addr_mut;
+use crate::raw::call;
+use crate::raw::int;
+use crate::raw::poke;
+
+pub(crate) const RDMA_VERBS_IOCTL: u64 = 0xc018_1b01;
+
+/// Bytes of [`query`]'s request.
+pub(crate) const QUERY_LEN: u64 = 56;
+
+/// Opens a device for reading and writing, as libibverbs does.
+pub(crate) fn open(path: &str) -> io::Result<i32> {
+    let path = CString::new(path).map_err(io::Error::other)?;
+    let flags = int(libc::O_RDWR | libc::O_CLOEXEC);
+    let fd = call(libc::SYS_openat, &[int(libc::AT_FDCWD), addr(&path.as_bytes_with_nul()[0]), flags])?;
+    Ok(fd as i32)
+}
+
+/// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory.
+pub(crate) fn lay_out(request: u64, outputs: u64) {
+    for (place, word) in words(outputs).into_iter().enumerate() {
+        poke(request + 8 * place as u64, word);
+    }
+}
+
+fn words(outputs: u64) -> [u64; 7] {
+    let head = QUERY_LEN | 4 << 32 | 2 << 48;
+    [head, 0, 0, 4 << 16 | 1 << 32, outputs, 1 | 8 << 16 | 1 << 32, outputs + 8]
+}
+
+/// Makes the request at an address; the errno, or 0.
+pub(crate) fn send(fd: i32, request: u64) -> i32 {
+    errno(&call(libc::SYS_ioctl, &[int(fd), RDMA_VERBS_IOCTL, request]))
+}
+
+/// The errno of a result, or 0; a result above 0 as it is, since a device of ours has none.
+pub(crate) fn errno(result: &io::Result<u64>) -> i32 {
+    match result {
+        Ok(value) => -(*value as i32),
+        Err(error) => error.raw_os_error().unwrap_or(-1),
+    }
+}
+
+/// DEVICE.QUERY_CONTEXT: about the smallest request that has outputs; its errno.
+pub(crate) fn query(fd: i32) -> i32 {
+    let mut outputs = [0_u64; 2];
+    let mut words = words(addr_mut(&mut outputs));
+    send(fd, addr_mut(&mut words))
+}
