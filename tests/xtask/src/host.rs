@@ -144,6 +144,11 @@ const PROGRAMS: &[(&str, &str)] = &[
 ];
 
 fn tests() -> Result<Outcome> {
+    tests_called(&[])
+}
+
+/// The tests of the crates whose names hold one of these words, or all.
+pub(crate) fn tests_called(words: &[String]) -> Result<Outcome> {
     for (program, package) in PROGRAMS {
         if let Err(error) = require_program(program, package, &Progress::stderr()) {
             // The tests that need it say so and skip themselves.
@@ -151,16 +156,16 @@ fn tests() -> Result<Outcome> {
         }
     }
     if has("nextest") {
-        return nextest();
+        return nextest(words);
     }
     println!("    by cargo test, because there is no cargo-nextest here");
     let mut command = cargo();
     command.args(["test", "--quiet", "--workspace", "--all-targets", "--no-fail-fast"]);
-    command.args(["--", "--show-output"]);
+    command.args(["--", "--show-output"]).args(words);
     counted(command)
 }
 
-fn nextest() -> Result<Outcome> {
+fn nextest(words: &[String]) -> Result<Outcome> {
     // Not in cargo's target folder, wherever that is: nextest's own default.
     let report = Path::new(stream::workspace()).join("target/nextest/default/junit.xml");
     // An older one must not be taken for this run's.
@@ -168,7 +173,7 @@ fn nextest() -> Result<Outcome> {
     let mut command = cargo();
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
     command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
-    command.args(["--show-progress", "none"]);
+    command.args(["--show-progress", "none", "--no-tests", "pass"]).args(words);
     // A failed test says why in its own words.
     command.env("RUST_BACKTRACE", "0");
     let passed = stream::lines(command, LIMIT, show)?;

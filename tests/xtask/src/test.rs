@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Only this kernel of the lab; may be repeated. [default: 6.1, 6.12, 7.2]
     #[arg(long = "kernel", value_name = "K", conflicts_with = "no_lab")]
     kernels: Vec<String>,
-    /// Only cases of the lab whose names hold this; may be repeated.
-    #[arg(long = "case", value_name = "WORD", conflicts_with = "no_lab")]
+    /// Only tests of the crates and cases of the lab whose names hold this; may be repeated.
+    #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
 }
 
@@ -90,7 +90,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         record.lock().unwrap_or_else(PoisonError::into_inner).stages.push(entry);
     };
 
-    if !args.no_host {
+    if !args.no_host && !args.cases.is_empty() {
+        stage("tests of the crates", &mut || host::tests_called(&args.cases));
+    } else if !args.no_host {
         for (name, step) in host::STEPS {
             stage(name, &mut || step());
         }

@@ -31,7 +31,7 @@ use crate::request;
 /// Children whose planting lasts as long as the supervisor lets it: the instruction by which they
 /// made their first request is in a page that goes away under them.
 pub(super) fn stall(guest: &Guest) -> io::Result<()> {
-    const AT_ONCE: usize = 4;
+    const AT_ONCE: usize = 12;
     let begun = Instant::now();
     let mut children = Vec::new();
     let mut used = 0_u64;
@@ -49,14 +49,15 @@ pub(super) fn stall(guest: &Guest) -> io::Result<()> {
                 false
             }
             None => {
-                // One that was planted in time does no harm: make room for the next.
-                if since.elapsed() > Duration::from_millis(600) {
+                // One that was planted in time does no harm: make room for the next, but not
+                // before it is clear that nobody else ends it.
+                if since.elapsed() > Duration::from_millis(1500) {
                     raw::kill(*child, libc::SIGKILL);
                 }
                 true
             }
         });
-        if begun.elapsed() > Duration::from_millis(3200) {
+        if begun.elapsed() > Duration::from_millis(3700) {
             println!("{used} children, ended {ends:?}");
             return Ok(());
         }
