@@ -135,6 +135,13 @@ impl Meter {
         self.0[0].load(Ordering::SeqCst)
     }
 
+    /// Whether it neither makes requests nor waits for one.
+    pub(crate) fn stopped(&self) -> bool {
+        let before = self.requests();
+        let so = || self.requests() != before || self.0[2].load(Ordering::SeqCst) != 0;
+        !until(Duration::from_millis(500), so)
+    }
+
     /// The longest request since the last call, the present one included.
     pub(crate) fn take_worst(&self) -> Duration {
         let worst = self.0[1].swap(0, Ordering::SeqCst);

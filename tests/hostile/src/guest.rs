@@ -56,6 +56,9 @@ pub(crate) struct Guest {
 impl Guest {
     fn new(dir: &str) -> io::Result<Self> {
         let (board, settings) = (Board::open(dir)?, Settings::read(dir)?);
+        if settings.get("real") == "1" {
+            request::is_real(settings.get("device"));
+        }
         Ok(Self { dir: dir.to_owned(), board, settings })
     }
 

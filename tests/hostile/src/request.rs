@@ -2,6 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::sync::OnceLock;
 
 use crate::raw::addr;
 use crate::raw::addr_mut;
@@ -18,8 +19,34 @@ pub(crate) const QUERY_LEN: u64 = 56;
 pub(crate) fn open(path: &str) -> io::Result<i32> {
     let path = CString::new(path).map_err(io::Error::other)?;
     let flags = int(libc::O_RDWR | libc::O_CLOEXEC);
-    let fd = call(libc::SYS_openat, &[int(libc::AT_FDCWD), addr(&path.as_bytes_with_nul()[0]), flags])?;
-    Ok(fd as i32)
+    let at = addr(&path.as_bytes_with_nul()[0]);
+    let fd = call(libc::SYS_openat, &[int(libc::AT_FDCWD), at, flags])? as i32;
+    if REAL.get().is_some_and(|real| real.as_bytes() == path.as_bytes()) {
+        get_context(fd)?;
+    }
+    Ok(fd)
+}
+
+/// The path of a device that is no stand-in: it wants a ucontext before it answers.
+static REAL: OnceLock<String> = OnceLock::new();
+
+/// Says which device is a real one.
+pub(crate) fn is_real(path: &str) {
+    let _ = REAL.set(path.to_owned());
+}
+
+/// `IB_USER_VERBS_CMD_GET_CONTEXT`, by write(2).
+fn get_context(fd: i32) -> io::Result<()> {
+    let mut response = [0_u64; 8];
+    command(fd, 0, &[addr_mut(&mut response)], 8).map(drop)
+}
+
+/// A command by write(2): its number, its words, and the length of its response.
+pub(crate) fn command(fd: i32, number: u32, words: &[u64], response: u64) -> io::Result<u64> {
+    let len = 8 + 8 * words.len() as u64;
+    let head = u64::from(number) | len / 4 << 32 | response / 4 << 48;
+    let bytes: Vec<u64> = std::iter::once(head).chain(words.iter().copied()).collect();
+    call(libc::SYS_write, &[int(fd), addr(&bytes[0]), len])
 }
 
 /// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory.

@@ -204,7 +204,7 @@ impl<'a> World<'a> {
                 u8::from(options.real),
             )
         };
-        let text = if options.real { settings(0, 0) } else { settings(libc::ENOTTY, libc::EINVAL) };
+        let text = if options.real { settings(0, libc::EINVAL) } else { settings(libc::ENOTTY, libc::EINVAL) };
         fs::write(format!("{dir}/settings"), text)?;
         Ok(Self { attack, options, dir, board, ended: HashMap::new(), broken: 0 })
     }
@@ -250,6 +250,7 @@ impl<'a> World<'a> {
         };
         let ended_early = self.watch(attacked);
         let worst = meters.map(|m| m.take_worst());
+        let stopped = meters.map(|m| m.stopped());
         let code = self.board.get(Word::AttackerDone).checked_sub(1);
         // The numbers first: what follows may end some of them.
         for (which, (worst, quiet)) in ["inside", "outside"].iter().zip(worst.iter().zip(quiet)) {
@@ -259,6 +260,9 @@ impl<'a> World<'a> {
                 millis(*worst),
                 millis(quiet),
             );
+            if stopped[usize::from(*which == "outside")] {
+                self.broken(&format!("the bystander {which} makes no requests any more"));
+            }
             if *worst > self.options.bound && code != Some(u64::from(SKIPPED)) {
                 self.broken(&format!(
                     "the bystander {which} waited {:.0} ms, more than {} ms",

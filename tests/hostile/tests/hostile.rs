@@ -76,6 +76,8 @@ attacks! {
     hostile_impersonate_from_start: "impersonate_from_start",
     hostile_dead_stub: "dead_stub",
     hostile_innocent: "innocent",
+    hostile_heirs: "heirs",
+    hostile_lives: "lives",
     hostile_mount_id: "mount_id",
     hostile_stall: "stall",
     hostile_exec_lease: "exec_lease",
@@ -93,6 +95,14 @@ attacks! {
     hostile_faults_input: "faults_input",
     hostile_faults_output: "faults_output",
     hostile_faults_of_programs: "faults_of_programs",
+    hostile_slow_threads: "slow_threads",
+    hostile_slow_processes: "slow_processes",
+    hostile_handles: "handles",
+    hostile_descriptors: "descriptors",
+    hostile_opens: "opens",
+    hostile_duplicates: "duplicates",
+    hostile_no_descriptors: "no_descriptors",
+    hostile_accomplice: "accomplice",
 }
 
 #[test]

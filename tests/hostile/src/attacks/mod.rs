@@ -1,5 +1,7 @@
 //! Every attack: what it does inside, what the world does meanwhile, and what must hold.
 
+mod books;
+mod crowd;
 mod numbers;
 mod opens;
 mod silent;
@@ -64,6 +66,10 @@ impl Attack {
         Self { lasts: Duration::from_secs(seconds), ..self }
     }
 
+    const fn of(self, numbers: u32) -> Self {
+        Self { numbers, ..self }
+    }
+
     const fn judged(self, judge: Judge) -> Self {
         Self { judge: Some(judge), traced: true, ..self }
     }
@@ -77,6 +83,8 @@ const ATTACKS: &[Attack] = &[
     Attack::new("impersonate_from_start", numbers::impersonate_from_start).at_most(30),
     Attack::new("dead_stub", numbers::dead_stub).at_most(20),
     Attack::new("innocent", numbers::innocent).at_most(20),
+    Attack::new("heirs", numbers::heirs).at_most(40),
+    Attack::new("lives", crowd::lives).at_most(20),
     Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
     Attack::new("stall", waiting::stall).at_most(4),
     Attack::new("exec_lease", waiting::exec_lease),
@@ -94,6 +102,14 @@ const ATTACKS: &[Attack] = &[
     Attack::new("faults_input", waiting::faults_input),
     Attack::new("faults_output", waiting::faults_output),
     Attack::new("faults_of_programs", waiting::faults_of_programs),
+    Attack::new("slow_threads", crowd::slow_threads).of(1000),
+    Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),
+    Attack { growth: 1 << 10, ..Attack::new("handles", books::handles).at_most(20) },
+    Attack::new("descriptors", books::descriptors).at_most(30),
+    Attack::new("opens", books::opens).at_most(30),
+    Attack::new("duplicates", books::duplicates).at_most(10),
+    Attack::new("no_descriptors", books::no_descriptors).at_most(10),
+    Attack::new("accomplice", books::accomplice).beside(books::receives).at_most(15),
 ];
 
 /// The names of all attacks.

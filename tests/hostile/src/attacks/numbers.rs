@@ -322,3 +322,85 @@ pub(super) fn innocent(guest: &Guest) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// An innocent process gets the number of another's stub, or of the process that had it, whatever
+/// that came to its end by: it may use RDMA and open files as anybody.
+pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
+    const WAYS: [&str; 4] = ["exit", "a signal", "execve", "its stub alone"];
+    for (number, way) in WAYS.iter().enumerate() {
+        for stubs in [true, false] {
+            if number >= 2 && !stubs {
+                // That process lives on.
+                continue;
+            }
+            let board = guest.board;
+            board.set_mine(0, 0);
+            let child = crate::guest::minion(|| {
+                let fd = guest.planted(guest.device())?;
+                let stub = stubs::find(&[gettid()])?;
+                if number == 3 {
+                    stub.end_at_its_next_trap()?;
+                    board.set_mine(0, stub.tid as u64);
+                    request::query(fd);
+                    return Ok(());
+                }
+                board.set_mine(0, stub.tid as u64);
+                sleep(if number == 1 { 5000 } else { 0 });
+                if number == 2 {
+                    use std::os::unix::process::CommandExt;
+                    return Err(std::process::Command::new("/bin/sleep").arg("5").exec());
+                }
+                Ok(())
+            })?;
+            raw::until(ANSWERED, || board.mine(0) != 0);
+            let freed = if stubs { board.mine(0) as i32 } else { child };
+            match number {
+                2 | 3 => sleep(50),
+                _ => {
+                    raw::kill(child, if number == 1 { libc::SIGKILL } else { 0 });
+                    raw::wait(child, ANSWERED);
+                }
+            }
+            let how = format!("the number of {} ended by {way}", if stubs { "a stub" } else { "a process" });
+            heir_of(guest, freed, &how)?;
+            raw::kill(child, libc::SIGKILL);
+            raw::wait(child, ANSWERED);
+        }
+    }
+    Ok(())
+}
+
+fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < TRIES {
+        let child = raw::fork(|| {
+            if std::process::id() as i32 != freed {
+                return 100;
+            }
+            let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero");
+            for path in [guest.other(), guest.device()] {
+                let asked = request::open(path).map(request::query);
+                if asked.ok() != Some(guest.answer_of(path)) {
+                    return 2;
+                }
+            }
+            i32::from(opened.is_err())
+        });
+        // No number is free this moment.
+        let Ok(child) = child else { continue };
+        match raw::wait(child, ANSWERED) {
+            Some(100) => {}
+            Some(0) => {
+                println!("{how}: its heir works");
+                return Ok(());
+            }
+            end => {
+                println!("BROKEN: {how}: its innocent heir ended with {end:?}");
+                raw::kill(child, libc::SIGKILL);
+                return Ok(());
+            }
+        }
+    }
+    println!("{how}: not to be had");
+    Ok(())
+}

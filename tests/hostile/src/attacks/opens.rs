@@ -121,7 +121,11 @@ pub(super) fn as_traced(dir: &str) -> io::Result<Vec<String>> {
     let settings = Settings::read(dir)?;
     let node = |key: &str| settings.get(key).rsplit('/').next().unwrap_or("").to_owned();
     let of = [("device", "answer"), ("other", "other-answer")].map(|(path, answer)| {
-        (format!(" {}: ", node(path)), name(settings.get(answer).parse().unwrap_or(0)))
+        let answer = match settings.get(answer).parse().unwrap_or(0) {
+            0 => " = 0 ".to_owned(),
+            errno => name(errno),
+        };
+        (format!(" {}: ", node(path)), answer)
     });
     let trace = fs::read_to_string(format!("{dir}/trace"))?;
     let mut wrong = Vec::new();
