@@ -40,6 +40,13 @@ pub(crate) fn take(uffd: u64, start: u64, len: u64) -> io::Result<()> {
     call(libc::SYS_ioctl, &[uffd, UFFDIO_REGISTER, addr_mut(&mut range)]).map(drop)
 }
 
+/// Lets the faults of a range go on, with zeros.
+pub(crate) fn fill(uffd: u64, start: u64, len: u64) -> io::Result<()> {
+    const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;
+    let mut range = [start, len, 0, 0];
+    call(libc::SYS_ioctl, &[uffd, UFFDIO_ZEROPAGE, addr_mut(&mut range)]).map(drop)
+}
+
 /// Pages before which a page is there, so that something may begin well and end badly.
 pub(crate) fn page_after_a_good_one(uffd: u64) -> io::Result<u64> {
     let at = memory(None, 2 * PAGE)?;

@@ -28,6 +28,7 @@ mod guest;
 mod raw;
 mod request;
 mod stubs;
+mod worker;
 mod world;
 
 use std::process::ExitCode;
@@ -51,6 +52,7 @@ pub fn main() -> ExitCode {
         ["leader", dir] => guest::lead(dir),
         ["attacker", dir] => guest::attack(dir),
         ["bystander", dir, which] => guest::stand_by(dir, which),
+        ["worker", socket, listener] => worker::obey(socket, listener),
         ["canary", dir, which] => canary::watch(dir, which),
         _ => Err(std::io::Error::other("the sources say what verbgate-hostile takes")),
     };

@@ -44,6 +44,12 @@ pub(crate) struct Options {
     bound: Duration,
     /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
     machine: bool,
+    /// No sandbox, to see that what is tried works where nothing stands in its way.
+    native: bool,
+    /// The IPv4 address by which the connection manager finds the first device.
+    address: String,
+    /// Names what an attack does at random.
+    seed: u64,
     /// Real devices answer requests with success.
     real: bool,
 }
@@ -56,6 +62,9 @@ impl Options {
             user: "nobody".to_owned(),
             bound: Duration::from_millis(1000),
             machine: false,
+            native: false,
+            address: String::new(),
+            seed: crate::board::now(),
             real: false,
         };
         let mut words = words.iter();
@@ -73,11 +82,25 @@ impl Options {
                     options.bound = Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
                 }
                 "--machine-pid-max" => options.machine = true,
+                "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
+                "--address" => options.address = value()?,
+                "--native" => options.native = true,
                 "--real" => options.real = true,
                 other => return Err(io::Error::other(format!("unknown option {other}"))),
             }
         }
         Ok(options)
+    }
+}
+
+impl Options {
+    /// Where an attacker finds a device.
+    fn path(&self, which: usize) -> String {
+        let (device, node) = &self.devices[which];
+        match device.split_once('=') {
+            Some((_, path)) if self.native => path.to_owned(),
+            _ => format!("/dev/infiniband/{node}"),
+        }
     }
 }
 
@@ -195,13 +218,15 @@ impl<'a> World<'a> {
         let board = Board::make(dir)?;
         let settings = |answer: i32, other: i32| {
             format!(
-                "attack={}\nuser={}\ndevice=/dev/infiniband/{}\nother=/dev/infiniband/{}\n\
-                 answer={answer}\nother-answer={other}\nreal={}\n",
+                "attack={}\nuser={}\ndevice={}\nother={}\n\
+                 answer={answer}\nother-answer={other}\nreal={}\nseed={}\naddress={}\n",
                 attack.name,
                 options.user,
-                options.devices[0].1,
-                options.devices[1].1,
+                options.path(0),
+                options.path(1),
                 u8::from(options.real),
+                options.seed,
+                options.address,
             )
         };
         let text = if options.real { settings(0, libc::EINVAL) } else { settings(libc::ENOTTY, libc::EINVAL) };
@@ -291,7 +316,7 @@ impl<'a> World<'a> {
             Some(137) => println!("the attacker was killed"),
             Some(code) => println!("the attacker ended with {code}"),
         }
-        if let Some(judge) = self.attack.judge {
+        if let Some(judge) = self.attack.judge.filter(|_| !self.options.native) {
             for line in judge(self.dir)? {
                 self.broken(&line);
             }
@@ -349,6 +374,11 @@ impl<'a> World<'a> {
     fn sandbox(&self, name: &str, part: &[&str], traced: bool) -> io::Result<i32> {
         let file = |what: &str| File::create(format!("{}/{name}.{what}", self.dir));
         let mut command = Command::new(&self.options.verbgate);
+        if self.options.native {
+            let mut command = Command::new(format!("{}/program", self.dir));
+            command.args(part).stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
+            return Ok(command.spawn()?.id() as i32);
+        }
         if traced {
             command.args(["trace", "--output", &format!("{}/trace", self.dir)]);
         } else {

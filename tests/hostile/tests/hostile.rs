@@ -70,6 +70,8 @@ macro_rules! attacks {
 
 attacks! {
     hostile_ghost: "ghost",
+    hostile_ghost_slow: "ghost_slow",
+    hostile_ghost_event: "ghost_event",
     hostile_read_only: "read_only",
     hostile_read_only_forged: "read_only_forged",
     hostile_impersonate: "impersonate",
@@ -95,6 +97,7 @@ attacks! {
     hostile_faults_input: "faults_input",
     hostile_faults_output: "faults_output",
     hostile_faults_of_programs: "faults_of_programs",
+    hostile_model: "model",
     hostile_slow_threads: "slow_threads",
     hostile_slow_processes: "slow_processes",
     hostile_handles: "handles",
@@ -102,6 +105,7 @@ attacks! {
     hostile_opens: "opens",
     hostile_duplicates: "duplicates",
     hostile_no_descriptors: "no_descriptors",
+    hostile_connections: "connections",
     hostile_accomplice: "accomplice",
 }
 

@@ -32,6 +32,9 @@ fn holds(world: &World, attack: &str) -> Result<Verdict> {
         command.args(["run", attack, "--user", user, "--bound-ms", BOUND]);
         command.args(["--machine-pid-max", "--real"]);
         command.arg("--device").arg(format!("{}:{}", world.device, world.node));
+        if let Ok(address) = world.address() {
+            command.args(["--address", &address]);
+        }
         command.arg("--verbgate").arg(world.beside("verbgate"));
         let ended = exec::run(command, LIMIT)?;
         match ended.status {

@@ -2,8 +2,10 @@
 
 mod books;
 mod crowd;
+mod model;
 mod numbers;
 mod opens;
+mod real;
 mod silent;
 mod waiting;
 
@@ -77,6 +79,8 @@ impl Attack {
 
 const ATTACKS: &[Attack] = &[
     Attack::new("ghost", numbers::ghost).beside(numbers::heir).at_most(20),
+    Attack::new("ghost_slow", real::ghost_slow).beside(numbers::heir).at_most(30),
+    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir).at_most(40),
     Attack::new("read_only", numbers::read_only).at_most(20),
     Attack::new("read_only_forged", numbers::read_only_forged).at_most(20),
     Attack::new("impersonate", numbers::impersonate).at_most(30),
@@ -102,6 +106,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("faults_input", waiting::faults_input),
     Attack::new("faults_output", waiting::faults_output),
     Attack::new("faults_of_programs", waiting::faults_of_programs),
+    Attack::new("model", model::model).at_most(25).judged(opens::as_traced),
     Attack::new("slow_threads", crowd::slow_threads).of(1000),
     Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),
     Attack { growth: 1 << 10, ..Attack::new("handles", books::handles).at_most(20) },
@@ -109,6 +114,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("opens", books::opens).at_most(30),
     Attack::new("duplicates", books::duplicates).at_most(10),
     Attack::new("no_descriptors", books::no_descriptors).at_most(10),
+    Attack::new("connections", real::connections).at_most(60),
     Attack::new("accomplice", books::accomplice).beside(books::receives).at_most(15),
 ];
 
