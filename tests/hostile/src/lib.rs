@@ -5,7 +5,9 @@
 //! a mount namespace), puts into it a canary (a root process outside of every sandbox), a
 //! bystander in the attacked sandbox and one in another, and lets the attacker loose. Lines on
 //! stdout say what happened; a line that begins with `BROKEN: ` says that something did not hold.
-//! The exit code is 0 if all held, 1 if not, 77 if the attack cannot be tried here.
+//! The exit code is 0 if all held, 1 if not, 77 if the attack cannot be tried here. With `--native`
+//! there is no sandbox, to see that what is innocent works. `verbgate-hostile bench` prints how long
+//! the bystanders waited, attack by attack.
 //!
 //! This crate is no part of what is installed. Its guests are unsafe from end to end, because a
 //! hostile program is: they jump into the stub's code, share memory between processes, and hand
@@ -20,6 +22,7 @@
 )]
 
 mod attacks;
+mod bench;
 mod board;
 mod canary;
 mod faults;
@@ -49,6 +52,7 @@ pub fn main() -> ExitCode {
             Ok(0)
         }
         ["run", name, rest @ ..] => world::run(name, rest),
+        ["bench", rest @ ..] => bench::run(rest),
         ["leader", dir] => guest::lead(dir),
         ["attacker", dir] => guest::attack(dir),
         ["bystander", dir, which] => guest::stand_by(dir, which),
