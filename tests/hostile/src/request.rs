@@ -49,21 +49,51 @@ pub(crate) fn command(fd: i32, number: u32, words: &[u64], response: u64) -> io:
     call(libc::SYS_write, &[int(fd), addr(&bytes[0]), len])
 }
 
-/// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory.
+/// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory; for a real device,
+/// which has no answer to that, DEVICE.QUERY_PORT.
 pub(crate) fn lay_out(request: u64, outputs: u64) {
-    for (place, word) in words(outputs).into_iter().enumerate() {
+    let driver = REAL.get().map_or(0, |_| RXE);
+    for (place, word) in words(outputs, driver).into_iter().enumerate() {
         poke(request + 8 * place as u64, word);
     }
 }
 
-fn words(outputs: u64) -> [u64; 7] {
-    let head = QUERY_LEN | 4 << 32 | 2 << 48;
-    [head, 0, 0, 4 << 16 | 1 << 32, outputs, 1 | 8 << 16 | 1 << 32, outputs + 8]
+fn words(outputs: u64, driver: u64) -> [u64; 7] {
+    const MANDATORY: u64 = 1 << 32;
+    let (method, port, response) = (2 << 32, 8 << 16 | MANDATORY, 1 | 48 << 16 | MANDATORY);
+    if driver != 0 {
+        return [QUERY_LEN | method | 2 << 48, 0, driver, port, 1, response, outputs];
+    }
+    let (method, first, second) = (4 << 32, 4 << 16 | MANDATORY, 1 | 8 << 16 | MANDATORY);
+    [QUERY_LEN | method | 2 << 48, 0, driver, first, outputs, second, outputs + 8]
 }
 
 /// Makes the request at an address; the errno, or 0.
 pub(crate) fn send(fd: i32, request: u64) -> i32 {
     errno(&call(libc::SYS_ioctl, &[int(fd), RDMA_VERBS_IOCTL, request]))
+}
+
+/// `RDMA_DRIVER_RXE`: the one real device that is attacked.
+const RXE: u64 = 14;
+
+/// The driver that a request on a descriptor must name.
+pub(crate) fn driver_of(fd: i32) -> u64 {
+    /// `IB_UVERBS_MAJOR`.
+    const UVERBS: i32 = 231;
+    match REAL.get() {
+        Some(_) if device_number(fd).is_ok_and(|number| number / 1000 == UVERBS) => RXE,
+        _ => 0,
+    }
+}
+
+/// The number of the device that a descriptor shows: 1000 times the major one, and the minor one.
+pub(crate) fn device_number(fd: i32) -> io::Result<i32> {
+    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    let at = addr_mut(&mut stat);
+    call(libc::SYS_fstat, &[int(fd), at])?;
+    // SAFETY: zeros are a valid `stat`, and the kernel has filled it in.
+    let device = unsafe { stat.assume_init() }.st_rdev;
+    Ok((libc::major(device) * 1000 + libc::minor(device)) as i32)
 }
 
 /// The errno of a result, or 0; a result above 0 as it is, since a device of ours has none.
@@ -74,9 +104,9 @@ pub(crate) fn errno(result: &io::Result<u64>) -> i32 {
     }
 }
 
-/// DEVICE.QUERY_CONTEXT: about the smallest request that has outputs; its errno.
+/// About the smallest request that has outputs; its errno.
 pub(crate) fn query(fd: i32) -> i32 {
-    let mut outputs = [0_u64; 2];
-    let mut words = words(addr_mut(&mut outputs));
+    let mut outputs = [0_u64; 8];
+    let mut words = words(addr_mut(&mut outputs), driver_of(fd));
     send(fd, addr_mut(&mut words))
 }

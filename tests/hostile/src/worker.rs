@@ -13,7 +13,6 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::raw;
-use crate::raw::addr_mut;
 use crate::raw::call;
 use crate::raw::fork;
 use crate::raw::int;
@@ -145,16 +144,9 @@ fn open(path: &str, close_on_exec: i32) -> i32 {
     result(opened.map(|fd| fd as u64))
 }
 
-/// The minor number of the device that a descriptor shows.
+/// The number of the device that a descriptor shows, or a negative errno.
 fn device(fd: RawFd) -> i32 {
-    let mut stat = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    let at = addr_mut(&mut stat);
-    if let Err(error) = call(libc::SYS_fstat, &[int(fd), at]) {
-        return -error.raw_os_error().unwrap_or(1);
-    }
-    // SAFETY: zeros are a valid `stat`, and the kernel has filled it in.
-    let device = unsafe { stat.assume_init() }.st_rdev;
-    (libc::major(device) * 1000 + libc::minor(device)) as i32
+    request::device_number(fd).unwrap_or_else(|e| -e.raw_os_error().unwrap_or(1))
 }
 
 /// The same of a path.

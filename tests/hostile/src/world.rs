@@ -123,7 +123,7 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
         return Ok(SKIPPED);
     }
     let few = Few::new(attack.numbers, options.machine)?;
-    let dir = format!("/tmp/verbgate-hostile-{}", std::process::id());
+    let dir = format!("/tmp/verbgate-hostile-{}-{}", std::process::id(), crate::board::now());
     fs::create_dir(&dir)?;
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
     call(libc::SYS_unshare, &[flags as u64])?;
@@ -142,6 +142,10 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
         code = Some(1);
     }
     drop(few);
+    if let Ok(path) = CString::new(dir.as_str()) {
+        let path = addr(&path.as_bytes_with_nul()[0]);
+        let _ = call(libc::SYS_umount2, &[path, libc::MNT_DETACH as u64]);
+    }
     let _ = fs::remove_dir(&dir);
     Ok(u8::try_from(code.unwrap_or(1)).unwrap_or(1))
 }

@@ -130,7 +130,7 @@ pub(super) fn as_traced(dir: &str) -> io::Result<Vec<String>> {
     let trace = fs::read_to_string(format!("{dir}/trace"))?;
     let mut wrong = Vec::new();
     let mut right = 0;
-    for line in trace.lines().filter(|line| line.contains("QUERY_CONTEXT")) {
+    for line in trace.lines().filter(|line| line.contains(": QUERY_")) {
         for (node, answer) in &of {
             if line.contains(node) {
                 if line.contains(answer.as_str()) {

@@ -224,7 +224,7 @@ pub(super) fn faults_input(guest: &Guest) -> io::Result<()> {
         let words = [
             72 | 3 << 48,
             0,
-            0,
+            request::driver_of(fd),
             2 | 8 << 16 | 1 << 32,
             ALLOC_PD,
             16 << 16 | 1 << 32,
