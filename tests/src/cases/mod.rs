@@ -11,6 +11,7 @@ mod differential;
 mod fabric;
 mod fabric_bench;
 mod gids;
+mod hostile;
 mod nodes;
 mod podman;
 mod rails;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Case> {
     all.extend(fabric_bench::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
+    all.extend(hostile::cases());
     all
 }
 

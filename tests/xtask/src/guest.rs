@@ -24,8 +24,8 @@ pub(crate) const TESTS: &str = "verbgate-lab-tests";
 /// `verbgate`, linked dynamically, as it is called in the lab.
 const FABRIC: &str = "verbgate-fabric";
 /// What a guest needs, and the packages that hold it.
-const PROGRAMS: &[&str] = &["verbgate", "verbgate-guest", TESTS];
-const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-tests"];
+const PROGRAMS: &[&str] = &["verbgate", "verbgate-guest", "verbgate-hostile", TESTS];
+const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-hostile", "verbgate-tests"];
 /// Programs run from the guest's own disk, as an installed one would: the share is slow and has
 /// neither owners nor capabilities.
 const INSTALL: &str = r#"cp /lab/verbgate* /usr/local/bin/ && cd / && exec "$0" "$@""#;

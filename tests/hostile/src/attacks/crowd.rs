@@ -1,0 +1,165 @@
+//! Many that are slow, and many that come and go.
+
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use crate::faults;
+use crate::guest::Guest;
+use crate::guest::go_on;
+use crate::guest::minion;
+use crate::raw;
+use crate::raw::PAGE;
+use crate::raw::call;
+use crate::raw::close;
+use crate::raw::fork;
+use crate::raw::int;
+use crate::raw::memory;
+use crate::raw::name;
+use crate::raw::sleep;
+use crate::request;
+
+/// A hundred threads of one process, each in a request or an open whose bytes never come.
+pub(super) fn slow_threads(guest: &Guest) -> io::Result<()> {
+    const THREADS: usize = 100;
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+    close(faults::of_the_kernel(&guest.board)? as i32);
+    minion(|| {
+        let fd = guest.planted(guest.device())?;
+        let uffd = faults::of_the_kernel(&guest.board)?;
+        for number in 0..THREADS {
+            let page = memory(None, PAGE)?;
+            faults::take(uffd, page, PAGE)?;
+            thread::Builder::new().stack_size(128 << 10).spawn(move || {
+                BEGUN.fetch_add(1, Ordering::SeqCst);
+                match number % 3 {
+                    0 => drop(call(libc::SYS_openat, &[int(libc::AT_FDCWD), page, 2])),
+                    1 => drop(call(libc::SYS_write, &[int(fd), page, 24])),
+                    _ => drop(request::send(fd, page)),
+                }
+            })?;
+        }
+        raw::until(Duration::from_secs(2), || BEGUN.load(Ordering::SeqCst) == THREADS);
+        println!("{} threads wait", BEGUN.load(Ordering::SeqCst));
+        go_on()
+    })?;
+    go_on()
+}
+
+/// Forty processes, each in such a request, made anew when they are ended.
+pub(super) fn slow_processes(guest: &Guest) -> io::Result<()> {
+    const PROCESSES: usize = 40;
+    close(faults::of_the_kernel(&guest.board)? as i32);
+    let mut children = Vec::new();
+    let (mut made, mut ended) = (0_u64, 0_u64);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(3500) {
+        while children.len() < PROCESSES {
+            made += 1;
+            let first = made % 2 == 0;
+            children.push(minion(|| {
+                // Half of them in the request with which they would be planted.
+                let fd = if first { request::open(guest.device())? } else { guest.planted(guest.device())? };
+                let uffd = faults::of_the_kernel(&guest.board)?;
+                let page = memory(None, PAGE)?;
+                faults::take(uffd, page, PAGE)?;
+                request::send(fd, page);
+                Ok(())
+            })?);
+        }
+        children.retain(|child| {
+            let over = raw::wait(*child, Duration::ZERO).is_some();
+            ended += u64::from(over);
+            !over
+        });
+        sleep(5);
+    }
+    println!("{made} slow processes, {ended} of them ended");
+    Ok(())
+}
+
+/// Processes that open, ask and end by every means, without a pause: with few numbers, each is
+/// given to many of them. None may be told anything but its own device's answer.
+pub(super) fn lives(guest: &Guest) -> io::Result<()> {
+    let begun = Instant::now();
+    let mut children: Vec<(i32, u32)> = Vec::new();
+    let (mut lives, mut wrong) = (0_u32, 0);
+    while begun.elapsed() < Duration::from_secs(4) {
+        while children.len() < 4 {
+            lives += 1;
+            let way = lives % 6;
+            let child = fork(|| live(guest, way).unwrap_or(9))?;
+            children.push((child, way));
+        }
+        children.retain(|(child, way)| {
+            // One that is meant to be killed is killed at any moment of its life.
+            if *way == 5 {
+                raw::kill(*child, libc::SIGKILL);
+            }
+            match raw::wait(*child, Duration::ZERO) {
+                None => true,
+                Some(code) => {
+                    let well = code == 0 || *way == 5 && code == 137;
+                    if !well {
+                        wrong += 1;
+                        if wrong < 5 {
+                            println!("BROKEN: a life of kind {way} ended with {code}");
+                        }
+                    }
+                    false
+                }
+            }
+        });
+        sleep(0);
+    }
+    println!("{lives} lives, {wrong} of them wronged");
+    Ok(())
+}
+
+/// One life: 0 if each device gave its own answer.
+fn live(guest: &Guest, way: u32) -> io::Result<i32> {
+    let (path, other) = match way % 2 {
+        0 => (guest.device(), guest.other()),
+        _ => (guest.other(), guest.device()),
+    };
+    let ask = |fd: i32, path: &str| {
+        let answer = request::query(fd);
+        if answer != guest.answer_of(path) {
+            println!("{path} in a life of kind {way}: {}", name(answer));
+            raw::exit(8);
+        }
+    };
+    let fd = request::open(path)?;
+    ask(fd, path);
+    match way {
+        1 => {
+            close(fd);
+            let second = request::open(other)?;
+            ask(second, other);
+        }
+        2 => {
+            let user = u64::from(crate::guest::NOBODY);
+            call(libc::SYS_setresgid, &[user, user, user])
+                .or_else(|_| call(libc::SYS_setresgid, &[u64::MAX, u64::MAX, u64::MAX]))?;
+            ask(fd, path);
+        }
+        3 => {
+            let child = fork(|| {
+                ask(fd, path);
+                0
+            })?;
+            ask(fd, path);
+            return Ok(raw::wait(child, Duration::from_secs(5)).unwrap_or(7));
+        }
+        4 => {
+            let caller = thread::spawn(move || request::query(fd));
+            ask(fd, path);
+            drop(caller.join());
+        }
+        _ => {}
+    }
+    Ok(0)
+}

@@ -1,0 +1,130 @@
+//! Every attack: what it does inside, what the world does meanwhile, and what must hold.
+
+mod books;
+mod crowd;
+mod model;
+mod numbers;
+mod opens;
+mod real;
+mod silent;
+mod waiting;
+
+use std::io;
+use std::time::Duration;
+
+use crate::board::Board;
+use crate::guest::Guest;
+
+/// Inside the sandbox.
+type Inside = fn(&Guest) -> io::Result<()>;
+/// Outside of it, with the world's folder.
+type Outside = fn(&Board, &str) -> io::Result<()>;
+/// What did not hold, by what the world's folder holds in the end.
+type Judge = fn(&str) -> io::Result<Vec<String>>;
+
+/// An attack.
+pub(crate) struct Attack {
+    pub(crate) name: &'static str,
+    /// The limit of process numbers of its world.
+    pub(crate) numbers: u32,
+    /// How long it is watched at most.
+    pub(crate) lasts: Duration,
+    /// By how many KiB the supervisor may grow.
+    pub(crate) growth: u64,
+    /// Whether requests are traced.
+    pub(crate) traced: bool,
+    /// What the world needs before it begins.
+    pub(crate) prepare: Option<Outside>,
+    pub(crate) guest: Inside,
+    /// What goes on outside while it lasts.
+    pub(crate) outside: Option<Outside>,
+    pub(crate) judge: Option<Judge>,
+}
+
+impl Attack {
+    const fn new(name: &'static str, guest: Inside) -> Self {
+        Self {
+            name,
+            numbers: 400,
+            lasts: Duration::from_secs(3),
+            growth: 16 << 10,
+            traced: false,
+            prepare: None,
+            guest,
+            outside: None,
+            judge: None,
+        }
+    }
+
+    const fn with(self, prepare: Outside) -> Self {
+        Self { prepare: Some(prepare), ..self }
+    }
+
+    const fn beside(self, outside: Outside) -> Self {
+        Self { outside: Some(outside), ..self }
+    }
+
+    const fn at_most(self, seconds: u64) -> Self {
+        Self { lasts: Duration::from_secs(seconds), ..self }
+    }
+
+    const fn of(self, numbers: u32) -> Self {
+        Self { numbers, ..self }
+    }
+
+    const fn judged(self, judge: Judge) -> Self {
+        Self { judge: Some(judge), traced: true, ..self }
+    }
+}
+
+const ATTACKS: &[Attack] = &[
+    Attack::new("ghost", numbers::ghost).beside(numbers::heir).at_most(20),
+    Attack::new("ghost_slow", real::ghost_slow).beside(numbers::heir).at_most(30),
+    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir).at_most(40),
+    Attack::new("read_only", numbers::read_only).at_most(20),
+    Attack::new("read_only_forged", numbers::read_only_forged).at_most(20),
+    Attack::new("impersonate", numbers::impersonate).at_most(30),
+    Attack::new("impersonate_from_start", numbers::impersonate_from_start).at_most(30),
+    Attack::new("dead_stub", numbers::dead_stub).at_most(20),
+    Attack::new("innocent", numbers::innocent).at_most(20),
+    Attack::new("heirs", numbers::heirs).at_most(40),
+    Attack::new("lives", crowd::lives).at_most(20),
+    Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
+    Attack::new("stall", waiting::stall).at_most(4),
+    Attack::new("exec_lease", waiting::exec_lease),
+    Attack::new("exec_zombie", waiting::exec_zombie),
+    Attack::new("fuse_getattr", silent::getattr).with(crate::fuse::prepare),
+    Attack::new("fuse_flush", silent::flush).with(crate::fuse::prepare),
+    Attack::new("fuse_read", silent::read).with(crate::fuse::prepare),
+    Attack::new("fuse_read_sync", silent::read).with(crate::fuse::prepare_sync),
+    Attack::new("fuse_path", silent::path).with(crate::fuse::prepare),
+    Attack::new("fuse_path_sync", silent::path).with(crate::fuse::prepare_sync),
+    Attack::new("faults_request", waiting::faults_request),
+    Attack::new("faults_path", waiting::faults_path),
+    Attack::new("faults_vector", waiting::faults_vector),
+    Attack::new("faults_write", waiting::faults_write),
+    Attack::new("faults_input", waiting::faults_input),
+    Attack::new("faults_output", waiting::faults_output),
+    Attack::new("faults_of_programs", waiting::faults_of_programs),
+    Attack::new("model", model::model).at_most(25).judged(opens::as_traced),
+    Attack::new("slow_threads", crowd::slow_threads).of(1000),
+    Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),
+    Attack { growth: 1 << 10, ..Attack::new("handles", books::handles).at_most(20) },
+    Attack::new("descriptors", books::descriptors).at_most(30),
+    Attack::new("opens", books::opens).at_most(30),
+    Attack::new("duplicates", books::duplicates).at_most(10),
+    Attack::new("no_descriptors", books::no_descriptors).at_most(10),
+    Attack::new("connections", real::connections).at_most(60),
+    Attack::new("accomplice", books::accomplice).beside(books::receives).at_most(15),
+];
+
+/// The names of all attacks.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    ATTACKS.iter().map(|attack| attack.name).collect()
+}
+
+pub(crate) fn find(name: &str) -> io::Result<&'static Attack> {
+    let found = ATTACKS.iter().find(|attack| attack.name == name);
+    found.ok_or_else(|| io::Error::other(format!("no attack is called {name}")))
+}

@@ -1,0 +1,406 @@
+//! Numbers of processes and threads, given up and taken again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::AtomicI32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use libc::c_int;
+use libc::c_void;
+
+use crate::board::Board;
+use crate::board::Word;
+use crate::canary::PLACE;
+use crate::guest::Guest;
+use crate::raw;
+use crate::raw::PAGE;
+use crate::raw::Stack;
+use crate::raw::addr;
+use crate::raw::call;
+use crate::raw::clone;
+use crate::raw::fork_as;
+use crate::raw::gettid;
+use crate::raw::int;
+use crate::raw::memory;
+use crate::raw::mprotect;
+use crate::raw::name;
+use crate::raw::peek;
+use crate::raw::poke;
+use crate::raw::sleep;
+use crate::request;
+use crate::stubs;
+use crate::stubs::Entry;
+use crate::stubs::Impostor;
+use crate::stubs::MADE_UP;
+
+/// How long an attacker tries what does not work any more.
+const TRIES: Duration = Duration::from_secs(4);
+/// How long a call may take whose stub has died.
+const ANSWERED: Duration = Duration::from_secs(5);
+/// Where outputs go, from where the request is.
+const OUTPUTS: u64 = 1024;
+
+static DEVICE: AtomicI32 = AtomicI32::new(-1);
+static REQUEST: AtomicU64 = AtomicU64::new(0);
+
+/// A process that shares this one's memory and descriptors, and makes the request.
+extern "C" fn caller(_: *mut c_void) -> c_int {
+    request::send(DEVICE.load(Ordering::SeqCst), REQUEST.load(Ordering::SeqCst))
+}
+
+/// A request is in flight, its stub ended; its caller dies, and an innocent process outside gets
+/// the caller's number. Then a thread with the stub's number shows a result: are the outputs
+/// written into the memory of the innocent?
+pub(super) fn ghost(guest: &Guest) -> io::Result<()> {
+    memory(Some(PLACE), 2 * PAGE)?;
+    let fd = guest.planted(guest.device())?;
+    let stub = stubs::find(&[gettid()])?;
+    stub.end_at_its_next_trap()?;
+    request::lay_out(PLACE, PLACE + OUTPUTS);
+    DEVICE.store(fd, Ordering::SeqCst);
+    REQUEST.store(PLACE, Ordering::SeqCst);
+    let stack = Stack::new()?;
+    let process = libc::CLONE_VM | libc::CLONE_FILES | libc::SIGCHLD;
+    let process = clone(caller, 0, process, &stack, 0)?;
+    println!("its stub {} has ended: {}", stub.tid, stub.wait_ended(ANSWERED));
+    raw::kill(process, libc::SIGKILL);
+    raw::wait(process, ANSWERED);
+    guest.board.set(Word::Freed, process as u64);
+    let inherited = guest.board.wait(Word::Heir, ANSWERED);
+    println!("its caller's number {process} is an innocent's: {inherited}");
+    let Some(impostor) = Impostor::of(&stub, TRIES)? else {
+        println!("the stub's number is not to be had");
+        return Ok(());
+    };
+    println!("a thread of the attacker's has the stub's number");
+    for scratch in stubs::mappings("memfd:verbgate-scratch") {
+        (0..64).for_each(|n| poke(scratch.start + 8 * n, 0x4141_4141_4141_4141));
+    }
+    impostor.go(&stub, 0, Entry::Trap);
+    sleep(700);
+    Ok(())
+}
+
+/// The world's part: a process outside gets the number that was freed.
+pub(super) fn heir(board: &Board, dir: &str) -> io::Result<()> {
+    if !board.wait(Word::Freed, Duration::from_secs(15)) {
+        return Ok(());
+    }
+    let number = board.get(Word::Freed) as i32;
+    let program = format!("{dir}/program");
+    let begun = Instant::now();
+    while begun.elapsed() < ANSWERED {
+        let made = fork_as(number, || {
+            use std::os::unix::process::CommandExt;
+            drop(std::process::Command::new(&program).args(["canary", dir, "heir"]).exec());
+            1
+        });
+        match made {
+            Ok(_) => return Ok(()),
+            Err(_) => sleep(5),
+        }
+    }
+    println!("the number {number} is not to be had");
+    Ok(())
+}
+
+/// Outputs in memory that is mapped to be read only: the kernel's own copy fails, so must ours.
+pub(super) fn read_only(guest: &Guest) -> io::Result<()> {
+    let fd = guest.planted(guest.device())?;
+    let (request, outputs) = (memory(None, PAGE)?, memory(None, PAGE)?);
+    poke(outputs, 0x77);
+    poke(outputs + 8, 0x77);
+    mprotect(outputs, PAGE, libc::PROT_READ)?;
+    request::lay_out(request, outputs);
+    let answer = request::send(fd, request);
+    println!("outputs in read-only memory: {}", name(answer));
+    let device = guest.answer_of(guest.device());
+    // A device that fails before it writes fails as it does.
+    if answer != libc::EFAULT && (device == 0 || answer != device) {
+        println!("BROKEN: outputs in read-only memory: {}, not EFAULT", name(answer));
+    }
+    unwritten(outputs);
+    Ok(())
+}
+
+fn unwritten(outputs: u64) {
+    if (peek(outputs), peek(outputs + 8)) != (0x77, 0x77) {
+        println!("BROKEN: read-only memory was written");
+    }
+}
+
+/// The same for a request that succeeds, because a thread in the stub's place says so.
+pub(super) fn read_only_forged(guest: &Guest) -> io::Result<()> {
+    let fd = guest.planted(guest.device())?;
+    let stub = stubs::find(&[gettid()])?;
+    stub.end_at_its_next_trap()?;
+    let (request, outputs) = (memory(None, PAGE)?, memory(None, PAGE)?);
+    poke(outputs, 0x77);
+    poke(outputs + 8, 0x77);
+    mprotect(outputs, PAGE, libc::PROT_READ)?;
+    request::lay_out(request, outputs);
+    let first = Asked::send(fd, request);
+    println!("the stub has ended: {}", stub.wait_ended(ANSWERED));
+    if let Some(impostor) = Impostor::of(&stub, TRIES)? {
+        impostor.go(&stub, 0, Entry::Trap);
+    } else {
+        println!("the stub's number is not to be had");
+    }
+    match first.answer(ANSWERED) {
+        Some(0) => println!("BROKEN: a request whose outputs cannot be written succeeded"),
+        Some(errno) => println!("the request in flight: {}", name(errno)),
+        None => println!("BROKEN: the caller of a stub that has ended waits for ever"),
+    }
+    unwritten(outputs);
+    Ok(())
+}
+
+/// A request made by another thread.
+struct Asked(std::sync::Arc<AtomicU64>);
+
+impl Asked {
+    fn send(fd: i32, request: u64) -> Self {
+        let answer = std::sync::Arc::new(AtomicU64::new(u64::MAX));
+        let to = std::sync::Arc::clone(&answer);
+        thread::spawn(move || {
+            let errno = request::send(fd, request);
+            to.store(i64::from(errno).cast_unsigned() & 0xffff_ffff, Ordering::SeqCst);
+        });
+        Self(answer)
+    }
+
+    fn answer(&self, patience: Duration) -> Option<i32> {
+        let got = || self.0.load(Ordering::SeqCst);
+        raw::until(patience, || got() != u64::MAX).then(|| got() as i32)
+    }
+}
+
+/// A stub that the guest ends while it works: its caller is told, soon; and later ones are, too.
+pub(super) fn dead_stub(guest: &Guest) -> io::Result<()> {
+    let fd = guest.planted(guest.device())?;
+    let stub = stubs::find(&[gettid()])?;
+    stub.end_at_its_next_trap()?;
+    let request = memory(None, PAGE)?;
+    request::lay_out(request, request + OUTPUTS);
+    for which in ["the request in flight", "the next", "the one after it"] {
+        let begun = Instant::now();
+        match Asked::send(fd, request).answer(ANSWERED) {
+            Some(errno) => {
+                println!("{which}: {} after {:.0?}", name(errno), begun.elapsed());
+                if which == "the request in flight" && errno != libc::EIO {
+                    println!("BROKEN: the caller of a stub that has ended is told {}", name(errno));
+                }
+            }
+            None => {
+                println!("BROKEN: {which}: its caller waits for ever for a stub that has ended");
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A thread that got the number of an ended stub serves in its place, on a file of its choice.
+pub(super) fn impersonate(guest: &Guest) -> io::Result<()> {
+    impersonate_by(guest, Entry::Trap)
+}
+
+/// The same for one that enters the stub's code at its beginning.
+pub(super) fn impersonate_from_start(guest: &Guest) -> io::Result<()> {
+    impersonate_by(guest, Entry::Start)
+}
+
+fn impersonate_by(guest: &Guest, how: Entry) -> io::Result<()> {
+    const REQUESTS: u64 = 500;
+    let fd = guest.planted(guest.device())?;
+    let chosen = std::fs::File::open("/dev/urandom")?;
+    let stub = stubs::find(&[gettid()])?;
+    stub.end_at_its_next_trap()?;
+    let request = memory(None, PAGE)?;
+    request::lay_out(request, request + OUTPUTS);
+    let first = Asked::send(fd, request);
+    println!("the stub {} has ended: {}", stub.tid, stub.wait_ended(ANSWERED));
+    match Impostor::of(&stub, TRIES)? {
+        Some(impostor) => {
+            println!("a thread of the attacker's has the stub's number");
+            impostor.go(&stub, i64::from(MADE_UP), how);
+        }
+        None => println!("the stub's number is not to be had"),
+    }
+    match first.answer(ANSWERED) {
+        Some(errno) if errno == -MADE_UP => {
+            println!("BROKEN: the request in flight returned a result that was made up");
+        }
+        Some(errno) => println!("the request in flight: {}", name(errno)),
+        None => println!("BROKEN: the caller of a stub that has ended waits for ever"),
+    }
+    // The number under which a stub holds its device, in the impostor's table.
+    let number = stub.trap.args[0] as i32;
+    thread::spawn(move || {
+        use std::os::fd::AsRawFd;
+        loop {
+            let _ = raw::dup2(chosen.as_raw_fd(), number);
+        }
+    });
+    let mut tally = BTreeMap::new();
+    let begun = Instant::now();
+    for _ in 0..REQUESTS {
+        let Some(errno) = Asked::send(fd, request).answer(ANSWERED) else {
+            println!("BROKEN: a later request waits for ever");
+            break;
+        };
+        *tally.entry(name(errno)).or_insert(0) += 1;
+        if begun.elapsed() > Duration::from_secs(8) {
+            break;
+        }
+    }
+    println!("requests afterwards: {tally:?}");
+    let wrong = tally.get("EINVAL").copied().unwrap_or(0);
+    if wrong > 0 && guest.settings.get("real") != "1" {
+        println!("BROKEN: {wrong} requests were executed on a file of the attacker's choice");
+    }
+    Ok(())
+}
+
+static HOME: AtomicU64 = AtomicU64::new(0);
+static OUTCOME: AtomicI32 = AtomicI32::new(0);
+
+/// A thread that happens to have a retired stub's number, and opens files and uses RDMA.
+extern "C" fn opens_files(_: *mut c_void) -> c_int {
+    if !stubs::has_wanted_number() {
+        return 0;
+    }
+    let flags = int(libc::O_RDWR | libc::O_CLOEXEC);
+    let path = HOME.load(Ordering::SeqCst);
+    let opened = call(libc::SYS_openat, &[int(libc::AT_FDCWD), path, flags]);
+    let asked = request::send(DEVICE.load(Ordering::SeqCst), REQUEST.load(Ordering::SeqCst));
+    let ok = opened.is_ok() && (asked == 0 || asked == libc::ENOTTY);
+    OUTCOME.store(if ok { 1 } else { 2 + asked }, Ordering::SeqCst);
+    loop {
+        let _ = call(libc::SYS_sched_yield, &[]);
+    }
+}
+
+/// No attack: a program that uses RDMA, sets its group to what it is, and starts many threads.
+pub(super) fn innocent(guest: &Guest) -> io::Result<()> {
+    let child = crate::guest::minion(|| {
+        let fd = guest.planted(guest.device())?;
+        let stub = stubs::find(&[gettid()])?;
+        // SAFETY: takes no argument.
+        let group = u64::from(unsafe { libc::getgid() });
+        call(libc::SYS_setgid, &[group])?;
+        println!("its stub {} was retired: {}", stub.tid, stub.wait_ended(ANSWERED));
+        let request = memory(None, PAGE)?;
+        request::lay_out(request, request + OUTPUTS);
+        let path = c"/dev/zero";
+        HOME.store(addr(&path.to_bytes_with_nul()[0]), Ordering::SeqCst);
+        DEVICE.store(fd, Ordering::SeqCst);
+        REQUEST.store(request, Ordering::SeqCst);
+        println!("a thread has its number: {}", stubs::as_number(stub.tid, opens_files, TRIES)?);
+        raw::until(ANSWERED, || OUTCOME.load(Ordering::SeqCst) != 0);
+        match OUTCOME.load(Ordering::SeqCst) {
+            1 => println!("that thread opened a file and used RDMA"),
+            0 => println!("BROKEN: the calls of an innocent thread are not answered"),
+            other => println!("BROKEN: an innocent thread's calls failed: {}", name(other - 2)),
+        }
+        let after = request::query(fd);
+        if after != guest.answer_of(guest.device()) {
+            println!("BROKEN: an innocent program's later request: {}", name(after));
+        }
+        Ok(())
+    })?;
+    match raw::wait(child, Duration::from_secs(15)) {
+        Some(0) => {}
+        Some(code) if code == i32::from(crate::SKIPPED) => {
+            return Err(io::Error::other("SKIPPED: as said above"));
+        }
+        other => println!("BROKEN: an innocent program ended with {other:?}"),
+    }
+    Ok(())
+}
+
+/// An innocent process gets the number of another's stub, or of the process that had it, whatever
+/// that came to its end by: it may use RDMA and open files as anybody.
+pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
+    const WAYS: [&str; 4] = ["exit", "a signal", "execve", "its stub alone"];
+    for (number, way) in WAYS.iter().enumerate() {
+        for stubs in [true, false] {
+            if number >= 2 && !stubs {
+                // That process lives on.
+                continue;
+            }
+            let board = guest.board;
+            board.set_mine(0, 0);
+            let child = crate::guest::minion(|| {
+                let fd = guest.planted(guest.device())?;
+                let stub = stubs::find(&[gettid()])?;
+                if number == 3 {
+                    stub.end_at_its_next_trap()?;
+                    board.set_mine(0, stub.tid as u64);
+                    request::query(fd);
+                    return Ok(());
+                }
+                board.set_mine(0, stub.tid as u64);
+                sleep(if number == 1 { 5000 } else { 0 });
+                if number == 2 {
+                    use std::os::unix::process::CommandExt;
+                    return Err(std::process::Command::new("/bin/sleep").arg("5").exec());
+                }
+                Ok(())
+            })?;
+            raw::until(ANSWERED, || board.mine(0) != 0);
+            let freed = if stubs { board.mine(0) as i32 } else { child };
+            match number {
+                2 | 3 => sleep(50),
+                _ => {
+                    raw::kill(child, if number == 1 { libc::SIGKILL } else { 0 });
+                    raw::wait(child, ANSWERED);
+                }
+            }
+            let how = format!("the number of {} ended by {way}", if stubs { "a stub" } else { "a process" });
+            heir_of(guest, freed, &how)?;
+            raw::kill(child, libc::SIGKILL);
+            raw::wait(child, ANSWERED);
+        }
+    }
+    Ok(())
+}
+
+fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
+    let begun = Instant::now();
+    while begun.elapsed() < TRIES {
+        let child = raw::fork(|| {
+            if std::process::id() as i32 != freed {
+                return 100;
+            }
+            let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero");
+            for path in [guest.other(), guest.device()] {
+                let asked = request::open(path).map(request::query);
+                if asked.ok() != Some(guest.answer_of(path)) {
+                    return 2;
+                }
+            }
+            i32::from(opened.is_err())
+        });
+        // No number is free this moment.
+        let Ok(child) = child else { continue };
+        match raw::wait(child, ANSWERED) {
+            Some(100) => {}
+            Some(0) => {
+                println!("{how}: its heir works");
+                return Ok(());
+            }
+            end => {
+                println!("BROKEN: {how}: its innocent heir ended with {end:?}");
+                raw::kill(child, libc::SIGKILL);
+                return Ok(());
+            }
+        }
+    }
+    println!("{how}: not to be had");
+    Ok(())
+}

@@ -1,0 +1,330 @@
+//! System calls as a hostile program makes them: by number, with whatever arguments.
+
+use std::fs;
+use std::io;
+use std::time::Duration;
+use std::time::Instant;
+
+use libc::c_int;
+use libc::c_long;
+
+pub(crate) const PAGE: u64 = 4096;
+
+/// Makes a system call.
+///
+/// Addresses among the arguments are of memory that the caller keeps for it, or meant to fail.
+pub(crate) fn call(nr: c_long, args: &[u64]) -> io::Result<u64> {
+    let at = |place: usize| args.get(place).copied().unwrap_or(0);
+    // SAFETY: the callers' affair, as said above. What it breaks is this test program's own.
+    let ret = unsafe { libc::syscall(nr, at(0), at(1), at(2), at(3), at(4), at(5)) };
+    if ret == -1 { Err(io::Error::last_os_error()) } else { Ok(ret.cast_unsigned()) }
+}
+
+/// The same for calls that are given plain numbers and files only.
+pub(crate) fn int(n: c_int) -> u64 {
+    i64::from(n).cast_unsigned()
+}
+
+/// The address of a value as an argument.
+pub(crate) fn addr<T: ?Sized>(value: &T) -> u64 {
+    std::ptr::from_ref(value).cast::<u8>().expose_provenance() as u64
+}
+
+/// The same of a value that the call writes.
+pub(crate) fn addr_mut<T: ?Sized>(value: &mut T) -> u64 {
+    std::ptr::from_mut(value).cast::<u8>().expose_provenance() as u64
+}
+
+/// Anonymous memory, readable and writable; at an address, if one is given.
+pub(crate) fn memory(at: Option<u64>, len: u64) -> io::Result<u64> {
+    let fixed = if at.is_some() { libc::MAP_FIXED_NOREPLACE } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+    mmap(at.unwrap_or(0), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1)
+}
+
+pub(crate) fn mmap(at: u64, len: u64, prot: c_int, flags: c_int, fd: c_int) -> io::Result<u64> {
+    call(libc::SYS_mmap, &[at, len, int(prot), int(flags), int(fd), 0])
+}
+
+pub(crate) fn mprotect(at: u64, len: u64, prot: c_int) -> io::Result<()> {
+    call(libc::SYS_mprotect, &[at, len, int(prot)]).map(drop)
+}
+
+/// Reads a word of this process's memory, whoever else writes it.
+pub(crate) fn peek(at: u64) -> u64 {
+    let at = std::ptr::with_exposed_provenance::<[u8; 8]>(at as usize);
+    // SAFETY: the caller has found the address mapped and readable.
+    u64::from_ne_bytes(unsafe { at.read_volatile() })
+}
+
+/// Writes a word of this process's memory, whoever else reads it.
+pub(crate) fn poke(at: u64, word: u64) {
+    let at = std::ptr::with_exposed_provenance_mut::<[u8; 8]>(at as usize);
+    // SAFETY: nothing of Rust lives at the address: it is a mapping made for this; where it is not
+    // writable, the process is meant to die of it.
+    unsafe { at.write_volatile(word.to_ne_bytes()) }
+}
+
+/// Forks; the child runs `child` and exits with the code that it returns.
+pub(crate) fn fork(child: impl FnOnce() -> i32) -> io::Result<i32> {
+    // SAFETY: the child is a copy; where this process has threads, it calls nothing that another
+    // of them could have been in the middle of.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let code = child();
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(code) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// Ends this process at once.
+pub(crate) fn exit(code: i32) -> ! {
+    // SAFETY: takes a number, and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// How a child ended: its code, or 128 and the signal. None: it did not end in this time.
+pub(crate) fn wait(pid: i32, patience: Duration) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is an int that lives through the call.
+        let got = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        if got == pid {
+            return Some(if libc::WIFEXITED(status) {
+                libc::WEXITSTATUS(status)
+            } else {
+                128 + libc::WTERMSIG(status)
+            });
+        }
+        if got < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return None;
+        }
+        if begun.elapsed() > patience {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+pub(crate) fn kill(pid: i32, signal: c_int) {
+    // SAFETY: both arguments are plain numbers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+pub(crate) fn gettid() -> i32 {
+    // SAFETY: takes no argument.
+    unsafe { libc::gettid() }
+}
+
+pub(crate) fn sleep(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+/// Waits until something is so, for a bounded time; says whether it came to be.
+pub(crate) fn until(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if so() {
+            return true;
+        }
+        if begun.elapsed() > patience {
+            return false;
+        }
+        sleep(1);
+    }
+}
+
+/// Ids of this process's threads.
+pub(crate) fn threads() -> Vec<i32> {
+    let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut ids: Vec<i32> =
+        entries.filter_map(|e| e.file_name().to_str().and_then(|n| n.parse().ok())).collect();
+    ids.sort_unstable();
+    ids
+}
+
+/// Whether this process has a thread of this number.
+pub(crate) fn has_thread(tid: i32) -> bool {
+    std::path::Path::new(&format!("/proc/self/task/{tid}")).exists()
+}
+
+/// Becomes a user without rights, for good.
+pub(crate) fn become_user(uid: u32) -> io::Result<()> {
+    let id = u64::from(uid);
+    call(libc::SYS_setgroups, &[0, 0])?;
+    call(libc::SYS_setresgid, &[id, id, id])?;
+    call(libc::SYS_setresuid, &[id, id, id]).map(drop)
+}
+
+/// Makes one descriptor number mean the file of another.
+pub(crate) fn dup2(from: c_int, to: c_int) -> io::Result<c_int> {
+    // SAFETY: both arguments are plain numbers; what `to` meant is the caller's to know.
+    let ret = unsafe { libc::dup2(from, to) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(ret) }
+}
+
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: a plain number, that nothing of Rust owns.
+    unsafe { libc::close(fd) };
+}
+
+/// Starts a task with its own stack, by clone(2); it runs `body` with `argument`.
+///
+/// `cleared` is set to zero, and woken as a futex, when a thread has ended.
+pub(crate) fn clone(
+    body: extern "C" fn(*mut libc::c_void) -> c_int,
+    argument: u64,
+    flags: c_int,
+    stack: &Stack,
+    cleared: u64,
+) -> io::Result<i32> {
+    let cleared = std::ptr::with_exposed_provenance_mut::<libc::pid_t>(cleared as usize);
+    let argument = std::ptr::with_exposed_provenance_mut::<libc::c_void>(argument as usize);
+    let top = std::ptr::with_exposed_provenance_mut::<libc::c_void>(stack.top() as usize);
+    let none = std::ptr::null_mut::<libc::c_void>();
+    // SAFETY: the stack is a mapping that is never unmapped, and its top is aligned; the task runs
+    // `body`, which touches atomics and makes system calls only.
+    let pid = unsafe {
+        libc::clone(body, top, flags, argument, std::ptr::null_mut::<libc::pid_t>(), none, cleared)
+    };
+    if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) }
+}
+
+/// A stack for [`clone`], never freed.
+pub(crate) struct Stack(u64);
+
+impl Stack {
+    const LEN: u64 = 128 << 10;
+
+    pub(crate) fn new() -> io::Result<Self> {
+        memory(None, Self::LEN).map(Self)
+    }
+
+    fn top(&self) -> u64 {
+        self.0 + Self::LEN
+    }
+}
+
+/// Forks a process that has this number, which must be free: `set_tid` of clone3(2).
+pub(crate) fn fork_as(number: i32, child: impl FnOnce() -> i32) -> io::Result<i32> {
+    #[repr(C)]
+    #[derive(Default)]
+    struct CloneArgs {
+        head: [u64; 4],
+        exit_signal: u64,
+        stack: [u64; 2],
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+    let numbers = [number];
+    let args = CloneArgs {
+        exit_signal: libc::SIGCHLD as u64,
+        set_tid: addr(&numbers),
+        set_tid_size: 1,
+        ..CloneArgs::default()
+    };
+    let pid = call(libc::SYS_clone3, &[addr(&args), size_of::<CloneArgs>() as u64])?;
+    if pid == 0 {
+        exit(child());
+    }
+    Ok(pid as i32)
+}
+
+/// The name of an error number, as a number of its own where it has none here.
+pub(crate) fn name(errno: i32) -> String {
+    let known = match errno {
+        0 => "ok",
+        libc::EPERM => "EPERM",
+        libc::ENOENT => "ENOENT",
+        libc::ESRCH => "ESRCH",
+        libc::EINTR => "EINTR",
+        libc::EIO => "EIO",
+        libc::ENXIO => "ENXIO",
+        libc::EBADF => "EBADF",
+        libc::EAGAIN => "EAGAIN",
+        libc::ENOMEM => "ENOMEM",
+        libc::EACCES => "EACCES",
+        libc::EFAULT => "EFAULT",
+        libc::EBUSY => "EBUSY",
+        libc::ENODEV => "ENODEV",
+        libc::EINVAL => "EINVAL",
+        libc::EMFILE => "EMFILE",
+        libc::ENOTTY => "ENOTTY",
+        libc::ENOSPC => "ENOSPC",
+        libc::ENOSYS => "ENOSYS",
+        libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+        libc::EOPNOTSUPP => "EOPNOTSUPP",
+        libc::ENOTCONN => "ENOTCONN",
+        libc::ETIMEDOUT => "ETIMEDOUT",
+        other => return format!("errno{other}"),
+    };
+    known.to_owned()
+}
+
+/// Sends a descriptor over a socket.
+pub(crate) fn send(socket: &std::os::unix::net::UnixStream, fd: c_int) -> io::Result<()> {
+    let control = Control { len: 20, level: libc::SOL_SOCKET, kind: libc::SCM_RIGHTS, fd, pad: 0 };
+    message(socket, libc::SYS_sendmsg, &control)
+}
+
+/// Receives a descriptor over a socket.
+pub(crate) fn receive(socket: &std::os::unix::net::UnixStream) -> io::Result<c_int> {
+    let control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
+    message(socket, libc::SYS_recvmsg, &control)?;
+    let fd = peek(addr(&control.fd)) as i32;
+    if fd < 0 { Err(io::Error::other("no descriptor came")) } else { Ok(fd) }
+}
+
+/// `struct cmsghdr` with one descriptor.
+#[repr(C)]
+struct Control {
+    len: u64,
+    level: c_int,
+    kind: c_int,
+    fd: c_int,
+    pad: c_int,
+}
+
+fn message(
+    socket: &std::os::unix::net::UnixStream,
+    nr: c_long,
+    control: &Control,
+) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let byte = [0_u8; 8];
+    let vector = [addr(&byte), 1];
+    let header = [0, 0, addr(&vector), 1, addr(control), 24, 0];
+    call(nr, &[int(socket.as_raw_fd()), addr(&header), 0]).map(drop)
+}
+
+/// A function in a page of the caller's: `ioctl(fd, RDMA_VERBS_IOCTL, request)`.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn ioctl_at(page: u64) -> io::Result<impl Fn(i32, u64) + Send> {
+    // mov rdx, rsi; mov esi, imm32; mov eax, 16; syscall; ret
+    let code: [u8; 16] = [
+        0x48, 0x89, 0xf2, 0xbe, 0x01, 0x1b, 0x18, 0xc0, 0xb8, 16, 0, 0, 0, 0x0f, 0x05, 0xc3,
+    ];
+    for (place, word) in code.chunks_exact(8).enumerate() {
+        poke(page + 8 * place as u64, u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    }
+    Ok(move |fd: i32, request: u64| {
+        let at = std::ptr::with_exposed_provenance::<()>(page as usize);
+        // SAFETY: the code above is at this address, and follows the C calling convention; if the
+        // page goes away, its caller is meant to wait for ever.
+        let code = unsafe {
+            std::mem::transmute::<*const (), extern "C" fn(u64, u64) -> i64>(at)
+        };
+        code(int(fd), request);
+    })
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn ioctl_at(_: u64) -> io::Result<impl Fn(i32, u64) + Send> {
+    Err::<fn(i32, u64), _>(io::Error::other("SKIPPED: needs x86_64, whose code this attacker writes"))
+}

@@ -1,0 +1,119 @@
+//! Every attack, by an attacker without rights and by one that is root in its sandbox, on stand-in
+//! devices: one answers ENOTTY, the other EINVAL, so that an answer shows which file executed.
+//!
+//! `verbgate-hostile run NAME` tries one alone, and `cargo xtask test --case hostile` all.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The program under test, built now if it is not: cargo builds another crate's programs only with
+/// that crate's own tests.
+fn verbgate() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let beside = Path::new(env!("CARGO_BIN_EXE_verbgate-hostile")).with_file_name("verbgate");
+        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        build.args(["build", "--quiet", "-p", "verbgate", "--bin", "verbgate"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        if let Some(target) = beside.parent().and_then(Path::parent) {
+            build.arg("--target-dir").arg(target);
+        }
+        let built = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+        // Where the tests run without cargo, it has been put beside them.
+        assert!(built.is_ok_and(|s| s.success()) || beside.exists(), "no verbgate");
+        beside
+    })
+}
+
+#[track_caller]
+fn holds(attack: &str) {
+    let mut broken = Vec::new();
+    for user in ["nobody", "root"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_verbgate-hostile"));
+        command.args(["run", attack, "--user", user, "--verbgate"]).arg(verbgate());
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        println!("{attack}, by {user}:\n{text}{errors}");
+        match output.status.code() {
+            Some(0) => {}
+            Some(code) if code == i32::from(verbgate_hostile::SKIPPED) => {}
+            _ => broken.push(user),
+        }
+    }
+    assert!(broken.is_empty(), "{attack} by {}: see above", broken.join(" and by "));
+}
+
+/// A test for each attack, and the list of those that have one.
+macro_rules! attacks {
+    ($($test:ident: $attack:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                holds($attack);
+            }
+        )*
+        const TESTED: &[(&str, &str)] = &[$((stringify!($test), $attack),)*];
+    };
+}
+
+attacks! {
+    hostile_ghost: "ghost",
+    hostile_ghost_slow: "ghost_slow",
+    hostile_ghost_event: "ghost_event",
+    hostile_read_only: "read_only",
+    hostile_read_only_forged: "read_only_forged",
+    hostile_impersonate: "impersonate",
+    hostile_impersonate_from_start: "impersonate_from_start",
+    hostile_dead_stub: "dead_stub",
+    hostile_innocent: "innocent",
+    hostile_heirs: "heirs",
+    hostile_lives: "lives",
+    hostile_mount_id: "mount_id",
+    hostile_stall: "stall",
+    hostile_exec_lease: "exec_lease",
+    hostile_exec_zombie: "exec_zombie",
+    hostile_fuse_getattr: "fuse_getattr",
+    hostile_fuse_flush: "fuse_flush",
+    hostile_fuse_read: "fuse_read",
+    hostile_fuse_read_sync: "fuse_read_sync",
+    hostile_fuse_path: "fuse_path",
+    hostile_fuse_path_sync: "fuse_path_sync",
+    hostile_faults_request: "faults_request",
+    hostile_faults_path: "faults_path",
+    hostile_faults_vector: "faults_vector",
+    hostile_faults_write: "faults_write",
+    hostile_faults_input: "faults_input",
+    hostile_faults_output: "faults_output",
+    hostile_faults_of_programs: "faults_of_programs",
+    hostile_model: "model",
+    hostile_slow_threads: "slow_threads",
+    hostile_slow_processes: "slow_processes",
+    hostile_handles: "handles",
+    hostile_descriptors: "descriptors",
+    hostile_opens: "opens",
+    hostile_duplicates: "duplicates",
+    hostile_no_descriptors: "no_descriptors",
+    hostile_connections: "connections",
+    hostile_accomplice: "accomplice",
+}
+
+#[test]
+fn hostile_attacks_all_have_a_test() {
+    let tested: Vec<&str> = TESTED.iter().map(|(_, attack)| *attack).collect();
+    assert_eq!(tested, verbgate_hostile::names());
+    for (test, attack) in TESTED {
+        assert_eq!(test.strip_prefix("hostile_"), Some(*attack));
+    }
+}
