@@ -81,9 +81,7 @@ fn the_raw_device_is_out_of_reach_of_the_containers_root() {
         ("make it writable", "mount -o remount,bind,rw,dev /dev/infiniband"),
         ("mount sysfs", "mkdir /tmp/s && mount -t sysfs none /tmp/s"),
         ("reopen what was opened", "exec 3<>/dev/infiniband/uverbs9; : <>/proc/self/fd/3"),
-        ("start the init again", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true"),
-        ("replace the init", "cp /bin/true /dev/.verbgate/init"),
-        ("remove the socket", "rm /dev/.verbgate/socket"),
+        ("find what is ours", "test -e /dev/.verbgate"),
     ];
     for runtime in runtimes() {
         let script: String = attacks
@@ -279,8 +277,7 @@ fn the_supervisor_is_out_of_reach_of_the_containers_root() {
                 ("its files", format!("ls /proc/{supervisor}/root/")),
                 ("its mounts", format!("nsenter --target {supervisor} --mount true")),
                 ("its network", format!("nsenter --target {supervisor} --net true")),
-                ("its socket", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true".to_owned()),
-                ("its control socket", "test -e /dev/.verbgate/control".to_owned()),
+                ("its socket", "find / -xdev -type s | grep -q .".to_owned()),
             ];
             if own_pids {
                 // In the host's PID namespace, its root kills every process of root's.

@@ -17,27 +17,31 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
 
 use super::OciArgs;
 use super::SUPERVISOR;
+use super::exec;
 use super::hook;
 use super::line::Line;
+use super::line::Verb;
 use super::name_of;
 use super::netdevs;
 use super::place::Granted;
 use super::place::Place;
 use super::place::Spec;
-use super::program;
 use super::rewrite;
 use super::rewrite::Addition;
+use super::under;
 use super::wish;
 use super::wish::Wish;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
 use crate::grant;
 use crate::grant::Host;
+use crate::logging;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";
@@ -46,7 +50,7 @@ pub(super) const READY: &str = "ready";
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A bundle's file, by its name there.
-const CONFIG: &str = "config.json";
+pub(super) const CONFIG: &str = "config.json";
 
 /// Prepares a container, if it is meant to have RDMA.
 pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<(), Error> {
@@ -67,8 +71,6 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
     let profile = profile(wish.profile.as_deref(), &args.profile)?;
     let root = std::path::absolute(global.root())?;
     let place = Place::of(&root, &id, line.global("--root"));
-    let init = program::init(&root)
-        .with_context(|| format!("cannot write verbgate-init to {}", root.display()))?;
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let text = |path: &Path| {
@@ -83,8 +85,6 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         &mut config,
         &Addition {
             nodes: &place.nodes(),
-            shared: &place.shared(),
-            init: &init,
             hook: &exe_name,
             created: &of("created"),
             stopped: &of("stopped"),
@@ -95,17 +95,22 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
     let spec = Spec {
         id,
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
+        rootfs: rootfs(line, &config),
+        runs: line.verb == Verb::Run,
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
-        sysfs: args.sysfs == SysfsOf::Virtual,
+        sysfs: args.sysfs == SysfsOf::Virtual && !wish.sees_host,
         netdevs,
-        setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
     let made = sandbox::show_nodes(&nodes, &place.nodes())
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
-        .and_then(|()| supervisor(&exe, &place, lock, global))
-        .and_then(|()| replace(&file, &config));
+        .and_then(|()| supervisor(&exe, &place, lock))
+        .and_then(|()| replace(&file, &config))
+        .and_then(|()| {
+            let way = Way::to(&place.control()).context("the supervisor ended; see its log")?;
+            under::come_under(&way, config.get("process").unwrap_or(&Value::Null))
+        });
     if made.is_err() {
         // Nothing is left behind; that this cannot be removed is not the error to tell of.
         let _ = hook::end(&place);
@@ -130,6 +135,23 @@ fn config_file(line: &Line) -> PathBuf {
     let name = line.of_start(&["--config", "-f"]).unwrap_or(CONFIG.as_ref());
     let file = bundle.join(name);
     std::path::absolute(&file).unwrap_or(file)
+}
+
+/// The container's root file system, which a bundle may name by its place in the bundle.
+fn rootfs(line: &Line, config: &Value) -> PathBuf {
+    let bundle = line.of_start(&["--bundle", "-b"]).map_or(Path::new("."), Path::new);
+    let root = config.pointer("/root/path").and_then(Value::as_str).unwrap_or_default();
+    let path = bundle.join(root);
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Removes what is left of a container that is dead, and that the runtime may not know any more.
+pub(super) fn forget_dead(line: &Line, global: &Global) -> Result<(), Error> {
+    if let Some((place, _)) = exec::known(line, global)? {
+        // Whether it can be removed is not what the runtime was asked.
+        let _ = place.remove_if_dead();
+    }
+    Ok(())
 }
 
 /// Whether this is root and not one of a user namespace, who can make no nodes.
@@ -228,13 +250,10 @@ fn replace(file: &Path, config: &Value) -> Result<(), Error> {
 }
 
 /// Starts the supervisor, and waits until it is ready.
-fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<(), Error> {
+fn supervisor(exe: &Path, place: &Place, lock: File) -> Result<(), Error> {
     let mut command = Command::new(exe);
-    if let Some(log) = &global.log {
-        command.arg("--log").arg(std::path::absolute(log)?);
-        command.args(["--log-level", global.log_level.as_str()]);
-    }
     let mut child = command
+        .args(logging::options())
         .arg(SUPERVISOR)
         .arg(place.path())
         .arg(std::process::id().to_string())
@@ -244,6 +263,7 @@ fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<
         // An engine waits for the end of what a runtime writes.
         .stderr(Stdio::null())
         .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
         .spawn()
         .context("cannot start the supervisor")?;
     let mut said = String::new();

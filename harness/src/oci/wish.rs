@@ -13,6 +13,8 @@ pub(crate) const PROFILE: &str = "org.verbgate.profile";
 /// Network devices to move into the container: names, separated by commas, or `all` of the granted
 /// RDMA devices.
 pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
+/// `host` for the `/sys` that the runtime mounts, other devices included.
+pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
 /// What was granted when the file was rewritten: the nodes are not among the devices any more.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// CDI: annotations of this prefix name devices, separated by commas.
@@ -32,6 +34,8 @@ pub(crate) struct Wish {
     pub(crate) profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
     pub(crate) netdevs: Vec<String>,
+    /// Whether it sees the `/sys` that the runtime mounts.
+    pub(crate) sees_host: bool,
 }
 
 /// Why a wish cannot be fulfilled, whatever the host has.
@@ -42,6 +46,8 @@ pub(crate) enum Error {
          mlx5_0,mlx5_1, or \"all\""
     )]
     Devices { value: String },
+    #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
+    Sysfs { value: String },
     #[error("annotation {0}: it must be a string")]
     NotText(&'static str),
     #[error(
@@ -100,6 +106,11 @@ impl Wish {
             return if none { Ok(None) } else { Err(Error::OnlyNetdevs) };
         }
         wish.profile = text(PROFILE)?.map(str::to_owned);
+        wish.sees_host = match text(SYSFS)? {
+            None | Some("virtual") => false,
+            Some("host") => true,
+            Some(other) => return Err(Error::Sysfs { value: other.to_owned() }),
+        };
         refuse_other_agent(config)?;
         Ok(Some(wish))
     }

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -66,8 +67,9 @@ pub(super) fn spec(
         profile,
         devices: nodes.iter().map(Granted::from).collect(),
         netdevs: None,
+        rootfs: PathBuf::new(),
         sysfs: false,
-        setpcap: String::new(),
+        runs: false,
     })
 }
 

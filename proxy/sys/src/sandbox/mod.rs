@@ -56,7 +56,6 @@ use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
 
 pub use self::caps::CUT as CUT_CAPABILITIES;
-pub use self::caps::Setpcap;
 pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
 pub use self::devices::show_nodes;
