@@ -49,7 +49,9 @@ pub(crate) fn start(global: &Global, alone: Option<&Path>) -> Result<(), Failure
     builder.filter_level(global.log_level);
     builder.filter_module("fuser", level("fuser"));
     match global.log_format {
-        LogFormat::Text => builder.format(|out, record| writeln!(out, "verbgate: {}", line(record))),
+        LogFormat::Text => {
+            builder.format(|out, record| writeln!(out, "verbgate: {}", line(record)))
+        }
         LogFormat::Json => builder.format(|out, record| {
             let line = serde_json::json!({
                 "time": seconds_since_epoch(),

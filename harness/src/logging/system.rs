@@ -63,7 +63,8 @@ impl System {
     }
 
     fn datagram(&self, record: &Record<'_>) -> Vec<u8> {
-        let (severity, text) = (severity(record.level()), format!("{}: {}", self.about, line(record)));
+        let (severity, text) =
+            (severity(record.level()), format!("{}: {}", self.about, line(record)));
         // A line stays a line.
         let text = text.replace('\n', " ");
         let pid = std::process::id();
@@ -128,7 +129,9 @@ mod tests {
                 System::at(format, &path, Path::new("/run/verbgate/oci/c1"), LevelFilter::Error);
             let system = system.unwrap();
             let record = |target, args| {
-                system.datagram(&Record::builder().level(Level::Warn).target(target).args(args).build())
+                system.datagram(
+                    &Record::builder().level(Level::Warn).target(target).args(args).build(),
+                )
             };
             let bytes = record("verbgate", format_args!("a\nb"));
             (&system.socket).write_all(&bytes).unwrap();

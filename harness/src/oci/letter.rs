@@ -59,7 +59,8 @@ pub(super) enum Untold {
 
 /// Tells a supervisor.
 pub(super) fn tell(way: &Way, word: &Word, files: &[BorrowedFd<'_>]) -> Result<(), Untold> {
-    let answer = way.ask(&serde_json::to_vec(word).map_err(io::Error::from)?, files, PATIENCE_MS)?;
+    let answer =
+        way.ask(&serde_json::to_vec(word).map_err(io::Error::from)?, files, PATIENCE_MS)?;
     match String::from_utf8_lossy(&answer).into_owned() {
         text if text == HEARD => Ok(()),
         text => Err(Untold::Refused(text)),

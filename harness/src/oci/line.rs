@@ -208,8 +208,9 @@ mod tests {
 
     #[test]
     fn capabilities_are_taken_from_an_exec_and_nothing_else_is() {
-        let mut line =
-            line("exec --cap CAP_SYS_ADMIN -t -c CAP_KILL --cap=CAP_BPF -e CAP_BPF c1 sh -c CAP_BPF");
+        let mut line = line(
+            "exec --cap CAP_SYS_ADMIN -t -c CAP_KILL --cap=CAP_BPF -e CAP_BPF c1 sh -c CAP_BPF",
+        );
         line.remove_capabilities(|name| ["CAP_SYS_ADMIN", "CAP_BPF"].contains(&name));
         let words: Vec<_> = line.words.iter().map(|word| word.to_str().unwrap()).collect();
         assert_eq!(words.join(" "), "exec -t -c CAP_KILL -e CAP_BPF c1 sh -c CAP_BPF");

@@ -11,6 +11,7 @@
 
 pub(crate) mod agent;
 mod exec;
+mod exposed;
 mod home;
 mod hook;
 mod inspect;
@@ -19,6 +20,7 @@ mod letter;
 mod line;
 mod netdevs;
 mod place;
+mod podman;
 mod rewrite;
 mod runtime;
 mod show;

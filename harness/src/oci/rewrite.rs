@@ -104,9 +104,10 @@ fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
 /// Whether a file has been rewritten, and not for another program's hooks alone.
 pub(crate) fn is_ours(config: &Value) -> bool {
     let hooks = config.pointer("/hooks/createRuntime").and_then(Value::as_array);
-    hooks.into_iter().flatten().any(|hook| {
-        hook.pointer("/args/1").is_some_and(|first| first == super::HOOK)
-    })
+    hooks
+        .into_iter()
+        .flatten()
+        .any(|hook| hook.pointer("/args/1").is_some_and(|first| first == super::HOOK))
 }
 
 fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {

@@ -32,6 +32,7 @@ use super::netdevs;
 use super::place::Granted;
 use super::place::Place;
 use super::place::Spec;
+use super::podman;
 use super::rewrite;
 use super::rewrite::Addition;
 use super::under;
@@ -58,13 +59,22 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
     // What the real runtime cannot read either, it says best.
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
     let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
-    let Some(wish) = Wish::of(&config)? else { return Ok(()) };
+    let numbers = sandbox::rdma_numbers();
+    let Some(wish) = Wish::of(&config, &numbers)? else { return Ok(()) };
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(
             "a rootless runtime cannot give containers RDMA: showing device nodes takes \
              CAP_MKNOD on the host, and the supervisor CAP_SYS_PTRACE; run the engine as root, \
              with user namespaces for containers (--userns) if wanted"
+        ));
+    }
+    if wish.annotated
+        && let Some(version) = podman::passes_images_annotations(&config)
+    {
+        return Err(anyhow!(
+            "annotations: podman {version} passes those of an image on, so the image could grant \
+             devices; list them (--device /dev/infiniband/uverbsN), or use podman 4.6 or newer"
         ));
     }
     let nodes = granted(&wish, &args.stand_in, &config)?;
@@ -89,7 +99,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
             created: &of("created"),
             stopped: &of("stopped"),
             granted: &granted.join(","),
-            numbers: &sandbox::rdma_numbers(),
+            numbers: &numbers,
         },
     )?;
     let spec = Spec {
@@ -173,17 +183,19 @@ pub(super) fn granted(
         };
         let options = match stand_in.iter().find(of_name) {
             Some(stand_in) => vec![stand_in.clone()],
-            None if name == wish::ALL => Vec::new(),
+            // Without any, all of the host's.
+            None if name == wish::ALL => stand_in.to_vec(),
             None => vec![name.into()],
         };
         let found = grant::resolve(&options, Host::real()).map_err(|e| match *field {
-            "linux.devices" | "a CDI device" => anyhow!("{field}: {e}"),
-            annotation => anyhow!("annotation {annotation}: {e}"),
+            annotation @ (wish::DEVICES | wish::GRANTED) => anyhow!("annotation {annotation}: {e}"),
+            field => anyhow!("{field}: {e}"),
         })?;
         nodes.extend(found.into_iter().filter(|node| !nodes.contains(node)).collect::<Vec<_>>());
     }
     if nodes.is_empty() {
-        return Err(anyhow!("annotation {}: this host has no RDMA device to grant", wish::DEVICES));
+        let field = wish.devices.first().map_or(wish::DEVICES, |(_, field)| *field);
+        return Err(anyhow!("{field}: this host has no RDMA device to grant"));
     }
     agree_on_numbers(&nodes, config)?;
     if wish.cm {
@@ -268,11 +280,15 @@ fn supervisor(exe: &Path, place: &Place, lock: File) -> Result<(), Error> {
         .context("cannot start the supervisor")?;
     let mut said = String::new();
     if let Some(stdout) = &mut child.stdout {
-        stdout.read_to_string(&mut said).context("cannot hear the supervisor")?;
+        stdout
+            .read_to_string(&mut said)
+            .context("cannot read the supervisor's readiness message")?;
     }
+    // What was started has ended, and left the supervisor as nobody's child.
+    child.wait().context("cannot wait for what has started the supervisor")?;
     match said.trim() {
         READY => Ok(()),
-        "" => Err(anyhow!("the supervisor ended without a word; see the kernel log")),
+        "" => Err(anyhow!("the supervisor exited before it was ready; see the kernel log")),
         error => Err(anyhow!("{error}")),
     }
 }

@@ -32,6 +32,7 @@ use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
+use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::container;
 use verbgate_sys::seccomp::Listener;
@@ -69,6 +70,8 @@ const LINGER: Duration = Duration::from_secs(10);
 /// Runs it. Standard input is the locked file of the container's directory; standard output takes
 /// one line.
 pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
+    // Crun waits for all of its children, and this would be one that waits for crun.
+    sandbox::leave_parent().context("cannot leave the runtime that this was started for")?;
     let place = Place::at(&args.place);
     let life = Life::begin(&place, Tgid(args.runtime));
     let said = match &life {
@@ -337,6 +340,8 @@ impl Life {
         }
         self.serve(&early.guard, early.listener.into(), supervise::start)?;
         self.started = true;
+        let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
+        log::info!("container {} starts with {}", self.spec.id, devices.join(", "));
         Ok(())
     }
 

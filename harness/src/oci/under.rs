@@ -43,8 +43,7 @@ pub(super) fn come_under(way: &Way, described: &Value) -> Result<(), Error> {
 /// The limit of descriptor numbers that a process is to have.
 fn limit(process: &Value) -> Option<u64> {
     let all = process.get("rlimits")?.as_array()?;
-    let of_files =
-        |one: &&Value| one.get("type").and_then(Value::as_str) == Some("RLIMIT_NOFILE");
+    let of_files = |one: &&Value| one.get("type").and_then(Value::as_str) == Some("RLIMIT_NOFILE");
     all.iter().find(of_files)?.get("soft")?.as_u64()
 }
 

@@ -45,7 +45,7 @@ pub(super) fn spec(
             all.extend(state.annotations.clone());
         }
     }
-    let wish = Wish::of(&config)?;
+    let wish = Wish::of(&config, &sandbox::rdma_numbers())?;
     let mut nodes: Vec<DeviceNode> = Vec::new();
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {

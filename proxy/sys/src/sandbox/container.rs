@@ -110,10 +110,12 @@ impl Cover<'_> {
         self.enter()?;
         let Some(sys) = self.sys()? else { return Ok(false) };
         let kept = clones(&sys, self.keep);
-        let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        let by_fd =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(&mount, "", &sys, "", by_fd)
             .map_err(call("mount FUSE over the container's /sys"))?;
-        (self.serve)(fuse.as_fd(), sys.as_fd()).map_err(call("have the container's /sys served"))?;
+        (self.serve)(fuse.as_fd(), sys.as_fd())
+            .map_err(call("have the container's /sys served"))?;
         // Mounting into it takes lookups, which nobody answers for whoever holds this.
         drop(fuse);
         for (name, tree) in kept {

@@ -28,6 +28,7 @@
 //! Job::attend wait, pass signals on
 //! ```
 
+mod alone;
 mod caps;
 mod child;
 pub mod container;
@@ -55,6 +56,7 @@ use rustix::process::PidfdFlags;
 use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
 
+pub use self::alone::leave_parent;
 pub use self::caps::CUT as CUT_CAPABILITIES;
 pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
