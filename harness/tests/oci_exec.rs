@@ -62,7 +62,7 @@ fn status(bundle: &Bundle, options: &[&str]) -> String {
 fn what_a_container_puts_in_our_place_is_not_executed() {
     let place = "mkdir -p /dev/.verbgate; cp /evil /dev/.verbgate/init";
     for runtime in runtimes() {
-        let bundle = hostile(runtime, &format!("mv /dev /dev.old; mkdir -p /dev; {place}"));
+        let bundle = hostile(runtime, &format!("mv /dev /dev.old; mkdir -p /dev; mv /dev.old/* /dev; {place}"));
         bundle.start();
         let text = status(&bundle, &[]);
         assert!(!text.contains("evil"), "{text}");
@@ -85,6 +85,8 @@ fn a_first_process_in_mounts_of_its_own_gains_nothing() {
         bundle.edit(|config| {
             let words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", inside];
             config["process"]["args"] = words.into();
+            // Whose root it may become without a capability.
+            config["process"]["user"] = serde_json::json!({"uid": 1000, "gid": 1000});
         });
         bundle.start();
         let text = status(&bundle, &[]);

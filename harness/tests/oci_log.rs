@@ -65,6 +65,8 @@ fn a_supervisor_without_a_file_logs_to_the_journal() {
         }
         assert!(text.contains("\nPRIORITY=6\n"), "{text}");
         assert!(text.contains("\nSYSLOG_IDENTIFIER=verbgate\n"), "{text}");
+        // Its socket would be found among those of the bundle.
+        drop(journal);
         bundle.prefix.clear();
         bundle.assert_nothing_left();
     }
