@@ -62,7 +62,10 @@ fn status(bundle: &Bundle, options: &[&str]) -> String {
 fn what_a_container_puts_in_our_place_is_not_executed() {
     let place = "mkdir -p /dev/.verbgate; cp /evil /dev/.verbgate/init";
     for runtime in runtimes() {
-        let bundle = hostile(runtime, &format!("mv /dev /dev.old; mkdir -p /dev; mv /dev.old/* /dev; {place}"));
+        let bundle = hostile(
+            runtime,
+            &format!("mv /dev /dev.old; mkdir -p /dev; mv /dev.old/* /dev; {place}"),
+        );
         bundle.start();
         let text = status(&bundle, &[]);
         assert!(!text.contains("evil"), "{text}");
@@ -79,7 +82,8 @@ fn a_first_process_in_mounts_of_its_own_gains_nothing() {
     for runtime in runtimes() {
         // It executes itself, so the first process is in namespaces that it has made, where it
         // mounts what it likes.
-        let inside = "mount -t tmpfs none /dev; mkdir -p /dev/.verbgate; \
+        let inside = ": >/tmp/null; mount --bind /dev/null /tmp/null; mount -t tmpfs none /dev; \
+                      : >/dev/null; mount --bind /tmp/null /dev/null; mkdir -p /dev/.verbgate; \
                       cp /evil /dev/.verbgate/init; echo >/tmp/ready; exec sleep 60";
         let mut bundle = hostile(runtime, "true");
         bundle.edit(|config| {
@@ -90,12 +94,10 @@ fn a_first_process_in_mounts_of_its_own_gains_nothing() {
         });
         bundle.start();
         let text = status(&bundle, &[]);
-        if text.is_empty() || text.contains("unshare") {
-            eprintln!("SKIPPED: containers make no user namespaces here: {text}");
-        } else {
-            assert!(!text.contains("evil"), "{text}");
-            assert!(text.contains("Seccomp:\t2"), "{text}");
-        }
+        assert!(!text.contains("evil"), "{text}");
+        // Crun cannot enter such a container's network namespace, with Verbgate or without.
+        let entered = text.contains("Seccomp:\t2");
+        assert!(entered || (runtime.name == "crun" && text.contains("setns")), "{text}");
         bundle.delete();
         bundle.assert_nothing_left();
     }

@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn no_other_file_passes_for_a_listener() {
         let null = std::fs::File::open("/dev/null").unwrap();
-        let (pipe, _end) = std::io::pipe().unwrap();
+        let (pipe, _end) = io::pipe().unwrap();
         // Named as one, in a file system that names files as it likes.
         let named = tempfile::tempdir().unwrap();
         let named = std::fs::File::create(named.path().join("anon_inode:seccomp notify")).unwrap();
