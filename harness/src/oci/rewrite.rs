@@ -86,11 +86,14 @@ pub(crate) fn is_cut(name: &str) -> bool {
 
 fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
     let ours = |path: &str| path == RDMA_DIR || path.starts_with(&format!("{RDMA_DIR}/"));
+    // Raw nodes are shown nowhere, for a runtime that cannot enforce the device cgroup.
     mounts.retain(|mount| {
-        !mount
-            .get("destination")
-            .and_then(Value::as_str)
-            .is_some_and(|path| ours(path.trim_end_matches('/')))
+        let names = |key| {
+            let path =
+                mount.get(key).and_then(Value::as_str).map(|path| path.trim_end_matches('/'));
+            path.is_some_and(ours)
+        };
+        !names("destination") && !names("source")
     });
     // Shown, and not to be opened: `nodev`.
     mounts.push(json!({
@@ -195,7 +198,8 @@ mod tests {
                 "args": ["sh", "-c", "true"],
                 "capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_KILL"]},
             },
-            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"}],
+            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"},
+                {"destination": "/x", "source": "/dev/infiniband/"}],
             "hooks": {"poststop": [{"path": "/usr/bin/other"}]},
             "linux": {
                 "devices": [
