@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -33,6 +34,8 @@ pub(crate) const EXIT_USAGE: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(name = "verbgate", version, about, max_term_width = 100)]
 #[command(disable_help_subcommand = true)]
+// Those of the configuration file come first, and the command line wins.
+#[command(args_override_self = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -142,6 +145,19 @@ pub(crate) enum Command {
     Fabric(FabricCommand),
     /// Say what a status, an event, an errno, a vendor's code or a counter means, also in a line of a log
     Explain(ExplainArgs),
+}
+
+impl Command {
+    /// A process that goes on when its starter has ended, with nobody to read what it prints: the
+    /// container's directory.
+    pub(crate) fn alone(&self) -> Option<&Path> {
+        match self {
+            Self::OciSupervisor(args) => Some(&args.place),
+            Self::OciNetdevs(args) => Some(args.place()),
+            Self::AgentSupervisor(args) => Some(args.place()),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -259,22 +275,28 @@ pub(crate) fn complain(error: &clap::Error, command: &str, code: u8) -> u8 {
     code
 }
 
-/// The command that was meant, if any: the first word that is neither a global option nor the
-/// value of one.
-fn command_of(mut args: impl Iterator<Item = OsString>) -> Option<String> {
-    while let Some(arg) = args.next() {
-        match arg.to_str()? {
-            "--root" | "--log" | "--log-format" | "--log-level" => drop(args.next()),
-            option if option.starts_with('-') => {}
-            "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "show" | "stats"
-            | "gc" | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor"
-            | "sysfs" | "fabric" | "explain" => {
-                return arg.into_string().ok();
-            }
-            _ => return None,
+/// The place of the first word that is neither a global option nor the value of one.
+pub(crate) fn first_word(args: &[OsString]) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        match args.get(at)?.to_str()? {
+            "--root" | "--log" | "--log-format" | "--log-level" => at += 2,
+            option if option.starts_with('-') => at += 1,
+            _ => return Some(at),
         }
     }
-    None
+}
+
+/// The command that was meant, if any.
+fn command_of(args: impl Iterator<Item = OsString>) -> Option<String> {
+    let args: Vec<OsString> = args.collect();
+    let word = args.get(first_word(&args)?)?.to_str()?;
+    match word {
+        "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "show" | "stats" | "gc"
+        | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs"
+        | "fabric" | "explain" => Some(word.to_owned()),
+        _ => None,
+    }
 }
 
 /// Clap's message up to its first blank line, without "error: ".

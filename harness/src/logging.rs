@@ -1,8 +1,13 @@
-//! The log: one line per event, to standard error or a file.
+//! The log: one line per event, to standard error, a file, or the system's log.
+
+mod system;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
@@ -11,25 +16,42 @@ use log::kv::Key;
 use log::kv::Value;
 use log::kv::VisitSource;
 
+use self::system::System;
 use crate::cli::Global;
 use crate::cli::LogFormat;
 use crate::failure::Failure;
 
-/// Starts logging as the global options say.
-pub(crate) fn start(global: &Global) -> Result<(), Failure> {
+/// The options by which a process that this one starts logs as this one.
+static OPTIONS: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// See [`OPTIONS`]; none before the log is started.
+pub(crate) fn options() -> &'static [OsString] {
+    OPTIONS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Starts logging as the global options say. A process alone, for a container of this directory,
+/// writes to the system's log where no file is given: nobody reads its standard error.
+pub(crate) fn start(global: &Global, alone: Option<&Path>) -> Result<(), Failure> {
+    let _ = OPTIONS.set(options_of(global)?);
+    let level = |module: &str| match module {
+        // It writes a line for whatever a guest asks of a file system that it knows no answer to.
+        "fuser" => global.log_level.min(log::LevelFilter::Error),
+        _ => global.log_level,
+    };
+    if let (Some(place), None) = (alone, &global.log)
+        && let Some(system) = System::reach(place, level("fuser"))
+    {
+        log::set_boxed_logger(Box::new(system))?;
+        log::set_max_level(global.log_level);
+        return Ok(());
+    }
     let mut builder = env_logger::Builder::new();
     builder.filter_level(global.log_level);
-    // It writes a line for whatever a guest asks of a file system that it knows no answer to.
-    builder.filter_module("fuser", global.log_level.min(log::LevelFilter::Error));
+    builder.filter_module("fuser", level("fuser"));
     match global.log_format {
-        LogFormat::Text => builder.format(|out, record| {
-            let level = record.level().as_str().to_ascii_lowercase();
-            write!(out, "verbgate: {level}: {}", record.args())?;
-            for (key, value) in fields(record) {
-                write!(out, " {key}={value}")?;
-            }
-            writeln!(out)
-        }),
+        LogFormat::Text => {
+            builder.format(|out, record| writeln!(out, "verbgate: {}", line(record)))
+        }
         LogFormat::Json => builder.format(|out, record| {
             let line = serde_json::json!({
                 "time": seconds_since_epoch(),
@@ -51,6 +73,27 @@ pub(crate) fn start(global: &Global) -> Result<(), Failure> {
     }
     builder.try_init()?;
     Ok(())
+}
+
+fn options_of(global: &Global) -> Result<Vec<OsString>, std::io::Error> {
+    let mut all = Vec::new();
+    if let Some(path) = &global.log {
+        all.extend(["--log".into(), std::path::absolute(path)?.into_os_string()]);
+    }
+    all.extend(["--log-level", global.log_level.as_str()].map(Into::into));
+    let format = match global.log_format {
+        LogFormat::Text => "text",
+        LogFormat::Json => "json",
+    };
+    all.extend(["--log-format", format].map(Into::into));
+    Ok(all)
+}
+
+/// An event as a line for people.
+fn line(record: &log::Record<'_>) -> String {
+    let level = record.level().as_str().to_ascii_lowercase();
+    let fields = fields(record).into_iter().map(|(key, value)| format!(" {key}={value}"));
+    format!("{level}: {}{}", record.args(), fields.collect::<String>())
 }
 
 fn seconds_since_epoch() -> f64 {

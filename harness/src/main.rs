@@ -5,6 +5,7 @@ mod abi;
 mod cdi;
 mod cli;
 mod cli_netdev;
+mod config;
 mod doctor;
 mod engine;
 mod fabric;
@@ -25,24 +26,32 @@ mod trace;
 mod virtual_sys;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::Parser;
+use verbgate_sys::process;
 
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
 use crate::cli::FabricCommand;
 use crate::cli::NcclCommand;
+use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let args = oci::called(&args).unwrap_or(args);
+    let args = match config::add(&args, Path::new(config::FILE)) {
+        Ok(args) => args,
+        Err(error) => return told(&oci::untimely(&args, error)),
+    };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => return cli::report(&error, args.into_iter()),
     };
-    let result = logging::start(&cli.global).and_then(|()| match &cli.command {
+    let result = begin(&cli).and_then(|()| match &cli.command {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Oci(args) => oci::run(args, &cli.global),
@@ -75,10 +84,23 @@ fn main() -> ExitCode {
     });
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            // One line: an error's text may quote others' lines.
-            eprintln!("verbgate: {}", failure.to_string().replace('\n', " "));
-            ExitCode::from(failure.code)
-        }
+        Err(failure) => told(&failure),
     }
+}
+
+fn told(failure: &Failure) -> ExitCode {
+    // One line: an error's text may quote others' lines.
+    eprintln!("verbgate: {}", failure.to_string().replace('\n', " "));
+    ExitCode::from(failure.code)
+}
+
+/// What comes before a command, in this order: what a process of its own inherited from an engine,
+/// which waits for the end of it, and then the log, which is not to be closed again.
+fn begin(cli: &Cli) -> Result<(), Failure> {
+    let alone = cli.command.alone();
+    if alone.is_some() {
+        process::close_from(3)
+            .context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
+    }
+    logging::start(&cli.global, alone)
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::anyhow;
+use serde::Deserialize;
+use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 use verbgate_abi::Errno;
@@ -55,6 +57,14 @@ pub(crate) struct Guard {
     judges: bool,
 }
 
+/// What of a filter differs from another's, as one process tells another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Windows {
+    addresses: u32,
+    descriptors: (u32, u32),
+}
+
 impl Guard {
     /// Computes the filter of a process with a soft RLIMIT_NOFILE of `limit`.
     pub(crate) fn new(limit: u64) -> Result<Self, anyhow::Error> {
@@ -70,6 +80,19 @@ impl Guard {
         Ok(Self { window, fds, program, judges: false })
     }
 
+    /// The one of a process that has computed its filter itself, by the same program.
+    pub(crate) fn of(windows: Windows) -> Result<Self, anyhow::Error> {
+        let (first, len) = windows.descriptors;
+        let (window, fds) = (AddrWindow::at(windows.addresses), FdWindow { first, len });
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        Ok(Self { window, fds, program, judges: false })
+    }
+
+    /// By which another process knows it.
+    pub(crate) fn windows(&self) -> Windows {
+        Windows { addresses: self.window.hi(), descriptors: (self.fds.first, self.fds.len) }
+    }
+
     /// The one of a guest under a filter that others have made: of the same windows, and of rules
     /// that ask about no less.
     pub(crate) fn behind(window: AddrWindow, fds: FdWindow) -> Result<Self, anyhow::Error> {
@@ -77,12 +100,7 @@ impl Guard {
         Ok(Self { window, fds, program, judges: true })
     }
 
-    /// Its instructions.
-    pub(crate) fn program(&self) -> &[SockFilter] {
-        &self.program
-    }
-
-    /// Puts the calling process under the filter: called in the child.
+    /// Puts the calling process under the filter.
     pub(crate) fn install(&self) -> io::Result<OwnedFd> {
         seccomp::install(&self.program).map(OwnedFd::from)
     }

@@ -81,9 +81,7 @@ fn the_raw_device_is_out_of_reach_of_the_containers_root() {
         ("make it writable", "mount -o remount,bind,rw,dev /dev/infiniband"),
         ("mount sysfs", "mkdir /tmp/s && mount -t sysfs none /tmp/s"),
         ("reopen what was opened", "exec 3<>/dev/infiniband/uverbs9; : <>/proc/self/fd/3"),
-        ("start the init again", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true"),
-        ("replace the init", "cp /bin/true /dev/.verbgate/init"),
-        ("remove the socket", "rm /dev/.verbgate/socket"),
+        ("find what is ours", "test -e /dev/.verbgate"),
     ];
     for runtime in runtimes() {
         let script: String = attacks
@@ -279,8 +277,7 @@ fn the_supervisor_is_out_of_reach_of_the_containers_root() {
                 ("its files", format!("ls /proc/{supervisor}/root/")),
                 ("its mounts", format!("nsenter --target {supervisor} --mount true")),
                 ("its network", format!("nsenter --target {supervisor} --net true")),
-                ("its socket", "/dev/.verbgate/init /dev/.verbgate/socket kept -- true".to_owned()),
-                ("its control socket", "test -e /dev/.verbgate/control".to_owned()),
+                ("its socket", "find / -xdev -type s | grep -q .".to_owned()),
             ];
             if own_pids {
                 // In the host's PID namespace, its root kills every process of root's.
@@ -329,7 +326,8 @@ fn what_the_attacks_are_after_can_be_had_without_verbgate() {
 #[test]
 fn a_container_in_a_user_namespace_has_the_device() {
     for runtime in runtimes() {
-        let script = "exec 3<>/dev/infiniband/uverbs9 && cat /proc/self/uid_map";
+        let script = "exec 3<>/dev/infiniband/uverbs9 && cat /proc/self/uid_map && \
+                      stat -f -c %T /sys";
         let mut bundle = Bundle::new(runtime, &["sh", "-c", script]);
         bundle.show_to_all();
         bundle.edit(|config| {
@@ -351,7 +349,8 @@ fn a_container_in_a_user_namespace_has_the_device() {
         }
         let output = bundle.run();
         let words: Vec<String> = stdout(&output).split_whitespace().map(str::to_owned).collect();
-        assert_eq!(words, ["0", "100000", "65536"], "{output:?}");
+        // Other devices are hidden there, too.
+        assert_eq!(words, ["0", "100000", "65536", "fuseblk"], "{output:?}");
         bundle.assert_nothing_left();
     }
 }

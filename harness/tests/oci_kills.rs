@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use bundle::Bundle;
 use bundle::runtimes;
+use common::stderr;
 use common::stdout;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -170,14 +171,13 @@ fn a_supervisor_that_is_killed_before_the_start_refuses_it() {
         bundle.edit(|config| drop(config.insert("hooks".into(), serde_json::json!({}))));
         bundle.create();
         let shown = bundle.ps();
-        let (supervisor, container) =
-            (shown[0]["supervisor"].to_string(), shown[0]["pid"].to_string());
+        let supervisor = shown[0]["supervisor"].to_string();
         let killed = Command::new("kill").args(["-KILL", &supervisor]).status().unwrap();
         assert!(killed.success());
         until("its end", || !Path::new(&format!("/proc/{supervisor}/fd/0")).exists());
-        // Whether or not the runtime says so, the command is not executed, and nothing waits.
-        let _ = bundle.verb("start", &[]);
-        until("the container's end", || !Path::new(&format!("/proc/{container}/fd/0")).exists());
+        let output = bundle.verb("start", &[]);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        assert!(stderr(&output).contains("its supervisor is gone"), "{output:?}");
         works_again(&mut bundle);
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,16 +15,19 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::ValueEnum;
 use serde_json::Value;
-use serde_json::json;
-use verbgate_sys::post;
+use verbgate_sys::Tgid;
+use verbgate_sys::post::Way;
+use verbgate_sys::sandbox::container::Cover;
 
 use super::home;
 use super::keeper;
+use super::letter;
+use super::letter::Word;
 use super::place::Place;
+use super::place::Spec;
+use super::wish;
 use crate::failure::Failure;
 
-/// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
-pub(super) const PATIENCE_MS: i32 = 5_000;
 /// How long one that was told to end may take.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
@@ -72,13 +76,7 @@ fn heed(args: &HookArgs) -> Result<u8, Error> {
                 serde_json::from_str(&state).context("the container's state is no JSON")?;
             let pid = state.get("pid").and_then(Value::as_i64).map(i32::try_from);
             let pid = pid.context("the container's state has no pid")??;
-            place.set_process(pid).context("cannot note the container's process")?;
-            let letter = json!({"created": pid}).to_string();
-            post::ask(&place.control(), letter.as_bytes(), PATIENCE_MS)
-                .context("the container's supervisor is gone; create the container again")?;
-            if args.netdevs.is_some() {
-                keeper::move_there(&place, pid)?;
-            }
+            created(&place, pid, args.netdevs.is_some())?;
         }
         Event::Stopped => {
             let home = args.netdevs.as_deref().map_or(Ok(()), home::bring_home);
@@ -89,10 +87,46 @@ fn heed(args: &HookArgs) -> Result<u8, Error> {
     Ok(0)
 }
 
+fn created(place: &Place, pid: i32, netdevs: bool) -> Result<(), Error> {
+    place.set_process(pid).context("cannot note the container's process")?;
+    let way = Way::to(&place.control())
+        .context("the container's supervisor is gone; create the container again")?;
+    if netdevs {
+        keeper::move_there(place, pid)?;
+    }
+    let spec = place.spec().context("cannot read what was decided for the container")?;
+    if spec.sysfs {
+        // From here on this process is in the container's mount namespace.
+        cover_sysfs(&way, &spec, pid)?;
+    }
+    letter::tell(&way, &Word::Created(pid), &[])?;
+    Ok(())
+}
+
+/// The container sees its own devices in `/sys`, or there is no container.
+fn cover_sysfs(way: &Way, spec: &Spec, pid: i32) -> Result<(), Error> {
+    let serve = |fuse: BorrowedFd<'_>, root: BorrowedFd<'_>| {
+        letter::tell(way, &Word::Sysfs(pid), &[fuse, root]).map_err(io::Error::other)
+    };
+    let cover = Cover {
+        container: Tgid(pid),
+        rootfs: &spec.rootfs,
+        keep: verbgate_sysfs::KEPT,
+        serve: &serve,
+    };
+    cover.make().map(drop).map_err(|e| {
+        anyhow!(
+            "the container would see the host's devices in /sys: {e}; annotation {}=host, or \
+             --sysfs host, lets it",
+            wish::SYSFS
+        )
+    })
+}
+
 /// Has the supervisor end, and removes the container's directory.
 pub(super) fn end(place: &Place) -> Result<(), Error> {
     // Gone already, if it has died before.
-    let _ = post::ask(&place.control(), br#""end""#, PATIENCE_MS);
+    let _ = letter::tell_at(place, &Word::End);
     let deadline = Instant::now() + END_PATIENCE;
     while !place.remove_if_unsupervised().context("cannot remove the container's directory")? {
         if Instant::now() >= deadline {

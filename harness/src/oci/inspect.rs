@@ -13,7 +13,7 @@ use serde_json::json;
 use verbgate_sys::post;
 
 use super::home;
-use super::hook::PATIENCE_MS;
+use super::letter::PATIENCE_MS;
 use super::place;
 use super::place::Place;
 use crate::cli::Global;

@@ -1,6 +1,6 @@
 //! The process that moves a container's NICs there and back: the *keeper*.
 //!
-//! It is started by the `created` hook, moves the NICs by the code of `verbgate netdev`, and lives as
+//! It is started for the `created` hook, moves the NICs by the code of `verbgate netdev`, and lives as
 //! long as the container does. It holds the container's network namespace open, so that NICs which
 //! the kernel would destroy with it (veth, macvlan) come home, too. It reads nothing that a container
 //! says, and no container reaches it.
@@ -10,9 +10,9 @@
 
 use std::fs;
 use std::io;
-use std::io::BufRead;
-use std::io::BufReader;
 use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
@@ -23,11 +23,12 @@ use clap::Args;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use verbgate_sys::Tgid;
-use verbgate_sys::process;
+use verbgate_sys::post;
 use verbgate_sys::process::PidFd;
 
 use super::home;
 use super::home::Turn;
+use super::letter::Word;
 use super::netdevs;
 use super::netdevs::Netdevs;
 use super::place;
@@ -36,6 +37,7 @@ use super::start::READY;
 use super::wish;
 use crate::cli::Arp;
 use crate::failure::Failure;
+use crate::logging;
 use crate::netdev::back;
 use crate::netdev::journal;
 use crate::netdev::journal::Journal;
@@ -54,26 +56,42 @@ pub(crate) struct KeeperArgs {
     pid: i32,
 }
 
-/// Starts the keeper of a container that was just made, and waits until the NICs are there.
-pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
+impl KeeperArgs {
+    /// The container's directory.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
+}
+
+/// How long it may take until the NICs are there: it waits for its turn, for links and for GIDs.
+const MOVE_PATIENCE_MS: i32 = 180_000;
+
+/// Starts the keeper of a container that was just made; it answers when the NICs are there. Called
+/// in the supervisor: the hook is under the container's filter, and so would be its children.
+pub(super) fn start(place: &Place, pid: i32, answer: OwnedFd) -> Result<(), anyhow::Error> {
     let exe = std::env::current_exe().context("cannot tell the path of this program")?;
-    let mut child = Command::new(exe)
+    // It outlives this process, mostly, and nobody waits for it.
+    Command::new(exe)
+        .args(logging::options())
         .arg(super::KEEPER)
         .arg(place.path())
         .arg(pid.to_string())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        // The runtime waits for the end of what a hook writes.
+        .stdout(answer)
         .stderr(Stdio::null())
-        .env_clear()
-        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .spawn()
-        .context("cannot start the process that moves NICs")?;
-    let mut said = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        BufReader::new(stdout).read_line(&mut said).context("cannot hear what moves NICs")?;
-    }
-    match said.trim() {
+        .map(drop)
+        .context("cannot start the process that moves NICs")
+}
+
+/// Waits until the NICs of a container that was just made are there.
+pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
+    let word = serde_json::to_vec(&Word::Move(pid))?;
+    let said = match post::ask(&place.control(), &word, MOVE_PATIENCE_MS) {
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Vec::new(),
+        other => other.context("the container's supervisor is gone; create the container again")?,
+    };
+    match String::from_utf8_lossy(&said).trim() {
         READY => Ok(()),
         "" => Err(anyhow!(
             "annotation {}: what moves the NICs was ended; verbgate gc brings them home",
@@ -85,7 +103,6 @@ pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
 
 /// The keeper. Standard output takes one line.
 pub(crate) fn keep(args: &KeeperArgs) -> Result<u8, Failure> {
-    process::close_from(3).context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
     rustix::process::setsid().context("cannot leave the session")?;
     rustix::process::chdir("/")?;
     let kept = Keeper::begin(&Place::at(&args.place), Tgid(args.pid));

@@ -7,6 +7,9 @@ use std::ffi::OsString;
 const GLOBAL: &[&str] =
     &["--root", "--log", "--log-format", "--log-level", "--criu", "--cgroup-manager", "--rootless"];
 
+/// Options of `start` and `delete` that take a value.
+const NONE: &[&str] = &[];
+
 /// Options of `create` and `run` that take a value.
 const START: &[&str] =
     &["--bundle", "-b", "--config", "-f", "--console-socket", "--pid-file", "--preserve-fds"];
@@ -35,9 +38,13 @@ const EXEC: &[&str] = &[
 /// What a command is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
-    /// `create` or `run`.
+    /// `create`.
+    Create,
+    /// `run`: both `create` and `start`.
+    Run,
     Start,
     Exec,
+    Delete,
     /// The runtime's own business.
     Other,
 }
@@ -57,7 +64,10 @@ impl Line {
     pub(crate) fn parse(words: &[OsString]) -> Self {
         let command = first_positional(words, 0, GLOBAL);
         let (verb, options) = match words.get(command).and_then(|word| word.to_str()) {
-            Some("create" | "run") => (Verb::Start, START),
+            Some("create") => (Verb::Create, START),
+            Some("run") => (Verb::Run, START),
+            Some("start") => (Verb::Start, NONE),
+            Some("delete") => (Verb::Delete, NONE),
             Some("exec") => (Verb::Exec, EXEC),
             _ => (Verb::Other, START),
         };
@@ -97,6 +107,26 @@ impl Line {
             word.push(file);
         } else {
             *word = file;
+        }
+    }
+
+    /// Takes capabilities from those that an `exec` asks for.
+    pub(crate) fn remove_capabilities(&mut self, is_cut: impl Fn(&str) -> bool) {
+        let mut at = self.command + 1;
+        while at < self.id {
+            let text = self.words.get(at).and_then(|word| word.to_str()).unwrap_or_default();
+            let (name, joined) = match text.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (text, None),
+            };
+            let len = if joined.is_none() && EXEC.contains(&name) { 2 } else { 1 };
+            let value = joined.or_else(|| self.words.get(at + 1)?.to_str()).unwrap_or_default();
+            if ["--cap", "-c"].contains(&name) && is_cut(value) {
+                self.words.drain(at..(at + len).min(self.words.len()));
+                self.id -= len;
+            } else {
+                at += len;
+            }
         }
     }
 
@@ -161,7 +191,7 @@ mod tests {
     fn the_command_is_found_behind_options_and_their_values() {
         let line =
             line("--root /r --log=run --systemd-cgroup create --bundle exec -b /b --no-pivot c1");
-        assert_eq!(line.verb, Verb::Start);
+        assert_eq!(line.verb, Verb::Create);
         assert_eq!(line.id(), Some(OsStr::new("c1")));
         assert_eq!(line.global("--root"), Some(OsStr::new("/r")));
         assert_eq!(line.global("--log"), Some(OsStr::new("run")));
@@ -171,9 +201,27 @@ mod tests {
 
     #[test]
     fn other_commands_are_left_alone() {
-        for text in ["state c1", "--version", "features", "delete --force c1", "--root x ps c1"] {
+        for text in ["state c1", "--version", "features", "kill c1 KILL", "--root x ps c1"] {
             assert_eq!(line(text).verb, Verb::Other, "{text}");
         }
+    }
+
+    #[test]
+    fn capabilities_are_taken_from_an_exec_and_nothing_else_is() {
+        let mut line = line(
+            "exec --cap CAP_SYS_ADMIN -t -c CAP_KILL --cap=CAP_BPF -e CAP_BPF c1 sh -c CAP_BPF",
+        );
+        line.remove_capabilities(|name| ["CAP_SYS_ADMIN", "CAP_BPF"].contains(&name));
+        let words: Vec<_> = line.words.iter().map(|word| word.to_str().unwrap()).collect();
+        assert_eq!(words.join(" "), "exec -t -c CAP_KILL -e CAP_BPF c1 sh -c CAP_BPF");
+        assert_eq!(line.id(), Some(OsStr::new("c1")));
+    }
+
+    #[test]
+    fn a_container_is_started_and_deleted_by_its_id() {
+        let (start, delete) = (line("--root /r start c1"), line("delete --force c1"));
+        assert_eq!((start.verb, start.id()), (Verb::Start, Some(OsStr::new("c1"))));
+        assert_eq!((delete.verb, delete.id()), (Verb::Delete, Some(OsStr::new("c1"))));
     }
 
     #[test]

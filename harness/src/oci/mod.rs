@@ -1,8 +1,8 @@
 //! `verbgate oci`: an OCI runtime around another one.
 //!
 //! For a container that asks for RDMA ([`wish`]), the bundle's `config.json` is rewritten
-//! ([`rewrite`]) and a supervisor started ([`start`], [`supervisor`]); then this process becomes
-//! the real runtime, so that its output, its exit code and what it does with signals, terminals and
+//! ([`rewrite`]) and a supervisor started ([`start`], [`supervisor`]); then this process comes under
+//! the filter ([`under`]) and becomes the real runtime, so that its output, its exit code and what it does with signals, terminals and
 //! inherited descriptors are the real ones. Every other command, and every other container, gets
 //! nothing but the last step.
 //!
@@ -11,20 +11,23 @@
 
 pub(crate) mod agent;
 mod exec;
+mod exposed;
 mod home;
 mod hook;
 mod inspect;
 mod keeper;
+mod letter;
 mod line;
 mod netdevs;
 mod place;
-mod program;
+mod podman;
 mod rewrite;
 mod runtime;
 mod show;
 mod shown;
 mod start;
 mod supervisor;
+mod under;
 mod wish;
 
 use std::ffi::OsString;
@@ -73,6 +76,7 @@ const PROFILE: &str = "profile";
 const CALLED: &str = "verbgate-oci";
 
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 #[command(after_help = "The arguments are those of the real runtime, and so are output and exit \
                         code. Engines take this program as a runtime by the name verbgate-oci: \
                         make a link of that name, or verbgate-oci-crun, verbgate-oci-runc. \
@@ -134,8 +138,10 @@ pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
     let mut line = Line::parse(&args.args);
     let prepared = runtime::find(args.runtime.as_deref()).and_then(|runtime| {
         match line.verb {
-            Verb::Start => start::prepare(&line, args, global)?,
+            Verb::Create | Verb::Run => start::prepare(&line, args, global)?,
+            Verb::Start => exec::start(&line, global)?,
             Verb::Exec => exec::prepare(&mut line, global)?,
+            Verb::Delete => start::forget_dead(&line, global)?,
             Verb::Other => {}
         }
         Ok(runtime)
@@ -148,10 +154,18 @@ pub(crate) fn run(args: &OciArgs, global: &Global) -> Result<u8, Failure> {
     Err(Failure::of_tool(error))
 }
 
+/// An error before the command line is understood, which the engine reads where it told the runtime
+/// to write.
+pub(crate) fn untimely(args: &[OsString], error: anyhow::Error) -> Failure {
+    let after = args.iter().position(|word| word == "--").map_or(args.len(), |at| at + 1);
+    runtime::tell(&Line::parse(args.get(after..).unwrap_or_default()), &error);
+    Failure::of_tool(error)
+}
+
 /// Whether a container of this `config.json` is one of ours: rewritten, or with the agent's profile.
 pub(crate) fn serves(config: &Value) -> bool {
     let text = |at: &str| config.pointer(at).and_then(Value::as_str);
-    text("/process/args/0") == Some(rewrite::INIT)
+    rewrite::is_ours(config)
         || text("/linux/seccomp/listenerMetadata").is_some_and(agent::profile::is_ours)
 }
 

@@ -1,12 +1,10 @@
 //! A container's directory on the host: `ROOT/oci/NAME`, for root alone.
 //!
 //! ```text
-//! lock           what was decided, as JSON; locked as long as the supervisor lives
-//! pid            the container's first process, and when it started
-//! control        where `verbgate` itself writes to the supervisor
-//! nodes/         shown in the container as /dev/infiniband
-//! shared/socket  where verbgate-init writes to the supervisor
-//! shared/init    covered by verbgate-init
+//! lock     what was decided, as JSON; locked as long as the supervisor lives
+//! pid      the container's first process, and when it started
+//! control  where `verbgate` itself writes to the supervisor
+//! nodes/   shown in the container as /dev/infiniband
 //! ```
 
 use std::ffi::OsStr;
@@ -54,13 +52,15 @@ pub(crate) struct Spec {
     pub(crate) bundle: PathBuf,
     pub(crate) profile: String,
     pub(crate) devices: Vec<Granted>,
+    /// The container's root file system.
+    pub(crate) rootfs: PathBuf,
     /// Whether the supervisor serves `/sys`.
     pub(crate) sysfs: bool,
+    /// Whether the runtime starts the container as soon as it has made it.
+    pub(crate) runs: bool,
     /// NICs that are moved into it.
     #[serde(default)]
     pub(crate) netdevs: Option<Netdevs>,
-    /// The name of what becomes of CAP_SETPCAP.
-    pub(crate) setpcap: String,
 }
 
 /// A container's directory.
@@ -96,14 +96,6 @@ impl Place {
 
     pub(crate) fn nodes(&self) -> PathBuf {
         self.0.join("nodes")
-    }
-
-    pub(crate) fn shared(&self) -> PathBuf {
-        self.0.join("shared")
-    }
-
-    pub(crate) fn socket(&self) -> PathBuf {
-        self.0.join("shared/socket")
     }
 
     fn lock(&self) -> PathBuf {
@@ -143,8 +135,6 @@ impl Place {
         };
         dir(0o700, &self.0)?;
         dir(0o755, &self.nodes())?;
-        dir(0o755, &self.shared())?;
-        File::create(self.shared().join("init"))?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
         let mut lock = options.open(self.lock())?;
@@ -278,9 +268,10 @@ mod tests {
             bundle: "/b".into(),
             profile,
             devices: vec![],
+            rootfs: "/b/rootfs".into(),
             sysfs: true,
+            runs: false,
             netdevs: None,
-            setpcap: "never".into(),
         }
     }
 

@@ -10,22 +10,9 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::sandbox::CUT_CAPABILITIES;
 use verbgate_sys::sandbox::RDMA_DIR;
-use verbgate_sys::sandbox::Setpcap;
 
 use super::wish::GRANTED;
 
-/// Where a container finds what is ours.
-const OURS: &str = "/dev/.verbgate";
-/// The program before the container's command.
-pub(crate) const INIT: &str = "/dev/.verbgate/init";
-/// The supervisor's socket there.
-const SOCKET: &str = "/dev/.verbgate/socket";
-
-/// With which the filter is installed where a program may still gain privileges; `verbgate-init`
-/// gives it up.
-const TO_INSTALL: &str = "CAP_SYS_ADMIN";
-/// With which capabilities are given up; see [`Setpcap`].
-const TO_GIVE_UP: &str = "CAP_SETPCAP";
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
@@ -34,10 +21,6 @@ const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "a
 pub(crate) struct Addition<'a> {
     /// The nodes to show.
     pub(crate) nodes: &'a Path,
-    /// The directory that holds the supervisor's socket, and a file named `init`.
-    pub(crate) shared: &'a Path,
-    /// `verbgate-init` on the host.
-    pub(crate) init: &'a Path,
     /// This program, and the arguments by which it is told that the container was made, and that
     /// it is gone.
     pub(crate) hook: &'a str,
@@ -76,82 +59,58 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Rewrites a process: its command comes after ours, with the capabilities that ours takes.
+/// Takes from a process what containers with RDMA may not have.
 pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
     let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
-    let args = array(process, "args")?;
-    // In a file that was rewritten before, the word is right and the sets are ours.
-    let mut word = None;
-    if args.first().is_some_and(|first| first == INIT) {
-        word = args.get(2).and_then(Value::as_str).and_then(Setpcap::named);
-        args.drain(..args.len().min(4));
-    }
-    if args.is_empty() {
+    if array(process, "args")?.is_empty() {
         return Err(Error::NoCommand);
     }
-    let command = std::mem::take(args);
-    let capabilities = object(process, "capabilities")?;
-    let mut has = |set| Ok(array(capabilities, set)?.iter().any(|one| one == TO_GIVE_UP));
-    let word = match word {
-        Some(word) => word,
-        None if !has("bounding")? => Setpcap::Never,
-        None if !has("permitted")? => Setpcap::ByExec,
-        None => Setpcap::Kept,
-    };
-    for set in SETS {
-        let all = array(capabilities, set)?;
-        all.retain(|one| !one.as_str().is_some_and(is_cut));
-        all.retain(|one| one != TO_GIVE_UP);
-        all.extend([TO_INSTALL, TO_GIVE_UP].map(Value::from));
+    // Without any sets, runtimes grant none.
+    if !process.contains_key("capabilities") {
+        return Ok(());
     }
-    let mut args: Vec<Value> = prefix(word.name()).map(Value::from).to_vec();
-    args.extend(command);
-    process.insert("args".to_owned(), args.into());
+    let capabilities = object(process, "capabilities")?;
+    for set in SETS {
+        if capabilities.contains_key(set) {
+            array(capabilities, set)?.retain(|one| !one.as_str().is_some_and(is_cut));
+        }
+    }
     Ok(())
 }
 
-/// What comes before a container's command.
-pub(crate) fn prefix(setpcap: &str) -> [&str; 4] {
-    [INIT, SOCKET, setpcap, "--"]
-}
-
-/// What becomes of CAP_SETPCAP, as it stands in a file that was rewritten.
-pub(crate) fn setpcap(config: &Value) -> Setpcap {
-    let word = config.pointer("/process/args/2").and_then(Value::as_str);
-    word.and_then(Setpcap::named).unwrap_or(Setpcap::Never)
-}
-
 /// Whether containers with RDMA may not have a capability, by its name in OCI.
-fn is_cut(name: &str) -> bool {
+pub(crate) fn is_cut(name: &str) -> bool {
     let name = name.strip_prefix("CAP_").unwrap_or(name);
     CUT_CAPABILITIES.iter().any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
 }
 
 fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
-    let ours = |path: &str| {
-        [OURS, INIT, RDMA_DIR].contains(&path) || path.starts_with(&format!("{RDMA_DIR}/"))
-    };
+    let ours = |path: &str| path == RDMA_DIR || path.starts_with(&format!("{RDMA_DIR}/"));
+    // Raw nodes are shown nowhere, for a runtime that cannot enforce the device cgroup.
     mounts.retain(|mount| {
-        !mount
-            .get("destination")
-            .and_then(Value::as_str)
-            .is_some_and(|path| ours(path.trim_end_matches('/')))
+        let names = |key| {
+            let path =
+                mount.get(key).and_then(Value::as_str).map(|path| path.trim_end_matches('/'));
+            path.is_some_and(ours)
+        };
+        !names("destination") && !names("source")
     });
     // Shown, and not to be opened: `nodev`.
-    let closed = ["bind", "ro", "nosuid", "nodev", "noexec"];
-    let program = ["bind", "ro", "nosuid", "nodev", "exec"];
-    for (destination, source, options) in [
-        (RDMA_DIR, addition.nodes, closed),
-        (OURS, addition.shared, closed),
-        (INIT, addition.init, program),
-    ] {
-        mounts.push(json!({
-            "destination": destination,
-            "type": "bind",
-            "source": source,
-            "options": options,
-        }));
-    }
+    mounts.push(json!({
+        "destination": RDMA_DIR,
+        "type": "bind",
+        "source": addition.nodes,
+        "options": ["bind", "ro", "nosuid", "nodev", "noexec"],
+    }));
+}
+
+/// Whether a file has been rewritten, and not for another program's hooks alone.
+pub(crate) fn is_ours(config: &Value) -> bool {
+    let hooks = config.pointer("/hooks/createRuntime").and_then(Value::as_array);
+    hooks
+        .into_iter()
+        .flatten()
+        .any(|hook| hook.pointer("/args/1").is_some_and(|first| first == super::HOOK))
 }
 
 fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {
@@ -224,8 +183,6 @@ mod tests {
     fn addition() -> Addition<'static> {
         Addition {
             nodes: Path::new("/run/v/nodes"),
-            shared: Path::new("/run/v/shared"),
-            init: Path::new("/run/v/init"),
             hook: "/usr/bin/verbgate",
             created: &["created", "/run/v"],
             stopped: &["stopped", "/run/v"],
@@ -241,7 +198,8 @@ mod tests {
                 "args": ["sh", "-c", "true"],
                 "capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_KILL"]},
             },
-            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"}],
+            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"},
+                {"destination": "/x", "source": "/dev/infiniband/"}],
             "hooks": {"poststop": [{"path": "/usr/bin/other"}]},
             "linux": {
                 "devices": [
@@ -275,24 +233,19 @@ mod tests {
         assert_eq!(rules.last().unwrap()["minor"], 121);
         let destinations: Vec<_> =
             value["mounts"].as_array().unwrap().iter().map(|m| &m["destination"]).collect();
-        assert_eq!(destinations, ["/proc", RDMA_DIR, OURS, INIT]);
+        assert_eq!(destinations, ["/proc", RDMA_DIR]);
     }
 
     #[test]
-    fn the_command_comes_after_ours_which_gives_up_what_it_was_given() {
-        let value = rewritten();
-        let args = value["process"]["args"].as_array().unwrap();
-        assert_eq!(args[..4], ["/dev/.verbgate/init", "/dev/.verbgate/socket", "never", "--"]);
-        assert_eq!(args[4..], ["sh", "-c", "true"]);
-        for set in SETS {
-            let all = value["process"]["capabilities"][set].as_array().unwrap();
-            assert!(all.contains(&json!("CAP_SYS_ADMIN")) && all.contains(&json!("CAP_SETPCAP")));
-            assert!(!all.contains(&json!("CAP_MKNOD")), "{set}");
-        }
-        let mut own = bundle();
-        own["process"]["capabilities"]["bounding"] = json!(["CAP_SETPCAP"]);
-        config(&mut own, &addition()).unwrap();
-        assert_eq!((setpcap(&own), setpcap(&value)), (Setpcap::ByExec, Setpcap::Never));
+    fn the_command_stays_and_capabilities_only_go() {
+        let (before, after) = (bundle(), rewritten());
+        assert_eq!(after["process"]["args"], before["process"]["args"]);
+        let sets = json!({"bounding": ["CAP_KILL"], "effective": ["CAP_KILL"]});
+        assert_eq!(after["process"]["capabilities"], sets);
+        let mut bare = json!({"args": ["sh"]});
+        process(&mut bare).unwrap();
+        assert_eq!(bare, json!({"args": ["sh"]}));
+        assert!(is_ours(&after) && !is_ours(&before));
     }
 
     #[test]
@@ -305,12 +258,6 @@ mod tests {
         assert_eq!(once, twice);
         assert_eq!(once["unknown"], bundle()["unknown"]);
         assert_eq!(once["hooks"]["poststop"].as_array().unwrap().len(), 2);
-        let mut own = bundle();
-        own["process"]["capabilities"]["bounding"] = json!(["CAP_SETPCAP"]);
-        config(&mut own, &addition()).unwrap();
-        let once = own.clone();
-        config(&mut own, &addition()).unwrap();
-        assert_eq!(once, own);
     }
 
     #[test]

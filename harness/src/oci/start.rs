@@ -17,20 +17,24 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
 
 use super::OciArgs;
 use super::SUPERVISOR;
+use super::exec;
 use super::hook;
 use super::line::Line;
+use super::line::Verb;
 use super::name_of;
 use super::netdevs;
 use super::place::Place;
 use super::place::Spec;
-use super::program;
+use super::podman;
 use super::rewrite;
 use super::rewrite::Addition;
+use super::under;
 use super::wish;
 use super::wish::Wish;
 use crate::cli::Global;
@@ -38,6 +42,7 @@ use crate::cli::SysfsOf;
 use crate::grant;
 use crate::grant::Granted;
 use crate::grant::Host;
+use crate::logging;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";
@@ -46,7 +51,7 @@ pub(super) const READY: &str = "ready";
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// A bundle's file, by its name there.
-const CONFIG: &str = "config.json";
+pub(super) const CONFIG: &str = "config.json";
 
 /// Prepares a container, if it is meant to have RDMA.
 pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<(), Error> {
@@ -54,7 +59,8 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
     // What the real runtime cannot read either, it says best.
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
     let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
-    let Some(wish) = Wish::of(&config)? else { return Ok(()) };
+    let numbers = sandbox::rdma_numbers();
+    let Some(wish) = Wish::of(&config, &numbers)? else { return Ok(()) };
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(
@@ -63,12 +69,18 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
              with user namespaces for containers (--userns) if wanted"
         ));
     }
+    if wish.annotated
+        && let Some(version) = podman::passes_images_annotations(&config)
+    {
+        return Err(anyhow!(
+            "annotations: podman {version} passes those of an image on, so the image could grant \
+             devices; list them (--device /dev/infiniband/uverbsN), or use podman 4.6 or newer"
+        ));
+    }
     let nodes = granted(&wish, &args.stand_in, &config)?;
     let profile = profile(wish.profile.as_deref(), &args.profile)?;
     let root = std::path::absolute(global.root())?;
     let place = Place::of(&root, &id, line.global("--root"));
-    let init = program::init(&root)
-        .with_context(|| format!("cannot write verbgate-init to {}", root.display()))?;
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let text = |path: &Path| {
@@ -83,30 +95,33 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         &mut config,
         &Addition {
             nodes: &place.nodes(),
-            shared: &place.shared(),
-            init: &init,
             hook: &exe_name,
             created: &of("created"),
             stopped: &of("stopped"),
             granted: &granted.join(","),
-            numbers: &sandbox::rdma_numbers(),
+            numbers: &numbers,
         },
     )?;
     let spec = Spec {
         id,
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
+        rootfs: rootfs(line, &config),
+        runs: line.verb == Verb::Run,
         profile,
         devices: nodes.clone(),
-        sysfs: args.sysfs == SysfsOf::Virtual,
+        sysfs: args.sysfs == SysfsOf::Virtual && !wish.sees_host,
         netdevs,
-        setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
     let shown: Vec<DeviceNode> = nodes.iter().map(DeviceNode::from).collect();
     let made = sandbox::show_nodes(&shown, &place.nodes())
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
-        .and_then(|()| supervisor(&exe, &place, lock, global))
-        .and_then(|()| replace(&file, &config));
+        .and_then(|()| supervisor(&exe, &place, lock))
+        .and_then(|()| replace(&file, &config))
+        .and_then(|()| {
+            let way = Way::to(&place.control()).context("the supervisor ended; see its log")?;
+            under::come_under(&way, config.get("process").unwrap_or(&Value::Null))
+        });
     if made.is_err() {
         // Nothing is left behind; that this cannot be removed is not the error to tell of.
         let _ = hook::end(&place);
@@ -133,6 +148,23 @@ fn config_file(line: &Line) -> PathBuf {
     std::path::absolute(&file).unwrap_or(file)
 }
 
+/// The container's root file system, which a bundle may name by its place in the bundle.
+fn rootfs(line: &Line, config: &Value) -> PathBuf {
+    let bundle = line.of_start(&["--bundle", "-b"]).map_or(Path::new("."), Path::new);
+    let root = config.pointer("/root/path").and_then(Value::as_str).unwrap_or_default();
+    let path = bundle.join(root);
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Removes what is left of a container that is dead, and that the runtime may not know any more.
+pub(super) fn forget_dead(line: &Line, global: &Global) -> Result<(), Error> {
+    if let Some((place, _)) = exec::known(line, global)? {
+        // Whether it can be removed is not what the runtime was asked.
+        let _ = place.remove_if_dead();
+    }
+    Ok(())
+}
+
 /// Whether this is root and not one of a user namespace, who can make no nodes.
 fn is_init_namespace_root() -> bool {
     let own = fs::metadata("/proc/self/ns/user").map(|meta| meta.ino()).ok();
@@ -152,17 +184,19 @@ pub(super) fn granted(
         };
         let options = match stand_in.iter().find(of_name) {
             Some(stand_in) => vec![stand_in.clone()],
-            None if name == wish::ALL => Vec::new(),
+            // Without any, all of the host's.
+            None if name == wish::ALL => stand_in.to_vec(),
             None => vec![name.into()],
         };
         let found = grant::resolve(&options, Host::real()).map_err(|e| match *field {
-            "linux.devices" | "a CDI device" => anyhow!("{field}: {e}"),
-            annotation => anyhow!("annotation {annotation}: {e}"),
+            annotation @ (wish::DEVICES | wish::GRANTED) => anyhow!("annotation {annotation}: {e}"),
+            field => anyhow!("{field}: {e}"),
         })?;
         nodes.extend(found.into_iter().filter(|node| !nodes.contains(node)).collect::<Vec<_>>());
     }
     if nodes.is_empty() {
-        return Err(anyhow!("annotation {}: this host has no RDMA device to grant", wish::DEVICES));
+        let field = wish.devices.first().map_or(wish::DEVICES, |(_, field)| *field);
+        return Err(anyhow!("{field}: this host has no RDMA device to grant"));
     }
     agree_on_numbers(&nodes, config)?;
     if wish.cm {
@@ -229,13 +263,10 @@ fn replace(file: &Path, config: &Value) -> Result<(), Error> {
 }
 
 /// Starts the supervisor, and waits until it is ready.
-fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<(), Error> {
+fn supervisor(exe: &Path, place: &Place, lock: File) -> Result<(), Error> {
     let mut command = Command::new(exe);
-    if let Some(log) = &global.log {
-        command.arg("--log").arg(std::path::absolute(log)?);
-        command.args(["--log-level", global.log_level.as_str()]);
-    }
     let mut child = command
+        .args(logging::options())
         .arg(SUPERVISOR)
         .arg(place.path())
         .arg(std::process::id().to_string())
@@ -245,15 +276,20 @@ fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<
         // An engine waits for the end of what a runtime writes.
         .stderr(Stdio::null())
         .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
         .spawn()
         .context("cannot start the supervisor")?;
     let mut said = String::new();
     if let Some(stdout) = &mut child.stdout {
-        stdout.read_to_string(&mut said).context("cannot hear the supervisor")?;
+        stdout
+            .read_to_string(&mut said)
+            .context("cannot read the supervisor's readiness message")?;
     }
+    // What was started has ended, and left the supervisor as nobody's child.
+    child.wait().context("cannot wait for what has started the supervisor")?;
     match said.trim() {
         READY => Ok(()),
-        "" => Err(anyhow!("the supervisor ended without a word; see the kernel log")),
+        "" => Err(anyhow!("the supervisor exited before it was ready; see the kernel log")),
         error => Err(anyhow!("{error}")),
     }
 }

@@ -1,8 +1,11 @@
 //! The supervisor of a container: one process, which serves the container's command and whatever
 //! is executed beside it, each under a filter of its own.
 //!
-//! It waits, unconfined, until the container's first process is to execute its command; there
-//! nothing hostile has run yet. From then on it is confined as that of `verbgate run`.
+//! The real runtime is under a filter from before it began ([`super::under`]). Until the container
+//! starts, there is nothing but the runtime and its hooks, whose calls go on natively, and the
+//! supervisor is unconfined: it starts what moves NICs, and leaves nothing behind if there will be no
+//! container. When the container starts, the filter is served, and the supervisor confined, as that
+//! of `verbgate run`.
 //!
 //! It is never restarted. It ends with the container; when the real runtime ends and has made no
 //! container; or when the runtime says that the container is gone.
@@ -12,6 +15,8 @@ use std::io;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -21,22 +26,28 @@ use anyhow::anyhow;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
-use serde::Deserialize;
 use verbgate_proxy::Siblings;
+use verbgate_proxy::Supervisor;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
-use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
-use verbgate_sys::sandbox::Sysfs;
-use verbgate_sys::sandbox::container::Arrival;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::container;
+use verbgate_sys::seccomp::Listener;
+use verbgate_sys::seccomp::Reply;
 
 use super::SupervisorArgs;
+use super::keeper;
+use super::letter::HEARD;
+use super::letter::Watch;
+use super::letter::Word;
 use super::place::Place;
 use super::place::Spec;
 use super::shown::Served;
 use super::shown::shown;
 use super::start::READY;
+use super::under;
 use crate::failure::Failure;
 use crate::supervise;
 use crate::supervise::Guard;
@@ -48,28 +59,18 @@ use crate::virtual_sys::Views;
 /// tells that could be waited for beside letters.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// How long a runtime may take from `exec` to the process's arrival.
-const EXEC_PATIENCE: Duration = Duration::from_secs(60);
+/// The same when the container is gone.
+const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// A letter from `verbgate` itself.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "lowercase", deny_unknown_fields)]
-enum Word {
-    /// The container's first process.
-    Created(i32),
-    /// A process will be executed.
-    Expect,
-    /// What is there?
-    Show,
-    /// The container is gone.
-    End,
-}
+/// How long those may take to end who are under a filter when the container is gone: the real
+/// runtime, which cleans up, and its hooks.
+const LINGER: Duration = Duration::from_secs(10);
 
 /// Runs it. Standard input is the locked file of the container's directory; standard output takes
 /// one line.
 pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
-    // What the engine gave to the runtime, and waits to be closed.
-    process::close_from(3).context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
+    // Crun waits for all of its children, and this would be one that waits for crun.
+    sandbox::leave_parent().context("cannot leave the runtime that this was started for")?;
     let place = Place::at(&args.place);
     let life = Life::begin(&place, Tgid(args.runtime));
     let said = match &life {
@@ -81,32 +82,43 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     let result = life.and_then(Life::live);
-    // Confined, if a command was executed; who deletes the container removes the directory then.
-    if !matches!(result, Ok(End::Over)) {
-        let _ = place.remove_own(io::stdin().as_fd());
+    // Confined, if the container was started; who deletes it removes the directory then.
+    if let Ok(End::Unstarted(lock)) = &result {
+        let _ = place.remove_own(lock.as_fd());
     }
     result.map(|_| 0).map_err(Failure::of_tool)
 }
 
 /// How a supervisor's life ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 enum End {
-    /// No command of a container was executed, nor will be.
-    Unstarted,
+    /// No command of a container was executed, nor will be. The container's file is still locked.
+    Unstarted(OwnedFd),
     /// Who deletes the container removes its directory, which this confined process cannot.
     Over,
 }
 
+/// A filter whose processes are still the runtime's own.
+struct Early {
+    guard: Guard,
+    listener: Listener,
+    filters: u32,
+}
+
 struct Life {
+    place: Place,
     spec: Spec,
     plan: Plan,
     control: Post,
-    guests: Post,
     runtime: Option<PidFd>,
+    early: Option<Early>,
     container: Option<(Tgid, PidFd)>,
-    /// Until when processes may arrive from `exec`.
-    expected: Vec<Instant>,
     views: Option<Views>,
+    started: bool,
+    /// Whether the container is gone, and others may have its directory.
+    given_up: bool,
+    /// Until when those are served who are left, when the runtime says that there shall be none.
+    ending: Option<Instant>,
     siblings: Siblings,
     served: Served,
 }
@@ -119,20 +131,21 @@ impl Life {
         rustix::process::setsid().context("cannot leave the session")?;
         rustix::process::chdir("/")?;
         let plan = Plan::with_cm(&spec.devices, &spec.profile)?;
-        let bind = |path: std::path::PathBuf| {
-            Post::bind(&path).with_context(|| format!("cannot make the socket {}", path.display()))
-        };
-        let (control, guests) = (bind(place.control())?, bind(place.socket())?);
+        let control = Post::bind(&place.control())
+            .with_context(|| format!("cannot make the socket {}", place.control().display()))?;
         let runtime = PidFd::open(runtime).context("the runtime has ended")?;
         Ok(Self {
+            place: place.clone(),
             spec,
             plan,
             control,
-            guests,
             runtime: Some(runtime),
+            early: None,
             container: None,
-            expected: Vec::new(),
             views: None,
+            started: false,
+            given_up: false,
+            ending: None,
             siblings: Siblings::default(),
             served: Served::default(),
         })
@@ -142,13 +155,9 @@ impl Life {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                if self.told(&letter) {
-                    return Ok(if self.has_started() { End::Over } else { End::Unstarted });
-                }
+                self.read(letter)?;
             }
-            while let Some(letter) = self.guests.take()? {
-                self.arrived(letter)?;
-            }
+            self.let_on();
             self.served.retire();
             if self.runtime.as_ref().is_some_and(PidFd::has_ended) {
                 self.runtime = None;
@@ -157,114 +166,192 @@ impl Life {
                 Some((_, pidfd)) => pidfd.has_ended(),
                 None => self.runtime.is_none(),
             };
-            if gone && self.served.all.is_empty() {
-                return Ok(if self.has_started() { End::Over } else { End::Unstarted });
+            if !self.started && (gone || self.ending.is_some()) {
+                let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+                return Ok(End::Unstarted(lock));
+            }
+            if gone || self.ending.is_some() {
+                self.give_up_place()?;
+            }
+            let over = self.given_up && self.served.all.is_empty();
+            if over || self.ending.is_some_and(|until| Instant::now() >= until) {
+                return Ok(End::Over);
             }
         }
     }
 
+    /// Lets others have the container's directory: the lock goes with standard input.
+    fn give_up_place(&mut self) -> Result<(), Error> {
+        if !self.given_up {
+            rustix::stdio::dup2_stdin(fs::File::open("/dev/null")?)?;
+            self.given_up = true;
+        }
+        Ok(())
+    }
+
     /// Waits until there is something to do.
     fn wait(&self) -> Result<(), Error> {
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.control.as_fd(), self.guests.as_fd()];
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.control.as_fd()];
         fds.extend(self.runtime.as_ref().map(PidFd::as_fd));
+        fds.extend(self.early.as_ref().map(|early| early.listener.as_fd()));
         // One that has ended would wake at once for ever; then it is the others that are waited for.
         let container = self.container.as_ref().map(|(_, pidfd)| pidfd);
         fds.extend(container.filter(|pidfd| !pidfd.has_ended()).map(PidFd::as_fd));
         let mut fds: Vec<PollFd<'_>> =
             fds.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let look = (!self.served.all.is_empty()).then_some(&LOOK);
+        let often = if self.given_up { &LOOK_SOON } else { &LOOK };
+        let look = (!self.served.all.is_empty() || self.given_up).then_some(often);
         match rustix::event::poll(&mut fds, look) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(errno) => Err(errno.into()),
         }
     }
 
-    /// Whether a command has been executed under a filter.
-    fn has_started(&self) -> bool {
-        self.views.is_some()
-    }
-
-    /// Reads a letter of our own; true when it says that all is over.
-    fn told(&mut self, letter: &Letter) -> bool {
-        // Nobody else reaches the directory.
-        match serde_json::from_slice(&letter.body) {
-            Ok(Word::Created(pid)) if self.container.is_none() => match PidFd::open(Tgid(pid)) {
-                Ok(pidfd) => self.container = Some((Tgid(pid), pidfd)),
-                Err(e) => log::error!("process {pid}, the container's first: {e}"),
-            },
-            Ok(Word::Created(_)) => {}
-            Ok(Word::Expect) => self.expected.push(Instant::now() + EXEC_PATIENCE),
-            Ok(Word::Show) => return self.show(letter),
-            Ok(Word::End) => {
-                letter.reply(b"ending");
-                return true;
+    /// Has the calls of the runtime and its hooks go on natively.
+    fn let_on(&mut self) {
+        let Some(Early { listener, .. }) = &self.early else { return };
+        let nobody = loop {
+            match listener.wait(0) {
+                Ok(false) => break false,
+                // Whoever was killed meanwhile waits for nothing.
+                Ok(true) => drop(
+                    listener.receive().and_then(|trap| listener.reply(trap.id, Reply::Continue)),
+                ),
+                Err(_) => break true,
             }
-            Err(e) => log::error!("a letter that cannot be read: {e}"),
+        };
+        if nobody {
+            self.early = None;
         }
-        letter.reply(b"heard");
-        false
     }
 
-    fn show(&self, letter: &Letter) -> bool {
-        let first = self.container.as_ref().map(|(tgid, _)| *tgid);
-        let shown = shown(&self.spec, first, self.has_started(), &self.served);
-        letter.reply(shown.to_string().as_bytes());
-        false
-    }
-
-    /// A process that executes `verbgate-init`.
-    fn arrived(&mut self, letter: Letter) -> Result<(), Error> {
-        let Some(arrival) = Arrival::read(letter) else { return Ok(()) };
-        if !self.may_enter(arrival.tgid) {
-            arrival.refuse("this process was not started by the container's runtime");
+    /// Does as a letter of our own says. Nobody else reaches the directory.
+    fn read(&mut self, letter: Letter) -> Result<(), Error> {
+        let word = match serde_json::from_slice(&letter.body) {
+            Ok(word) => word,
+            Err(e) => {
+                log::error!("a letter that cannot be read: {e}");
+                letter.reply(format!("the supervisor cannot read this: {e}").as_bytes());
+                return Ok(());
+            }
+        };
+        if word == Word::Show {
+            let first = self.container.as_ref().map(|(tgid, _)| *tgid);
+            let shown = shown(&self.spec, first, self.started, &self.served);
+            letter.reply(shown.to_string().as_bytes());
             return Ok(());
         }
-        let (tgid, first) = (arrival.tgid, !self.has_started());
-        match self.serve(arrival) {
-            Ok(()) => Ok(()),
-            // Of the first, the container ends; of another, only the `exec` does.
-            Err(e) if first => Err(e),
+        let Letter { answer, files, body, sender, user } = letter;
+        let (answer, done) = match word {
+            // What moves them answers itself.
+            Word::Move(pid) => match keeper::start(&self.place, pid, answer) {
+                Ok(()) => return Ok(()),
+                Err(e) => {
+                    log::error!("{e:#}");
+                    return Ok(());
+                }
+            },
+            word => (answer, self.heed(word, files)),
+        };
+        let letter = Letter { answer, files: Vec::new(), body, sender, user };
+        match done {
+            Ok(()) => letter.reply(HEARD.as_bytes()),
             Err(e) => {
-                log::error!("process {tgid} is not served: {e}");
-                Ok(())
+                let text = format!("{e:#}");
+                log::error!("{text}");
+                letter.reply(text.as_bytes());
+                // Without its first process served there is no container; of an `exec`, only that
+                // fails.
+                if !self.started && word == Word::Start {
+                    return Err(e);
+                }
             }
         }
+        Ok(())
     }
 
-    /// The container's first process may, and as many as the runtime was told to execute.
-    fn may_enter(&mut self, tgid: Tgid) -> bool {
-        if !self.has_started() {
-            return self.container.as_ref().is_some_and(|(container, _)| *container == tgid);
+    fn heed(&mut self, word: Word, files: Vec<OwnedFd>) -> Result<(), Error> {
+        match word {
+            Word::Watch(watch) => self.watch(watch, files),
+            Word::Sysfs(pid) => {
+                let served = container::served(files)
+                    .map_err(|files| anyhow!("/sys came with {} files", files.len()))?;
+                let shown = virtual_sys::shown(&self.spec.devices);
+                Ok(self.views_of(Tgid(pid))?.serve(served, shown)?)
+            }
+            Word::Created(pid) if self.container.is_none() => self.created(Tgid(pid)),
+            Word::Start => self.start(),
+            Word::End => {
+                self.ending.get_or_insert(Instant::now() + LINGER);
+                Ok(())
+            }
+            Word::Created(_) | Word::Move(_) | Word::Show => Ok(()),
         }
-        let now = Instant::now();
-        self.expected.retain(|until| *until > now);
-        self.expected.pop().is_some()
     }
 
-    fn serve(&mut self, arrival: Arrival) -> Result<(), Error> {
-        let guard = Guard::new(arrival.descriptors)?;
-        let tgid = arrival.tgid;
-        let shown = virtual_sys::shown(&self.spec.devices);
-        let views = match &self.views {
-            Some(views) => views.clone(),
-            None => Views::of(tgid, &self.spec.devices)?,
-        };
-        let serve = |_, served| views.serve(served, shown.clone());
-        let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
-        // Once for all: what is executed later is in the same mounts.
-        let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
-        let entered = arrival
-            .admit(guard.program(), sysfs)
-            .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
+    /// A runtime is under a filter: the one that makes the container, or one that executes something
+    /// in it.
+    fn watch(&mut self, watch: Watch, files: Vec<OwnedFd>) -> Result<(), Error> {
+        let [file] = <[OwnedFd; 1]>::try_from(files)
+            .map_err(|files| anyhow!("a filter came with {} listeners", files.len()))?;
+        let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
+        if self.started {
+            return self.serve(&guard, listener.into(), supervise::serve);
+        }
+        if self.container.is_some() || self.early.is_some() {
+            return Err(anyhow!("the container is not started yet; start it first"));
+        }
+        self.early = Some(Early { guard, listener, filters: watch.filters });
+        Ok(())
+    }
+
+    fn created(&mut self, first: Tgid) -> Result<(), Error> {
+        let pidfd = PidFd::open(first).with_context(|| format!("process {first} has ended"))?;
+        let early = self.early.as_ref().context("the runtime is under no filter of ours")?;
+        // Who starts containers through a daemon leaves them outside.
+        if under::filters(&first.to_string())? < early.filters {
+            return Err(anyhow!(
+                "the runtime has made the container's process {first} outside of the filter that                  the runtime is under; use runc or crun"
+            ));
+        }
+        self.views_of(first)?;
+        self.container = Some((first, pidfd));
+        if self.spec.runs { self.start() } else { Ok(()) }
+    }
+
+    fn views_of(&mut self, first: Tgid) -> Result<Views, Error> {
+        match &self.views {
+            Some(views) => Ok(views.clone()),
+            None => Ok(self.views.insert(Views::of(first, &self.spec.devices)?).clone()),
+        }
+    }
+
+    /// From now on the container's own program may run.
+    fn start(&mut self) -> Result<(), Error> {
+        if self.started {
+            return Ok(());
+        }
+        let early = self.early.take().context("the container's process has ended")?;
+        if self.container.is_none() {
+            return Err(anyhow!("the container is not created yet"));
+        }
+        self.serve(&early.guard, early.listener.into(), supervise::start)?;
+        self.started = true;
+        let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
+        log::info!("container {} starts with {}", self.spec.id, devices.join(", "));
+        Ok(())
+    }
+
+    fn serve(
+        &mut self,
+        guard: &Guard,
+        listener: OwnedFd,
+        how: fn(&Arc<Supervisor>) -> io::Result<()>,
+    ) -> Result<(), Error> {
+        let views = self.views.clone().context("the container is not created yet")?;
         let siblings = Some(self.siblings.clone());
-        let supervisor = self.plan.supervisor(&guard, entered.listener, &views, siblings, None)?;
-        if self.views.replace(views).is_some() {
-            supervise::serve(&supervisor)?;
-        } else {
-            supervise::start(&supervisor).context("cannot start the supervisor")?;
-        }
-        // Ended meanwhile: its supervisor finds nobody.
-        let _ = entered.gate.go();
+        let supervisor = self.plan.supervisor(guard, listener, &views, siblings, None)?;
+        how(&supervisor).context("cannot start the supervisor")?;
         self.served.all.push(supervisor);
         Ok(())
     }

@@ -69,8 +69,12 @@ pub(crate) struct Bundle {
     pub(crate) prefix: Vec<String>,
     /// Options of `verbgate oci`.
     pub(crate) options: Vec<String>,
+    /// Options before the command `oci`.
+    pub(crate) global: Vec<String>,
     /// Stands for the runtime where that is asked for by its path.
     pub(crate) instead: Option<PathBuf>,
+    /// A link by which `verbgate` is called as a runtime, without options.
+    pub(crate) called: Option<PathBuf>,
 }
 
 impl Bundle {
@@ -85,7 +89,9 @@ impl Bundle {
             dir: tempfile::tempdir().unwrap(),
             prefix: Vec::new(),
             options: Vec::new(),
+            global: Vec::new(),
             instead: None,
+            called: None,
         };
         let root = bundle.dir.path().join("rootfs");
         let mut mounts = vec![
@@ -172,7 +178,11 @@ impl Bundle {
     }
 
     fn wrapped(&self) -> Vec<String> {
+        if let Some(link) = &self.called {
+            return vec![link.to_str().unwrap().to_owned()];
+        }
         let mut words = self.verbgate();
+        words.extend(self.global.iter().cloned());
         words.extend(["oci", "--stand-in", NULL_AS_UVERBS, "--runtime"].map(Into::into));
         let runtime = self.instead.as_deref().unwrap_or(Path::new(self.runtime.name));
         words.push(runtime.to_str().unwrap().to_owned());

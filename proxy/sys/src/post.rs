@@ -30,6 +30,9 @@ use crate::Tgid;
 /// Longest body. Longer letters are cut off.
 pub const MAX_BODY: usize = 1024;
 
+/// The files of one letter, that for the answer included.
+const MAX_FILES: usize = 3;
+
 /// Longest answer, in bytes; one datagram carries it.
 const MAX_ANSWER: usize = 128 << 10;
 
@@ -48,6 +51,8 @@ pub struct Letter {
     pub body: Vec<u8>,
     /// Where an answer is waited for.
     pub answer: OwnedFd,
+    /// Files that came with the letter.
+    pub files: Vec<OwnedFd>,
 }
 
 impl Post {
@@ -71,8 +76,8 @@ impl Post {
     pub fn take(&self) -> io::Result<Option<Letter>> {
         loop {
             let mut body = [0_u8; MAX_BODY];
-            let mut space =
-                [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];
+            let mut space = [MaybeUninit::uninit();
+                rustix::cmsg_space!(ScmRights(MAX_FILES), ScmCredentials(1))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(&mut body)];
             let flags = RecvFlags::CMSG_CLOEXEC;
@@ -82,20 +87,21 @@ impl Post {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            let (mut from, mut answer) = (None, None);
+            let (mut from, mut files) = (None, Vec::new());
             for message in ancillary.drain() {
                 match message {
-                    RecvAncillaryMessage::ScmRights(mut fds) => answer = fds.next(),
+                    RecvAncillaryMessage::ScmRights(fds) => files.extend(fds),
                     RecvAncillaryMessage::ScmCredentials(creds) => from = Some(creds),
                     _ => {}
                 }
             }
-            if let (Some(from), Some(answer)) = (from, answer) {
+            if let (Some(from), false) = (from, files.is_empty()) {
                 return Ok(Some(Letter {
                     sender: Tgid(from.pid.as_raw_nonzero().get()),
                     user: from.uid.as_raw(),
                     body: body.get(..got).unwrap_or_default().to_vec(),
-                    answer,
+                    answer: files.remove(0),
+                    files,
                 }));
             }
         }
@@ -117,53 +123,75 @@ impl Letter {
     }
 }
 
-/// Sends a letter, and gives the socket on which it is answered.
-///
-/// # Errors
-/// connect(2)'s: `ENOENT` or `ECONNREFUSED` when nobody is there (any more).
-pub fn send(path: &Path, body: &[u8]) -> io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(
-        AddressFamily::UNIX,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    let fds = [theirs.as_fd()];
-    rights.push(SendAncillaryMessage::ScmRights(&fds));
-    rustix::net::sendmsg_addr(
-        &socket,
-        &SocketAddrUnix::new(path)?,
-        &[IoSlice::new(body)],
-        &mut rights,
-        SendFlags::NOSIGNAL,
-    )?;
-    Ok(ours)
+/// A way to somebody's [`Post`], which stays open when the sender enters other namespaces.
+#[derive(Debug)]
+pub struct Way(OwnedFd);
+
+impl Way {
+    /// Finds the socket.
+    ///
+    /// # Errors
+    /// connect(2)'s: `ENOENT` or `ECONNREFUSED` when nobody is there (any more).
+    pub fn to(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Sends a letter with up to two files, and gives the socket on which the receiver answers.
+    ///
+    /// # Errors
+    /// sendmsg(2)'s: `ECONNREFUSED` when nobody is there any more.
+    pub fn send(&self, body: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
+        let mut rights = SendAncillaryBuffer::new(&mut space);
+        let all: Vec<BorrowedFd<'_>> =
+            std::iter::once(theirs.as_fd()).chain(files.iter().copied()).collect();
+        if !rights.push(SendAncillaryMessage::ScmRights(&all)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let parts = [IoSlice::new(body)];
+        rustix::net::sendmsg(&self.0, &parts, &mut rights, SendFlags::NOSIGNAL)?;
+        Ok(ours)
+    }
+
+    /// Sends a letter and waits for the answer, for so many milliseconds.
+    ///
+    /// # Errors
+    /// As [`Way::send`]'s; `TimedOut`; `UnexpectedEof` when the other side went away.
+    pub fn ask(
+        &self,
+        body: &[u8],
+        files: &[BorrowedFd<'_>],
+        patience_ms: i32,
+    ) -> io::Result<Vec<u8>> {
+        let socket = self.send(body, files)?;
+        if !readable(socket.as_fd(), patience_ms)? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut answer = vec![0_u8; MAX_ANSWER];
+        let (len, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        answer.truncate(len);
+        Ok(answer)
+    }
 }
 
-/// Sends a letter and waits for its answer, for so many milliseconds.
+/// Sends a letter and waits for the answer, for so many milliseconds.
 ///
 /// # Errors
-/// As [`send`]'s; `TimedOut`; `UnexpectedEof` when the other side went away.
+/// As [`Way::to`]'s and [`Way::ask`]'s.
 pub fn ask(path: &Path, body: &[u8], patience_ms: i32) -> io::Result<Vec<u8>> {
-    let socket = send(path, body)?;
-    if !readable(socket.as_fd(), patience_ms)? {
-        return Err(io::ErrorKind::TimedOut.into());
-    }
-    let mut answer = vec![0_u8; MAX_ANSWER];
-    let (len, _) = rustix::net::recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    if len == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    answer.truncate(len);
-    Ok(answer)
+    Way::to(path)?.ask(body, &[], patience_ms)
 }
 
 /// Waits until there is something to read, or the other side is gone; false when the time is over.
@@ -195,16 +223,34 @@ mod tests {
         let letter = post.take().unwrap().unwrap();
         assert_eq!(letter.sender.0, std::process::id().cast_signed());
         assert_eq!(letter.body, b"who");
+        assert!(letter.files.is_empty());
         letter.reply(b"me");
         assert_eq!(asking.join().unwrap(), b"me");
+    }
+
+    #[test]
+    fn letters_carry_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("post");
+        let post = Post::bind(&path).unwrap();
+        let way = Way::to(&path).unwrap();
+        let null = std::fs::File::open("/dev/null").unwrap();
+        drop(way.send(b"two", &[null.as_fd(), null.as_fd()]).unwrap());
+        let letter = post.take().unwrap().unwrap();
+        assert_eq!(letter.files.len(), 2);
+        assert_eq!(crate::process::char_device(letter.files[1].as_fd()).unwrap(), Some((1, 3)));
     }
 
     #[test]
     fn nobody_there_is_an_error_and_no_wait() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("post");
-        assert!(send(&path, b"x").is_err());
-        drop(Post::bind(&path).unwrap());
-        assert_eq!(send(&path, b"x").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert!(Way::to(&path).is_err());
+        let post = Post::bind(&path).unwrap();
+        let way = Way::to(&path).unwrap();
+        drop(post);
+        let gone = io::ErrorKind::ConnectionRefused;
+        assert_eq!(Way::to(&path).unwrap_err().kind(), gone);
+        assert_eq!(way.send(b"x", &[]).unwrap_err().kind(), gone);
     }
 }

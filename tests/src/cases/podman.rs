@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -75,7 +76,13 @@ impl<'a> Podman<'a> {
     /// `podman run` of a command, beside other containers on the host's network.
     fn run(&self, options: &[&str], argv: &[&str]) -> Command {
         let mut command = self.command(&["run", "--network", "host", "--ulimit", "memlock=-1:-1"]);
-        command.arg("--annotation").arg(format!("org.verbgate.devices={}", self.world.device));
+        // Not by annotation, which podman before 4.6 takes from images, too.
+        let cm = "/dev/infiniband/rdma_cm".to_owned();
+        for node in [self.world.node_path(), cm] {
+            if Path::new(&node).exists() {
+                command.arg("--device").arg(node);
+            }
+        }
         command.args(options).arg("--rootfs").arg(self.rootfs()).args(argv);
         command
     }

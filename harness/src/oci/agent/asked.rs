@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Error;
@@ -43,7 +44,7 @@ pub(super) fn spec(
             all.extend(state.annotations.clone());
         }
     }
-    let wish = Wish::of(&config)?;
+    let wish = Wish::of(&config, &sandbox::rdma_numbers())?;
     let mut nodes: Vec<Granted> = Vec::new();
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {
@@ -65,8 +66,9 @@ pub(super) fn spec(
         profile,
         devices: nodes,
         netdevs: None,
+        rootfs: PathBuf::new(),
         sysfs: false,
-        setpcap: String::new(),
+        runs: false,
     })
 }
 

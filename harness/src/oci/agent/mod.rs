@@ -51,6 +51,7 @@ pub(crate) use self::supervisor::run as supervise;
 use super::place::Place;
 use crate::cli::Global;
 use crate::failure::Failure;
+use crate::logging;
 
 /// The hidden command of its supervisors.
 pub(crate) const SUPERVISOR: &str = "agent-supervisor";
@@ -87,7 +88,6 @@ struct Agent {
     stand_in: Vec<OsString>,
     /// Of run-time state.
     root: PathBuf,
-    log: Vec<OsString>,
     /// The supervisors, by their containers' directories, until those are removed.
     supervisors: Mutex<HashMap<PathBuf, Known>>,
 }
@@ -108,11 +108,6 @@ pub(crate) fn run(args: &AgentArgs, global: &Global) -> Result<u8, Failure> {
 fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
     verbgate_proxy::policy::Policy::named(&args.profile)?;
     let root = std::path::absolute(global.root())?;
-    let mut log = Vec::new();
-    if let Some(path) = &global.log {
-        log.extend(["--log".into(), std::path::absolute(path)?.into_os_string()]);
-    }
-    log.extend(["--log-level".into(), global.log_level.as_str().into()]);
     let socket = args.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
@@ -123,7 +118,6 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
         profile: args.profile.clone(),
         stand_in: args.stand_in.clone(),
         root,
-        log,
         supervisors: Mutex::default(),
     });
     if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
@@ -219,7 +213,7 @@ impl Agent {
         })?;
         let (ours, theirs) = supervisor::pair()?;
         let child = Command::new(env::current_exe().context("cannot tell this program's path")?)
-            .args(&self.log)
+            .args(logging::options())
             .arg(SUPERVISOR)
             .arg(place.path())
             // Its lock: it is held as long as the supervisor has a standard input.

@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -32,7 +33,6 @@ use serde::Serialize;
 use verbgate_proxy::Siblings;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
-use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
@@ -59,6 +59,13 @@ const MAX_ORDER: usize = 1024;
 pub(crate) struct SupervisorArgs {
     /// The container's directory
     place: PathBuf,
+}
+
+impl SupervisorArgs {
+    /// The container's directory.
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
+    }
 }
 
 /// What the agent says of a listener that it passes on.
@@ -111,7 +118,6 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Order, OwnedFd)>, Error> {
 /// Runs it. Standard input is the locked file of the container's directory; standard output is the
 /// agent.
 pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
-    process::close_from(3).context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
     Life::begin(&args.place).and_then(Life::live).map(|()| 0).map_err(Failure::of_tool)
 }
 
@@ -127,7 +133,7 @@ struct Life {
 }
 
 impl Life {
-    fn begin(place: &std::path::Path) -> Result<Self, Error> {
+    fn begin(place: &Path) -> Result<Self, Error> {
         let place = Place::at(place);
         let spec =
             place.spec().with_context(|| format!("cannot read {}", place.path().display()))?;

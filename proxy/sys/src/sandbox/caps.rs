@@ -32,56 +32,9 @@ fn cut() -> CapabilitySet {
 /// execve(2) takes it, because a program gets what the bounding set has. (Under the filter capset(2)
 /// would wait for a supervisor that does not serve yet.)
 pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
-    let none = CapabilitySet::empty();
-    drop_with(none, none, none)
-}
-
-/// What becomes of CAP_SETPCAP, which a container's process was given to give up others.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Setpcap {
-    /// Nothing in the container has it ever.
-    Never,
-    /// Only execve(2) may give it to root's programs, from the bounding set.
-    ByExec,
-    /// The process had it anyway.
-    Kept,
-}
-
-impl Setpcap {
-    const NAMES: [(Self, &str); 3] =
-        [(Self::Never, "never"), (Self::ByExec, "by-exec"), (Self::Kept, "kept")];
-
-    /// Its name in arguments.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(one, _)| *one == self).map_or("", |(_, name)| name)
-    }
-
-    /// The one of a name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(_, known)| *known == name).map(|(one, _)| *one)
-    }
-}
-
-/// The same for a container's process. Neither the inheritable nor the ambient set passes
-/// CAP_SETPCAP on, whatever they held before.
-pub(super) fn drop_for_container(setpcap: Setpcap) -> rustix::io::Result<()> {
-    let (none, given) = (CapabilitySet::empty(), CapabilitySet::SETPCAP);
-    let bounding = if setpcap == Setpcap::Never { given } else { none };
-    let permitted = if setpcap == Setpcap::Kept { none } else { given };
-    drop_with(bounding, permitted, given)
-}
-
-/// Cuts more than [`CUT`] from these sets.
-fn drop_with(
-    bounding: CapabilitySet,
-    permitted: CapabilitySet,
-    inheritable: CapabilitySet,
-) -> rustix::io::Result<()> {
-    for capability in CUT.iter().map(|(one, _)| *one).chain(bounding.iter()) {
-        match rustix::thread::capability_is_in_bounding_set(capability) {
-            Ok(true) => rustix::thread::remove_capability_from_bounding_set(capability)?,
+    for (capability, _) in CUT {
+        match rustix::thread::capability_is_in_bounding_set(*capability) {
+            Ok(true) => rustix::thread::remove_capability_from_bounding_set(*capability)?,
             // EINVAL: this kernel is older than the capability.
             Ok(false) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
@@ -89,10 +42,10 @@ fn drop_with(
     }
     let mut sets = rustix::thread::capabilities(None)?;
     // The ambient set follows: the kernel keeps it within permitted and inheritable.
-    let now = (cut() | permitted) - CapabilitySet::SYS_ADMIN;
+    let now = cut() - CapabilitySet::SYS_ADMIN;
     sets.effective -= now;
     sets.permitted -= now;
-    sets.inheritable -= cut() | inheritable;
+    sets.inheritable -= cut();
     rustix::thread::set_capabilities(None, sets)
 }
 

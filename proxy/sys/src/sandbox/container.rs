@@ -1,355 +1,229 @@
-//! A container's processes come under the filter by themselves: before its command, the runtime
-//! executes `verbgate-init`, which puts itself under the filter and hands the listener over.
+//! A container's `/sys` is covered from outside, while the runtime makes the container.
 //!
-//! ```text
-//! verbgate-init               supervisor
-//! hello, a socket ──────────▶ looks who it is
-//!        ◀── /dev/fuse ─────
-//! mounts it over /sys ──────▶ serves it
-//!        ◀─── the filter ────
-//! gives up capabilities, installs it
-//! the listener ─────────────▶ serves it
-//!        ◀────── go ─────────
-//! execve
-//! ```
+//! It is done by a process of the host (the runtime's `createRuntime` hook) that enters the
+//! container's mount namespace: nothing of ours is executed in the container, so neither its seccomp
+//! profile nor its capabilities nor its files have a say. The mounts of the container are there by
+//! then, below its root file system, and none of its programs has run.
 //!
-//! **Nobody in the container can steer it meanwhile**: it has CAP_SYS_ADMIN, with which the filter
-//! is installed, and nothing else in the container has ever. Who has fewer capabilities than a
-//! process may neither trace it nor write its memory (`cap_ptrace_access_check`,
-//! security/commoncap.c); and who is under the filter can install no second one with a listener
-//! (EBUSY), so no listener comes from there.
+//! The file system belongs to the initial user namespace, whoever the container's root is.
 
-use std::ffi::CString;
 use std::io;
-use std::io::IoSlice;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
-use rustix::net::RecvFlags;
-use rustix::net::SendAncillaryBuffer;
-use rustix::net::SendFlags;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::fs::ResolveFlags;
+use rustix::mount::FsMountFlags;
+use rustix::mount::FsOpenFlags;
+use rustix::mount::MountAttrFlags;
+use rustix::mount::MoveMountFlags;
+use rustix::mount::OpenTreeFlags;
+use rustix::thread::LinkNameSpaceType;
 
-use super::EXIT_OURS;
-use super::Error;
-use super::caps;
-use super::caps::Setpcap;
-use super::child;
-use super::child::SetUpError;
-use super::child::step;
-use super::handoff;
-use super::handoff::FromChild;
 use super::sysfs;
-use super::sysfs::Sysfs;
+use super::sysfs::Served;
 use crate::Tgid;
-use crate::post;
-use crate::post::Letter;
-use crate::process;
-use crate::seccomp;
-use crate::seccomp::bpf::SockFilter;
 
-/// First byte of a hello; the limit of descriptor numbers follows, 8 bytes in native order.
-const HELLO: u8 = b'H';
-/// First byte of the message that carries the filter.
-const FILTER: u8 = b'P';
-/// First byte of the message that offers a `/dev/fuse`; what of `/sys` stays follows, in lines.
-const SYSFS: u8 = b'S';
-/// First byte of a refusal; its text follows.
-const REFUSED: u8 = b'R';
+/// Where containers have sysfs, below their root file system.
+const SYS: &str = "sys";
+/// `SYSFS_MAGIC`, include/uapi/linux/magic.h.
+const SYSFS_MAGIC: i64 = 0x6265_6572;
+/// The inode of a sysfs's root directory: fs/kernfs gives numbers from 1 on.
+const ROOT_INODE: u64 = 1;
 
-/// Bytes of an instruction: `struct sock_filter`.
-const INSTRUCTION: usize = 8;
+/// What a container's `/sys` is mounted with, beside the descriptor by which it is served.
+const OPTIONS: [(&str, &str); 5] = [
+    ("source", "verbgate"),
+    ("rootmode", "40755"),
+    ("user_id", "0"),
+    ("group_id", "0"),
+    ("max_read", "4096"),
+];
+/// The same of options without a value.
+const FLAGS: [&str; 3] = ["default_permissions", "allow_other", "ro"];
 
-/// No filter is longer: BPF_MAXINSNS, include/uapi/linux/bpf_common.h.
-const MAX_FILTER: usize = 4096 * INSTRUCTION;
-
-/// How long a process that hands its listener over may take for a step: it is executing nothing
-/// but this module.
-const PATIENCE_MS: i32 = 5_000;
-
-/// A process that wants to come under the filter.
-#[derive(Debug)]
-pub struct Arrival {
-    /// Who it is, in the supervisor's PID namespace.
-    pub tgid: Tgid,
-    /// Its soft RLIMIT_NOFILE.
-    pub descriptors: u64,
-    socket: OwnedFd,
+/// What of a container's `/sys` is covered, and by whom it is served.
+pub struct Cover<'a> {
+    /// The container's first process, which the runtime has made and not yet let go.
+    pub container: Tgid,
+    /// The container's root file system, as the host names it.
+    pub rootfs: &'a Path,
+    /// Directories, relative to `/sys`, that the container keeps as they are.
+    pub keep: &'a [&'a str],
+    /// Called once, in the container's mount namespace; returns when the file system is served.
+    pub serve: &'a dyn Fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>,
 }
 
-/// A process under the filter, before its program.
-#[derive(Debug)]
-pub struct Entered {
-    /// Where its notifications arrive.
-    pub listener: OwnedFd,
-    /// Lets it go on.
-    pub gate: Gate,
+impl std::fmt::Debug for Cover<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cover")
+            .field("container", &self.container)
+            .field("rootfs", &self.rootfs)
+            .field("keep", &self.keep)
+            .finish_non_exhaustive()
+    }
 }
 
-/// Holds a process back until somebody serves its listener. Dropping it ends the process.
-#[derive(Debug)]
-pub struct Gate(OwnedFd);
+/// Why a container's `/sys` cannot be covered.
+#[derive(Debug, thiserror::Error)]
+pub enum CoverError {
+    /// `/dev/fuse`; the text says what to do.
+    #[error("{0}")]
+    Fuse(String),
+    /// What would be mounted there, others would see.
+    #[error("the container has no mount namespace of its own; give it one (linux.namespaces)")]
+    Shared,
+    /// Another file system, or a part of sysfs.
+    #[error("the container's /sys is a part of the host's sysfs; mount all of sysfs, or nothing")]
+    Part,
+    /// A call failed.
+    #[error("cannot {what}: {source}")]
+    Call {
+        /// What was attempted.
+        what: &'static str,
+        /// The errno.
+        source: io::Error,
+    },
+}
 
-impl Arrival {
-    /// Reads a hello; `None` when the letter is none.
-    #[must_use]
-    pub fn read(letter: Letter) -> Option<Self> {
-        let (HELLO, limit) = letter.body.split_first().map(|(kind, rest)| (*kind, rest))? else {
-            return None;
-        };
-        let descriptors = u64::from_ne_bytes(limit.try_into().ok()?);
-        Some(Self { tgid: letter.sender, descriptors, socket: letter.answer })
-    }
+fn call<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> CoverError {
+    move |source| CoverError::Call { what, source: source.into() }
+}
 
-    /// Sends it away.
-    pub fn refuse(self, why: &str) {
-        let _ = send(&self.socket, REFUSED, why.as_bytes());
-    }
-
-    /// Has it install the filter, and, before, cover its `/sys`, if that is to be served.
+impl Cover<'_> {
+    /// Covers it, and leaves the calling process in the container's mount namespace. False when the
+    /// container has no sysfs.
+    ///
+    /// The calling process must have one thread and CAP_SYS_ADMIN in the initial user namespace.
     ///
     /// # Errors
-    /// When it is traced, ends, says what went wrong, or takes longer than it can.
-    pub fn admit(self, program: &[SockFilter], sysfs: Option<Sysfs<'_>>) -> io::Result<Entered> {
-        if process::tracer(crate::Tid(self.tgid.0))? != 0 {
-            self.refuse("a traced process cannot be given RDMA");
-            return Err(io::Error::other("it is traced"));
-        }
-        if let Some(sysfs) = sysfs {
-            self.serve_sysfs(sysfs)?;
-        }
-        let mut bytes = Vec::with_capacity(program.len() * INSTRUCTION);
-        for one in program {
-            bytes.extend_from_slice(&one.code.to_ne_bytes());
-            bytes.extend_from_slice(&[one.jt, one.jf]);
-            bytes.extend_from_slice(&one.k.to_ne_bytes());
-        }
-        send(&self.socket, FILTER, &bytes)?;
-        match self.hear()? {
-            FromChild::Listener(listener) => Ok(Entered { listener, gate: Gate(self.socket) }),
-            FromChild::Failed(text) => Err(io::Error::other(text)),
-            _ => Err(io::Error::other("it ended before it was under the filter")),
-        }
-    }
-
-    fn hear(&self) -> io::Result<FromChild> {
-        if !post::readable(self.socket.as_fd(), PATIENCE_MS)? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        Ok(handoff::receive(self.socket.as_fd())?)
-    }
-
-    fn serve_sysfs(&self, sysfs: Sysfs<'_>) -> io::Result<()> {
-        let without = |why: &str| {
-            log::warn!("the container sees its runtime's /sys, other devices included: {why}");
-        };
-        let fuse = match sysfs::open_fuse() {
-            Ok(fuse) => fuse,
-            Err(why) => {
-                without(&why);
-                return Ok(());
-            }
-        };
-        let keep = sysfs.keep.join("\n");
-        handoff::send_fds(self.socket.as_fd(), SYSFS, keep.as_bytes(), &[fuse.as_fd()])?;
-        // Mounting into a file system that is served by this very descriptor.
+    /// See [`CoverError`]; the container must not be started then.
+    pub fn make(&self) -> Result<bool, CoverError> {
+        let fuse = sysfs::open_fuse().map_err(CoverError::Fuse)?;
+        let mount = detached(&fuse)
+            .map_err(call("make a FUSE file system; is the module fuse loaded, and Linux 5.2?"))?;
+        self.enter()?;
+        let Some(sys) = self.sys()? else { return Ok(false) };
+        let kept = clones(&sys, self.keep);
+        let by_fd =
+            MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        rustix::mount::move_mount(&mount, "", &sys, "", by_fd)
+            .map_err(call("mount FUSE over the container's /sys"))?;
+        (self.serve)(fuse.as_fd(), sys.as_fd())
+            .map_err(call("have the container's /sys served"))?;
+        // Mounting into it takes lookups, which nobody answers for whoever holds this.
         drop(fuse);
-        match self.hear()? {
-            FromChild::Sysfs(served) => {
-                (sysfs.serve)(self.tgid, served)?;
-                Ok(handoff::go(self.socket.as_fd())?)
-            }
-            FromChild::WithoutSysfs(why) => {
-                without(&why);
-                Ok(())
-            }
-            FromChild::Failed(text) => Err(io::Error::other(text)),
-            _ => Err(io::Error::other("it ended while its /sys was covered")),
+        for (name, tree) in kept {
+            let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(&tree, "", &mount, name, by_fd)
+                .map_err(call("keep what is mounted in the container's /sys"))?;
         }
+        Ok(true)
     }
-}
 
-impl Gate {
-    /// Lets it execute its program. The listener must be served from now on.
-    ///
-    /// # Errors
-    /// When it has ended.
-    pub fn go(self) -> io::Result<()> {
-        Ok(handoff::go(self.0.as_fd())?)
-    }
-}
-
-fn send(socket: &OwnedFd, kind: u8, body: &[u8]) -> io::Result<()> {
-    let mut none = SendAncillaryBuffer::default();
-    let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
-    rustix::net::sendmsg(socket, &parts, &mut none, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// What `verbgate-init` is called with.
-#[derive(Debug)]
-pub struct Init<'a> {
-    /// The supervisor's socket, as the container names it.
-    pub socket: &'a Path,
-    /// What becomes of CAP_SETPCAP, which it was given beside CAP_SYS_ADMIN.
-    pub setpcap: Setpcap,
-    /// Program and arguments.
-    pub argv: &'a [std::ffi::OsString],
-}
-
-/// Goes under the filter and becomes the program. Returns only why it could not: an exit code and
-/// a line.
-#[must_use]
-pub fn enter(init: &Init<'_>) -> (u8, String) {
-    match try_enter(init) {
-        Ok(error) => (error.exit_code(), error.to_string()),
-        Err(error) => (EXIT_OURS, error.to_string()),
-    }
-}
-
-fn try_enter(init: &Init<'_>) -> Result<Error, SetUpError> {
-    let Some(program) = init.argv.first() else { return Ok(Error::NoProgram) };
-    let candidates = match super::candidates(program) {
-        Ok(candidates) => candidates,
-        Err(error) => return Ok(error),
-    };
-    let argv: Vec<CString> = match init.argv.iter().map(super::c_string).collect() {
-        Ok(argv) => argv,
-        Err(error) => return Ok(error),
-    };
-    let mut hello = vec![HELLO];
-    hello.extend_from_slice(&process::descriptor_limit().to_ne_bytes());
-    let socket = post::send(init.socket, &hello).map_err(step(
-        format!("reach the supervisor at {}", init.socket.display()),
-        "it has ended: delete the container and create it again",
-    ))?;
-    let filter = match filter(&socket)? {
-        Ok(filter) => filter,
-        Err(refusal) => {
-            return Err(SetUpError::Step {
-                what: "be given RDMA".to_owned(),
-                source: io::Error::other(refusal),
-                remedy: "",
-            });
+    fn enter(&self) -> Result<(), CoverError> {
+        let failed = "enter the container's mount namespace";
+        let path = format!("/proc/{}/ns/mnt", self.container);
+        let theirs = std::fs::File::open(path).map_err(call(failed))?;
+        let ours = std::fs::metadata("/proc/self/ns/mnt").map_err(call(failed))?;
+        if theirs.metadata().map_err(call(failed))?.ino() == ours.ino() {
+            return Err(CoverError::Shared);
         }
-    };
-    let installed = caps::drop_for_container(init.setpcap)
-        .map_err(step("give up capabilities", "the runtime must grant CAP_SETPCAP to this program"))
-        .and_then(|()| seccomp::install(&filter).map(OwnedFd::from).map_err(child::filter_error));
-    let listener = installed.inspect_err(|e| handoff::failed(socket.as_fd(), &e.to_string()))?;
-    handoff::offer(socket.as_fd(), &listener)
-        .map_err(step("hand the listener to the supervisor", "is its descriptor table full?"))?;
-    drop(listener);
-    if !handoff::wait_for_go(socket.as_fd()) {
-        return Err(SetUpError::Step {
-            what: "be supervised".to_owned(),
-            source: io::ErrorKind::NotConnected.into(),
-            remedy: "see the supervisor's log",
-        });
+        rustix::thread::move_into_link_name_space(theirs.as_fd(), Some(LinkNameSpaceType::Mount))
+            .map_err(call(failed))
     }
-    let errno = child::execute(&candidates, &argv, None);
-    Ok(Error::Exec { program: program.clone(), source: io::Error::from_raw_os_error(errno) })
-}
 
-/// The filter; or why there is none. `/sys` is covered first, if the supervisor serves it.
-fn filter(socket: &OwnedFd) -> Result<Result<Vec<SockFilter>, String>, SetUpError> {
-    let failed = |source: io::Error| {
-        step("be answered by the supervisor", "delete the container and create it again")(source)
-    };
-    let mut bytes = vec![0_u8; 1 + MAX_FILTER];
-    loop {
-        let (len, fd) = receive(socket, &mut bytes).map_err(failed)?;
-        match (bytes.get(..len).and_then(<[u8]>::split_first), fd) {
-            (Some((&SYSFS, body)), Some(fuse)) => {
-                let keep = String::from_utf8_lossy(body);
-                let keep: Vec<&str> = keep.lines().collect();
-                sysfs::cover_with(Ok(fuse), &keep, socket.as_fd())?;
-            }
-            (Some((&FILTER, body)), _) => return Ok(Ok(parse(body))),
-            (Some((&REFUSED, text)), _) => {
-                return Ok(Err(String::from_utf8_lossy(text).into_owned()));
-            }
-            _ => return Err(failed(io::ErrorKind::UnexpectedEof.into())),
+    /// The container's sysfs, if it has one. The container's image has made the way there: no link
+    /// of it leads out of the root file system.
+    fn sys(&self) -> Result<Option<OwnedFd>, CoverError> {
+        let failed = "find the container's /sys";
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(self.rootfs, flags, Mode::empty())
+            .map_err(call("find the container's root file system"))?;
+        let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let sys = match rustix::fs::openat2(&root, SYS, flags, Mode::empty(), within) {
+            Ok(sys) => sys,
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => return Ok(None),
+            Err(errno) => return Err(call(failed)(errno)),
+        };
+        if rustix::fs::fstatfs(&sys).map_err(call(failed))?.f_type != SYSFS_MAGIC {
+            return Ok(None);
         }
+        if rustix::fs::fstat(&sys).map_err(call(failed))?.st_ino != ROOT_INODE {
+            return Err(CoverError::Part);
+        }
+        Ok(Some(sys))
     }
 }
 
-/// One message, and the descriptor that may come with it.
-fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::io::retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(bytes)];
-        rustix::net::recvmsg(socket, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    let fd = rights.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    Ok((got.bytes, fd))
+/// A FUSE file system that is mounted nowhere yet.
+fn detached(fuse: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    let fs = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_set_string(fs.as_fd(), "fd", fuse.as_raw_fd().to_string())?;
+    for (key, value) in OPTIONS {
+        rustix::mount::fsconfig_set_string(fs.as_fd(), key, value)?;
+    }
+    for flag in FLAGS {
+        rustix::mount::fsconfig_set_flag(fs.as_fd(), flag)?;
+    }
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-fn parse(body: &[u8]) -> Vec<SockFilter> {
-    let (instructions, _) = body.as_chunks::<INSTRUCTION>();
-    let parsed = instructions.iter().map(|[c0, c1, jt, jf, k @ ..]| SockFilter {
-        code: u16::from_ne_bytes([*c0, *c1]),
-        jt: *jt,
-        jf: *jf,
-        k: u32::from_ne_bytes(*k),
-    });
-    parsed.collect()
+/// Copies of the mounts that shall stay, with all that is mounted in them.
+fn clones<'a>(sys: &OwnedFd, keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    let clone = |name: &&'a str| {
+        let tree = rustix::mount::open_tree(sys, *name, flags).ok()?;
+        Some((*name, tree))
+    };
+    keep.iter().filter_map(clone).collect()
+}
+
+/// What a letter that offers a container's `/sys` brings along: `/dev/fuse`, and the sysfs below.
+///
+/// # Errors
+/// The descriptors themselves, when they are not two.
+pub fn served(files: Vec<OwnedFd>) -> Result<Served, Vec<OwnedFd>> {
+    <[OwnedFd; 2]>::try_from(files).map(|[fuse, root]| Served { fuse, root })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arch::Native;
-    use crate::window::AddrWindow;
-    use crate::window::FdWindow;
 
     #[test]
-    fn a_filter_arrives_as_it_was_sent() {
-        let program = seccomp::filter::program::<Native>(
-            AddrWindow::at(0x6ae0),
-            FdWindow { first: 960, len: 64 },
-        )
-        .unwrap();
-        assert!(program.len() * INSTRUCTION < MAX_FILTER);
-        let (ours, theirs) = handoff::pair().unwrap();
+    fn who_shares_the_hosts_mounts_is_refused() {
+        let serve = |_: BorrowedFd<'_>, _: BorrowedFd<'_>| Err(io::Error::other("not reached"));
         let me = Tgid(std::process::id().cast_signed());
-        let arrival = Arrival { tgid: me, descriptors: 1024, socket: theirs };
-        let admitting = std::thread::spawn({
-            let program = program.clone();
-            move || arrival.admit(&program, None)
-        });
-        assert_eq!(filter(&ours).unwrap().unwrap(), program);
-        handoff::failed(ours.as_fd(), "no");
-        assert_eq!(admitting.join().unwrap().unwrap_err().to_string(), "no");
+        let cover = Cover { container: me, rootfs: Path::new("/"), keep: &[], serve: &serve };
+        assert!(matches!(cover.enter(), Err(CoverError::Shared)));
     }
 
     #[test]
-    fn a_refusal_is_told() {
-        let (ours, theirs) = handoff::pair().unwrap();
-        Arrival { tgid: Tgid(1), descriptors: 1, socket: theirs }.refuse("none of mine");
-        assert_eq!(filter(&ours).unwrap().unwrap_err(), "none of mine");
-    }
-
-    #[test]
-    fn without_a_supervisor_there_is_no_program() {
-        let init = Init {
-            socket: Path::new("/no/such/socket"),
-            setpcap: Setpcap::Never,
-            argv: &["true".into()],
+    fn the_hosts_sysfs_is_known() {
+        let serve = |_: BorrowedFd<'_>, _: BorrowedFd<'_>| Err(io::Error::other("not reached"));
+        let of = |rootfs: &str| {
+            let rootfs = Path::new(rootfs);
+            Cover { container: Tgid(1), rootfs, keep: &[], serve: &serve }.sys()
         };
-        let (code, line) = enter(&init);
-        assert_eq!(code, EXIT_OURS);
-        assert!(
-            line.contains("/no/such/socket") && line.contains("delete the container"),
-            "{line}"
-        );
+        assert!(of("/").unwrap().is_some());
+        let dir = tempfile::tempdir().unwrap();
+        assert!(of(dir.path().to_str().unwrap()).unwrap().is_none());
+        // A link that leads out of the root file system leads nowhere.
+        std::os::unix::fs::symlink("/sys", dir.path().join("sys")).unwrap();
+        assert!(matches!(of(dir.path().to_str().unwrap()), Ok(None) | Err(_)));
     }
 }

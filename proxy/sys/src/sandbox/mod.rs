@@ -28,6 +28,7 @@
 //! Job::attend wait, pass signals on
 //! ```
 
+mod alone;
 mod caps;
 mod child;
 pub mod container;
@@ -55,8 +56,8 @@ use rustix::process::PidfdFlags;
 use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
 
+pub use self::alone::leave_parent;
 pub use self::caps::CUT as CUT_CAPABILITIES;
-pub use self::caps::Setpcap;
 pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
 pub use self::devices::show_nodes;

@@ -57,17 +57,8 @@ pub struct Served {
 /// Covers `/sys`. Where FUSE is not to be had, the supervisor is told, and the guest keeps the
 /// host's.
 pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpError> {
-    cover_with(open_fuse(), keep, socket)
-}
-
-/// The same with a `/dev/fuse` that somebody has opened for it, in the user namespace of the mount.
-pub(super) fn cover_with(
-    fuse: Result<OwnedFd, String>,
-    keep: &[&str],
-    socket: BorrowedFd<'_>,
-) -> Result<(), SetUpError> {
     let kept = clones(keep);
-    let served = match fuse.and_then(mount) {
+    let served = match open_fuse().and_then(mount) {
         Ok(served) => served,
         Err(why) => {
             handoff::without_sysfs(socket, &why);

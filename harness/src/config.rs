@@ -1,0 +1,104 @@
+//! `/etc/verbgate/config.toml`: options of `verbgate oci`, for engines that can be told a runtime's
+//! path and no arguments. What the command line says comes first.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use serde::Deserialize;
+
+use crate::cli;
+
+/// Where it is.
+pub(crate) const FILE: &str = "/etc/verbgate/config.toml";
+
+/// The command whose options it has.
+const COMMAND: &str = "oci";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    profile: Option<String>,
+    sysfs: Option<String>,
+    log: Option<PathBuf>,
+    log_level: Option<String>,
+    log_format: Option<String>,
+}
+
+/// A command line with what the file adds to it; the same where there is no file, or the command is
+/// another.
+pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error> {
+    let Some((program, rest)) = args.split_first() else { return Ok(Vec::new()) };
+    let command = cli::first_word(rest).filter(|at| rest.get(*at).is_some_and(|w| w == COMMAND));
+    let Some((before, after)) = command.and_then(|at| rest.split_at_checked(at + 1)) else {
+        return Ok(args.to_vec());
+    };
+    let text = match fs::read_to_string(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(args.to_vec()),
+        other => other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?,
+    };
+    let file: File = toml::from_str(&text).map_err(|e| {
+        anyhow!("{}: {}", file.display(), e.to_string().trim_end().replace('\n', " "))
+    })?;
+    let option = |name: &str, value: Option<OsString>| {
+        value.map(|value| [OsString::from(name), value]).into_iter().flatten()
+    };
+    let mut all = vec![program.clone()];
+    all.extend(option("--log", file.log.map(PathBuf::into_os_string)));
+    all.extend(option("--log-level", file.log_level.map(Into::into)));
+    all.extend(option("--log-format", file.log_format.map(Into::into)));
+    all.extend(before.iter().cloned());
+    all.extend(option("--profile", file.profile.map(Into::into)));
+    all.extend(option("--sysfs", file.sysfs.map(Into::into)));
+    all.extend(after.iter().cloned());
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+    use crate::cli::Command;
+    use crate::cli::SysfsOf;
+
+    fn added(text: &str, args: &[&str]) -> Result<Vec<OsString>, Error> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        add(&args.iter().map(OsString::from).collect::<Vec<_>>(), file.path())
+    }
+
+    #[test]
+    fn the_file_gives_what_the_command_line_does_not() {
+        let text = "profile = \"hpc\"\nsysfs = \"host\"\nlog = \"/l\"\nlog-level = \"debug\"\n";
+        let args = ["verbgate", "--log-level", "info", "oci", "--profile", "full", "--", "state"];
+        let cli = Cli::try_parse_from(added(text, &args).unwrap()).unwrap();
+        assert_eq!(cli.global.log.as_deref(), Some(Path::new("/l")));
+        assert_eq!(cli.global.log_level, log::LevelFilter::Info);
+        let Command::Oci(oci) = cli.command else { panic!("not oci") };
+        assert_eq!((oci.profile.as_str(), oci.sysfs), ("full", SysfsOf::Host));
+        assert_eq!(oci.args, ["state"]);
+    }
+
+    #[test]
+    fn other_commands_and_machines_without_the_file_are_left_alone() {
+        let args: Vec<OsString> = ["verbgate", "--log", "oci", "ps"].map(Into::into).to_vec();
+        let text = ["verbgate", "--log", "oci", "ps"];
+        assert_eq!(added("nonsense = 1", &text).unwrap(), args);
+        assert_eq!(add(&args, Path::new("/no/such/file")).unwrap(), args);
+        assert_eq!(add(&[], Path::new("/no/such/file")).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_named() {
+        for text in ["profil = \"hpc\"", "profile = 3", "profile"] {
+            let error = added(text, &["verbgate", "oci", "state"]).unwrap_err().to_string();
+            assert!(error.contains("prof") && !error.contains('\n'), "{error}");
+        }
+    }
+}

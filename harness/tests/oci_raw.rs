@@ -1,0 +1,123 @@
+//! Ways by which engines show RDMA devices without asking for RDMA: none of them is the raw device.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod bundle;
+mod common;
+
+use bundle::Bundle;
+use bundle::runtimes;
+use common::stderr;
+use common::stdout;
+use serde_json::Value;
+use serde_json::json;
+
+type Edit = fn(&mut bundle::Object);
+
+fn without_wish(runtime: &'static bundle::Runtime, args: &[&str], edit: Edit) -> Bundle {
+    let mut bundle = Bundle::new(runtime, args);
+    bundle.edit(|config| drop(config.remove("annotations")));
+    bundle.edit(edit);
+    bundle
+}
+
+fn mount(config: &mut bundle::Object, source: &str, destination: &str) {
+    let mount = json!({"destination": destination, "type": "bind", "source": source,
+                       "options": ["bind", "rw"]});
+    config["mounts"].as_array_mut().unwrap().push(mount);
+}
+
+fn allow(config: &mut bundle::Object, major: u32) {
+    let rule = json!({"allow": true, "type": "c", "major": major, "access": "rwm"});
+    config["linux"]["resources"]["devices"].as_array_mut().unwrap().push(rule);
+}
+
+#[test]
+fn a_mount_of_a_device_is_a_wish_for_it() {
+    for runtime in runtimes() {
+        // Natively that is the null device, open to all.
+        let script = "exec 3<>/dev/infiniband/uverbs9 && grep Seccomp: /proc/self/status";
+        let bundle = without_wish(runtime, &["sh", "-c", script], |config| {
+            mount(config, "/dev/null", "/dev/infiniband/uverbs9");
+            allow(config, 1);
+        });
+        assert_eq!(stdout(&bundle.run_natively()), "Seccomp:\t0");
+        let output = bundle.run();
+        assert_eq!(stdout(&output), "Seccomp:\t2", "{output:?}");
+        let config: Value = serde_json::from_str(&bundle.config()).unwrap();
+        assert_eq!(config["annotations"]["org.verbgate.granted"], "uverbs9");
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_mount_of_all_devices_is_a_wish_for_all() {
+    for runtime in runtimes() {
+        let script = "ls /dev/infiniband; grep Seccomp: /proc/self/status";
+        let bundle = without_wish(runtime, &["sh", "-c", script], |config| {
+            mount(config, "/usr", "/dev/infiniband");
+            allow(config, 231);
+        });
+        let output = bundle.run();
+        assert_eq!(stdout(&output), "uverbs9\nSeccomp:\t2", "{output:?}");
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn what_nobody_supervises_is_refused_with_the_remedy() {
+    let cases: [(&str, Edit); 4] = [
+        ("/dev/infiniband/umad0", |config| {
+            config["linux"]["devices"] =
+                json!([{"path": "/dev/infiniband/umad0", "type": "c", "major": 1, "minor": 3}]);
+        }),
+        ("/dev/infiniband/issm0", |config| mount(config, "/dev/null", "/dev/infiniband/issm0")),
+        ("/dev/elsewhere", |config| {
+            config["linux"]["devices"] =
+                json!([{"path": "/dev/elsewhere", "type": "c", "major": 231, "minor": 192}]);
+        }),
+        ("podman before 4.4", |config| {
+            config.insert(
+                "annotations".into(),
+                json!({
+                    "org.verbgate.devices": "uverbs9", "io.podman.annotations.init": "FALSE",
+                }),
+            );
+        }),
+    ];
+    for runtime in runtimes() {
+        for (needle, edit) in cases {
+            let bundle = without_wish(runtime, &["echo", "ran"], edit);
+            let before = bundle.config();
+            let output = bundle.run();
+            let line = stderr(&output);
+            assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""), "{line}");
+            assert!(line.contains(needle) && line.contains("/dev/infiniband/uverbsN"), "{line}");
+            assert_eq!(line.lines().count(), 1, "{line}");
+            assert_eq!(bundle.config(), before);
+            bundle.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn a_pause_container_has_no_supervisor() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        bundle.edit(|config| {
+            config["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
+        });
+        let before = bundle.config();
+        bundle.create();
+        assert_eq!(bundle.ps(), json!([]));
+        assert_eq!(bundle.config(), before);
+        bundle.delete();
+        bundle.assert_nothing_left();
+    }
+}
