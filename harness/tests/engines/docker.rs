@@ -103,6 +103,28 @@ fn engines_docker_26_keeps_the_hosts_sys_under_its_default_profile() {
     keeps_the_hosts_sys("trixie");
 }
 
+/// As most people pass RDMA today: the folder and a rule for its devices. It is served, or refused.
+#[test]
+fn engines_docker_26_gives_no_raw_device_by_a_mount() {
+    let Some(mut world) = World::of("trixie") else { return };
+    world.done(&CONFIGURE);
+    let daemon = start(&mut world);
+    if !works(&world) {
+        return;
+    }
+    let raw = ["--volume=/dev/infiniband:/dev/infiniband", "--device-cgroup-rule=c 10:229 rwm"];
+    let options = [&raw[..], &["--runtime=verbgate", "--detach", "--name=raw"]].concat();
+    let output = docker_run(&world, &options, &["sleep", "1000"]);
+    if output.status.success() {
+        assert_eq!(world.supervised().len(), 1, "the container has the raw device");
+        world.done(&["docker", "rm", "--force", "raw"]);
+        world.assert_nothing_left();
+    } else {
+        assert!(stderr(&output).contains("/dev/infiniband"), "{output:?}");
+    }
+    daemon.stop();
+}
+
 #[test]
 fn engines_docker_20_gives_rdma_under_its_default_profile() {
     gives_rdma("bookworm", " 20.10.", &["--device=/dev/infiniband/uverbs0"], false);

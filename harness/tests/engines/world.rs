@@ -73,8 +73,9 @@ impl World {
         let dir = tempfile::tempdir().unwrap();
         let name = format!("verbgate-engines-{}", dir.path().file_name().unwrap().display());
         let log = File::create(dir.path().join("world.log")).unwrap();
-        let outside = Command::new("sh")
-            .args([SCRIPT, "outside", &name])
+        // Also where nothing can be dropped: a test that takes too long is killed.
+        let outside = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "sh", SCRIPT, "outside", &name])
             .args([engines.root(), dir.path()])
             .arg(program)
             .stdin(Stdio::null())
