@@ -27,7 +27,7 @@ use crate::raw::sleep;
 use crate::raw::until;
 
 /// How long a world may exist.
-const LIFE: Duration = Duration::from_secs(90);
+const LIFE: Duration = Duration::from_secs(110);
 /// How long a sandbox may take to be gone after SIGTERM.
 const GONE: Duration = Duration::from_secs(5);
 /// How long the bystanders are watched before the attack.
@@ -305,6 +305,12 @@ impl<'a> World<'a> {
             if after > before + self.attack.growth {
                 self.broken("the supervisor grew without end");
             }
+        }
+        if code.is_none() && !self.attack.goes_on && !ended_early {
+            self.broken(&format!(
+                "the attacker is not done after {} s: what it found out is not known",
+                self.attack.lasts.as_secs()
+            ));
         }
         if ended_early {
             self.broken("the attacked sandbox's supervisor ended");

@@ -14,6 +14,7 @@ use libc::c_void;
 
 use crate::board::Board;
 use crate::board::Word;
+use crate::canary;
 use crate::canary::PLACE;
 use crate::guest::Guest;
 use crate::raw;
@@ -85,26 +86,22 @@ pub(super) fn ghost(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// The world's part: a process outside gets the number that was freed.
-pub(super) fn heir(board: &Board, dir: &str) -> io::Result<()> {
-    if !board.wait(Word::Freed, Duration::from_secs(15)) {
-        return Ok(());
-    }
-    let number = board.get(Word::Freed) as i32;
-    let program = format!("{dir}/program");
+/// The world's part: a process outside gets each number that is freed, as soon as it is.
+pub(super) fn heir(board: &Board, _: &str) -> io::Result<()> {
+    canary::settle()?;
     let begun = Instant::now();
-    while begun.elapsed() < ANSWERED {
-        let made = fork_as(number, || {
-            use std::os::unix::process::CommandExt;
-            drop(std::process::Command::new(&program).args(["canary", dir, "heir"]).exec());
-            1
-        });
-        match made {
-            Ok(_) => return Ok(()),
-            Err(_) => sleep(5),
+    let mut last = 0;
+    while begun.elapsed() < Duration::from_secs(40) {
+        let number = board.get(Word::Freed);
+        if number == last {
+            sleep(1);
+            continue;
+        }
+        // It is in use until its process has ended and been reaped.
+        if fork_as(number as i32, || canary::look(board, Word::Heir)).is_ok() {
+            last = number;
         }
     }
-    println!("the number {number} is not to be had");
     Ok(())
 }
 
