@@ -19,6 +19,7 @@ use crate::board::Board;
 use crate::board::Word;
 use crate::canary;
 use crate::guest::PATIENCE;
+use crate::options::Options;
 use crate::raw;
 use crate::raw::addr;
 use crate::raw::call;
@@ -32,86 +33,6 @@ const LIFE: Duration = Duration::from_secs(110);
 const GONE: Duration = Duration::from_secs(5);
 /// How long the bystanders are watched before the attack.
 const QUIET: Duration = Duration::from_millis(400);
-
-/// What is asked for on the command line.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    verbgate: String,
-    /// `NAME` or `NAME=PATH`, as `verbgate run --device` has it, and the node's name.
-    devices: [(String, String); 2],
-    user: String,
-    /// How long a bystander may wait.
-    bound: Duration,
-    /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
-    machine: bool,
-    /// No sandbox, to see that what is tried works where nothing stands in its way.
-    native: bool,
-    /// The IPv4 address by which the connection manager finds the first device.
-    address: String,
-    /// Names what an attack does at random.
-    seed: u64,
-    /// Real devices answer requests with success.
-    real: bool,
-}
-
-impl Options {
-    fn parse(words: &[&str]) -> io::Result<Self> {
-        let mut options = Self {
-            verbgate: String::new(),
-            devices: [device("uverbs9=/dev/null"), device("uverbs8=/dev/urandom")],
-            user: "nobody".to_owned(),
-            bound: Duration::from_millis(1000),
-            machine: false,
-            native: false,
-            address: String::new(),
-            seed: crate::board::now(),
-            real: false,
-        };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let mut value = || {
-                let missing = || io::Error::other(format!("{word} needs a value"));
-                words.next().map(ToString::to_string).ok_or_else(missing)
-            };
-            match *word {
-                "--verbgate" => options.verbgate = value()?,
-                "--device" => options.devices[0] = device(&value()?),
-                "--other" => options.devices[1] = device(&value()?),
-                "--user" => options.user = value()?,
-                "--bound-ms" => {
-                    options.bound = Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
-                }
-                "--machine-pid-max" => options.machine = true,
-                "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
-                "--address" => options.address = value()?,
-                "--native" => options.native = true,
-                "--real" => options.real = true,
-                other => return Err(io::Error::other(format!("unknown option {other}"))),
-            }
-        }
-        Ok(options)
-    }
-}
-
-impl Options {
-    /// Where an attacker finds a device.
-    fn path(&self, which: usize) -> String {
-        let (device, node) = &self.devices[which];
-        match device.split_once('=') {
-            Some((_, path)) if self.native => path.to_owned(),
-            _ => format!("/dev/infiniband/{node}"),
-        }
-    }
-}
-
-/// `NODE=PATH`, or `DEVICE:NODE`.
-fn device(word: &str) -> (String, String) {
-    match (word.split_once('='), word.split_once(':')) {
-        (Some((node, _)), _) => (word.to_owned(), node.to_owned()),
-        (None, Some((name, node))) => (name.to_owned(), node.to_owned()),
-        (None, None) => (word.to_owned(), word.to_owned()),
-    }
-}
 
 /// Tries an attack in a world of its own.
 pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
@@ -184,7 +105,13 @@ fn namespaces_have_their_own() -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (6, 14)
 }
 
-pub(crate) fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+pub(crate) fn mount(
+    source: &str,
+    target: &str,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: &str,
+) -> io::Result<()> {
     let [source, target, kind, data] =
         [source, target, kind, data].map(|word| CString::new(word).unwrap_or_default());
     let at = |word: &CString| addr(&word.as_bytes_with_nul()[0]);
@@ -233,7 +160,11 @@ impl<'a> World<'a> {
                 options.address,
             )
         };
-        let text = if options.real { settings(0, libc::EINVAL) } else { settings(libc::ENOTTY, libc::EINVAL) };
+        let text = if options.real {
+            settings(0, libc::EINVAL)
+        } else {
+            settings(libc::ENOTTY, libc::EINVAL)
+        };
         fs::write(format!("{dir}/settings"), text)?;
         Ok(Self { attack, options, dir, board, ended: HashMap::new(), broken: 0 })
     }
@@ -246,7 +177,9 @@ impl<'a> World<'a> {
             return Ok(if error.to_string().starts_with("SKIPPED") { SKIPPED } else { 1 });
         }
         let canary = self.helper(&["canary", self.dir, "canary"])?;
-        if !until(PATIENCE, || self.board.at(Word::Canary, 0).load(std::sync::atomic::Ordering::SeqCst) != 0) {
+        if !until(PATIENCE, || {
+            self.board.at(Word::Canary, 0).load(std::sync::atomic::Ordering::SeqCst) != 0
+        }) {
             return Err(io::Error::other("the canary does not live"));
         }
         let before = canary::possessions(canary)?;
@@ -283,7 +216,10 @@ impl<'a> World<'a> {
         let code = self.board.get(Word::AttackerDone).checked_sub(1);
         // The numbers first: what follows may end some of them.
         for (which, (worst, quiet)) in ["inside", "outside"].iter().zip(worst.iter().zip(quiet)) {
-            let requests = self.board.meter(if *which == "inside" { Word::Inside } else { Word::Outside }).requests();
+            let requests = self
+                .board
+                .meter(if *which == "inside" { Word::Inside } else { Word::Outside })
+                .requests();
             println!(
                 "bystander {which}: worst {:.1} ms, {:.1} ms before the attack; {requests} requests",
                 millis(*worst),
@@ -377,7 +313,10 @@ impl<'a> World<'a> {
     }
 
     fn helper(&self, part: &[&str]) -> io::Result<i32> {
-        let child = Command::new(format!("{}/program", self.dir)).args(part).stdin(Stdio::null()).spawn()?;
+        let child = Command::new(format!("{}/program", self.dir))
+            .args(part)
+            .stdin(Stdio::null())
+            .spawn()?;
         Ok(child.id() as i32)
     }
 

@@ -2,6 +2,7 @@
 
 mod books;
 mod crowd;
+mod innocents;
 mod model;
 mod numbers;
 mod opens;
@@ -93,8 +94,8 @@ const ATTACKS: &[Attack] = &[
     Attack::new("impersonate", numbers::impersonate).at_most(30),
     Attack::new("impersonate_from_start", numbers::impersonate_from_start).at_most(30),
     Attack::new("dead_stub", numbers::dead_stub).at_most(20),
-    Attack::new("innocent", numbers::innocent).at_most(20),
-    Attack::new("heirs", numbers::heirs).at_most(40),
+    Attack::new("innocent", innocents::innocent).at_most(20),
+    Attack::new("heirs", innocents::heirs).at_most(40),
     Attack::new("lives", crowd::lives).at_most(20),
     Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
     Attack::new("stall", waiting::stall).at_most(15),
