@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) user: String,
     /// How long a bystander may wait.
     pub(crate) bound: Duration,
+    /// By how much an attack is watched longer, where everything is slow.
+    pub(crate) stretch: u32,
     /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
     pub(crate) machine: bool,
     /// No sandbox, to see that what is tried works where nothing stands in its way.
@@ -33,6 +35,7 @@ impl Options {
             devices: [device("uverbs9=/dev/null"), device("uverbs8=/dev/urandom")],
             user: "nobody".to_owned(),
             bound: Duration::from_millis(1000),
+            stretch: 1,
             machine: false,
             native: false,
             address: String::new(),
@@ -54,6 +57,7 @@ impl Options {
                     options.bound =
                         Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
                 }
+                "--stretch" => options.stretch = value()?.parse().map_err(io::Error::other)?,
                 "--machine-pid-max" => options.machine = true,
                 "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
                 "--address" => options.address = value()?,
