@@ -5,6 +5,9 @@
 #   cluster-ssh.sh NODE...             then, on each node, e.g.:
 #                                      podman run --network ns:/run/netns/verbgate-NODE ...
 #   cluster-ssh.sh --restore NODE...
+#
+# VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped or --by name. Without
+# the first, nothing is moved while some node is missing a rail.
 set -eu
 if [ "${1-}" = --restore ]; then
     shift
@@ -15,6 +18,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 for node; do ssh -- "$node" verbgate manifest --node "$node" >"$dir/$node.json"; done
 for node; do
-    rails=$(verbgate manifest agree --node "$node" "$dir"/*.json)
+    # shellcheck disable=SC2086  # Unquoted, since it may hold several options.
+    rails=$(verbgate manifest agree --node "$node" ${VERBGATE_AGREE-} "$dir"/*.json)
     ssh -- "$node" verbgate prepare --role "$node" --iface "$rails"
 done

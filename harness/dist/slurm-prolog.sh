@@ -4,6 +4,8 @@
 #
 # VERBGATE_MANIFESTS: a folder that all nodes see, with the manifest of each (verbgate manifest).
 # Without it, as for jobs of one node, all NICs of this node are moved that can be.
+# VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped or --by name. Without
+# the first, a rail that some node of the job is missing fails the job.
 #
 # A Prolog that fails drains the node: whatever was moved is brought home first.
 set -eu
@@ -21,7 +23,8 @@ if [ -n "${VERBGATE_MANIFESTS-}" ]; then
     for node in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do
         set -- "$@" "$VERBGATE_MANIFESTS/$node.json"
     done
-    rails=$(verbgate manifest agree --node "$SLURMD_NODENAME" "$@")
+    # shellcheck disable=SC2086  # Unquoted, since it may hold several options.
+    rails=$(verbgate manifest agree --node "$SLURMD_NODENAME" ${VERBGATE_AGREE-} "$@")
     set -- --iface "$rails"
 else
     set --

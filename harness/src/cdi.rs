@@ -132,7 +132,8 @@ fn dispatch(command: &CdiCommand) -> Result<u8, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
     let program = std::env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is no text")?;
-    let spec = spec(&devices, grant::connection_manager(Host::real()).as_ref(), program);
+    let cm = grant::connection_manager(Host::real()).map(|cm| DeviceNode::from(&cm));
+    let spec = spec(&devices, cm.as_ref(), program);
     match command {
         CdiCommand::Generate(args) => {
             if spec.devices.is_empty() {

@@ -140,7 +140,7 @@ pub(crate) enum Command {
     /// Prove that a fabric works, from inside the sandboxes of its nodes
     #[command(subcommand, arg_required_else_help = false)]
     Fabric(FabricCommand),
-    /// Say what a completion status, an rdma_cm event or an errno means
+    /// Say what a status, an event, an errno, a vendor's code or a counter means, also in a line of a log
     Explain(ExplainArgs),
 }
 
@@ -158,10 +158,12 @@ pub(crate) enum FabricCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
 pub(crate) struct ExplainArgs {
-    /// A number or a name: 12, RETRY_EXC, UNREACHABLE, ENODEV, STALL
-    #[arg(value_name = "CODE")]
-    pub(crate) code: String,
+    /// Numbers, names or lines: 12, 0x81, RNR_RETRY, IBV_EVENT_PORT_ERR, ENODEV, out_of_sequence, or
+    /// what NCCL, UCX or perftest wrote; - reads standard input
+    #[arg(value_name = "CODE|LINE", required = true)]
+    pub(crate) codes: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]

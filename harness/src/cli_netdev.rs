@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::manifest::Shared;
 use crate::netdev::journal::STATE_DIR;
 
 /// Where the host is looked at.
@@ -49,6 +50,44 @@ pub(crate) struct SelectArgs {
     /// Not the NIC by which this address is reached
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
+    #[command(flatten)]
+    pub(crate) pairing: PairingArgs,
+    /// What the peers' manifests say of this node's NICs, once they have been read.
+    #[arg(skip)]
+    pub(crate) shared: Option<Shared>,
+}
+
+/// How rails of two nodes are told to be the same rail.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PairingArgs {
+    /// Declare which rail a NIC is, where nodes agree neither in names nor in PCI addresses; may be
+    /// repeated
+    #[arg(long = "rail", value_name = "NETDEV=RAIL", value_parser = declared)]
+    pub(crate) rails: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) terms: PairingTerms,
+}
+
+/// What manifests are compared by.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct PairingTerms {
+    /// What makes rails of two nodes the same
+    #[arg(long, value_name = "WHAT", default_value = "subnet")]
+    pub(crate) by: By,
+    /// Go on with the rails that all nodes have, although others were left out
+    #[arg(long)]
+    pub(crate) allow_dropped: bool,
+}
+
+/// `NETDEV=RAIL`.
+fn declared(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').filter(|(netdev, rail)| {
+        let plain = |c: char| c.is_ascii_graphic();
+        !netdev.is_empty() && !rail.is_empty() && rail.chars().all(plain)
+    });
+    parts
+        .map(|(netdev, rail)| (netdev.to_owned(), rail.to_owned()))
+        .ok_or_else(|| format!("{text:?} declares no rail: write NETDEV=RAIL, as ens1np0=rail0"))
 }
 
 /// How NICs that share a network are kept apart in the container.
@@ -227,13 +266,17 @@ pub(crate) struct ManifestArgs {
 }
 
 /// What makes rails of two nodes the same rail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// The network; several rails of one network are counted by their PCI addresses
+    /// What --rail declared, else the network; several rails of one network are told apart by names
+    /// or PCI addresses in which the nodes agree
+    #[default]
     Subnet,
     /// The netdev's name
     Name,
-    /// The place among the node's rails, by PCI addresses
+    /// The PCI address
+    Pci,
+    /// The place among the node's rails, by PCI addresses; every node must have all of them
     Order,
 }
 
@@ -244,13 +287,16 @@ pub(crate) enum ManifestCommand {
 }
 
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 all nodes have all rails alike, 1 rails were left out (unless \
+                        --allow-dropped) or nothing is common, 2 usage."
+)]
 pub(crate) struct AgreeArgs {
     /// The nodes' manifests
     #[arg(value_name = "FILE", required = true)]
     pub(crate) manifests: Vec<PathBuf>,
-    /// What makes rails of two nodes the same
-    #[arg(long, value_name = "WHAT", default_value = "subnet")]
-    pub(crate) by: By,
+    #[command(flatten)]
+    pub(crate) terms: PairingTerms,
     /// Print only this node's NICs, as --iface takes them
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,

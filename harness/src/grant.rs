@@ -10,14 +10,43 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+use serde::Serialize;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::DevNumber;
+use verbgate_sysfs::Identity;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
 /// The name of the connection manager's node.
 pub(crate) const RDMA_CM: &str = "rdma_cm";
+
+/// A device that is granted.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Granted {
+    /// The name of the node for the guest, as `uverbs0`.
+    pub(crate) name: String,
+    /// Major and minor number.
+    pub(crate) rdev: (u32, u32),
+    /// The node on the host.
+    pub(crate) source: PathBuf,
+    /// Which device it was when it was granted: the number is given to others afterwards.
+    #[serde(default = "unrecorded")]
+    pub(crate) identity: Identity,
+}
+
+/// That of a container which an older version has made, for those who list it: of no device.
+fn unrecorded() -> Identity {
+    Identity::unknown(DevNumber { major: u32::MAX, minor: u32::MAX })
+}
+
+impl From<&Granted> for DeviceNode {
+    fn from(granted: &Granted) -> Self {
+        let Granted { name, rdev, source, .. } = granted.clone();
+        Self { name, rdev, source }
+    }
+}
 
 /// Where the host is looked at; directories in the tests.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +75,10 @@ pub(crate) enum Error {
     WrongNode { path: PathBuf, uverbs: String, found: DevNumber, expected: DevNumber },
     #[error("two devices shall be called {name}; give one of them another number")]
     Twice { name: String },
+    #[error("{name} was removed, renamed or replaced while it was looked at; try again")]
+    Changed { name: String },
+    #[error("cannot tell which device {} is: {source}; is sysfs mounted at /sys?", .path.display())]
+    Identity { path: PathBuf, source: io::Error },
     #[error("cannot open {}: {source}{}", .path.display(), open_hint(.source))]
     Open { path: PathBuf, source: io::Error },
     #[error(transparent)]
@@ -74,16 +107,16 @@ fn open_hint(source: &io::Error) -> &'static str {
 }
 
 /// Resolves the options; all devices of the host when there are none.
-pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
+pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Error> {
     if options.is_empty() {
         return all(host);
     }
     // Read once, and only if a name needs it.
     let mut known: Option<Vec<RdmaDevice>> = None;
-    let mut granted: Vec<DeviceNode> = Vec::new();
+    let mut granted: Vec<Granted> = Vec::new();
     for option in options {
         let node = match split(option) {
-            Some((name, path)) => stand_in(name, path)?,
+            Some((name, path)) => stand_in(name, path, host)?,
             None => {
                 let known = match &mut known {
                     Some(known) => known,
@@ -95,14 +128,14 @@ pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Device
         match granted.iter().find(|other| other.name == node.name) {
             None => granted.push(node),
             // The same device by both of its names.
-            Some(other) if other.rdev == node.rdev => {}
+            Some(other) if other.identity == node.identity => {}
             Some(_) => return Err(Error::Twice { name: node.name }),
         }
     }
     Ok(granted)
 }
 
-fn all(host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
+fn all(host: Host<'_>) -> Result<Vec<Granted>, Error> {
     let devices = collect::devices(host.sysfs)?;
     if devices.is_empty() {
         log::warn!("this host has no RDMA device to grant");
@@ -119,15 +152,14 @@ fn all(host: Host<'_>) -> Result<Vec<DeviceNode>, Error> {
 }
 
 /// The connection manager's node, if this host has one.
-pub(crate) fn connection_manager(host: Host<'_>) -> Option<DeviceNode> {
+pub(crate) fn connection_manager(host: Host<'_>) -> Option<Granted> {
     let name = RDMA_CM.to_owned();
     let source = host.nodes.join(&name);
-    let found = openable(&source);
-    let found = found.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()?;
-    Some(DeviceNode { name, rdev: (found.major, found.minor), source })
+    let granted = openable(&source).and_then(|found| of_number(name, found, source, host));
+    granted.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()
 }
 
-fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<DeviceNode, Error> {
+fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, Error> {
     let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
     let device = found.ok_or_else(|| Error::NoSuchDevice {
         name: name.to_owned(),
@@ -136,14 +168,32 @@ fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<DeviceNod
     node_of(device, host)
 }
 
-fn node_of(device: &RdmaDevice, host: Host<'_>) -> Result<DeviceNode, Error> {
+fn node_of(device: &RdmaDevice, host: Host<'_>) -> Result<Granted, Error> {
     let path = host.nodes.join(&device.uverbs);
     let found = openable(&path)?;
     if found != device.dev {
         let (uverbs, expected) = (device.uverbs.clone(), device.dev);
         return Err(Error::WrongNode { path, uverbs, found, expected });
     }
-    Ok(DeviceNode { name: device.uverbs.clone(), rdev: (found.major, found.minor), source: path })
+    let granted = of_number(device.uverbs.clone(), found, path, host)?;
+    let (uverbs, ibdev) = (granted.identity.uverbs(), granted.identity.ibdev());
+    // It was found by a name, and read by a number.
+    if (uverbs, ibdev) != (Some(&device.uverbs), Some(&device.ibdev)) {
+        return Err(Error::Changed { name: device.ibdev.clone() });
+    }
+    Ok(granted)
+}
+
+/// The device that a number leads to now.
+fn of_number(
+    name: String,
+    number: DevNumber,
+    source: PathBuf,
+    host: Host<'_>,
+) -> Result<Granted, Error> {
+    let identity = Identity::below(host.sysfs, number)
+        .map_err(|e| Error::Identity { path: source.clone(), source: e })?;
+    Ok(Granted { name, rdev: (number.major, number.minor), source, identity })
 }
 
 /// `NAME=PATH`.
@@ -155,7 +205,7 @@ fn split(option: &OsStr) -> Option<(&OsStr, &Path)> {
     Some((OsStr::from_bytes(name), Path::new(OsStr::from_bytes(path))))
 }
 
-fn stand_in(name: &OsStr, path: &Path) -> Result<DeviceNode, Error> {
+fn stand_in(name: &OsStr, path: &Path, host: Host<'_>) -> Result<Granted, Error> {
     let name = name.to_string_lossy().into_owned();
     if collect::uverbs_number(&name).is_none() {
         return Err(Error::NodeName { name });
@@ -164,7 +214,7 @@ fn stand_in(name: &OsStr, path: &Path) -> Result<DeviceNode, Error> {
     let path =
         fs::canonicalize(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
     let found = openable(&path)?;
-    Ok(DeviceNode { name, rdev: (found.major, found.minor), source: path })
+    of_number(name, found, path, host)
 }
 
 /// Opens a device as the supervisor will, to find out now whether it may.
@@ -190,34 +240,41 @@ fn number(rdev: u64) -> DevNumber {
 
 #[cfg(test)]
 mod tests {
+    use verbgate_sysfs_fixtures::Changing;
+    use verbgate_sysfs_fixtures::Software;
+
     use super::*;
 
-    fn host_with(devices: &[(&str, &str, &str)]) -> tempfile::TempDir {
+    /// Nodes of devices that everybody has stand for those of these.
+    fn host_with(devices: &[(&str, &str, (u32, u32), &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        for (uverbs, ibdev, dev) in devices {
-            let class = dir.path().join("class/infiniband_verbs").join(uverbs);
-            fs::create_dir_all(&class).unwrap();
-            fs::write(class.join("ibdev"), ibdev).unwrap();
-            fs::write(class.join("dev"), dev).unwrap();
-            fs::write(class.join("abi_version"), "1").unwrap();
-            // Any character device stands for the node.
-            std::os::unix::fs::symlink("/dev/null", dir.path().join(uverbs)).unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        for (node, ibdev, number, opens) in devices {
+            let (number, node_guid, function) = (*number, "0000:0000:0000:0000", None);
+            host.add(&Software { number, node, ibdev, node_guid, function }).unwrap();
+            std::os::unix::fs::symlink(opens, dir.path().join(node)).unwrap();
         }
         dir
     }
 
-    fn resolved(dir: &tempfile::TempDir, options: &[&str]) -> Result<Vec<DeviceNode>, Error> {
+    const NULL: (u32, u32) = (1, 3);
+    const ZERO: (u32, u32) = (1, 5);
+
+    fn resolved(dir: &tempfile::TempDir, options: &[&str]) -> Result<Vec<Granted>, Error> {
         let options: Vec<OsString> = options.iter().map(OsString::from).collect();
         resolve(&options, Host { sysfs: dir.path(), nodes: dir.path() })
     }
 
-    fn names(granted: &[DeviceNode]) -> Vec<&str> {
+    fn names(granted: &[Granted]) -> Vec<&str> {
         granted.iter().map(|g| &*g.name).collect()
     }
 
     #[test]
     fn a_device_has_two_names_and_is_granted_once() {
-        let host = host_with(&[("uverbs0", "rxe0", "1:3"), ("uverbs1", "rxe1", "1:3")]);
+        let host = host_with(&[
+            ("uverbs0", "rxe0", NULL, "/dev/null"),
+            ("uverbs1", "rxe1", ZERO, "/dev/zero"),
+        ]);
         assert_eq!(names(&resolved(&host, &["rxe1"]).unwrap()), ["uverbs1"]);
         assert_eq!(names(&resolved(&host, &["rxe0", "uverbs0"]).unwrap()), ["uverbs0"]);
         assert_eq!(names(&resolved(&host, &[]).unwrap()), ["uverbs0", "uverbs1"]);
@@ -225,7 +282,7 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_those_that_exist() {
-        let host = host_with(&[("uverbs0", "rxe0", "1:3")]);
+        let host = host_with(&[("uverbs0", "rxe0", NULL, "/dev/null")]);
         let error = resolved(&host, &["mlx5_0"]).unwrap_err().to_string();
         assert!(error.contains("\"mlx5_0\"") && error.contains("rxe0 (uverbs0)"), "{error}");
         let error = resolved(&host_with(&[]), &["mlx5_0"]).unwrap_err().to_string();
@@ -248,9 +305,36 @@ mod tests {
 
     #[test]
     fn a_node_with_another_number_is_not_the_device() {
-        let host = host_with(&[("uverbs0", "rxe0", "231:192")]);
+        let host = host_with(&[("uverbs0", "rxe0", (231, 192), "/dev/null")]);
         let error = resolved(&host, &["rxe0"]).unwrap_err().to_string();
         assert!(error.contains("1:3") && error.contains("231:192"), "{error}");
+    }
+
+    #[test]
+    fn a_grant_says_which_device_it_is_of() {
+        let host = host_with(&[("uverbs0", "rxe0", NULL, "/dev/null")]);
+        let granted = resolved(&host, &["rxe0"]).unwrap().remove(0);
+        assert_eq!(granted.identity.ibdev(), Some("rxe0"));
+        let text = serde_json::to_string(&granted).unwrap();
+        assert_eq!(serde_json::from_str::<Granted>(&text).unwrap(), granted);
+        // One under two names, by a stand-in of the same node.
+        let both = resolved(&host, &["rxe0", "uverbs9=/dev/null"]).unwrap();
+        assert_eq!(both[0].identity, both[1].identity);
+        // What an older version wrote is read, and of no device.
+        let old = r#"{"name": "uverbs0", "rdev": [1, 3], "source": "/dev/null"}"#;
+        let old: Granted = serde_json::from_str(old).unwrap();
+        assert!(!old.identity.matches(&granted.identity));
+    }
+
+    #[test]
+    fn a_device_that_is_renamed_meanwhile_is_not_granted_by_its_former_name() {
+        let host = host_with(&[("uverbs0", "rxe0", NULL, "/dev/null")]);
+        let known = collect::devices(host.path()).unwrap();
+        let at = Host { sysfs: host.path(), nodes: host.path() };
+        by_name("rxe0", &known, at).unwrap();
+        fs::write(host.path().join("class/infiniband_verbs/uverbs0/ibdev"), "rxe1\n").unwrap();
+        let error = by_name("rxe0", &known, at).unwrap_err();
+        assert!(matches!(error, Error::Changed { .. }), "{error}");
     }
 
     #[test]

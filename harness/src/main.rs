@@ -71,7 +71,7 @@ fn main() -> ExitCode {
         Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
         Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
         Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(args),
-        Command::Explain(args) => fabric::explain(&args.code),
+        Command::Explain(args) => fabric::explain(&args.codes),
     });
     match result {
         Ok(code) => ExitCode::from(code),

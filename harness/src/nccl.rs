@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use verbgate_sysfs::natural;
+
 use crate::cli::Format;
 use crate::cli::NcclArgs;
 use crate::cli::NcclOptions;
@@ -110,7 +112,7 @@ pub(crate) fn derive(
 fn hcas(journal: &Journal) -> Result<String, Error> {
     let mut ports: Vec<(String, u32)> =
         journal.nics.iter().flat_map(|nic| nic.rdma.iter().cloned()).collect();
-    ports.sort_by_key(|(device, port)| (discover::natural(device), *port));
+    ports.sort_by(|(a, m), (b, n)| natural(a, b).then(m.cmp(n)));
     ports.dedup();
     if ports.is_empty() {
         return Err(Error::Invalid(

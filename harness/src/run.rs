@@ -7,6 +7,7 @@ use anyhow::Context;
 use anyhow::anyhow;
 use verbgate_sys::process;
 use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Job;
 use verbgate_sys::sandbox::Spawn;
 use verbgate_sys::sandbox::Sysfs;
@@ -44,16 +45,17 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     let report = args.report.as_deref().map(supervise::report_file).transpose()?;
     // Before any thread: they inherit the blocked signals, and the child is forked.
     let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
-    let grant = virtual_sys::grant(&devices);
+    let nodes: Vec<DeviceNode> = devices.iter().map(DeviceNode::from).collect();
+    let shown = virtual_sys::shown(&devices);
     let views = OnceCell::new();
     let serve = |guest, served| {
-        let made = Views::of(guest)?;
-        views.get_or_init(|| made).serve(served, grant.clone())
+        let made = Views::of(guest, &devices)?;
+        views.get_or_init(|| made).serve(served, shown.clone())
     };
     let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
     let spec = Spawn {
         argv: &args.command,
-        devices: &devices,
+        devices: &nodes,
         netns: args.netns.as_deref(),
         sysfs: (args.sysfs == SysfsOf::Virtual).then_some(sysfs),
         install: &|| guard.install(),
@@ -61,7 +63,7 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     let started = sandbox::spawn(&job, &spec)?;
     let views = match views.into_inner() {
         Some(views) => views,
-        None => Views::of(started.gate.pid())?,
+        None => Views::of(started.gate.pid(), &devices)?,
     };
     let supervisor = plan.supervisor(&guard, started.listener, &views, None, trace)?;
     supervise::start(&supervisor).context("cannot start the supervisor")?;

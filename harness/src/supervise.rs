@@ -19,8 +19,10 @@ use verbgate_proxy::Config;
 use verbgate_proxy::Device;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
+use verbgate_proxy::Watched;
 use verbgate_proxy::device;
 use verbgate_proxy::device::Kind;
+use verbgate_proxy::index_of;
 use verbgate_proxy::observe;
 use verbgate_proxy::observe::Counts;
 use verbgate_proxy::observe::Done;
@@ -31,15 +33,14 @@ use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::confine;
 use verbgate_sys::process;
-use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
-use verbgate_sysfs::DevNumber;
-use verbgate_sysfs::collect;
+use verbgate_sysfs::collect::SYSFS_ROOT;
 
+use crate::grant::Granted;
 use crate::grant::RDMA_CM;
 use crate::trace::Trace;
 use crate::virtual_sys::Views;
@@ -96,15 +97,15 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Reads the profile, and asks each device for its driver.
-    pub(crate) fn new(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
+    pub(crate) fn new(nodes: &[Granted], profile: &str) -> Result<Self, anyhow::Error> {
         let policy = Arc::new(Policy::named(profile)?);
-        let devices = nodes.iter().map(granted).collect::<Result<_, _>>()?;
+        let devices = nodes.iter().map(device).collect::<Result<_, _>>()?;
         Ok(Self { devices, policy })
     }
 
     /// The same for nodes of which one may be the connection manager's.
-    pub(crate) fn with_cm(nodes: &[DeviceNode], profile: &str) -> Result<Self, anyhow::Error> {
-        let (cm, nodes): (Vec<DeviceNode>, Vec<DeviceNode>) =
+    pub(crate) fn with_cm(nodes: &[Granted], profile: &str) -> Result<Self, anyhow::Error> {
+        let (cm, nodes): (Vec<Granted>, Vec<Granted>) =
             nodes.iter().cloned().partition(|node| node.name == RDMA_CM);
         let mut plan = Self::new(&nodes, profile)?;
         if plan.grants_rdma_cm() {
@@ -119,9 +120,8 @@ impl Plan {
     }
 
     /// Grants it.
-    pub(crate) fn add_rdma_cm(&mut self, node: &DeviceNode) {
-        let (name, source) = (node.name.clone(), node.source.clone());
-        self.devices.push(Device { name, rdev: node.rdev, source, kind: Kind::Cm });
+    pub(crate) fn add_rdma_cm(&mut self, node: &Granted) {
+        self.devices.push(of_kind(node, Kind::Cm));
     }
 
     /// The supervisor of the guest whose notifications arrive at `listener`.
@@ -151,7 +151,7 @@ impl Plan {
     }
 }
 
-fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
+fn device(node: &Granted) -> Result<Device, anyhow::Error> {
     let driver = device::driver(&node.source).map_err(|e| {
         anyhow!(
             "cannot open {} for {}: {e}; it must exist, and be readable and writable by you",
@@ -159,20 +159,32 @@ fn granted(node: &DeviceNode) -> Result<Device, anyhow::Error> {
             node.name
         )
     })?;
-    let (name, source) = (node.name.clone(), node.source.clone());
-    let kind = Kind::Verbs { driver, node_guid: node_guid(node.rdev) };
-    Ok(Device { name, rdev: node.rdev, source, kind })
+    let index = match node.identity.uverbs() {
+        Some(_) => index_of(node.rdev).with_context(|| {
+            format!("RDMA netlink does not tell the number of {}; see: rdma dev", node.name)
+        })?,
+        None => None,
+    };
+    // After all that was asked by number and path, which then was of this device.
+    if (node.identity.number.major, node.identity.number.minor) != node.rdev {
+        return Err(anyhow!(
+            "{} was granted by another version of verbgate; make the container again",
+            node.name
+        ));
+    }
+    node.identity.check_below(Path::new(SYSFS_ROOT)).with_context(|| node.name.clone())?;
+    Ok(of_kind(node, Kind::Verbs { driver, index }))
 }
 
-/// By which the connection manager knows a device; of a stand-in there is none.
-fn node_guid((major, minor): (u32, u32)) -> Option<u64> {
-    let known = collect::devices(Path::new(collect::SYSFS_ROOT)).ok()?;
-    let device = known.into_iter().find(|d| d.dev == DevNumber { major, minor })?;
-    u64::from_str_radix(&device.node_guid?.replace(':', ""), 16).ok()
+fn of_kind(node: &Granted, kind: Kind) -> Device {
+    let identity = Watched::new(node.identity.clone(), Path::new(SYSFS_ROOT));
+    let (name, source) = (node.name.clone(), node.source.clone());
+    Device { name, rdev: node.rdev, identity, source, kind }
 }
 
 /// Starts the supervisor's threads, and confines them and the caller to what serving takes.
 pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     confine::cut_capabilities()?;
@@ -180,9 +192,18 @@ pub(crate) fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     confine::deny_the_rest()
 }
 
+/// Before the first thread, whose stack could be one. The guest, which would inherit this, has been
+/// forked, or is no child of ours.
+pub(crate) fn forbid_huge_pages() {
+    if let Err(error) = confine::forbid_huge_pages() {
+        // Where a seccomp profile refuses it: memory is all that it costs.
+        log::debug!("the supervisor's memory may be of huge pages: {error}");
+    }
+}
+
 /// Starts the supervisor's threads, which end when nobody is left to serve.
 pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
-    let thread = |name: &str, work: fn(&Supervisor) -> io::Result<()>| {
+    let thread = |name: &str, work: fn(&Arc<Supervisor>) -> io::Result<()>| {
         let supervisor = Arc::clone(supervisor);
         let serve = move || {
             // Whatever its end: nobody may wait for an answer that will not come.
@@ -200,12 +221,17 @@ pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(serve).map(drop)
     };
     thread("serve", Supervisor::serve)?;
+    thread("serve", Supervisor::serve)?;
     thread("rdma-cm", |supervisor| {
         supervisor.serve_cm();
         Ok(())
     })?;
     thread("look-after", |supervisor| {
         supervisor.look_after();
+        Ok(())
+    })?;
+    thread("watch", |supervisor| {
+        supervisor.watch();
         Ok(())
     })
 }
@@ -283,6 +309,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+    use crate::grant;
 
     /// Has a fault.
     struct Faulty;
@@ -325,15 +352,14 @@ mod tests {
                 tell.send(file.map(drop).map_err(|e| e.raw_os_error())).unwrap();
             }
         });
-        let null =
-            DeviceNode { name: "uverbs9".to_owned(), rdev: (1, 3), source: "/dev/null".into() };
+        let null = grant::resolve(&["uverbs9=/dev/null".into()], grant::Host::real()).unwrap();
         let siblings = Siblings::default();
         let supervisor = Supervisor::new(Config {
             listener: Listener::from(listener.recv().unwrap()),
             window,
             fds,
             judge: None,
-            devices: vec![granted(&null).unwrap()].into(),
+            devices: vec![device(&null[0]).unwrap()].into(),
             policy: Arc::new(Policy::named("standard").unwrap()),
             gids: None,
             found: None,

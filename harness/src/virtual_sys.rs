@@ -3,7 +3,6 @@
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -12,27 +11,21 @@ use verbgate_proxy::GidView;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::confine;
-use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Served;
-use verbgate_sysfs::DevNumber;
-use verbgate_sysfs::collect;
-use verbgate_sysfs::collect::SYSFS_ROOT;
-use verbgate_sysfs::select::Grant;
+use verbgate_sysfs::Identity;
 use verbgate_sysfs::select::Names;
 use verbgate_sysfs::serve;
 use verbgate_sysfs::serve::State;
 
-/// What the guest is shown: the granted devices, and all GPUs, since `run` takes none away.
+use crate::grant::Granted;
+use crate::supervise;
+
+/// The RDMA devices that the guest is shown: those that are granted by their own names.
 ///
-/// A stand-in can have the name of a device that is not granted: the number tells them apart.
-pub(crate) fn grant(nodes: &[DeviceNode]) -> Grant {
-    let known = collect::devices(Path::new(SYSFS_ROOT)).unwrap_or_default();
-    let is_device = |node: &&DeviceNode| {
-        let number = DevNumber { major: node.rdev.0, minor: node.rdev.1 };
-        known.iter().any(|device| device.uverbs == node.name && device.dev == number)
-    };
-    let rdma = nodes.iter().filter(is_device).map(|node| node.name.clone());
-    Grant { rdma: Names::Only(rdma.collect()), gpus: Names::All }
+/// A stand-in can have the name of a device that is not granted, and none of its own in sysfs.
+pub(crate) fn shown(granted: &[Granted]) -> Vec<Identity> {
+    let own = granted.iter().filter(|one| one.identity.uverbs() == Some(&one.name));
+    own.map(|one| one.identity.clone()).collect()
 }
 
 /// The sandbox's GIDs, as sysfs asks for them.
@@ -53,20 +46,22 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Those of who is in the network namespace of a process.
-    pub(crate) fn of(guest: Tgid) -> io::Result<Self> {
-        let gids = GidView::of(Tid(guest.0)).map_err(|e| {
+    /// Those of who is in the network namespace of a process, and is granted these devices.
+    pub(crate) fn of(guest: Tgid, granted: &[Granted]) -> io::Result<Self> {
+        let identities = granted.iter().map(|one| one.identity.clone()).collect();
+        let gids = GidView::of(Tid(guest.0), identities).map_err(|e| {
             let what = "cannot see the links of the program's network namespace";
             io::Error::new(e.kind(), format!("{what}: {e}"))
         })?;
         Ok(Self { gids: Arc::new(gids), sysfs: Arc::default() })
     }
 
-    /// Serves sysfs in a thread of its own, which has no capability and ends with the guest's last
-    /// mount.
-    pub(crate) fn serve(&self, served: Served, grant: Grant) -> io::Result<()> {
+    /// Serves sysfs, with these RDMA devices and all GPUs, since `run` takes none of those away: in
+    /// a thread of its own, which has no capability and ends with the guest's last mount.
+    pub(crate) fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
         let view = Arc::new(Shown(Arc::clone(&self.gids)));
-        let state = State::live(served.root, grant, view).map_err(io::Error::other)?;
+        let state = State::granting(served.root, shown, Names::All, view);
+        let state = state.map_err(io::Error::other)?;
         serve(Arc::clone(self.sysfs.get_or_init(|| Arc::new(state))), served.fuse)
     }
 }
@@ -78,6 +73,7 @@ impl DeviceView for Views {
 }
 
 fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
+    supervise::forbid_huge_pages();
     let work = move || {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));

@@ -64,7 +64,7 @@ fn systemd_takes_the_units() {
 fn units_and_scripts_call_commands_that_there_are() {
     let mut calls = 0;
     let scripts = files("", ".sh").into_iter().chain(files("systemd", ".service"));
-    for file in scripts.chain(files("kubernetes", ".yaml")) {
+    for file in scripts.chain(files("debian", "")).chain(files("kubernetes", ".yaml")) {
         let text = fs::read_to_string(&file).unwrap();
         for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with('#')) {
             for (at, _) in line.match_indices("verbgate ") {
@@ -89,7 +89,9 @@ fn shellcheck_finds_nothing_in_the_scripts() {
     if !has("shellcheck") {
         return;
     }
-    silent(&Command::new("shellcheck").args(files("", ".sh")).output().unwrap());
+    let worlds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/world.sh");
+    let scripts = files("", ".sh").into_iter().chain(files("debian", "")).chain([worlds]);
+    silent(&Command::new("shellcheck").args(scripts).output().unwrap());
 }
 
 /// The prolog undoes what it did when it fails, and the epilog goes on after a step that fails.
@@ -266,6 +268,12 @@ fn the_package_has_all_its_files() {
         }
         assert!(fs::symlink_metadata(root.join(source.trim_end_matches("/*"))).is_ok(), "{source}");
         units.extend(source.strip_prefix("dist/systemd/").map(str::to_owned));
+    }
+    let scripts = root.join(deb["maintainer-scripts"].as_str().unwrap());
+    for script in files("debian", "") {
+        assert_eq!(script.parent(), Some(scripts.as_path()));
+        let mode = fs::metadata(&script).unwrap().permissions();
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o755, "{script:?}");
     }
     units.sort();
     let known: Vec<String> = files("systemd", "")

@@ -69,6 +69,12 @@ impl File {
         command.args(["runtime", "configure", "--runtime", self.engine]);
         command.arg("--config").arg(self.path());
         command.arg("--state-dir").arg(self.dir.path().join("state"));
+        // Whether there is a containerd on this host is of no interest here.
+        if self.engine == "containerd"
+            && !options.iter().any(|o| ["--engine", "--undo"].contains(o))
+        {
+            command.arg("--no-verify");
+        }
         command.args(options).output().unwrap()
     }
 
@@ -198,23 +204,110 @@ fn podman_finds_the_runtime() {
     assert_eq!(stdout(&output), called.to_str().unwrap(), "{output:?}");
 }
 
-/// Containerd itself reads the file, with its own defaults in it.
+/// A stand-in for containerd, which merges nothing: it has its default runtime as long as the file names
+/// none, as containerd 1.x does. What the real ones do is in `engines.rs`.
+const CONTAINERD_1: &str = r#"#!/bin/sh
+case "$*" in
+--version) echo "containerd example.org/containerd 1.6.20"; exit;;
+"config default") file=/dev/null; echo 'version = 2';;
+"--config "*) file=$2; if grep -q '"trouble"' "$file"; then echo "containerd: $file: trouble" >&2; exit 1; fi;;
+esac
+cat "$file"
+grep -q 'runtimes' "$file" || cat <<'END'
+[plugins.'io.containerd.grpc.v1.cri'.containerd]
+default_runtime_name = 'runc'
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+END
+"#;
+
+fn stand_in(dir: &TempDir) -> String {
+    let path = dir.path().join("containerd-1");
+    fs::write(&path, CONTAINERD_1).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[test]
-fn containerd_reads_the_file() {
-    if !has("containerd") {
-        return;
+fn containerd_is_asked_before_its_file_is_changed() {
+    // Debian's own file names no runtime.
+    let debian = "version = 2\n\n[plugins]\n  [plugins.\"io.containerd.internal.v1.opt\"]\n";
+    let file = File::new("containerd", Some(debian));
+    let engine = stand_in(&file.dir);
+    let output = file.configure(&["--engine", &engine, "--cdi"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(stderr(&output).contains("--cdi has no effect"), "{output:?}");
+    let text = file.text().unwrap();
+    assert!(text.contains("runtimes.runc]") && !text.contains("enable_cdi"), "{text}");
+    // The file, the state and the stand-in: no copy is left.
+    assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 3);
+    file.done(&["--undo"]);
+    assert_eq!(file.text().as_deref(), Some(debian));
+}
+
+#[test]
+fn what_containerd_would_not_take_is_not_written() {
+    for (text, needle) in [
+        ("version = 2\n# \"trouble\"\n", "trouble; repair"),
+        ("disabled_plugins = [\"cri\"]\n", "line 1: disabled_plugins"),
+        ("version = 2\n[plugins\n", "line 2, column 9"),
+    ] {
+        let file = File::new("containerd", Some(text));
+        let engine = stand_in(&file.dir);
+        let output = file.configure(&["--engine", &engine]);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(needle), "{said}");
+        // It speaks of the file, not of the copy that containerd has read.
+        assert!(said.contains(file.path().to_str().unwrap()), "{said}");
+        assert!(!said.contains(".verbgate-check"), "{said}");
+        assert_eq!(file.text().as_deref(), Some(text));
+        assert_eq!(fs::read_dir(file.dir.path()).unwrap().count(), 2);
     }
-    let containerd = |args: &[&str]| {
-        let output = Command::new("containerd").args(args).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        stdout(&output)
+    let file = File::new("containerd", None);
+    let output = file.configure(&["--engine", "/nowhere/containerd"]);
+    let said = stderr(&output);
+    assert!(said.contains("--engine") && said.contains("--no-verify"), "{said}");
+    assert_eq!((output.status.code(), file.text()), (Some(1), None));
+}
+
+/// As the package does when it is removed: all files, whatever the runtimes are called.
+#[test]
+fn everything_is_taken_back_at_once() {
+    let docker = File::new("docker", Some(DOCKER));
+    docker.done(&["--name", "one"]);
+    let state = docker.dir.path().join("state");
+    let podman = File::new("podman", None);
+    let path = podman.path();
+    let words = ["runtime", "configure", "--runtime", "podman", "--config"];
+    let both = |words: &[&str]| {
+        let mut command = Command::new(verbgate());
+        command.args(words);
+        command
     };
-    let file = File::new("containerd", Some(&containerd(&["config", "default"])));
-    file.done(&["--cdi"]);
-    let dump = containerd(&["--config", file.path().to_str().unwrap(), "config", "dump"]);
-    let value: toml::Value = toml::from_str(&dump).unwrap();
-    let plugins = value["plugins"].as_table().unwrap();
-    let cri = plugins.iter().find(|(name, _)| name.contains("cri") && !name.contains("image"));
-    let ours = &cri.unwrap().1["containerd"]["runtimes"]["verbgate"];
-    assert!(ours["options"]["BinaryName"].as_str().unwrap().ends_with("verbgate-oci-runc"));
+    let mut configure = both(&words);
+    configure.arg(&path).arg("--state-dir").arg(&state);
+    assert!(configure.output().unwrap().status.success());
+    // Somebody else's change stays.
+    let changed = docker.text().unwrap().replace("/srv/docker", "/srv/other");
+    fs::write(docker.path(), &changed).unwrap();
+    let mut unconfigure = both(&["runtime", "unconfigure", "--state-dir"]);
+    unconfigure.arg(&state);
+    let output = unconfigure.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = docker.text().unwrap();
+    assert!(text.contains("/srv/other") && !text.contains("\"one\""), "{text}");
+    assert_eq!(podman.text(), None);
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
+    assert!(unconfigure.output().unwrap().status.success());
+
+    // What cannot be taken back is named, and keeps its record.
+    docker.done(&[]);
+    let default = docker.text().unwrap().replacen('{', "{\"default-runtime\": \"verbgate\",", 1);
+    fs::write(docker.path(), &default).unwrap();
+    let output = unconfigure.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("default-runtime is \"verbgate\""), "{output:?}");
+    assert_eq!(docker.text().unwrap(), default);
+    assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
 }

@@ -10,6 +10,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::process::Command;
 use std::process::Output;
@@ -149,5 +150,23 @@ fn a_status_is_explained_by_number_and_by_name() {
     assert!(text.contains("RETRY_EXC_ERR") && text.contains("ENOMEM (12), errno of"), "{text}");
     let (code, line) = failure(&explain("nonsense"));
     assert_eq!(code, 2);
-    assert!(line.contains("\"nonsense\" is no completion status"), "{line}");
+    assert!(line.contains("nothing is known of \"nonsense\""), "{line}");
+    let (_, line) = failure(&explain("RNR_RERTY"));
+    assert!(line.contains("did you mean RNR_RETRY_EXC_ERR"), "{line}");
+    // What a log has, from standard input, and several at once.
+    let mut child = Command::new(verbgate())
+        .args(["explain", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let log =
+        b"rank 0 began\nCompletion with error at client\n Failed status 13: wr_id 0 syndrom 0x87\n";
+    child.stdin.take().unwrap().write_all(log).unwrap();
+    let text = stdout(&child.wait_with_output().unwrap());
+    assert!(text.contains("RNR_RETRY_EXC_ERR (13)") && text.contains("0x87 (135)"), "{text}");
+    let several =
+        Command::new(verbgate()).args(["explain", "129", "IBV_EVENT_GID_CHANGE"]).output();
+    let text = stdout(&several.unwrap());
+    assert!(text.contains("0x81 (129)") && text.contains("GID_CHANGE (18)"), "{text}");
 }

@@ -152,12 +152,13 @@ fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
     let supervisor = guest.line().strip_prefix("supervisor ").unwrap().to_owned();
     let [fds, threads] = ["fd", "task"].map(|what| format!("/proc/{supervisor}/{what}"));
     let before = (count(&fds), count(&threads));
+    // Spare threads, of which there may have been one more at the start, end by themselves.
     guest.tell("go");
     assert_eq!(guest.line(), r#"{"Signal(9)": 200}"#);
     assert_eq!(guest.line(), "last: ENOTTY");
     eventually("the return to the start", || {
         let now = (count(&fds), count(&threads));
-        if now == before { Ok(()) } else { Err((before, now)) }
+        if now.0 <= before.0 && now.1 <= before.1 { Ok(()) } else { Err((before, now)) }
     });
     guest.tell("done");
     assert_eq!(code(guest.end()), 0);

@@ -1,18 +1,21 @@
 //! rdma_cm: the connection manager's commands, which the supervisor gives for the guest.
 //!
 //! Unlike a verbs request, a command needs nothing of its caller but the network namespace in
-//! which it makes an id; and the kernel takes commands only from whoever opened the file. So no
-//! stub is needed. Each is copied once, its addresses are replaced by the supervisor's own, and
-//! the response is written back.
+//! which it makes an id; and the kernel takes commands only from whoever opened the file. So the
+//! supervisor gives them. Each is copied once, by whoever serves the guest, with all that it needs
+//! of the guest; its addresses are replaced by the supervisor's own, and the guest's stub writes
+//! the response.
 //!
-//! A thread of its own does it, because a command can take as long as the kernel waits for its
-//! handlers. It never waits in the kernel for an event: whoever asks for one that is not there is
-//! kept, and served when the file has one.
+//! A thread of its own gives them, because a command can take as long as the kernel waits for its
+//! handlers. That thread never waits for a guest, nor in the kernel for an event: whoever asks for
+//! an event that is not there is kept, and served when the file has one.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -27,26 +30,33 @@ use rustix::fs::OFlags;
 use verbgate_abi::Errno;
 use verbgate_abi::cm;
 use verbgate_abi::cm::Also;
+use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::CmSpec;
 use verbgate_abi::cm::HDR_LEN;
 use verbgate_abi::cm::Length;
 use verbgate_sys::GuestFd;
-use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
-use verbgate_sys::mem::RemoteMemory;
 use verbgate_sys::process;
-use verbgate_sys::process::PidFd;
-use verbgate_sys::ptrace;
+use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
 use crate::device::Kind;
+use crate::execute::Form;
+use crate::execute::Then;
+use crate::execute::Undo;
+use crate::request::current;
+use crate::serve::Call;
+use crate::serve::Delivery;
+use crate::serve::Event;
+use crate::serve::Task;
+use crate::session::Guest;
+use crate::session::GuestState;
 use crate::supervisor::Supervisor;
 
 /// How often it is looked whether somebody who waits for an event has been killed or signalled:
@@ -57,25 +67,26 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// and not many of them.
 const MAX_VALUE: usize = 4096;
 
-/// `ERESTARTSYS`, include/linux/errno.h: the call begins again, or fails with EINTR, as the handler
-/// of the signal that is pending was installed. Not for callers without a signal pending.
-const ERESTARTSYS: i32 = 512;
-
-/// A command that a guest has written.
+/// A command that a guest has written, and all that it takes.
 #[derive(Debug)]
 pub(crate) struct Written {
-    pub(crate) trap: Notification,
-    pub(crate) tgid: Tgid,
-    pub(crate) file: OwnedFd,
-    pub(crate) addr: u64,
-    pub(crate) count: usize,
-    pub(crate) started: Instant,
+    trap: Notification,
+    file: OwnedFd,
+    copied: Copied,
+    /// The value of an option.
+    value: Vec<u8>,
+    /// The file that it names besides.
+    other: Option<GuestFile>,
+    /// The network namespace that an id is made in.
+    network: Option<File>,
+    count: usize,
+    started: Instant,
 }
 
 /// Commands on their way to the thread that gives them.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    written: Mutex<VecDeque<Written>>,
+    written: Mutex<VecDeque<(Arc<Guest>, Written)>>,
     wake: OwnedFd,
 }
 
@@ -85,8 +96,8 @@ impl Queue {
         Ok(Self { written: Mutex::default(), wake: eventfd(0, flags)? })
     }
 
-    pub(crate) fn push(&self, written: Written) {
-        self.written.lock().push_back(written);
+    pub(crate) fn push(&self, guest: Arc<Guest>, written: Written) {
+        self.written.lock().push_back((guest, written));
         self.wake();
     }
 
@@ -96,7 +107,7 @@ impl Queue {
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    fn take(&self) -> VecDeque<Written> {
+    fn take(&self) -> VecDeque<(Arc<Guest>, Written)> {
         let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
         std::mem::take(&mut *self.written.lock())
     }
@@ -142,6 +153,11 @@ impl Copied {
         word.map_or(0, |word| u64::from_ne_bytes(*word))
     }
 
+    /// Where the guest wants the response.
+    fn response_at(&self) -> Option<u64> {
+        self.spec.response.map(|(at, _)| self.u64(at))
+    }
+
     fn id(&self) -> Option<u32> {
         self.spec.id.map(|at| self.u32(at))
     }
@@ -174,11 +190,61 @@ impl Copied {
 /// Somebody who waits for an event.
 #[derive(Debug)]
 struct Waiter {
+    guest: Arc<Guest>,
     written: Written,
-    copied: Copied,
 }
 
 impl Supervisor {
+    /// A command: copied here, with what it takes of the guest.
+    pub(crate) fn command(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        call: Call,
+        file: OwnedFd,
+    ) -> Result<(), Errno> {
+        let Form::Write(count) = call.form else { return Err(Errno(libc::ENOTTY)) };
+        let Call { trap, addr, started, .. } = call;
+        let caller = self.caller(&trap);
+        let copied = Copied::read(&caller, addr, count)?;
+        let (mut value, mut other, mut network) = (Vec::new(), None, None);
+        match copied.spec.also {
+            Also::Value(at, len) => {
+                let len = usize::try_from(copied.u32(len)).unwrap_or(usize::MAX);
+                if len > MAX_VALUE {
+                    return Err(Errno::EINVAL);
+                }
+                value.resize(len, 0);
+                let range = Range { addr: copied.u64(at), len };
+                mem::gather(&caller, &[range], &mut value).map_err(|_| Errno::EFAULT)?;
+            }
+            Also::Namespace => network = Some(caller.network().map_err(errno)?),
+            Also::File(at) => {
+                // As the kernel has it; that it is an rdma_cm file the kernel sees to.
+                let fd = GuestFd(copied.u32(at).cast_signed());
+                other = Some(caller.take(fd).map_err(|_| Errno::ENOENT)?);
+            }
+            Also::Device | Also::NewId | Also::Nothing | Also::Event => {}
+        }
+        // An event is lost when it cannot be written.
+        let touched = match (copied.spec.also, copied.response_at()) {
+            (Also::Event, Some(addr)) => {
+                let len = copied.written(&[]);
+                current(&caller, std::iter::once(Range { addr, len }))?
+            }
+            _ => Vec::new(),
+        };
+        let written = Written { trap, file, copied, value, other, network, count, started };
+        if touched.is_empty() {
+            self.cm.push(Arc::clone(guest), written);
+        } else {
+            let then = Then::Command(Box::new(written));
+            let delivery = Delivery { trap, pieces: touched, then };
+            self.take_up(guest, state, Task::Deliver(delivery));
+        }
+        Ok(())
+    }
+
     /// Gives guests' rdma_cm commands until none is left, if rdma_cm was granted.
     pub fn serve_cm(&self) {
         if !self.devices.has(Kind::Cm) {
@@ -193,132 +259,84 @@ impl Supervisor {
             // Whether anything came is looked at again, for each: one event may have many waiters.
             let _ = poll(&mut fds, timeout);
             for waiter in std::mem::take(&mut waiters) {
-                waiters.extend(self.attend(waiter));
+                waiters.extend(self.attend_event(waiter));
             }
-            for written in self.cm.take() {
-                waiters.extend(self.begin(written));
-            }
-        }
-    }
-
-    /// Serves a command that has just come, unless it must wait for an event.
-    fn begin(&self, written: Written) -> Option<Waiter> {
-        match Copied::read(&RemoteMemory(written.trap.tid), written.addr, written.count) {
-            Ok(copied) if copied.spec.also == Also::Event && !may_take_event(&written.file) => {
-                Some(Waiter { written, copied })
-            }
-            Ok(copied) => {
-                self.execute(&written, &copied);
-                None
-            }
-            Err(errno) => {
-                self.answer(written.trap, Reply::Errno(errno.0));
-                None
+            for (guest, written) in self.cm.take() {
+                let waits = written.copied.spec.also == Also::Event;
+                if waits && !may_take_event(&written.file) {
+                    waiters.push_back(Waiter { guest, written });
+                } else {
+                    self.execute(&guest, written);
+                }
             }
         }
     }
 
     /// Looks whether a waiter's event has come, or something else that ends its waiting.
-    fn attend(&self, waiter: Waiter) -> Option<Waiter> {
-        let Waiter { written, copied } = &waiter;
+    fn attend_event(&self, waiter: Waiter) -> Option<Waiter> {
+        let Waiter { guest, written } = waiter;
+        let caller = self.caller(&written.trap);
+        // Somebody who has gone takes no event with him.
+        if !caller.waits() {
+            return None;
+        }
         if may_take_event(&written.file) {
-            self.execute(written, copied);
+            self.execute(&guest, written);
             return None;
         }
-        if !self.listener.is_valid(written.trap.id) {
-            return None;
-        }
-        if is_called_away(written.trap.tid, written.tgid) {
-            self.let_be_interrupted(&written.trap);
-            return None;
-        }
-        Some(waiter)
-    }
-
-    /// Lets a waiting thread take its signal, or part in a stop; it comes again afterwards if it
-    /// may.
-    ///
-    /// The kernel begins a call again only for a thread that has something pending. Another thread
-    /// may take a signal of the process meanwhile; being interrupted by its tracer stands in for
-    /// it.
-    fn let_be_interrupted(&self, trap: &Notification) {
-        let seized = ptrace::seize(trap.tid).and_then(|running| {
-            running.interrupt()?;
-            self.answer(*trap, Reply::Errno(ERESTARTSYS));
-            let (stopped, _) = running.wait()?;
-            stopped.detach(0)
-        });
-        if let Err(e) = seized {
-            log::debug!("thread {} cannot be interrupted ({e}): EINTR", trap.tid);
-            // One that was answered before does not hear this.
-            self.answer(*trap, Reply::Errno(libc::EINTR));
-        }
-    }
-
-    fn execute(&self, written: &Written, copied: &Copied) {
-        let result = self.given(written, copied);
-        let reply = match result {
-            Ok(()) => Reply::Value(i64::try_from(written.count).unwrap_or(i64::MAX)),
-            Err(errno) => Reply::Errno(errno.0),
-        };
-        let state = &mut *self.state.lock();
-        state.counts.add_cm(copied.spec.name, result.is_err());
-        if let Some(observer) = &mut state.observer {
-            let tid = written.trap.tid;
-            observer.cm(tid, copied.spec.name, copied.id(), result, written.started.elapsed());
-        }
-        self.answer(written.trap, reply);
-    }
-
-    fn given(&self, written: &Written, copied: &Copied) -> Result<(), Errno> {
-        let errno = |e: io::Error| Errno(e.raw_os_error().unwrap_or(libc::EIO));
-        let tid = written.trap.tid;
-        let memory = RemoteMemory(tid);
-        let response_at = copied.spec.response.map(|(at, _)| copied.u64(at));
-        if let (Also::Event, Some(addr)) = (copied.spec.also, response_at) {
-            // It is lost when the response cannot be written.
-            let most = copied.written(&[]);
-            let mut bytes = vec![0; most];
-            mem::gather(&memory, &[Range { addr, len: most }], &mut bytes)
-                .and_then(|()| memory.scatter(&[(addr, &bytes)]))
-                .map_err(|_| Errno::EFAULT)?;
-        }
-        let mut value = Vec::new();
-        let mut other: Option<OwnedFd> = None;
-        let mut command = match copied.spec.also {
-            Also::Value(at, len) => {
-                let len = usize::try_from(copied.u32(len)).unwrap_or(usize::MAX);
-                if len > MAX_VALUE {
-                    return Err(Errno::EINVAL);
-                }
-                value.resize(len, 0);
-                let range = Range { addr: copied.u64(at), len };
-                mem::gather(&memory, &[range], &mut value).map_err(|_| Errno::EFAULT)?;
-                copied.command(Some((at, &value)))
+        match caller.is_called_away() {
+            Ok(true) => {
+                self.post(&guest, Event::Interrupt(written.trap));
+                None
             }
+            Ok(false) => Some(Waiter { guest, written }),
+            Err(_) => None,
+        }
+    }
+
+    fn execute(&self, guest: &Arc<Guest>, written: Written) {
+        let given = self.given(&written);
+        let Written { trap, file, copied, count, started, .. } = written;
+        let result = given.as_ref().map(drop).map_err(|errno| *errno);
+        let mut told = self.told.lock();
+        told.counts.add_cm(copied.spec.name, result.is_err());
+        if let Some(observer) = &mut told.observer {
+            observer.cm(trap.tid, copied.spec.name, copied.id(), result, started.elapsed());
+        }
+        drop(told);
+        let reply = Reply::Value(i64::try_from(count).unwrap_or(i64::MAX));
+        match (given, copied.response_at()) {
+            (Err(errno), _) => self.refuse(trap, errno),
+            (Ok(_), None) => self.answer(trap, reply),
+            (Ok(response), Some(addr)) => {
+                let len = copied.written(&response);
+                let bytes = response.get(..len).unwrap_or(&response).to_vec();
+                let also = copied.spec.also;
+                let undo = Undo(Box::new(move || take_back(&file, also, &response)));
+                let then = Then::Answer(reply, Some(undo));
+                self.deliver(guest, Delivery { trap, pieces: vec![(addr, bytes)], then });
+            }
+        }
+    }
+
+    /// Gives a command, and returns the response.
+    fn given(&self, written: &Written) -> Result<Vec<u8>, Errno> {
+        let Written { copied, value, other, network, file, .. } = written;
+        let mut command = match copied.spec.also {
+            Also::Value(at, _) => copied.command(Some((at, value))),
             _ => copied.command(None),
         };
-        match copied.spec.also {
-            Also::Namespace => process::enter_network_of(tid).map_err(errno)?,
-            Also::Device | Also::NewId => self.check_device(written, copied)?,
-            Also::File(at) => {
-                let fd = GuestFd(copied.u32(at).cast_signed());
-                let file = PidFd::open_thread(tid, written.tgid).and_then(|t| t.get_fd(fd));
-                // As the kernel has it; that it is an rdma_cm file the kernel sees to.
-                let file = other.insert(file.map_err(|_| Errno::ENOENT)?);
-                put_descriptor(&mut command.bytes, HDR_LEN + at, file);
-            }
-            Also::Nothing | Also::Event | Also::Value(..) => {}
+        if let Some(network) = network {
+            process::enter_network(network).map_err(errno)?;
         }
-        let response = give(written.file.as_fd(), command).map_err(errno)?;
-        if let Some(addr) = response_at {
-            let bytes = response.get(..copied.written(&response)).unwrap_or(&response);
-            if memory.scatter(&[(addr, bytes)]).is_err() {
-                take_back(&written.file, copied.spec.also, &response);
-                return Err(Errno::EFAULT);
+        match (copied.spec.also, other.as_ref().and_then(GuestFile::get)) {
+            (Also::Device | Also::NewId, _) => self.check_device(written, copied)?,
+            (Also::File(at), Some(other)) => {
+                put_descriptor(&mut command.bytes, HDR_LEN + at, other);
             }
+            _ => {}
         }
-        Ok(())
+        give(file.as_fd(), command).map_err(errno)
     }
 
     /// An id is bound to a device by its address; that must be one that was granted.
@@ -339,16 +357,24 @@ impl Supervisor {
             // No such id: the command says so itself.
             Err(_) => return Ok(()),
         };
-        let guid = response.first_chunk::<8>().map_or(0, |guid| u64::from_be_bytes(*guid));
-        if guid == 0 || self.devices.has_guid(guid) {
-            return Ok(());
-        }
+        let bound = match BoundTo::read(&response) {
+            // Any device's connections; each comes with a device, and is looked at then.
+            Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),
+            // As the kernel has it; and an address may be resolved at any moment, after this look.
+            Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
+            Some(BoundTo::Device { index, .. }) if self.devices.has_index(index) => return Ok(()),
+            bound => bound,
+        };
         let name = copied.spec.name;
-        self.state.lock().quiet.warn("device not granted", || {
-            format!(
-                "thread {}: {name} goes by the RDMA device {guid:#018x}, which was not granted",
-                written.trap.tid
-            )
+        self.warn("device not granted", || {
+            let device = match bound {
+                Some(BoundTo::Device { index, node_guid }) => {
+                    format!("RDMA device {index} (node GUID {node_guid:016x}; see: rdma dev)")
+                }
+                _ => "an RDMA device that the kernel does not name".to_owned(),
+            };
+            let tid = written.trap.tid;
+            format!("thread {tid}: {name} goes by {device}, which was not granted")
         });
         Err(Errno::ENODEV)
     }
@@ -389,19 +415,8 @@ fn may_take_event(file: &OwnedFd) -> bool {
     nonblocking || poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
 }
 
-/// Whether a thread has a signal to handle, or its process has been stopped.
-fn is_called_away(tid: Tid, tgid: Tgid) -> bool {
-    if process::has_signal(tid).unwrap_or(true) {
-        return true;
-    }
-    // A stop that another thread has begun. Of all other threads any will do; the first one
-    // usually is another.
-    let stopped = |tid: Tid| process::state(tid).is_ok_and(|state| state == 'T');
-    if tid.0 == tgid.0 {
-        process::threads(tgid).unwrap_or_default().into_iter().any(stopped)
-    } else {
-        stopped(Tid(tgid.0))
-    }
+fn errno(e: io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]

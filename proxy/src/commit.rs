@@ -1,17 +1,17 @@
 //! Commit: what a request brought about is taken over, from the stub into the guest and the books.
 //!
-//! Outputs are read from memory that the guest may write, the frame's or its own: they are believed
-//! only in what hurts nobody but the guest.
+//! The result is the kernel's. Outputs are read from memory that the guest may write, the frame's
+//! or its own: they are shown to onlookers, and the books do not depend on them.
 
 use std::os::fd::AsFd;
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::OutPlace;
+use verbgate_abi::request::Request;
 use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::Handle;
 use verbgate_sys::GuestFd;
-use verbgate_sys::Tgid;
 use verbgate_sys::frame::Frame;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
@@ -22,15 +22,13 @@ use verbgate_sys::stub::Stub;
 
 use crate::execute::InFlight;
 use crate::frame::Written;
-use crate::session::Objects;
+use crate::session::Live;
 
 /// What a request brought about.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// What the guest's call returns, or `-errno`.
     pub result: i64,
-    /// Objects that it made.
-    pub made: Vec<(ObjectRef, Handle)>,
     /// The descriptor that it made, by the guest's number.
     pub fd: Option<GuestFd>,
     /// For each written attribute: its position, and `flags` and `data` as they are now.
@@ -45,15 +43,10 @@ fn read<const N: usize>(frame: &Frame, at: usize) -> [u8; N] {
     bytes
 }
 
-/// Takes over what a request brought about.
+/// Takes over what a request brought about that has one of its outputs go by way of the supervisor,
+/// or makes a descriptor.
 #[must_use]
-pub fn commit(
-    listener: &Listener,
-    stub: &Stub,
-    memory: &impl GuestMemory,
-    done: &InFlight,
-    result: i64,
-) -> Outcome {
+pub(crate) fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: i64) -> Outcome {
     let frame = &stub.frame;
     let mut outcome = Outcome { result, ..Outcome::default() };
     let new_fd = done.request.new_fds().next();
@@ -73,30 +66,35 @@ pub fn commit(
             }
         }
     }
+    if outcome.result < 0 {
+        return outcome;
+    }
     for Written { pos, flags_at, scratch } in &done.layout.written {
         let flags = u16::from_ne_bytes(read(frame, *flags_at));
         let data = u64::from_ne_bytes(read(frame, flags_at + 4));
         outcome.entries.push((*pos, flags, data));
-        if let Some(scratch) = scratch
-            && outcome.result >= 0
-        {
+        if let Some(scratch) = scratch {
             let mut bytes = vec![0; scratch.len];
             frame.rw_read(scratch.at, &mut bytes);
             outcome.outputs.push((scratch.guest, bytes));
         }
     }
-    if outcome.result < 0 {
-        return outcome;
-    }
     if let (Some(new), Some(fd)) = (new_fd, outcome.fd) {
         put_fd(&mut outcome, done, new.place, fd);
     }
-    for new in done.request.new_handles() {
-        if let Some(handle) = handle_at(&outcome, memory, done, new.place) {
-            outcome.made.push((new.object, handle));
-        }
-    }
     outcome
+}
+
+/// The handles of new objects, for whoever looks on: a guest can make them up.
+pub(crate) fn made(
+    stub: &Stub,
+    memory: &impl GuestMemory,
+    done: &InFlight,
+) -> Vec<(ObjectRef, Handle)> {
+    let handles = done.request.new_handles();
+    handles
+        .filter_map(|new| Some((new.object, handle_at(&stub.frame, memory, done, new.place)?)))
+        .collect()
 }
 
 /// The output behind the attribute at a position.
@@ -123,42 +121,38 @@ fn put_fd(outcome: &mut Outcome, done: &InFlight, place: OutPlace, fd: GuestFd) 
 }
 
 fn handle_at(
-    outcome: &Outcome,
+    frame: &Frame,
     memory: &impl GuestMemory,
     done: &InFlight,
     place: OutPlace,
 ) -> Option<Handle> {
     match place {
         OutPlace::AttrData(pos) => {
-            let data = outcome.entries.iter().find(|entry| entry.0 == pos)?.2;
-            u32::try_from(data & 0xffff_ffff).ok().map(Handle)
+            let written = done.layout.written.iter().find(|written| written.pos == pos)?;
+            Some(Handle(u32::from_ne_bytes(read(frame, written.flags_at + 4))))
         }
         OutPlace::Output { pos, offset } => {
             let mut word = [0; 4];
-            if let Some(output) = output_at(done, pos) {
-                let (_, bytes) = outcome.outputs.get(output)?;
-                word.copy_from_slice(bytes.get(offset..offset.checked_add(4)?)?);
-            } else {
-                let addr = done.request.attrs().get(pos)?.attr.data;
-                let addr = addr.checked_add(u64::try_from(offset).ok()?)?;
-                let range = Range { addr, len: word.len() };
-                mem::gather(memory, &[range], &mut word).ok()?;
-            }
+            let addr = done.request.attrs().get(pos)?.attr.data;
+            let addr = addr.checked_add(u64::try_from(offset).ok()?)?;
+            let range = Range { addr, len: word.len() };
+            mem::gather(memory, &[range], &mut word).ok()?;
             Some(Handle(u32::from_ne_bytes(word)))
         }
     }
 }
 
-/// Enters a request's objects into the books of its ucontext.
-pub fn track(objects: &mut Objects, done: &InFlight, outcome: &Outcome, owner: Tgid) {
-    if outcome.result < 0 {
+/// Enters what a request brought about into the books of its ucontext: what the result says of a
+/// request that the supervisor has decoded itself.
+pub fn track(live: &mut Live, request: &Request, result: i64) {
+    if result < 0 {
         return;
     }
-    for (object, handle) in &outcome.made {
-        objects.insert(*object, *handle, owner);
+    for new in request.new_handles() {
+        live.made(new.object);
     }
-    for used in done.request.handles().filter(|used| used.access == Access::Destroy) {
-        objects.remove(used.object, used.handle);
+    for used in request.handles().filter(|used| used.access == Access::Destroy) {
+        live.destroyed(used.object);
     }
 }
 

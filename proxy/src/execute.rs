@@ -3,28 +3,36 @@
 //! The stub waits in its trap with the request's address already in its registers. What it needs
 //! besides is put in place while it waits: the ucontext and lent descriptors into its own table,
 //! and what to do afterwards into the frame. Then its trap is answered with CONTINUE, and its
-//! next trap shows the result.
+//! next trap shows the result. Answered with a value instead, it makes no request, and only writes
+//! outputs.
 
+use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::arch::stub_fd;
+use verbgate_sys::frame::SPARE;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
+use verbgate_sys::stub::Piece;
 
+use crate::cm::Written;
 use crate::frame::Layout;
+use crate::frame::SCRATCH;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::session::Worker;
 use crate::translate::Lent;
+use crate::translate::Plan;
 
 /// How a request was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,21 +43,80 @@ pub enum Form {
     Write(usize),
 }
 
+/// A vetted request, with what it needs in the stub's table.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The guest's trap.
+    pub(crate) trap: Notification,
+    /// How it was made.
+    pub(crate) form: Form,
+    /// The ucontext.
+    pub(crate) ucontext: UcontextId,
+    /// The request as it was decoded.
+    pub(crate) request: Request,
+    /// What it needs besides.
+    pub(crate) plan: Plan,
+    /// When its trap was received.
+    pub(crate) started: Instant,
+}
+
 /// A request that a stub is executing.
 #[derive(Debug)]
-pub struct InFlight {
-    /// The guest's trap.
-    pub trap: Notification,
-    /// How it was made.
-    pub form: Form,
-    /// The ucontext.
-    pub ucontext: UcontextId,
-    /// The request as it was decoded.
-    pub request: Request,
+pub(crate) struct InFlight {
+    pub(crate) trap: Notification,
+    pub(crate) form: Form,
+    pub(crate) ucontext: UcontextId,
+    pub(crate) request: Request,
     /// Where its outputs are in the frame.
-    pub layout: Layout,
-    /// When its trap was received.
-    pub started: Instant,
+    pub(crate) layout: Layout,
+    pub(crate) started: Instant,
+    /// What the stub shows when it could write the outputs that it was told to write.
+    pub(crate) written: i64,
+}
+
+/// What a stub is at work on.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// A request, which is in the kernel.
+    Request(InFlight),
+    /// Outputs for the caller of a trap.
+    Write {
+        /// The trap.
+        trap: Notification,
+        /// What the stub shows when all could be written.
+        written: i64,
+        /// What comes then.
+        then: Then,
+    },
+}
+
+impl Job {
+    /// Whose trap it is for.
+    pub(crate) fn trap(&self) -> &Notification {
+        match self {
+            Self::Request(InFlight { trap, .. }) | Self::Write { trap, .. } => trap,
+        }
+    }
+}
+
+/// What comes when outputs have been written.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The caller's call ends; with EFAULT, and what has been done undone, when they could not be.
+    Answer(Reply, Option<Undo>),
+    /// The request can begin: its outputs can be written.
+    Execute(Box<Prepared>),
+    /// The command can be given: its response can be written.
+    Command(Box<Written>),
+}
+
+/// Undoes what the caller could not be told of.
+pub(crate) struct Undo(pub(crate) Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Undo")
+    }
 }
 
 /// Makes a file the ucontext of a waiting stub.
@@ -62,7 +129,7 @@ pub fn bind(listener: &Listener, idle: NotifId, file: impl AsFd) -> io::Result<(
 }
 
 /// Takes the ucontext out of a stub: now if it waits, else as soon as it does.
-pub fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsFd) {
+pub(crate) fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsFd) {
     match worker.state {
         StubState::Idle(idle) => {
             // A stub that is gone holds nothing.
@@ -75,41 +142,69 @@ pub fn unbind(listener: &Listener, worker: &mut Worker, nothing: impl AsFd) {
     }
 }
 
-/// Lends descriptors to a waiting stub, and says what it does after the request.
+/// Lends descriptors to a waiting stub, says what it does after the request, and lets it go.
 ///
 /// # Errors
-/// `ENOENT`: the stub is gone.
-pub fn prepare(
+/// `ENOENT`: the stub is gone, and the request was not made.
+pub(crate) fn go(
     listener: &Listener,
     worker: &mut Worker,
     idle: NotifId,
     base: u64,
-    lent: &[Lent],
-    new_fd: bool,
+    plan: &Plan,
+    writes: bool,
 ) -> io::Result<()> {
-    for Lent { at, file } in lent {
+    for Lent { at, file } in &plan.lent {
         let how = AddFd { at: Some(*at), ..AddFd::default() };
+        let file = file.get().ok_or(io::ErrorKind::InvalidInput)?;
         listener.add_fd(idle, file.as_fd(), how)?;
     }
-    let after = match (new_fd, lent.is_empty()) {
-        (true, _) => AfterIoctl::SendAndClose,
-        (false, false) => AfterIoctl::Close,
-        (false, true) => AfterIoctl::Nothing,
-    };
+    let mut after = AfterIoctl::NOTHING;
+    if writes {
+        after = after.and(AfterIoctl::WRITE);
+    }
+    if plan.new_fd {
+        after = after.and(AfterIoctl::SEND);
+    }
+    if plan.new_fd || !plan.lent.is_empty() {
+        after = after.and(AfterIoctl::CLOSE);
+    }
     let ro = worker.stub.frame.ro();
-    if new_fd {
+    if plan.new_fd {
         stub::write_message(ro, base);
     }
     stub::set_after(ro, after);
-    Ok(())
+    listener.reply(idle, Reply::Continue)
 }
 
-/// Lets a waiting stub go.
+/// Has a waiting stub write bytes to addresses of the guest. Returns what it shows when it could.
 ///
 /// # Errors
-/// `ENOENT`: the stub is gone.
-pub fn go(listener: &Listener, idle: NotifId) -> io::Result<()> {
-    listener.reply(idle, Reply::Continue)
+/// `E2BIG`: more than a frame holds; `EIO`: the stub is gone.
+pub(crate) fn write(
+    listener: &Listener,
+    worker: &mut Worker,
+    idle: NotifId,
+    base: u64,
+    pieces: &[(u64, Vec<u8>)],
+) -> Result<i64, Errno> {
+    let mut at = SCRATCH;
+    let mut placed = Vec::with_capacity(pieces.len());
+    for (to, bytes) in pieces {
+        placed.push(Piece { from: at, len: bytes.len(), to: *to });
+        at += bytes.len();
+        if at > SPARE {
+            return Err(Errno::E2BIG);
+        }
+    }
+    for (piece, (_, bytes)) in placed.iter().zip(pieces) {
+        worker.stub.frame.rw_write(piece.from, bytes);
+    }
+    let ro = worker.stub.frame.ro();
+    let written = stub::write_vectors(ro, base, &placed).ok_or(Errno::E2BIG)?;
+    stub::set_after(ro, AfterIoctl::WRITE);
+    listener.reply(idle, Reply::Value(0)).map_err(|_| Errno::EIO)?;
+    Ok(written)
 }
 
 /// The number at which a descriptor is given to the stub, by its place among the lent ones.

@@ -13,7 +13,7 @@ use verbgate_sys::stub::control;
 use verbgate_sys::window::AddrWindow;
 
 /// Bytes of the first read: header, the attributes of every usual method, and then some.
-const FIRST_READ: usize = 1024;
+pub const FIRST_READ: usize = 1024;
 /// The longest `write(2)` to a device that is looked at: a core and a driver structure of 64 KiB
 /// each is what the ioctl form of the same command can carry.
 pub const MAX_WRITE: usize = 128 << 10;
@@ -30,6 +30,13 @@ pub struct Copied {
 }
 
 impl Copied {
+    /// A copy of a range; `None` when it cannot be read to its end.
+    pub fn read(memory: &impl GuestMemory, addr: u64, len: usize) -> Option<Self> {
+        let mut bytes = vec![0; len];
+        mem::gather(memory, &[Range { addr, len }], &mut bytes).ok()?;
+        Some(Self { addr, bytes })
+    }
+
     /// The copy of a range, if it was copied.
     #[must_use]
     pub fn get(&self, addr: u64, len: usize) -> Option<&[u8]> {

@@ -32,11 +32,13 @@ use verbgate_abi::wire::HDR_LEN;
 use verbgate_abi::wire::INLINE_LEN;
 use verbgate_abi::wire::IoctlHdr;
 use verbgate_sys::frame::Frame;
+use verbgate_sys::frame::SPARE;
+use verbgate_sys::mem::Range;
 use verbgate_sys::stub::INPUTS;
+use verbgate_sys::stub::Piece;
 use verbgate_sys::stub::control;
 use verbgate_sys::stub::request_offset;
 use verbgate_sys::window::RO_LEN;
-use verbgate_sys::window::RW_LEN;
 use zerocopy::IntoBytes;
 
 use crate::translate::Plan;
@@ -46,7 +48,7 @@ use crate::translate::Plan;
 pub const FILLER: AttrId = AttrId(0x0ffe);
 
 /// Where outputs begin in the read-write half, behind the longest array.
-const SCRATCH: usize = 4096;
+pub const SCRATCH: usize = 4096;
 
 /// An attribute that the kernel writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +77,38 @@ pub struct Scratch {
 pub struct Layout {
     /// In the order of the array.
     pub written: Vec<Written>,
+}
+
+impl Layout {
+    /// Whether outputs go by way of the supervisor: then all do, and else none.
+    #[must_use]
+    pub fn is_supervised(&self) -> bool {
+        self.written.iter().any(|written| written.scratch.is_some())
+    }
+
+    /// What the stub copies from the array to the guest's own, which is at `array`: `flags`, and
+    /// `data` of new objects.
+    #[must_use]
+    pub fn entries(&self, request: &Request, array: u64) -> Vec<Piece> {
+        let mut pieces = Vec::with_capacity(self.written.len() * 2);
+        for Written { pos, flags_at, .. } in &self.written {
+            let Some(attr) = request.attrs().get(*pos) else { continue };
+            let Some(index) = attr.index else { continue };
+            let to = array.wrapping_add((HDR_LEN + ATTR_LEN * index) as u64);
+            pieces.push(Piece { from: *flags_at, len: 2, to: to.wrapping_add(4) });
+            if attr.spec.is_new() {
+                pieces.push(Piece { from: flags_at + 4, len: 8, to: to.wrapping_add(8) });
+            }
+        }
+        pieces
+    }
+}
+
+/// The outputs of a request that go by way of the supervisor, where the guest wants them.
+pub fn supervised(request: &Request) -> impl Iterator<Item = Range> {
+    let outputs = request.attrs().iter().enumerate();
+    let outputs = outputs.filter(|(pos, _)| is_supervised(request, *pos));
+    outputs.map(|(_, attr)| Range { addr: attr.attr.data, len: attr.attr.len.into() })
 }
 
 /// Writes across the boundary between the halves.
@@ -181,7 +215,7 @@ pub fn lay_out(
         });
         if let Some(scratch) = scratch {
             scratch_at = (scratch.at + scratch.len).next_multiple_of(8);
-            if scratch_at > RW_LEN {
+            if scratch_at > SPARE {
                 return Err(Errno::E2BIG);
             }
             // What the kernel leaves alone must not be the last request's.

@@ -1,16 +1,11 @@
 //! What a supervisor holds, for onlookers: taken at one moment, and never at the guests' expense.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use verbgate_sys::Tgid;
 
 use crate::observe::Counts;
 use crate::supervisor::Supervisor;
-
-/// How long the state may be held by who serves (planting a stub takes longest); an onlooker does not
-/// wait longer.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Most ucontexts that are told one by one; of more, the number.
 const MAX_UCONTEXTS: usize = 256;
@@ -38,34 +33,36 @@ pub struct Held {
     /// Processes whose descriptors mean it.
     pub processes: Vec<Tgid>,
     /// Live objects by the kernel's name of their kind.
-    pub objects: BTreeMap<&'static str, usize>,
+    pub objects: BTreeMap<&'static str, u64>,
 }
 
 impl Supervisor {
-    /// Takes it; `None` while a request is busy for longer than an onlooker waits.
+    /// Takes it.
     #[must_use]
-    pub fn inventory(&self) -> Option<Inventory> {
-        let state = self.state.try_lock_for(PATIENCE)?;
-        let session = &state.session;
-        let mut processes: Vec<_> =
-            session.processes.values().map(|one| (one.tgid, one.workers.len())).collect();
+    pub fn inventory(&self) -> Inventory {
+        let guests = self.registry.lock().all();
+        let mut processes: Vec<_> = guests
+            .iter()
+            .map(|guest| {
+                // Of one that is being served now, at least the stub that does it.
+                let stubs = guest.state.try_lock().map_or(1, |state| state.workers.len());
+                (guest.process.tgid(), stubs)
+            })
+            .collect();
         processes.sort_unstable_by_key(|(tgid, _)| tgid.0);
-        let mut ids: Vec<_> = session.ucontexts.keys().copied().collect();
-        ids.sort_unstable();
-        let told = ids.iter().take(MAX_UCONTEXTS).filter_map(|id| {
-            let ucontext = session.ucontexts.get(id)?;
-            let mut processes: Vec<_> = ucontext.holders.iter().map(|(tgid, _)| *tgid).collect();
+        let books = self.books.lock();
+        let held = books.held().take(MAX_UCONTEXTS).filter_map(|(id, ucontext)| {
+            let holders = guests.iter().filter(|guest| ucontext.is_held_by(guest));
+            let mut processes: Vec<_> = holders.map(|guest| guest.process.tgid()).collect();
             processes.sort_unstable_by_key(|tgid| tgid.0);
-            processes.dedup();
-            let kinds = ucontext.objects.kinds();
             Some(Held {
                 number: id.0,
                 device: self.devices.get(ucontext.device)?.name.clone(),
                 processes,
-                objects: kinds.map(|(kind, count)| (kind.name(), count)).collect(),
+                objects: ucontext.live.kinds().map(|(kind, n)| (kind.name(), n)).collect(),
             })
         });
-        let told = told.collect();
-        Some(Inventory { counts: state.counts.clone(), processes, ucontexts: ids.len(), told })
+        let told = held.collect();
+        Inventory { counts: self.counts(), processes, ucontexts: books.held().count(), told }
     }
 }

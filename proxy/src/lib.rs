@@ -16,8 +16,10 @@
 //! Each stage is a module of that name and sees only the types of the stage before it. What
 //! lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
 
+mod calls;
 mod cm;
 pub mod commit;
+mod crew;
 pub mod decode;
 pub mod device;
 pub mod execute;
@@ -29,18 +31,22 @@ mod look_after;
 mod netlink;
 pub mod observe;
 pub mod open;
+mod planting;
 pub mod policy;
 pub mod quiet;
 pub mod reply;
+mod request;
 mod serve;
 pub mod session;
 pub mod supervisor;
 pub mod translate;
-mod workers;
+pub mod vet;
 
 pub use device::Device;
 pub use device::DeviceView;
+pub use device::Watched;
 pub use gids::GidView;
+pub use netlink::index_of;
 pub use supervisor::Config;
 pub use supervisor::Siblings;
 pub use supervisor::Supervisor;

@@ -1,71 +1,109 @@
-//! Looking after processes that end, are stopped, or have nothing left but stubs.
+//! Looking after guests that end, are stopped, or have nothing left but stubs.
 //!
 //! A stub waits in its trap, and there neither a stop signal nor the end of the other threads
-//! reaches it: it has to be sent on. No event tells of either, so the processes that have stubs
-//! are looked at now and then.
+//! reaches it: it has to be sent on. And a guest can end a stub, by a filter of its own, with a
+//! request in the kernel: its caller must be told. No event tells of any of this, so the guests are
+//! looked at now and then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
 use verbgate_sys::arch::AfterIoctl;
-use verbgate_sys::process;
+use verbgate_sys::process::Thread;
 use verbgate_sys::ptrace;
 use verbgate_sys::ptrace::Running;
 use verbgate_sys::ptrace::Waited;
+use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 
+use crate::crew;
 use crate::netlink;
+use crate::serve::Event;
+use crate::session::Guest;
+use crate::session::GuestState;
 use crate::session::StubState;
 use crate::session::Worker;
-use crate::supervisor::State;
 use crate::supervisor::Supervisor;
 
-/// How often processes are looked at: the delay that a shell's Ctrl-Z may be felt to have.
+/// How often guests are looked at: the delay that a shell's Ctrl-Z may be felt to have.
 const INTERVAL: Duration = Duration::from_millis(200);
 
+/// A stub that is carried through a stop of its process.
+struct Carried {
+    thread: Arc<Thread>,
+    guest: Arc<Guest>,
+    place: usize,
+}
+
 impl Supervisor {
-    /// Looks after the sandbox's processes until none is left.
+    /// Sees to it that no guest keeps the supervisor waiting, until none is left. It waits for
+    /// nobody itself.
+    pub fn watch(&self) {
+        while !self.is_over() {
+            std::thread::sleep(crew::INTERVAL);
+            self.crew.watch(|trap| self.caller(trap).process().ok());
+        }
+    }
+
+    /// Looks after the sandbox's guests until none is left.
     pub fn look_after(&self) {
-        let mut carried = Vec::new();
+        let Some(seat) = self.crew.join() else { return };
+        seat.take();
+        let mut carried: Vec<Carried> = Vec::new();
         while !self.is_over() {
             std::thread::sleep(INTERVAL);
-            // Before the lock, which the planting thread holds.
-            if let Some(tgid) = self.watch.end_overdue() {
-                log::error!("process {tgid} was ended: it kept the planting of a stub waiting");
-            }
-            self.watch.take_ends();
-            let mut state = self.state.lock();
-            netlink::forget_closed(&mut state.netlinks);
-            carried.retain(|stub| !self.put_down(&mut state, *stub));
-            let all: Vec<Tgid> = state.session.processes.keys().copied().collect();
-            for tgid in all {
-                self.look_at(&mut state, tgid);
-                carried.extend(carry_through(&state, tgid));
+            self.ends.take();
+            netlink::forget_closed(&mut self.netlinks.lock());
+            carried.retain(|stub| !self.put_down(stub));
+            let all = self.registry.lock().all();
+            for guest in all {
+                if guest.process.has_ended() {
+                    self.forget(&guest);
+                    continue;
+                }
+                crew::serving(&guest.process);
+                // Whoever serves it now has more to do than this.
+                if guest.inbox.lock().is_empty() {
+                    self.post(&guest, Event::Look);
+                }
+                self.carry_through(&guest, &mut carried);
+                seat.end();
             }
         }
     }
 
-    fn look_at(&self, state: &mut State, tgid: Tgid) {
-        let Some(process) = state.session.processes.get_mut(&tgid) else { return };
-        if process.pidfd.has_ended() {
-            state.session.forget(tgid);
+    /// Looks at a guest whose process has not ended.
+    pub(crate) fn look_at(&self, guest: &Arc<Guest>, state: &mut GuestState) {
+        if state.workers.is_empty() || state.over {
             return;
         }
-        if process.workers.is_empty() {
-            return;
+        for worker in &mut state.workers {
+            if matches!(worker.state, StubState::Ended) || worker.stub.thread.is_alive() {
+                continue;
+            }
+            let thread = &worker.stub.thread;
+            self.registry.lock().retire(thread.tid(), thread);
+            let was = std::mem::replace(&mut worker.state, StubState::Ended);
+            worker.bound = None;
+            if let StubState::Busy(job) = was {
+                self.warn("stub ended", || {
+                    let tgid = guest.process.tgid();
+                    format!("a stub of process {tgid} has ended with a request in the kernel")
+                });
+                self.abandoned(*job);
+            }
         }
-        match process::state(Tid(tgid.0)) {
+        self.go_on(guest, state);
+        match guest.process.state() {
             // One that takes part in the stop is not waiting in its trap, so each look sends on
             // only those that do not yet.
-            Ok('T') => self.send_on(state, tgid, AfterIoctl::Nothing, |_| true),
+            Ok('T') => self.send_on(state, AfterIoctl::NOTHING, |_| true),
             // Its first thread has ended: what is left may be stubs alone.
             Ok('Z') => {
-                let stubs = &state.session.stubs;
-                let threads = process::threads(tgid).unwrap_or_default();
-                if threads.iter().all(|tid| tid.0 == tgid.0 || stubs.contains_key(tid)) {
-                    self.send_on(state, tgid, AfterIoctl::Exit, |_| true);
+                let stubs: Vec<_> = state.workers.iter().map(|w| &*w.stub.thread).collect();
+                if guest.process.is_only(&stubs).unwrap_or(false) {
+                    self.send_on(state, AfterIoctl::EXIT, |_| true);
                 }
             }
             Ok(_) | Err(_) => {}
@@ -74,18 +112,17 @@ impl Supervisor {
 
     /// Lets go of a stub that was carried through a stop, as soon as it waits in its trap: true when
     /// that is done. Where the stop still lasts, it takes part in it then.
-    fn put_down(&self, state: &mut State, stub: Tid) -> bool {
-        match Running::carried(stub).try_wait() {
+    fn put_down(&self, stub: &Carried) -> bool {
+        match Running::carried(stub.thread.tid()).try_wait() {
             Ok(Waited::Stopped(stopped, _)) => stopped.detach(0).is_ok(),
             Ok(Waited::Nothing(running)) => {
-                let place = state.session.stubs.get(&stub).copied();
-                let worker = place.and_then(|(tgid, place)| {
-                    state.session.processes.get_mut(&tgid)?.workers.get_mut(place)
-                });
-                // Forgotten, or at work still: it ends, or comes back.
-                let Some(worker) = worker else { return false };
+                // At work still: it comes back.
+                let Some(mut state) = stub.guest.state.try_lock() else { return false };
+                let worker = state.workers.get_mut(stub.place);
+                let is_it = |worker: &&mut Worker| Arc::ptr_eq(&worker.stub.thread, &stub.thread);
+                let Some(worker) = worker.filter(is_it) else { return false };
                 let StubState::Idle(idle) = worker.state else { return false };
-                stub::set_after(worker.stub.frame.ro(), AfterIoctl::Nothing);
+                stub::set_after(worker.stub.frame.ro(), AfterIoctl::NOTHING);
                 let sent = running.interrupt();
                 if sent.and_then(|()| self.listener.reply(idle, Reply::Value(0))).is_err() {
                     return false;
@@ -98,41 +135,68 @@ impl Supervisor {
         }
     }
 
+    /// Has stubs that a stop keeps from showing the result of a request go on to where they show it:
+    /// whoever waits for it cannot stop before. They stay traced; see [`Supervisor::put_down`].
+    fn carry_through(&self, guest: &Arc<Guest>, carried: &mut Vec<Carried>) {
+        let needed: Vec<_> = {
+            let Some(state) = guest.state.try_lock() else { return };
+            let waits = !state.waiting.is_empty();
+            let needed = |worker: &&Worker| match worker.state {
+                StubState::Busy(_) => true,
+                StubState::Starting => waits,
+                StubState::Idle(_) | StubState::Ended => false,
+            };
+            let workers = state.workers.iter().enumerate().filter(|(_, worker)| needed(worker));
+            workers.map(|(place, worker)| (place, Arc::clone(&worker.stub.thread))).collect()
+        };
+        for (place, thread) in needed {
+            if thread.state().is_ok_and(|state| state == 'T') && ptrace::carry(&thread).is_ok() {
+                carried.push(Carried { thread, guest: Arc::clone(guest), place });
+            }
+        }
+    }
+
+    /// Lets a waiting thread take its signal, or part in a stop; it comes again afterwards if it
+    /// may.
+    ///
+    /// The kernel begins a call again only for a thread that has something pending. Another thread
+    /// may take a signal of the process meanwhile; being interrupted by its tracer stands in for
+    /// it.
+    pub(crate) fn let_be_interrupted(&self, trap: &Notification) {
+        let seized = ptrace::seize(self.caller(trap)).and_then(|running| {
+            running.interrupt()?;
+            self.answer(*trap, Reply::Errno(ERESTARTSYS));
+            let (stopped, _) = running.wait()?;
+            stopped.detach(0)
+        });
+        if let Err(e) = seized {
+            log::debug!("thread {} cannot be interrupted ({e}): EINTR", trap.tid);
+            // One that was answered before does not hear this.
+            self.answer(*trap, Reply::Errno(libc::EINTR));
+        }
+    }
+
     /// Lets a process's waiting stubs return from their trap without a request. On their way they
     /// take part in a stop; then they come back to the trap, or end.
     pub(crate) fn send_on(
         &self,
-        state: &mut State,
-        tgid: Tgid,
+        state: &mut GuestState,
         after: AfterIoctl,
         which: impl Fn(&Worker) -> bool,
     ) {
-        let Some(process) = state.session.processes.get_mut(&tgid) else { return };
-        for worker in process.workers.iter_mut().filter(|worker| which(worker)) {
+        for worker in state.workers.iter_mut().filter(|worker| which(worker)) {
             if let StubState::Idle(idle) = worker.state {
                 stub::set_after(worker.stub.frame.ro(), after);
                 if self.listener.reply(idle, Reply::Value(0)).is_ok() {
-                    worker.state = match after {
-                        AfterIoctl::Exit => StubState::Ended,
-                        _ => StubState::Starting,
-                    };
-                    worker.bound = worker.bound.filter(|_| after != AfterIoctl::Exit);
+                    let exits = after.has(AfterIoctl::EXIT);
+                    worker.state = if exits { StubState::Ended } else { StubState::Starting };
+                    worker.bound = worker.bound.filter(|_| !exits);
                 }
             }
         }
     }
 }
 
-/// Has stubs that a stop keeps from showing the result of a request go on to where they show it:
-/// whoever waits for it cannot stop before. They stay traced; see [`Supervisor::put_down`].
-fn carry_through(state: &State, tgid: Tgid) -> Vec<Tid> {
-    let Some(process) = state.session.processes.get(&tgid) else { return Vec::new() };
-    let needed = process.workers.iter().filter(|worker| match worker.state {
-        StubState::Busy(_) => true,
-        StubState::Starting => !process.waiting.is_empty(),
-        StubState::Idle(_) | StubState::Ended => false,
-    });
-    let stopped = needed.map(|worker| worker.stub.tid);
-    let stopped = stopped.filter(|tid| process::state(*tid).is_ok_and(|state| state == 'T'));
-    stopped.filter(|tid| ptrace::carry(*tid).is_ok()).collect()
-}
+/// `ERESTARTSYS`, include/linux/errno.h: the call begins again, or fails with EINTR, as the handler
+/// of the signal that is pending was installed. Not for callers without a signal pending.
+const ERESTARTSYS: i32 = 512;

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 
 use rustix::event::PollFd;
@@ -28,25 +27,23 @@ use verbgate_abi::netlink::Grant;
 use verbgate_abi::netlink::Judged;
 use verbgate_abi::netlink::Message;
 use verbgate_abi::netlink::Writer;
-use verbgate_sys::Tgid;
+use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
-use verbgate_sys::mem::RemoteMemory;
 use verbgate_sys::process;
-use verbgate_sys::process::PidFd;
-use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::Device;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::device::Kind;
 use crate::execute;
-use crate::open;
-use crate::supervisor::State;
+use crate::execute::Then;
+use crate::serve::Delivery;
 use crate::supervisor::Supervisor;
 
 /// `NETLINK_RDMA`, include/uapi/linux/netlink.h.
@@ -64,7 +61,8 @@ const MAX_VECTORS: usize = 16;
 /// Sockets at once: each takes two of the supervisor's descriptors.
 const MAX_SOCKETS: usize = 128;
 
-/// The guests' sockets, by the inode number of the guest's end.
+/// The guests' sockets, by the inode number of the guest's end: whose number is its own until the
+/// guest has closed it, which the other end tells.
 pub(crate) type Sockets = HashMap<u64, Socket>;
 
 /// What stands behind a guest's socket.
@@ -84,6 +82,17 @@ pub(crate) struct Socket {
 struct Granted {
     indices: Vec<u32>,
     cm: bool,
+}
+
+impl Granted {
+    /// By the numbers that were recorded when the devices were granted: what was removed since has
+    /// taken its own along, and whatever came in its place has another. Who does not find a device
+    /// in sysfs does not find it here.
+    fn of(devices: &Devices, found: Option<&dyn DeviceView>) -> Self {
+        let shown = |device: &&Device| found.is_none_or(|found| found.shows(&device.name));
+        let indices = devices.iter().filter(shown).filter_map(Device::index);
+        Self { indices: indices.collect(), cm: devices.has(Kind::Cm) }
+    }
 }
 
 impl Grant for Granted {
@@ -106,139 +115,200 @@ pub(crate) fn forget_closed(sockets: &mut Sockets) {
     });
 }
 
+/// What a call on a socket comes to.
+struct Done {
+    value: i64,
+    /// What its caller is told in its own memory.
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl From<i64> for Done {
+    fn from(value: i64) -> Self {
+        Self { value, pieces: Vec::new() }
+    }
+}
+
 impl Supervisor {
     /// `socket(AF_NETLINK, *, NETLINK_RDMA)`.
-    pub(crate) fn netlink_socket(&self, state: &mut State, trap: Notification) {
-        if let Err(e) = self.make_socket(state, &trap) {
-            let errno = Errno(e.raw_os_error().unwrap_or(libc::EIO));
-            state.quiet.note("no netlink", || format!("thread {}: no netlink: {e}", trap.tid));
+    pub(crate) fn netlink_socket(&self, trap: Notification) {
+        if let Err(errno) = self.make_socket(&trap) {
+            self.note("no netlink", || format!("thread {}: no netlink: {errno}", trap.tid));
             self.refuse(trap, errno);
         }
     }
 
-    fn make_socket(&self, state: &mut State, trap: &Notification) -> io::Result<()> {
-        forget_closed(&mut state.netlinks);
-        if state.netlinks.len() >= MAX_SOCKETS {
-            return Err(io::Error::from_raw_os_error(libc::EMFILE));
-        }
-        let tgid = process::tgid(trap.tid)?;
+    fn make_socket(&self, trap: &Notification) -> Result<(), Errno> {
+        let caller = self.caller(trap);
+        let guest = self.enter(caller)?;
         // Ports tell their network devices in the namespace of whoever asks.
-        if let Err(e) = process::enter_network_of(trap.tid) {
-            log::debug!("cannot enter the network namespace of thread {}: {e}", trap.tid);
-        }
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
-        let kernel =
-            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-        let granted = granted(&kernel, &self.devices, self.found.as_deref())?;
+        process::enter_network(&caller.network().map_err(errno)?).map_err(errno)?;
+        let system = |e: rustix::io::Errno| Errno(e.raw_os_error());
+        let kernel = socket().map_err(errno)?;
+        let granted = Granted::of(&self.devices, self.found.as_deref());
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-        let (theirs, peer) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        rustix::fs::fcntl_setfl(&peer, OFlags::NONBLOCK)?;
+        let (theirs, peer) =
+            rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).map_err(system)?;
+        rustix::fs::fcntl_setfl(&peer, OFlags::NONBLOCK).map_err(system)?;
         let wants = |flag: i32| trap.args[1] & u64::from(flag.cast_unsigned()) != 0;
         if wants(libc::SOCK_NONBLOCK) {
-            rustix::fs::fcntl_setfl(&theirs, OFlags::NONBLOCK)?;
+            rustix::fs::fcntl_setfl(&theirs, OFlags::NONBLOCK).map_err(system)?;
         }
-        let inode = rustix::fs::fstat(&theirs)?.st_ino;
-        let at = open::free_number(trap.tid, self.fds).and_then(|fd| u32::try_from(fd.0).ok());
-        let at = at.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
-        let how = AddFd { at: Some(at), cloexec: wants(libc::SOCK_CLOEXEC), answer: true };
-        self.listener.add_fd(trap.id, theirs.as_fd(), how)?;
+        let inode = rustix::fs::fstat(&theirs).map_err(system)?.st_ino;
+        let mut sockets = self.netlinks.lock();
+        forget_closed(&mut sockets);
+        if sockets.len() >= MAX_SOCKETS {
+            return Err(Errno::EMFILE);
+        }
         // As the kernel's own choice: the process, or a number that no process has.
-        let taken = |port: u32| state.netlinks.values().any(|socket| socket.port == port);
-        let first = tgid.0.cast_unsigned();
+        let taken = |port: u32| sockets.values().any(|socket| socket.port == port);
+        let first = guest.process.tgid().0.cast_unsigned();
         let port = if taken(first) {
             (0..=u32::MAX).rev().find(|port| !taken(*port)).unwrap_or(u32::MAX)
         } else {
             first
         };
-        state.netlinks.insert(inode, Socket { peer, kernel, port, granted });
-        Ok(())
+        sockets.insert(inode, Socket { peer, kernel, port, granted });
+        drop(sockets);
+        let given = self.give(&guest, trap, &theirs, wants(libc::SOCK_CLOEXEC));
+        if given.is_err() {
+            self.netlinks.lock().remove(&inode);
+        }
+        given.map(drop)
     }
 
     /// A call on a descriptor that may be such a socket.
-    pub(crate) fn netlink_call(&self, state: &mut State, trap: Notification) {
-        let reply = match process::tgid(trap.tid) {
-            Ok(tgid) => on_socket(&mut state.netlinks, &trap, tgid),
-            Err(_) => Ok(None),
+    pub(crate) fn netlink_call(&self, trap: Notification) {
+        let fd = execute::guest_fd(trap.args[0]);
+        let Some(inode) = self.socket_of(&trap, fd) else {
+            // Some other socket with a number in the window.
+            return self.answer(trap, Reply::Continue);
         };
-        self.answer(
-            trap,
-            match reply {
-                // Some other socket with a number in the window.
-                Ok(None) => Reply::Continue,
-                Ok(Some(value)) => Reply::Value(value),
-                Err(errno) => Reply::Errno(errno.0),
-            },
-        );
+        let n = Native::NUMBERS.sockets;
+        let writes = [n.getsockname, n.recvfrom, n.recvmsg].contains(&trap.nr);
+        // What its caller is told in its own memory, a stub of its writes.
+        let guest = if writes {
+            let Some(guest) = self.planted(&trap) else { return };
+            Some(guest)
+        } else {
+            None
+        };
+        match (self.on_socket(&trap, fd, inode), guest) {
+            (Ok(None), _) => self.answer(trap, Reply::Continue),
+            (Ok(Some(Done { value, pieces })), Some(guest)) => {
+                let then = Then::Answer(Reply::Value(value), None);
+                self.deliver(&guest, Delivery { trap, pieces, then });
+            }
+            (Ok(Some(Done { value, .. })), None) => self.answer(trap, Reply::Value(value)),
+            (Err(errno), _) => self.refuse(trap, errno),
+        }
     }
-}
 
-/// The result of a call, if it is on one of our sockets.
-fn on_socket(sockets: &mut Sockets, trap: &Notification, tgid: Tgid) -> Result<Option<i64>, Errno> {
-    if sockets.is_empty() {
-        return Ok(None);
+    /// The socket that a descriptor is, if it is one of ours.
+    fn socket_of(&self, trap: &Notification, fd: GuestFd) -> Option<u64> {
+        if self.netlinks.lock().is_empty() {
+            return None;
+        }
+        let inode = inode_of(&self.caller(trap).name_of(fd).ok()?)?;
+        let mut sockets = self.netlinks.lock();
+        forget_closed(&mut sockets);
+        sockets.contains_key(&inode).then_some(inode)
     }
-    let fd = execute::guest_fd(trap.args[0]);
-    let file = PidFd::open_thread(trap.tid, tgid).and_then(|table| table.get_fd(fd));
-    let Ok(file) = file else { return Ok(None) };
-    let inode = rustix::fs::fstat(&file).map(|stat| stat.st_ino).unwrap_or_default();
-    let Some(socket) = sockets.get_mut(&inode) else { return Ok(None) };
-    let n = Native::NUMBERS.sockets;
-    let memory = RemoteMemory(trap.tid);
-    let [_, b, c, d, e, f] = trap.args;
-    let nr = trap.nr;
-    let done = if nr == n.bind {
-        socket.bind(&memory, b, c)?
-    } else if nr == n.getsockname {
-        put_address(&memory, b, c, socket.port)?
-    } else if nr == n.setsockopt {
-        if b != SOL_NETLINK {
+
+    /// The result of a call on one of our sockets; `None`: it is the kernel's.
+    fn on_socket(
+        &self,
+        trap: &Notification,
+        fd: GuestFd,
+        inode: u64,
+    ) -> Result<Option<Done>, Errno> {
+        let n = Native::NUMBERS.sockets;
+        let memory = self.caller(trap);
+        let [_, b, c, d, e, f] = trap.args;
+        let nr = trap.nr;
+        // The guest's memory is read before the socket is locked: that may take long.
+        let locked = |work: &mut dyn FnMut(&mut Socket) -> Result<Done, Errno>| {
+            let mut sockets = self.netlinks.lock();
+            sockets.get_mut(&inode).map(work).transpose()
+        };
+        if nr == n.bind {
+            let address = Address::read(&memory, b, c)?;
+            return locked(&mut |socket| socket.bind(&address).map(Done::from));
+        }
+        if nr == n.getsockname {
+            let room = room(&memory, c)?;
+            return locked(&mut |socket| {
+                Ok(Done { value: 0, pieces: put_address(room, b, c, socket.port) })
+            });
+        }
+        if nr == n.setsockopt {
+            // Extended errors and the like: answers do without.
+            return Ok((b == SOL_NETLINK).then_some(Done::from(0)));
+        }
+        if nr == n.sendto || nr == n.sendmsg {
+            let vectors =
+                if nr == n.sendto { vec![range(b, c)] } else { Header::read(&memory, b)?.vectors };
+            let bytes = gather(&memory, &vectors, MAX_SENT)?;
+            return locked(&mut |socket| socket.send(&bytes).map(Done::from));
+        }
+        let taken = memory.take(fd).map_err(|_| Errno::EBADF)?;
+        // Replaced meanwhile: then it is none of ours to receive from.
+        if taken.name().as_deref().and_then(inode_of) != Some(inode) {
             return Ok(None);
         }
-        // Extended errors and the like: answers do without.
-        0
-    } else if nr == n.sendto {
-        socket.send(&memory, &[range(b, c)])?
-    } else if nr == n.sendmsg {
-        socket.send(&memory, &Header::read(&memory, b)?.vectors)?
-    } else if nr == n.recvfrom {
-        let received = receive(&file, &memory, &[range(b, c)], d)?;
-        if e != 0 {
-            put_address(&memory, e, f, 0)?;
+        let file = taken.known().ok_or(Errno::EBADF)?;
+        if nr == n.recvfrom {
+            let room = if e == 0 { None } else { Some(room(&memory, f)?) };
+            let mut received = receive(&file, &[range(b, c)], d)?;
+            received.pieces.extend(room.into_iter().flat_map(|room| put_address(room, e, f, 0)));
+            return Ok(Some(received.done()));
         }
-        received.value
-    } else {
         let header = Header::read(&memory, b)?;
-        let received = receive(&file, &memory, &header.vectors, c)?;
-        header.write_back(&memory, b, received.flags)?;
-        received.value
-    };
-    Ok(Some(done))
+        let mut received = receive(&file, &header.vectors, c)?;
+        let told = header.told(b, received.flags);
+        received.pieces.extend(told);
+        Ok(Some(received.done()))
+    }
 }
 
-impl Socket {
-    fn bind(&mut self, memory: &impl GuestMemory, addr: u64, len: u64) -> Result<i64, Errno> {
+/// The number in `socket:[N]`, by which the kernel shows a socket. No path is shown so.
+fn inode_of(name: &[u8]) -> Option<u64> {
+    let number = name.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
+    std::str::from_utf8(number).ok()?.parse().ok()
+}
+
+/// A `struct sockaddr_nl`: family and padding, port, groups.
+struct Address {
+    port: u32,
+    groups: u32,
+}
+
+impl Address {
+    fn read(memory: &impl GuestMemory, addr: u64, len: u64) -> Result<Self, Errno> {
         if len < ADDRESS_LEN as u64 {
             return Err(Errno::EINVAL);
         }
-        // struct sockaddr_nl: family and padding, port, groups.
         let mut bytes = [0; ADDRESS_LEN];
         read(memory, addr, &mut bytes)?;
         let [port, groups] = [4, 8].map(|at| word(&bytes, at));
-        if groups != 0 {
+        Ok(Self { port, groups })
+    }
+}
+
+impl Socket {
+    fn bind(&mut self, to: &Address) -> Result<i64, Errno> {
+        if to.groups != 0 {
             // News of devices, which are told to everybody.
             return Err(Errno::EPERM);
         }
-        if port != 0 {
-            self.port = port;
+        if to.port != 0 {
+            self.port = to.port;
         }
         Ok(0)
     }
 
     /// Has the questions of a datagram answered.
-    fn send(&mut self, memory: &impl GuestMemory, vectors: &[Range]) -> Result<i64, Errno> {
-        let bytes = gather(memory, vectors, MAX_SENT)?;
-        for message in netlink::messages(&bytes) {
+    fn send(&mut self, bytes: &[u8]) -> Result<i64, Errno> {
+        for message in netlink::messages(bytes) {
             match netlink::judge(&message, &self.granted) {
                 Judged::Ignored => {}
                 Judged::Refused(errno) => {
@@ -289,36 +359,48 @@ pub(crate) fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec
     }
 }
 
-/// Which devices of the kernel's are the granted ones: their nodes tell.
-fn granted(
-    kernel: &OwnedFd,
-    devices: &Devices,
-    found: Option<&dyn DeviceView>,
-) -> io::Result<Granted> {
+/// A socket in the network namespace of the calling thread.
+fn socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
+    Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)
+}
+
+/// By which number RDMA netlink and the connection manager know the RDMA device of a node.
+///
+/// The kernel counts on with each device that comes (`assign_name`, drivers/infiniband/core/
+/// device.c), so the number stays that of this one, and names no other afterwards. That the node
+/// still is the device's is to be looked at after this ([`verbgate_sysfs::identity`]).
+///
+/// # Errors
+/// netlink(7)'s. A node without an RDMA device, and a kernel without RDMA, have no number.
+pub fn index_of(node: (u32, u32)) -> io::Result<Option<u32>> {
+    let kernel = match socket() {
+        Err(e) if e.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(None),
+        socket => socket?,
+    };
     let question = |command, flags, payload: &[u8]| {
         let kind = netlink::nldev(command);
-        ask(kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
+        ask(&kernel, &Message { kind, flags: netlink::REQUEST | flags, seq: 1, payload })
     };
-    let find = |parts: &[Vec<u8>], wanted: u16| -> Vec<Vec<u8>> {
-        let messages = parts.iter().flat_map(|part| netlink::messages(part));
-        let attributes = messages.flat_map(|message| netlink::attributes(message.payload));
-        let values = attributes.filter(|(number, _)| *number == wanted);
-        values.map(|(_, value)| value.to_vec()).collect()
-    };
-    let mut indices = Vec::new();
     let all = question(netlink::GET, netlink::DUMP, &[])?;
-    for index in find(&all, netlink::DEV_INDEX) {
+    for index in values(&all, netlink::DEV_INDEX) {
         let about = [(netlink::DEV_INDEX, &*index), (netlink::CHARDEV_TYPE, b"uverbs\0")];
         let answer = question(netlink::GET_CHARDEV, 0, &netlink::encode(&about))?;
-        let nodes = find(&answer, netlink::CHARDEV);
-        let node = nodes.first().and_then(|value| netlink::device_number(value));
-        let device = node.and_then(|node| devices.get(devices.by_rdev(node)?));
-        // Who does not find it in sysfs does not find it here.
-        if device.is_some_and(|device| found.is_none_or(|found| found.shows(&device.name))) {
-            indices.extend(netlink::index(&index));
+        let number = values(&answer, netlink::CHARDEV).next();
+        if number.and_then(|number| netlink::device_number(&number)) == Some(node) {
+            return Ok(netlink::index(&index));
         }
     }
-    Ok(Granted { indices, cm: devices.has(Kind::Cm) })
+    Ok(None)
+}
+
+/// What an attribute holds in each of the messages.
+fn values(parts: &[Vec<u8>], wanted: u16) -> impl Iterator<Item = Vec<u8>> {
+    let messages = parts.iter().flat_map(|part| netlink::messages(part));
+    let attributes = messages.flat_map(|message| netlink::attributes(message.payload));
+    let values = attributes.filter(move |(number, _)| *number == wanted);
+    values.map(|(_, value)| value.to_vec())
 }
 
 /// A `struct msghdr` of a guest's.
@@ -347,41 +429,36 @@ impl Header {
     }
 
     /// Tells who sent what was received: the kernel.
-    fn write_back(
-        &self,
-        memory: &impl GuestMemory,
-        addr: u64,
-        flags: RecvFlags,
-    ) -> Result<(), Errno> {
-        let len = ADDRESS_LEN.to_ne_bytes();
+    fn told(&self, addr: u64, flags: RecvFlags) -> Vec<(u64, Vec<u8>)> {
+        let len = u32::try_from(ADDRESS_LEN).unwrap_or(u32::MAX).to_ne_bytes();
         let from = address(0);
         let room = usize::try_from(self.name_len).unwrap_or(usize::MAX).min(ADDRESS_LEN);
-        let flags = flags.bits().to_ne_bytes();
-        let mut pieces: Vec<(u64, &[u8])> = Vec::new();
+        let mut pieces = Vec::new();
         if self.name != 0 {
-            pieces.push((self.name, from.get(..room).unwrap_or(&from)));
-            pieces.push((addr.wrapping_add(8), len.get(..4).unwrap_or(&len)));
+            pieces.push((self.name, from.get(..room).unwrap_or(&from).to_vec()));
+            pieces.push((addr.wrapping_add(8), len.to_vec()));
         }
         // msg_controllen, and msg_flags behind it.
-        let nothing = [0; 8];
-        pieces.push((addr.wrapping_add(40), &nothing));
-        pieces.push((addr.wrapping_add(48), &flags));
-        memory.scatter(&pieces).map_err(|_| Errno::EFAULT)
+        pieces.push((addr.wrapping_add(40), vec![0; 8]));
+        pieces.push((addr.wrapping_add(48), flags.bits().to_ne_bytes().to_vec()));
+        pieces
     }
 }
 
 struct Received {
     value: i64,
     flags: RecvFlags,
+    pieces: Vec<(u64, Vec<u8>)>,
+}
+
+impl Received {
+    fn done(self) -> Done {
+        Done { value: self.value, pieces: self.pieces }
+    }
 }
 
 /// Takes a message from the guest's own end.
-fn receive(
-    file: &OwnedFd,
-    memory: &impl GuestMemory,
-    vectors: &[Range],
-    flags: u64,
-) -> Result<Received, Errno> {
+fn receive(file: &OwnedFd, vectors: &[Range], flags: u64) -> Result<Received, Errno> {
     let flags = RecvFlags::from_bits_truncate(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
     let room: usize = vectors.iter().map(|vector| vector.len.min(MAX_PART)).sum();
     let mut buffer = vec![0; room.min(MAX_PART)];
@@ -395,14 +472,13 @@ fn receive(
     for vector in vectors {
         let (piece, behind) = rest.split_at_checked(vector.len).unwrap_or((rest, &[]));
         if !piece.is_empty() {
-            pieces.push((vector.addr, piece));
+            pieces.push((vector.addr, piece.to_vec()));
         }
         rest = behind;
     }
-    memory.scatter(&pieces).map_err(|_| Errno::EFAULT)?;
     let value = if flags.contains(RecvFlags::TRUNC) { len } else { n };
     let cut = if len > n { RecvFlags::TRUNC } else { RecvFlags::empty() };
-    Ok(Received { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut })
+    Ok(Received { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut, pieces })
 }
 
 fn errno(e: io::Error) -> Errno {
@@ -448,20 +524,19 @@ fn address(port: u32) -> [u8; ADDRESS_LEN] {
     bytes
 }
 
-/// Writes an address, as much as there is room for, and how long it is.
-fn put_address(memory: &impl GuestMemory, addr: u64, len_at: u64, port: u32) -> Result<i64, Errno> {
+/// How much room there is for an address.
+fn room(memory: &impl GuestMemory, len_at: u64) -> Result<usize, Errno> {
     let mut room = [0; 4];
     read(memory, len_at, &mut room)?;
-    let room = usize::try_from(u32::from_ne_bytes(room)).unwrap_or(usize::MAX);
+    Ok(usize::try_from(u32::from_ne_bytes(room)).unwrap_or(usize::MAX))
+}
+
+/// An address, as much as there is room for, and how long it is.
+fn put_address(room: usize, addr: u64, len_at: u64, port: u32) -> Vec<(u64, Vec<u8>)> {
     let bytes = address(port);
     let len = u32::try_from(ADDRESS_LEN).unwrap_or(u32::MAX).to_ne_bytes();
     let part = bytes.get(..room.min(ADDRESS_LEN)).unwrap_or(&bytes);
-    let mut pieces: Vec<(u64, &[u8])> = vec![(len_at, &len)];
-    if !part.is_empty() {
-        pieces.push((addr, part));
-    }
-    memory.scatter(&pieces).map_err(|_| Errno::EFAULT)?;
-    Ok(0)
+    vec![(len_at, len.to_vec()), (addr, part.to_vec())]
 }
 
 #[cfg(test)]
@@ -476,12 +551,9 @@ mod tests {
 
     #[test]
     fn an_address_is_cut_to_the_room_and_its_length_is_told() {
-        let memory = memory(vec![0xff; 32]);
-        memory.scatter(&[(16, &8_u32.to_ne_bytes())]).unwrap();
-        put_address(&memory, 0, 16, 7).unwrap();
-        let bytes = memory.bytes.borrow();
-        assert_eq!(bytes[..12], [16, 0, 0, 0, 7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]);
-        assert_eq!(bytes[16..20], 12_u32.to_ne_bytes());
+        let pieces = put_address(8, 100, 16, 7);
+        let told = (16, 12_u32.to_ne_bytes().to_vec());
+        assert_eq!(pieces, [told, (100, vec![16, 0, 0, 0, 7, 0, 0, 0])]);
     }
 
     #[test]
@@ -493,20 +565,26 @@ mod tests {
             None,
         )
         .unwrap();
-        let memory = memory(vec![0; 64]);
         let vectors = [range(0, 2), range(16, 2)];
         for (flags, value) in [(libc::MSG_PEEK | libc::MSG_TRUNC, 5), (0, 4)] {
             if value == 5 {
                 rustix::io::write(&ours, b"hello").unwrap();
             }
             let flags = u64::try_from(flags).unwrap();
-            let received = receive(&theirs, &memory, &vectors, flags).unwrap();
+            let received = receive(&theirs, &vectors, flags).unwrap();
             assert_eq!((received.value, received.flags), (value, RecvFlags::TRUNC));
+            assert_eq!(received.pieces, [(0, b"he".to_vec()), (16, b"ll".to_vec())]);
         }
-        let bytes = memory.bytes.borrow();
-        assert_eq!((&bytes[..2], &bytes[16..18]), (b"he".as_slice(), b"ll".as_slice()));
-        let nothing = receive(&theirs, &memory, &vectors, 0).map(|r| r.value);
+        let nothing = receive(&theirs, &vectors, 0).map(|r| r.value);
         assert_eq!(nothing, Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn only_a_socket_is_a_socket() {
+        assert_eq!(inode_of(b"socket:[17]"), Some(17));
+        for other in [&b"/socket:[17]"[..], b"pipe:[17]", b"socket:[]", b"socket:[17] (deleted)"] {
+            assert_eq!(inode_of(other), None);
+        }
     }
 
     #[test]

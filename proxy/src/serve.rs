@@ -1,382 +1,357 @@
-//! The way of a request, stage by stage, and what a stub's traps mean.
+//! Serving: who receives a trap, where the trap belongs, and who does what there is to do for a
+//! guest.
+//!
+//! Whoever receives a trap looks at its caller, under no lock. What concerns a guest's stubs is put
+//! into that guest's inbox, and done by whoever holds the guest's state then: there is always one,
+//! and nobody waits for another. So a guest that makes the supervisor wait keeps one thread and its
+//! own requests waiting, until the watch ends its process ([`crate::crew`]).
 
+use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use verbgate_abi::Errno;
-use verbgate_abi::request::Request;
-use verbgate_abi::wire;
-use verbgate_abi::wire::DriverId;
 use verbgate_sys::GuestFd;
-use verbgate_sys::Tgid;
-use verbgate_sys::Tid;
-use verbgate_sys::arch::AfterIoctl;
-use verbgate_sys::arch::Arch;
-use verbgate_sys::arch::Native;
-use verbgate_sys::mem;
-use verbgate_sys::mem::Range;
-use verbgate_sys::mem::RemoteMemory;
-use verbgate_sys::process;
-use verbgate_sys::process::PidFd;
-use verbgate_sys::seccomp::NotifId;
+use verbgate_sys::caller::Caller;
+use verbgate_sys::process::Process;
+use verbgate_sys::process::unguessable;
 use verbgate_sys::seccomp::Notification;
-use verbgate_sys::stub::Stub;
+use verbgate_sys::seccomp::Reply;
+use verbgate_sys::seccomp::bpf::RET_ALLOW;
+use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
+use verbgate_sys::seccomp::bpf::interpret;
+use verbgate_sys::seccomp::rules;
+use verbgate_sys::seccomp::rules::About;
+use verbgate_sys::seccomp::rules::Verdict;
 
-use crate::commit;
-use crate::decode;
-use crate::device::Kind;
-use crate::execute;
+use crate::crew;
+use crate::crew::Relief;
+use crate::crew::Seat;
 use crate::execute::Form;
-use crate::execute::InFlight;
-use crate::fetch;
+use crate::execute::Then;
 use crate::fetch::Copied;
-use crate::fetch::MAX_WRITE;
-use crate::frame;
-use crate::gids::Judged;
-use crate::observe;
-use crate::observe::Done;
-use crate::observe::Verdict;
-use crate::reply;
-use crate::session::StubState;
-use crate::session::UcontextId;
-use crate::supervisor::State;
+use crate::fetch::Owner;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::Route;
 use crate::supervisor::Supervisor;
-use crate::translate;
-use crate::workers::Call;
-use crate::workers::Chosen;
-use crate::workers::can_take;
-use crate::workers::shares_memory;
 
-impl Supervisor {
-    /// A call on what may be an RDMA descriptor: `ioctl`, `write` or `writev`.
-    pub(crate) fn request(&self, state: &mut State, trap: Notification) {
-        let started = Instant::now();
-        let n = &Native::NUMBERS;
-        let [fd, b, c, ..] = trap.args;
-        let fd = execute::guest_fd(fd);
-        let (form, addr) = if trap.nr == n.ioctl {
-            (Form::Ioctl(c), c)
-        } else {
-            let (addr, count) =
-                if trap.nr == n.write { (b, c) } else { first_vector(trap.tid, b, c) };
-            (Form::Write(usize::try_from(count).unwrap_or(usize::MAX)), addr)
-        };
-        let memory = RemoteMemory(trap.tid);
-        let first = match form {
-            Form::Ioctl(_) => fetch::request(&memory, self.window, addr),
-            Form::Write(count) => fetch::first(&memory, self.window, addr, count.min(MAX_WRITE)),
-        };
-        let call = Call { trap, fd, form, addr, started };
-        let done = match first {
-            Some((owner, copied)) => match state.session.owners.get(&owner).copied() {
-                Some(tgid) if shares_memory(state, tgid, trap.tid) => {
-                    self.planted(state, &call, tgid, copied)
-                }
-                // The kernel itself may put a mapping of many TiB across the window, and who was
-                // given it can write any owner there.
-                Some(tgid) => {
-                    state.quiet.warn("forged owner", || {
-                        format!("thread {} poses as a part of process {tgid}", trap.tid)
-                    });
-                    Err(Errno::EPERM)
-                }
-                None => {
-                    state.quiet.warn("orphan", || {
-                        format!(
-                            "thread {} shares the memory of a process that has ended, and its \
-                             stubs with it: it cannot use RDMA any more",
-                            trap.tid
-                        )
-                    });
-                    Err(Errno::EIO)
-                }
-            },
-            None => self.unplanted(state, &call),
-        };
-        if let Err(errno) = done {
-            self.refuse(trap, errno);
-        }
-    }
+/// A request on an RDMA descriptor.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) trap: Notification,
+    pub(crate) fd: GuestFd,
+    pub(crate) form: Form,
+    /// Where what it passes is.
+    pub(crate) addr: u64,
+    /// The first bytes of that; none when it is longer than what is read at first.
+    pub(crate) copied: Option<Copied>,
+    pub(crate) started: Instant,
+}
 
-    /// A call from an address space that has no stub yet.
-    fn unplanted(&self, state: &mut State, call: &Call) -> Result<(), Errno> {
-        let tid = call.trap.tid;
-        let tgid = process::tgid(tid).map_err(|_| Errno(libc::ESRCH))?;
-        if state.session.processes.get(&tgid).is_some_and(|process| process.owner.is_some()) {
-            // It had one, and has executed another program since.
-            state.session.forget(tgid);
-        }
-        if self.identify(state, tgid, call)?.is_none() {
-            return Ok(());
-        }
-        // A stub belongs to the process of the thread that makes it, and ends with it: a child
-        // between vfork() and execve() would take its parent's with it.
-        let shared = process::parent(tid).and_then(|parent| process::same_memory(tid, parent));
-        if shared.unwrap_or(false) {
-            state.quiet.warn("borrowed memory", || {
-                format!(
-                    "process {tgid} makes its first RDMA request in its parent's memory; let \
-                     the parent make one before, or execute a program"
-                )
-            });
-            return Err(Errno::EPERM);
-        }
-        self.plant(state, tgid, call)
-    }
+/// Bytes for the caller of a trap.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) trap: Notification,
+    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+    pub(crate) then: Then,
+}
 
-    fn planted(
-        &self,
-        state: &mut State,
-        call: &Call,
-        tgid: Tgid,
-        copied: Copied,
-    ) -> Result<(), Errno> {
-        match self.choose(state, tgid, call)? {
-            Chosen::Later => Ok(()),
-            Chosen::Ready { place, idle, ucontext } => {
-                self.run(state, call, tgid, copied, place, idle, ucontext)
-            }
-        }
-    }
+/// What takes a stub.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Call(Call),
+    Deliver(Delivery),
+}
 
-    /// The stages from decode to execute.
-    #[allow(clippy::too_many_arguments)]
-    fn run(
-        &self,
-        state: &mut State,
-        call: &Call,
-        tgid: Tgid,
-        copied: Copied,
-        place: usize,
-        idle: NotifId,
-        ucontext: UcontextId,
-    ) -> Result<(), Errno> {
-        let tid = call.trap.tid;
-        let memory = RemoteMemory(tid);
-        let driver = self.driver(state, ucontext);
-        let decoded = match call.form {
-            Form::Ioctl(_) => decode::ioctl(&memory, copied, driver),
-            Form::Write(count) => decode::write(&copied, count, driver),
-        };
-        let request = match decoded {
-            Ok(request) => request,
-            Err(malformed) => {
-                let kind = malformed.kind();
-                state.quiet.note(kind, || format!("thread {tid}: malformed request: {malformed}"));
-                let verdict = Verdict::Refused(kind, malformed.errno());
-                self.tell(state, call, ucontext, None, verdict);
-                return Err(malformed.errno());
-            }
-        };
-        if let Err(refusal) = self.policy.check(&request) {
-            state.quiet.warn(refusal.reason, || {
-                format!("thread {tid}: {}: {}", observe::name(&request), refusal.reason)
-            });
-            let verdict = Verdict::Refused(refusal.reason, refusal.errno);
-            self.tell(state, call, ucontext, Some(&request), verdict);
-            return Err(refusal.errno);
-        }
-        let (rdev, asked) = self.opened_as(state, ucontext);
-        match self.gids.as_ref().map(|gids| gids.judge(&request, rdev, asked)) {
-            None | Some(Judged::Passed) => {}
-            Some(Judged::Refused(reason, errno)) => {
-                state.quiet.note(reason, || {
-                    format!("thread {tid}: {}: {reason}", observe::name(&request))
-                });
-                let verdict = Verdict::Refused(reason, errno);
-                self.tell(state, call, ucontext, Some(&request), verdict);
-                return Err(errno);
-            }
-            Some(Judged::Answered(outcome)) => {
-                self.answer(call.trap, reply::write_back(&memory, call.form, &request, &outcome));
-                let verdict = Verdict::Executed(outcome.result);
-                self.tell(state, call, ucontext, Some(&request), verdict);
-                return Ok(());
-            }
-        }
-        let mut files: Option<PidFd> = None;
-        let plan = translate::translate(&request, |fd: wire::GuestFd| {
-            if files.is_none() {
-                let opened = PidFd::open_thread(tid, tgid).map_err(|_| Errno::EBADF)?;
-                files = Some(opened);
-            }
-            let table = files.as_ref().ok_or(Errno::EBADF)?;
-            table.get_fd(GuestFd(fd.0)).map_err(|_| Errno::EBADF)
-        })?;
-
-        let process = state.session.processes.get_mut(&tgid).ok_or(Errno(libc::ESRCH))?;
-        let worker = process.workers.get_mut(place).ok_or(Errno(libc::ESRCH))?;
-        let base = self.window.slot(worker.stub.slot);
-        let layout = frame::lay_out(&mut worker.stub.frame, base, &request, &plan)?;
-        reply::touch(&memory, &layout)?;
-        let gone = execute::prepare(&self.listener, worker, idle, base, &plan.lent, plan.new_fd)
-            .and_then(|()| execute::go(&self.listener, idle));
-        if let Err(e) = gone {
-            if e.raw_os_error() != Some(libc::ENOENT) {
-                log::error!("cannot start a request of thread {tid}: {e}");
-                return Err(Errno::EIO);
-            }
-            // The stub went with the program that it belonged to; the caller will be planted in.
-            state.session.forget(tgid);
-            state.backlog.push_back(call.trap);
-            return Ok(());
-        }
-        let (trap, form, started) = (call.trap, call.form, call.started);
-        let in_flight = InFlight { trap, form, ucontext, request, layout, started };
-        worker.state = StubState::Busy(Box::new(in_flight));
-        Ok(())
-    }
-
-    /// A stub waits for work, and shows the result of the last.
-    pub(crate) fn stub_trapped(&self, state: &mut State, trap: Notification) {
-        let Some((tgid, place)) = state.session.stubs.get(&trap.tid).copied() else { return };
-        let worker = state.session.processes.get_mut(&tgid).and_then(|p| p.workers.get_mut(place));
-        let Some(worker) = worker else { return };
-        if !worker.stub.is_own_trap(self.window, &trap) {
-            let owner = fetch::first(&RemoteMemory(trap.tid), self.window, 0, 0);
-            let owner = owner.map(|(owner, _)| owner);
-            if owner != state.session.processes.get(&tgid).and_then(|p| p.owner) {
-                // The stub went with the program that it belonged to, and its number to a thread
-                // of another.
-                state.session.forget(tgid);
-                state.backlog.push_back(trap);
-                return;
-            }
-            log::error!(
-                "process {tgid} was ended: its stub did another call than its own: {trap:x?}"
-            );
-            // Killed with its guest; the trap needs no answer.
-            let _ = process::kill(tgid);
-            state.session.forget(tgid);
-            return;
-        }
-        let was = std::mem::replace(&mut worker.state, StubState::Idle(trap.id));
-        if worker.unbind {
-            execute::unbind(&self.listener, worker, &self.nothing);
-        }
-        let retire = worker.retire;
-        if let StubState::Busy(in_flight) = was {
-            self.finish(state, tgid, place, &in_flight, Stub::shown_result(&trap));
-        }
-        if retire {
-            self.send_on(state, tgid, AfterIoctl::Exit, |worker| worker.retire);
-        }
-        // One waiting call per idle stub, or to plant another when all are busy; more when they
-        // come to nothing.
-        let mut turns =
-            state.session.processes.get(&tgid).map_or(0, |process| process.waiting.len());
-        while turns > 0 {
-            turns -= 1;
-            let Some(process) = state.session.processes.get_mut(&tgid) else { return };
-            let next = if can_take(process) { process.waiting.pop_front() } else { None };
-            let Some(next) = next else { return };
-            // Its number may be another thread's by now.
-            if self.listener.is_valid(next.id) {
-                self.request(state, next);
-            }
-        }
-    }
-
-    /// The stages after execute.
-    fn finish(
-        &self,
-        state: &mut State,
-        tgid: Tgid,
-        place: usize,
-        in_flight: &InFlight,
-        result: i64,
-    ) {
-        let session = &mut state.session;
-        let Some(process) = session.processes.get_mut(&tgid) else { return };
-        let Some(worker) = process.workers.get_mut(place) else { return };
-        let memory = RemoteMemory(in_flight.trap.tid);
-        let outcome = commit::commit(&self.listener, &worker.stub, &memory, in_flight, result);
-        if let Some(ucontext) = session.ucontexts.get_mut(&in_flight.ucontext) {
-            commit::track(&mut ucontext.objects, in_flight, &outcome, tgid);
-            // Whatever became of it: there may be one though its answer did not fit.
-            ucontext.asked |= in_flight.request.makes_ucontext();
-        }
-        let answer = reply::write_back(&memory, in_flight.form, &in_flight.request, &outcome);
-        self.answer(in_flight.trap, answer);
-        let device = session.ucontexts.get(&in_flight.ucontext).map(|u| u.device);
-        let done = Done {
-            tid: in_flight.trap.tid,
-            device: self.device_name(device),
-            request: Some(&in_flight.request),
-            verdict: Verdict::Executed(outcome.result),
-            made: &outcome.made,
-            made_fd: outcome.fd,
-            elapsed: in_flight.started.elapsed(),
-        };
-        state.counts.add(&done);
-        if let Some(observer) = &mut state.observer {
-            observer.done(&done);
-        }
-    }
-
-    /// The driver of a ucontext's device, which the kernel compares with the request's.
-    fn driver(&self, state: &State, ucontext: UcontextId) -> DriverId {
-        let device = state.session.ucontexts.get(&ucontext).map(|u| u.device);
-        let device = device.and_then(|device| self.devices.get(device));
-        match device.map(|device| device.kind) {
-            Some(Kind::Verbs { driver, .. }) => driver,
-            _ => DriverId::UNKNOWN,
-        }
-    }
-
-    /// The number of a ucontext's device, and whether the kernel was asked to make the ucontext.
-    fn opened_as(&self, state: &State, ucontext: UcontextId) -> ((u32, u32), bool) {
-        let ucontext = state.session.ucontexts.get(&ucontext);
-        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
-        let rdev = device.map_or((0, 0), |device| device.rdev);
-        (rdev, ucontext.is_none_or(|ucontext| ucontext.asked))
-    }
-
-    fn device_name(&self, device: Option<usize>) -> &str {
-        device.and_then(|device| self.devices.get(device)).map_or("?", |d| d.name.as_str())
-    }
-
-    fn tell(
-        &self,
-        state: &mut State,
-        call: &Call,
-        ucontext: UcontextId,
-        request: Option<&Request>,
-        verdict: Verdict,
-    ) {
-        let device = state.session.ucontexts.get(&ucontext).map(|u| u.device);
-        let done = Done {
-            tid: call.trap.tid,
-            device: self.device_name(device),
-            request,
-            verdict,
-            made: &[],
-            made_fd: None,
-            elapsed: call.started.elapsed(),
-        };
-        state.counts.add(&done);
-        if let Some(observer) = &mut state.observer {
-            observer.done(&done);
+impl Task {
+    pub(crate) fn trap(&self) -> &Notification {
+        match self {
+            Self::Call(call) => &call.trap,
+            Self::Deliver(delivery) => &delivery.trap,
         }
     }
 }
 
-/// The first buffer of a `writev`: the device takes each as a command of its own, and a short
-/// count tells the caller to come again with the rest.
-fn first_vector(tid: Tid, addr: u64, count: u64) -> (u64, u64) {
-    let mut vector = [0; 16];
-    let range = [Range { addr, len: vector.len() }];
-    let read: io::Result<()> = mem::gather(&RemoteMemory(tid), &range, &mut vector);
-    if read.is_err() {
-        // Nothing can be read there, either, so that it ends in EFAULT.
-        return (u64::MAX, 1);
+/// What there is to do for a guest.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Something that takes a stub.
+    Task(Task),
+    /// The stub in this place waits for work, and shows the result of the last.
+    Stub(usize, Notification),
+    /// A stub is to be planted by way of this call, which is then made again.
+    Plant(Notification),
+    /// Descriptors are about to be closed or replaced.
+    Close(Notification, Vec<GuestFd>),
+    /// Credentials are about to change.
+    Retire(Notification),
+    /// A thread that waits for an event is called away.
+    Interrupt(Notification),
+    /// It is time to look after it.
+    Look,
+    /// Its process has ended, or executed another program.
+    Over,
+}
+
+/// What the rules of the filter say that calls are about, by number.
+pub(crate) fn concerns() -> HashMap<u32, About> {
+    let rules = rules::native::<verbgate_sys::arch::Native>();
+    let asked = rules.iter().filter(|rule| rule.verdict == Verdict::Notify);
+    asked.map(|rule| (rule.nr, rule.about)).collect()
+}
+
+/// The end of a thread that serves.
+struct End<'a> {
+    supervisor: &'a Supervisor,
+    seat: &'a Arc<Seat>,
+    /// It ends because it is not needed.
+    spare: bool,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let Self { supervisor, seat, spare } = self;
+        supervisor.crew.leave(seat);
+        if *spare {
+            return;
+        }
+        // Nobody may wait for an answer that will not come.
+        if std::thread::panicking()
+            && let Err(error) = supervisor.hang_up()
+        {
+            log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
+        }
+        supervisor.end();
     }
-    if count == 0 {
-        return (0, 0);
+}
+
+impl Supervisor {
+    /// Serves until no task is left under the filter, with as many threads as it takes. If one
+    /// panics, it hangs up.
+    ///
+    /// # Errors
+    /// When the listener fails; everything that one guest can cause is answered instead.
+    pub fn serve(self: &Arc<Self>) -> io::Result<()> {
+        match self.crew.join() {
+            Some(seat) => self.attend(&seat),
+            None => Ok(()),
+        }
     }
-    let [base, len] = [0, 8].map(|at| {
-        let word = vector.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or_default();
-        u64::from_ne_bytes(word)
-    });
-    (base, len)
+
+    fn attend(self: &Arc<Self>, seat: &Arc<Seat>) -> io::Result<()> {
+        let mut end = End { supervisor: self, seat, spare: false };
+        seat.take();
+        while self.crew.ready() {
+            let received = self.receive();
+            let trapped = matches!(received, Ok(Received::Trap(_)));
+            if self.crew.received() == Relief::Wanted && trapped {
+                self.start_another();
+            }
+            match received? {
+                Received::Over => return Ok(()),
+                Received::Nothing => {}
+                Received::Trap(trap) => {
+                    seat.begin(trap);
+                    self.count_notification();
+                    self.handle(trap);
+                    seat.end();
+                }
+            }
+        }
+        end.spare = !self.is_over();
+        Ok(())
+    }
+
+    fn start_another(self: &Arc<Self>) {
+        let Some(seat) = self.crew.join() else { return };
+        let supervisor = Arc::clone(self);
+        let work = move || {
+            if let Err(error) = supervisor.attend(&seat) {
+                log::error!("RDMA requests are no longer served: {error}");
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("serve".to_owned()).spawn(work) {
+            log::warn!("one more thread would serve requests, but cannot be started: {error}");
+        }
+    }
+}
+
+enum Received {
+    Trap(Notification),
+    Nothing,
+    Over,
+}
+
+impl Supervisor {
+    fn receive(&self) -> io::Result<Received> {
+        // Before 6.11, who waits in the kernel is not told that nobody is left. A process that
+        // serves one sandbox ends with it; others have to ask, one at a time, which costs a call
+        // for each trap.
+        let _turn = self.siblings.is_some().then(|| self.turn.lock());
+        if self.siblings.is_some() && !self.is_over() {
+            match self.listener.wait(-1) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Received::Over),
+                _ => {}
+            }
+        }
+        if self.is_over() {
+            return Ok(Received::Over);
+        }
+        match self.listener.receive() {
+            Ok(trap) => Ok(Received::Trap(trap)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Received::Nothing),
+            // Either the caller was killed before it was received, or nobody is left.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => match self.listener.wait(0) {
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Received::Over),
+                _ => Ok(Received::Nothing),
+            },
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Sees a trap on its way.
+    pub(crate) fn handle(&self, trap: Notification) {
+        let route = self.registry.lock().routes.get(&trap.tid).cloned();
+        let trap = match route {
+            None => trap,
+            Some(route) => match self.routed(route, trap) {
+                Some(trap) => trap,
+                None => return,
+            },
+        };
+        if let Some(reply) = self.judged(&trap) {
+            return self.answer(trap, reply);
+        }
+        let Some(about) = self.concerns.get(&trap.nr) else {
+            // A filter of somebody else's asks about more, and none of ours has judged that.
+            return self.answer(trap, Reply::Continue);
+        };
+        match about {
+            About::Verbs => self.request(trap),
+            About::Open => self.open(trap),
+            About::Close => self.close(trap),
+            About::Duplicate => self.duplicate(trap),
+            About::NetlinkSocket => self.netlink_socket(trap),
+            About::NetlinkCall => self.netlink_call(trap),
+            About::Ptrace => self.trace(trap),
+            About::Credentials => self.credentials(trap),
+            About::StubMemory => self.stub_memory(trap),
+            About::Refused => self.answer(trap, Reply::Errno(libc::EPERM)),
+        }
+    }
+
+    /// Gives a trap to whom its thread belongs; gives it back when the number is another thread's
+    /// by now.
+    fn routed(&self, route: Route, trap: Notification) -> Option<Notification> {
+        // Found valid after the route was looked up: so the number is that of a thread which waits
+        // in this very trap now. If the stub lives, too, that thread is the stub.
+        if !self.listener.is_valid(trap.id) {
+            return None;
+        }
+        match route {
+            Route::Made(traps) => traps.send(trap).is_err().then_some(trap),
+            Route::Stub(guest, place, thread) => {
+                if thread.is_alive() {
+                    self.post(&guest, Event::Stub(place, trap));
+                    return None;
+                }
+                self.registry.lock().retire(trap.tid, &thread);
+                self.post(&guest, Event::Look);
+                Some(trap)
+            }
+        }
+    }
+
+    /// The answer to what the filter of ours would not have asked about. Nothing that it looks at can
+    /// change: it judges the arguments, which the kernel has copied.
+    fn judged(&self, trap: &Notification) -> Option<Reply> {
+        let judge = self.judge.as_ref()?;
+        let verdict = interpret(judge, trap.nr, trap.arch, trap.args)?;
+        match verdict {
+            RET_USER_NOTIF => None,
+            RET_ALLOW => Some(Reply::Continue),
+            other => Some(Reply::Errno(i32::try_from(other & 0xffff).unwrap_or(libc::EPERM))),
+        }
+    }
+
+    /// The caller of a trap.
+    pub(crate) fn caller(&self, trap: &Notification) -> Caller<'_> {
+        Caller::of(&self.listener, trap)
+    }
+
+    /// Answers a guest's trap. A caller that was killed meanwhile needs no answer.
+    pub(crate) fn answer(&self, trap: Notification, reply: Reply) {
+        if let Err(e) = self.listener.reply(trap.id, reply)
+            && e.raw_os_error() != Some(libc::ENOENT)
+        {
+            log::error!("cannot answer thread {}: {e}", trap.tid);
+        }
+    }
+
+    pub(crate) fn refuse(&self, trap: Notification, errno: Errno) {
+        self.answer(trap, Reply::Errno(errno.0));
+    }
+
+    /// The record of the process that a caller belongs to, made when it is first seen.
+    pub(crate) fn enter(&self, caller: Caller<'_>) -> Result<Arc<Guest>, Errno> {
+        let gone = |_| Errno(libc::ESRCH);
+        let process: Process = caller.process().map_err(gone)?;
+        let owner = unguessable().map(Owner).map_err(|_| Errno::EIO)?;
+        Ok(self.registry.lock().enter(process, owner))
+    }
+
+    /// The guest that a caller belongs to, if it is known.
+    pub(crate) fn known(&self, caller: Caller<'_>) -> Option<Arc<Guest>> {
+        let process = caller.process().ok()?;
+        self.registry.lock().by_process(process.tgid())
+    }
+
+    /// Forgets a guest that has ended, or executed another program.
+    pub(crate) fn forget(&self, guest: &Arc<Guest>) {
+        self.registry.lock().forget(guest);
+        self.books.lock().release_all(guest.key);
+        self.post(guest, Event::Over);
+    }
+
+    /// Has something done for a guest: now, or by whoever is serving it.
+    pub(crate) fn post(&self, guest: &Arc<Guest>, event: Event) {
+        guest.inbox.lock().push_back(event);
+        loop {
+            let Some(mut state) = guest.state.try_lock() else { return };
+            loop {
+                let next = guest.inbox.lock().pop_front();
+                let Some(event) = next else { break };
+                self.act(guest, &mut state, event);
+            }
+            drop(state);
+            // Put there by somebody who found the state taken.
+            if guest.inbox.lock().is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn act(&self, guest: &Arc<Guest>, state: &mut GuestState, event: Event) {
+        crew::serving(&guest.process);
+        match event {
+            Event::Task(task) => self.take_up(guest, state, task),
+            Event::Stub(place, trap) => self.stub_trapped(guest, state, place, trap),
+            Event::Plant(trap) => self.plant_first(guest, state, trap),
+            Event::Close(trap, fds) => {
+                for fd in fds {
+                    self.unbind(state, fd);
+                }
+                self.answer(trap, Reply::Continue);
+            }
+            Event::Retire(trap) => {
+                self.retire(state);
+                self.answer(trap, Reply::Continue);
+            }
+            Event::Interrupt(trap) => self.let_be_interrupted(&trap),
+            Event::Look => self.look_at(guest, state),
+            Event::Over => self.over(state),
+        }
+    }
 }

@@ -1,29 +1,224 @@
-//! What lives longer than a request: processes, their stubs, ucontexts and the objects in them.
+//! What lives longer than a request: guests and their stubs, ucontexts and what is in them.
+//!
+//! Every table here is keyed by a number that is never given again ([`GuestKey`], [`UcontextId`],
+//! [`Owner`]), or by one of the kernel's whose thing is kept beside it: a guest's process by its
+//! pidfd, a stub by its thread, an open by what pins its mount.
+//!
+//! Locks: the registry's and the books' are held for a look-up and never while anybody is waited
+//! for. A guest's own state is held by whoever serves that guest, who may wait for it; so nobody
+//! waits for that lock: what there is to do is put into the guest's inbox, and whoever holds the
+//! state does it ([`Supervisor::post`](crate::Supervisor)).
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
-use std::io;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::Sender;
 
-use slab::Slab;
+use parking_lot::Mutex;
 use verbgate_abi::table::ObjectRef;
-use verbgate_abi::wire::Handle;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::node::MountId;
-use verbgate_sys::process;
-use verbgate_sys::process::PidFd;
+use verbgate_sys::node::Pin;
+use verbgate_sys::process::Process;
+use verbgate_sys::process::Thread;
 use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::Stub;
 
-use crate::execute::InFlight;
+use crate::execute::Job;
 use crate::fetch::Owner;
+use crate::serve::Event;
+use crate::serve::Task;
 
-/// Names a ucontext; never reused within a sandbox.
+/// Names a guest; never given again within a sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GuestKey(u64);
+
+/// Names a ucontext; never given again within a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UcontextId(pub u64);
+
+/// What a stub is doing.
+#[derive(Debug)]
+pub(crate) enum StubState {
+    /// On its way to its first trap.
+    Starting,
+    /// Waiting in its trap.
+    Idle(NotifId),
+    /// At work.
+    Busy(Box<Job>),
+    /// Told to end, or ended: its frame can serve another.
+    Ended,
+}
+
+/// A stub and what it holds.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// The thread and its frame.
+    pub(crate) stub: Stub,
+    /// What it is doing.
+    pub(crate) state: StubState,
+    /// The ucontext in its table, and the guest descriptor that it stands for.
+    pub(crate) bound: Option<(GuestFd, UcontextId)>,
+    /// Drop the ucontext as soon as it is idle: the guest has closed its own.
+    pub(crate) unbind: bool,
+    /// End it as soon as it is idle: the program has changed its credentials since.
+    pub(crate) retire: bool,
+}
+
+impl Worker {
+    /// A stub that has just been planted.
+    pub(crate) fn new(stub: Stub) -> Self {
+        Self { stub, state: StubState::Starting, bound: None, unbind: false, retire: false }
+    }
+
+    /// Its stub has been replaced.
+    pub(crate) fn renew(&mut self) {
+        self.state = StubState::Starting;
+        self.bound = None;
+        self.unbind = false;
+        self.retire = false;
+    }
+
+    /// The trap that it waits in, if it does.
+    pub(crate) fn idle(&self) -> Option<NotifId> {
+        match self.state {
+            StubState::Idle(idle) => Some(idle),
+            _ => None,
+        }
+    }
+}
+
+/// An address space that uses RDMA, and the process that it is, or was made by.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// Names it.
+    pub(crate) key: GuestKey,
+    /// The process.
+    pub(crate) process: Arc<Process>,
+    /// The number by which its memory names itself, once planted.
+    pub(crate) owner: Owner,
+    /// Its memory names itself.
+    pub(crate) planted: AtomicBool,
+    /// Where the next free number for a descriptor is looked for.
+    pub(crate) next_fd: AtomicU32,
+    pub(crate) inbox: Mutex<VecDeque<Event>>,
+    pub(crate) state: Mutex<GuestState>,
+}
+
+/// What whoever serves a guest knows of it.
+#[derive(Debug, Default)]
+pub(crate) struct GuestState {
+    /// Its stubs, by slot.
+    pub(crate) workers: Vec<Worker>,
+    /// What waits for a stub, oldest first.
+    pub(crate) waiting: VecDeque<Task>,
+    /// Forgotten: the process has ended, or executed another program.
+    pub(crate) over: bool,
+}
+
+/// Where the traps of a thread go.
+#[derive(Clone, Debug)]
+pub(crate) enum Route {
+    /// It is a stub of this guest's, in this place.
+    Stub(Arc<Guest>, usize, Arc<Thread>),
+    /// It is being made to make calls, by whoever receives here.
+    Made(Sender<Notification>),
+}
+
+/// The guests of a sandbox.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    by_process: HashMap<Tgid, Arc<Guest>>,
+    by_owner: HashMap<Owner, Arc<Guest>>,
+    /// By the thread's number, which is its own: a thread that is being made to make calls is
+    /// traced, and a stub is asked whether it lives when its number traps.
+    pub(crate) routes: HashMap<Tid, Route>,
+    made: u64,
+}
+
+impl Registry {
+    /// The guest that a process is, if it is known.
+    pub(crate) fn by_process(&self, process: Tgid) -> Option<Arc<Guest>> {
+        let guest = self.by_process.get(&process)?;
+        (!guest.process.has_ended()).then(|| Arc::clone(guest))
+    }
+
+    /// The guest whose memory says this number.
+    pub(crate) fn by_owner(&self, owner: Owner) -> Option<Arc<Guest>> {
+        self.by_owner.get(&owner).map(Arc::clone)
+    }
+
+    /// The guest of a key.
+    pub(crate) fn by_key(&self, key: GuestKey) -> Option<Arc<Guest>> {
+        self.by_process.values().find(|guest| guest.key == key).map(Arc::clone)
+    }
+
+    /// The record of a process, made when it is first seen. `owner` is nobody else's.
+    pub(crate) fn enter(&mut self, process: Process, owner: Owner) -> Arc<Guest> {
+        let tgid = process.tgid();
+        if let Some(known) = self.by_process(tgid) {
+            return known;
+        }
+        self.made += 1;
+        let guest = Arc::new(Guest {
+            key: GuestKey(self.made),
+            process: Arc::new(process),
+            owner,
+            planted: AtomicBool::new(false),
+            next_fd: AtomicU32::new(0),
+            inbox: Mutex::default(),
+            state: Mutex::default(),
+        });
+        self.by_process.insert(tgid, Arc::clone(&guest));
+        guest
+    }
+
+    /// From now on the guest's memory names itself.
+    pub(crate) fn name(&mut self, guest: &Arc<Guest>) {
+        self.by_owner.insert(guest.owner, Arc::clone(guest));
+    }
+
+    /// Forgets a guest.
+    pub(crate) fn forget(&mut self, guest: &Arc<Guest>) {
+        if let Entry::Occupied(entry) = self.by_process.entry(guest.process.tgid())
+            && entry.get().key == guest.key
+        {
+            entry.remove();
+        }
+        self.by_owner.remove(&guest.owner);
+        self.routes.retain(|_, route| !matches!(route, Route::Stub(of, ..) if of.key == guest.key));
+    }
+
+    /// Whether a number, in whatever pid namespace, may be a living stub's.
+    pub(crate) fn has_stub(&self, id: i32) -> bool {
+        let is = |route: &Route| matches!(route, Route::Stub(_, _, t) if t.may_be_called(id));
+        self.routes.values().any(is)
+    }
+
+    /// A stub has ended, and its number is another thread's.
+    pub(crate) fn retire(&mut self, tid: Tid, thread: &Arc<Thread>) {
+        if let Entry::Occupied(entry) = self.routes.entry(tid)
+            && matches!(entry.get(), Route::Stub(_, _, stub) if Arc::ptr_eq(stub, thread))
+        {
+            entry.remove();
+        }
+    }
+
+    /// All of them: those whose memory names itself, and those that have yet to make a request.
+    pub(crate) fn all(&self) -> Vec<Arc<Guest>> {
+        let mut all: Vec<_> = self.by_process.values().chain(self.by_owner.values()).collect();
+        all.sort_unstable_by_key(|guest| guest.key);
+        all.dedup_by_key(|guest| guest.key);
+        all.into_iter().map(Arc::clone).collect()
+    }
+}
 
 /// One open of a device by a guest.
 #[derive(Debug)]
@@ -31,233 +226,171 @@ pub struct Ucontext {
     /// The device, as an index into the granted ones.
     pub device: usize,
     /// The mount that it was opened through, by which it is known wherever it is passed.
-    pub mount: Option<MountId>,
-    /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to.
-    pub holders: Vec<(Tgid, GuestFd)>,
+    pub mount: Option<(MountId, Pin)>,
+    /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to,
+    /// unless the guest has made another in a way that nobody sees.
+    pub(crate) holders: Vec<(GuestKey, GuestFd)>,
     /// Whether the kernel was asked to make it: a program opens the device before.
     pub asked: bool,
-    /// Its live objects.
-    pub objects: Objects,
+    /// How many objects of each kind live in it, as results tell: made, less destroyed.
+    pub live: Live,
 }
 
-/// A tracked object.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Object {
-    /// Its kind.
-    pub kind: ObjectRef,
-    /// The process that made it.
-    pub owner: Tgid,
-    /// A number that no other object of this ucontext ever has, though handles are reused.
-    pub generation: u64,
+impl Ucontext {
+    /// Whether one of a guest's descriptors is known to mean it.
+    pub(crate) fn is_held_by(&self, guest: &Guest) -> bool {
+        self.holders.iter().any(|(key, _)| *key == guest.key)
+    }
 }
 
-/// The live objects of a ucontext, by kind and handle.
+/// Objects of a ucontext, counted by results alone: nothing that a guest can write is believed.
+///
+/// Objects that are descriptors are not counted; closing one is not seen.
 #[derive(Debug, Default)]
-pub struct Objects {
-    slots: Slab<Object>,
-    index: HashMap<(ObjectRef, Handle), usize>,
-    /// How many there are of each kind, so that telling it takes no longer when there are many.
-    kinds: HashMap<ObjectRef, usize>,
-    made: u64,
-}
+pub struct Live(HashMap<ObjectRef, u64>);
 
-impl Objects {
-    /// Records a new object. The kernel does not give out a handle that is in use, so one that
-    /// is recorded already belonged to an object that went away unseen.
-    pub fn insert(&mut self, kind: ObjectRef, handle: Handle, owner: Tgid) {
-        self.remove(kind, handle);
-        self.made += 1;
-        let key = self.slots.insert(Object { kind, owner, generation: self.made });
-        self.index.insert((kind, handle), key);
-        *self.kinds.entry(kind).or_default() += 1;
+impl Live {
+    /// One more.
+    pub fn made(&mut self, kind: ObjectRef) {
+        *self.0.entry(kind).or_default() += 1;
     }
 
-    /// Forgets an object.
-    pub fn remove(&mut self, kind: ObjectRef, handle: Handle) -> Option<Object> {
-        let key = self.index.remove(&(kind, handle))?;
-        if let Some(count) = self.kinds.get_mut(&kind) {
+    /// One less.
+    pub fn destroyed(&mut self, kind: ObjectRef) {
+        if let Some(count) = self.0.get_mut(&kind) {
             *count = count.saturating_sub(1);
         }
-        self.slots.try_remove(key)
-    }
-
-    /// Looks an object up.
-    #[must_use]
-    pub fn get(&self, kind: ObjectRef, handle: Handle) -> Option<&Object> {
-        self.slots.get(*self.index.get(&(kind, handle))?)
     }
 
     /// How many there are of each kind of which there are some.
-    pub fn kinds(&self) -> impl Iterator<Item = (ObjectRef, usize)> {
-        self.kinds.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| (*kind, *count))
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+    pub fn kinds(&self) -> impl Iterator<Item = (ObjectRef, u64)> {
+        self.0.iter().filter(|(_, count)| **count > 0).map(|(kind, count)| (*kind, *count))
     }
 }
 
-/// What a stub is doing.
-#[derive(Debug)]
-pub enum StubState {
-    /// On its way to its first trap.
-    Starting,
-    /// Waiting in its trap.
-    Idle(NotifId),
-    /// In the kernel.
-    Busy(Box<InFlight>),
-    /// Told to end, or ended: its frame can serve another.
-    Ended,
-}
+/// Ucontexts that nobody is known to hold, and that are remembered still: a guest may hold one by
+/// a duplicate of which nobody was told.
+const MOST_UNHELD: usize = 1024;
+/// The same where remembering takes a descriptor of the supervisor's, before Linux 6.8.
+const MOST_UNHELD_PINNED: usize = 128;
 
-/// A stub and what it holds.
-#[derive(Debug)]
-pub struct Worker {
-    /// The thread and its frame.
-    pub stub: Stub,
-    /// What it is doing.
-    pub state: StubState,
-    /// The ucontext in its table, and the guest descriptor that it stands for.
-    pub bound: Option<(GuestFd, UcontextId)>,
-    /// Drop the ucontext as soon as it is idle: the guest has closed its own.
-    pub unbind: bool,
-    /// End it as soon as it is idle: the program has changed its credentials since.
-    pub retire: bool,
-    /// The stub's thread id in every pid namespace that it is visible in, so that a debugger that
-    /// wants it is known by whatever number it uses.
-    pub ids: Vec<i32>,
-}
-
-impl Worker {
-    /// A stub that has just been planted.
-    #[must_use]
-    pub fn new(stub: Stub) -> Self {
-        let ids = process::ids(stub.tid).unwrap_or_else(|_| vec![stub.tid.0]);
-        let state = StubState::Starting;
-        Self { stub, state, bound: None, unbind: false, retire: false, ids }
-    }
-
-    /// Its stub has been replaced.
-    pub fn renew(&mut self) {
-        self.state = StubState::Starting;
-        self.bound = None;
-        self.unbind = false;
-        self.retire = false;
-        self.ids = process::ids(self.stub.tid).unwrap_or_else(|_| vec![self.stub.tid.0]);
-    }
-}
-
-/// A guest process that uses RDMA.
-#[derive(Debug)]
-pub struct Process {
-    /// Its id.
-    pub tgid: Tgid,
-    /// Tells when it ends.
-    pub pidfd: PidFd,
-    /// Its address space's number, once planted.
-    pub owner: Option<Owner>,
-    /// Its stubs, by slot.
-    pub workers: Vec<Worker>,
-    /// What its descriptors were last seen to mean.
-    pub fds: HashMap<GuestFd, UcontextId>,
-    /// Calls that wait for a stub, oldest first.
-    pub waiting: VecDeque<Notification>,
-}
-
-impl Process {
-    /// A process seen for the first time.
-    #[must_use]
-    pub fn new(tgid: Tgid, pidfd: PidFd) -> Self {
-        Self {
-            tgid,
-            pidfd,
-            owner: None,
-            workers: Vec::new(),
-            fds: HashMap::new(),
-            waiting: VecDeque::new(),
-        }
-    }
-}
-
-/// Everything that a sandbox's supervisor remembers.
+/// The ucontexts of a sandbox.
 #[derive(Debug, Default)]
-pub struct Session {
-    /// Processes by id.
-    pub processes: HashMap<Tgid, Process>,
-    /// Planted address spaces.
-    pub owners: HashMap<Owner, Tgid>,
-    /// Stub threads: their process, and their place among its workers.
-    pub stubs: HashMap<Tid, (Tgid, usize)>,
-    /// Ucontexts.
-    pub ucontexts: HashMap<UcontextId, Ucontext>,
-    /// Opens that the supervisor has made, and their devices. The kernel numbers mounts anew when
-    /// they are gone, so this grows with the most that were open at once.
-    pub opens: HashMap<MountId, usize>,
+pub struct Books {
+    ucontexts: HashMap<UcontextId, Ucontext>,
+    by_mount: HashMap<MountId, UcontextId>,
+    /// What descriptors were last seen to mean.
+    fds: HashMap<(GuestKey, GuestFd), UcontextId>,
+    /// Those that nobody is known to hold, oldest first.
+    unheld: VecDeque<UcontextId>,
     made: u64,
 }
 
-impl Session {
-    /// A number that was not given out before.
-    pub fn number(&mut self) -> u64 {
+impl Books {
+    /// Enters an open that has just been made.
+    pub fn open(&mut self, device: usize, mount: Option<(MountId, Pin)>) -> UcontextId {
         self.made += 1;
-        self.made
+        let id = UcontextId(self.made);
+        self.by_mount.extend(mount.as_ref().map(|(mount, _)| (*mount, id)));
+        let (holders, live) = (Vec::new(), Live::default());
+        self.ucontexts.insert(id, Ucontext { device, mount, holders, asked: false, live });
+        id
     }
 
-    /// The record of a process, made when it is first seen.
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone.
-    pub fn process(&mut self, tgid: Tgid) -> io::Result<&mut Process> {
-        match self.processes.entry(tgid) {
-            Entry::Occupied(known) => Ok(known.into_mut()),
-            Entry::Vacant(new) => Ok(new.insert(Process::new(tgid, PidFd::open(tgid)?))),
+    /// Takes an open back of which the guest was never told, or that is gone.
+    pub fn close(&mut self, id: UcontextId) {
+        if let Some(gone) = self.ucontexts.remove(&id)
+            && let Some((mount, _)) = gone.mount
+        {
+            self.by_mount.remove(&mount);
         }
+    }
+
+    /// A ucontext.
+    #[must_use]
+    pub fn get(&self, id: UcontextId) -> Option<&Ucontext> {
+        self.ucontexts.get(&id)
+    }
+
+    /// A ucontext, to be changed.
+    pub fn get_mut(&mut self, id: UcontextId) -> Option<&mut Ucontext> {
+        self.ucontexts.get_mut(&id)
+    }
+
+    /// The ucontext that was opened through a mount.
+    #[must_use]
+    pub fn by_mount(&self, mount: MountId) -> Option<UcontextId> {
+        self.by_mount.get(&mount).copied()
+    }
+
+    /// Descriptors known to mean ucontexts of a device, where these have no mounts of their own.
+    pub(crate) fn holders_of(&self, device: usize) -> Vec<(UcontextId, GuestKey, GuestFd)> {
+        let of_device = self.ucontexts.iter().filter(|(_, ucontext)| ucontext.device == device);
+        of_device
+            .flat_map(|(id, ucontext)| ucontext.holders.iter().map(|(key, fd)| (*id, *key, *fd)))
+            .collect()
     }
 
     /// Records what a descriptor means.
-    pub fn hold(&mut self, tgid: Tgid, fd: GuestFd, id: UcontextId) {
-        if let Some(process) = self.processes.get_mut(&tgid)
-            && process.fds.insert(fd, id) != Some(id)
-            && let Some(ucontext) = self.ucontexts.get_mut(&id)
-        {
-            ucontext.holders.push((tgid, fd));
+    pub(crate) fn hold(&mut self, guest: GuestKey, fd: GuestFd, id: UcontextId) {
+        if self.fds.get(&(guest, fd)) == Some(&id) {
+            return;
+        }
+        self.release(guest, fd);
+        if let Some(ucontext) = self.ucontexts.get_mut(&id) {
+            if ucontext.holders.is_empty() {
+                self.unheld.retain(|unheld| *unheld != id);
+            }
+            ucontext.holders.push((guest, fd));
+            self.fds.insert((guest, fd), id);
         }
     }
 
-    /// Forgets what a descriptor means, and the ucontext with its last descriptor.
-    pub fn release(&mut self, tgid: Tgid, fd: GuestFd) {
-        let id = self.processes.get_mut(&tgid).and_then(|process| process.fds.remove(&fd));
-        let Some(id) = id else { return };
-        if let Some(ucontext) = self.ucontexts.get_mut(&id) {
-            ucontext.holders.retain(|holder| *holder != (tgid, fd));
-            if ucontext.holders.is_empty() {
-                self.ucontexts.remove(&id);
+    /// Forgets what a descriptor means.
+    pub(crate) fn release(&mut self, guest: GuestKey, fd: GuestFd) {
+        let Some(id) = self.fds.remove(&(guest, fd)) else { return };
+        let Some(ucontext) = self.ucontexts.get_mut(&id) else { return };
+        ucontext.holders.retain(|holder| *holder != (guest, fd));
+        if !ucontext.holders.is_empty() {
+            return;
+        }
+        let most = match &ucontext.mount {
+            None => 0,
+            Some((_, pin)) if pin.takes_descriptor() => MOST_UNHELD_PINNED,
+            Some(_) => MOST_UNHELD,
+        };
+        self.unheld.push_back(id);
+        while self.unheld.len() > most {
+            if let Some(oldest) = self.unheld.pop_front() {
+                self.close(oldest);
             }
         }
     }
 
-    /// Forgets a process that has ended or executed another program.
-    pub fn forget(&mut self, tgid: Tgid) -> Option<Process> {
-        let fds: Vec<_> = self.processes.get(&tgid)?.fds.keys().copied().collect();
+    /// Those of a range of a guest's descriptors that are known to mean anything.
+    pub(crate) fn held_by(&self, guest: GuestKey, range: RangeInclusive<u32>) -> Vec<GuestFd> {
+        let known = |fd: u32| {
+            let fd = GuestFd(fd.cast_signed());
+            self.fds.contains_key(&(guest, fd)).then_some(fd)
+        };
+        range.filter_map(known).collect()
+    }
+
+    /// Forgets what a guest's descriptors mean.
+    pub(crate) fn release_all(&mut self, guest: GuestKey) {
+        let of_guest = self.fds.keys().filter(|(key, _)| *key == guest);
+        let fds: Vec<GuestFd> = of_guest.map(|(_, fd)| *fd).collect();
         for fd in fds {
-            self.release(tgid, fd);
+            self.release(guest, fd);
         }
-        let process = self.processes.remove(&tgid)?;
-        for worker in &process.workers {
-            self.stubs.remove(&worker.stub.tid);
-        }
-        if let Some(owner) = process.owner {
-            self.owners.remove(&owner);
-        }
-        Some(process)
+    }
+
+    /// Those that somebody is known to hold, oldest first.
+    pub fn held(&self) -> impl Iterator<Item = (UcontextId, &Ucontext)> {
+        let held = self.ucontexts.iter().filter(|(_, ucontext)| !ucontext.holders.is_empty());
+        let mut held: Vec<_> = held.map(|(id, ucontext)| (*id, ucontext)).collect();
+        held.sort_unstable_by_key(|(id, _)| *id);
+        held.into_iter()
     }
 }
 
@@ -265,46 +398,40 @@ impl Session {
 mod tests {
     use super::*;
 
+    const ME: GuestKey = GuestKey(7);
     const PD: ObjectRef = ObjectRef::core(1);
-    const ME: Tgid = Tgid(7);
 
     #[test]
-    fn objects_are_known_by_kind_and_handle_and_zero_is_one() {
-        let mut objects = Objects::default();
-        objects.insert(PD, Handle(0), ME);
-        objects.insert(ObjectRef::core(3), Handle(0), ME);
-        let first = objects.get(PD, Handle(0)).unwrap().generation;
-        assert_eq!(objects.len(), 2);
-        objects.insert(PD, Handle(0), ME);
-        assert_eq!(objects.len(), 2);
-        assert_ne!(objects.get(PD, Handle(0)).unwrap().generation, first);
-        assert_eq!(objects.kinds().map(|(_, count)| count).collect::<Vec<_>>(), [1, 1]);
-        assert!(objects.remove(PD, Handle(0)).is_some());
-        assert!(objects.remove(PD, Handle(0)).is_none());
-        assert!(objects.kinds().all(|(kind, _)| kind != PD));
+    fn objects_are_counted_by_results() {
+        let mut live = Live::default();
+        live.destroyed(PD);
+        live.made(PD);
+        live.made(PD);
+        live.destroyed(PD);
+        assert_eq!(live.kinds().collect::<Vec<_>>(), [(PD, 1)]);
+        live.destroyed(PD);
+        assert_eq!(live.kinds().count(), 0);
     }
 
     #[test]
-    fn a_ucontext_lives_as_long_as_its_descriptors() {
-        let mut session = Session::default();
-        let me = Tgid(std::process::id().cast_signed());
-        let pidfd = PidFd::open(me).unwrap();
-        session.processes.insert(me, Process::new(me, pidfd));
-        let id = UcontextId(session.number());
-        let ucontext = Ucontext {
-            device: 0,
-            mount: None,
-            holders: vec![],
-            asked: false,
-            objects: Objects::default(),
-        };
-        session.ucontexts.insert(id, ucontext);
-        session.hold(me, GuestFd(960), id);
-        session.hold(me, GuestFd(960), id);
-        session.hold(me, GuestFd(961), id);
-        session.release(me, GuestFd(960));
-        assert_eq!(session.ucontexts.len(), 1);
-        session.forget(me);
-        assert!(session.ucontexts.is_empty() && session.processes.is_empty());
+    fn a_ucontext_without_a_mount_lives_as_long_as_its_descriptors() {
+        let mut books = Books::default();
+        let id = books.open(0, None);
+        books.hold(ME, GuestFd(960), id);
+        books.hold(ME, GuestFd(960), id);
+        books.hold(ME, GuestFd(961), id);
+        books.release(ME, GuestFd(960));
+        assert_eq!(books.held().count(), 1);
+        books.release_all(ME);
+        assert!(books.get(id).is_none() && books.fds.is_empty() && books.unheld.is_empty());
+    }
+
+    #[test]
+    fn a_number_that_means_another_open_is_released_from_the_first() {
+        let mut books = Books::default();
+        let (a, b) = (books.open(0, None), books.open(1, None));
+        books.hold(ME, GuestFd(960), a);
+        books.hold(ME, GuestFd(960), b);
+        assert!(books.get(a).is_none() && books.get(b).is_some());
     }
 }

@@ -5,12 +5,11 @@
 //! lent to the stub under a number of its own; what the guest does to its table meanwhile does
 //! not matter.
 
-use std::os::fd::OwnedFd;
-
 use verbgate_abi::Errno;
 use verbgate_abi::request::Place;
 use verbgate_abi::request::Request;
 use verbgate_abi::wire::GuestFd;
+use verbgate_sys::process::GuestFile;
 
 use crate::execute::lent_number;
 
@@ -20,7 +19,7 @@ pub struct Lent {
     /// The number there.
     pub at: u32,
     /// The file.
-    pub file: OwnedFd,
+    pub file: GuestFile,
 }
 
 /// A number to be replaced in the request.
@@ -49,7 +48,7 @@ pub struct Plan {
 /// `EBADF` for one that is not open, as the kernel answers; `E2BIG` for more than can be lent.
 pub fn translate(
     request: &Request,
-    mut look_up: impl FnMut(GuestFd) -> Result<OwnedFd, Errno>,
+    mut look_up: impl FnMut(GuestFd) -> Result<GuestFile, Errno>,
 ) -> Result<Plan, Errno> {
     let mut plan = Plan { new_fd: request.new_fds().next().is_some(), ..Plan::default() };
     for used in request.fds() {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use serde::Deserialize;
 use serde::Serialize;
 
 /// Where the kernel shows sysfs.
@@ -26,7 +27,7 @@ const VERBS_CLASS: &str = "class/infiniband_verbs";
 const RDMA_CLASS: &str = "class/infiniband";
 
 /// A device number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct DevNumber {
     /// Major number.
     pub major: u32,
@@ -221,7 +222,8 @@ fn after_number(text: String) -> String {
     text.split_once(": ").map_or(text.clone(), |(_, word)| word.to_owned())
 }
 
-fn is_device_name(name: &str) -> bool {
+/// Whether an RDMA device can be called so.
+pub(crate) fn is_device_name(name: &str) -> bool {
     !name.is_empty()
         && name.len() < DEVICE_NAME_MAX
         && name != "."

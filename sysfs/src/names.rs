@@ -78,11 +78,29 @@ pub(crate) fn follow(link: &str, target: &str) -> Option<String> {
 
 /// Orders numbers within names by their value, so that `mlx5_2` comes before `mlx5_10`, as the
 /// kernel made them. Addresses, which are hexadecimal and of fixed width, come last and as text.
-pub(crate) fn natural(a: &str, b: &str) -> Ordering {
+///
+/// Every list of devices is in this order: two lists in two orders pair the wrong NICs.
+pub fn natural(a: &str, b: &str) -> Ordering {
     match (a.contains(':'), b.contains(':')) {
         (false, false) => by_value(a, b),
         (true, true) => a.cmp(b),
         (one, other) => one.cmp(&other),
+    }
+}
+
+/// A name that compares as [`natural`] has it, for maps and sort keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Natural(pub String);
+
+impl PartialOrd for Natural {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Natural {
+    fn cmp(&self, other: &Self) -> Ordering {
+        natural(&self.0, &other.0)
     }
 }
 

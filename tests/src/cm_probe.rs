@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -14,6 +15,7 @@ use verbgate_abi::cm::CmHeader;
 /// The node.
 const NODE: &str = "/dev/infiniband/rdma_cm";
 const CREATE_ID: u32 = 0;
+const BIND_IP: u32 = 2;
 const GET_EVENT: u32 = 12;
 /// `RDMA_PS_TCP`.
 const TCP: u16 = 0x106;
@@ -30,26 +32,6 @@ pub(crate) fn run() -> Result<()> {
         Ok(n) => println!("{what}: {n}"),
         Err(e) => println!("{what}: {}", e.raw_os_error().unwrap_or(0)),
     };
-    let create = |response: u64, port_space: u16| {
-        let mut body = 7_u64.to_ne_bytes().to_vec();
-        body.extend(response.to_ne_bytes());
-        body.extend(port_space.to_ne_bytes());
-        body.extend([0; 6]);
-        body
-    };
-    let command = |cmd, input: usize, output, body: &[u8]| {
-        let input = u16::try_from(input).unwrap_or(u16::MAX);
-        let mut bytes = CmHeader { cmd, input, output }.bytes().to_vec();
-        bytes.extend(body);
-        // The kernel reads whole structures, also behind the end.
-        bytes.resize(bytes.len().max(8 + cm::MAX_LEN), 0);
-        bytes
-    };
-    let send = |file: &File, bytes: &[u8], count: usize| {
-        let mut file = file;
-        file.write(bytes.get(..count).unwrap_or(bytes))
-    };
-
     let good = command(CREATE_ID, 24, 4, &create(at, TCP));
     say("an id", send(&file, &good, 32));
     println!("it was told: {}", std::hint::black_box(id) != u32::MAX);
@@ -82,6 +64,54 @@ pub(crate) fn run() -> Result<()> {
     say("it is destroyed", send(&file, &destroy, 24));
     say("and gone", send(&file, &destroy, 24));
     Ok(())
+}
+
+/// `probe listen ADDRESS`: binds an id to an IPv4 address, and so to its device, listens, and prints
+/// `0` or the errno.
+pub(crate) fn listen(address: &str) -> Result<()> {
+    let address: Ipv4Addr = address.parse().context("no IPv4 address")?;
+    let file = File::options().read(true).write(true).open(NODE).context(NODE)?;
+    let mut id = 0_u32;
+    let made = command(CREATE_ID, 24, 4, &create((&raw mut id) as u64, TCP));
+    send(&file, &made, 32).context("CREATE_ID")?;
+    let id = std::hint::black_box(id).to_ne_bytes();
+    // struct rdma_ucm_bind_ip: a response that is not used, struct sockaddr_in6, the id.
+    let mut bind = vec![0; 8];
+    bind.extend(rustix::net::AddressFamily::INET.as_raw().to_ne_bytes());
+    bind.extend([0; 2]);
+    bind.extend(address.octets());
+    bind.resize(8 + 28, 0);
+    bind.extend(id);
+    send(&file, &command(BIND_IP, 40, 0, &bind), 48).context("BIND_IP")?;
+    let mut backlog = id.to_vec();
+    backlog.extend(8_u32.to_ne_bytes());
+    let errno = match send(&file, &command(cm::LISTEN, 8, 0, &backlog), 16) {
+        Ok(_) => 0,
+        Err(e) => e.raw_os_error().unwrap_or(-1),
+    };
+    println!("{errno}");
+    Ok(())
+}
+
+fn create(response: u64, port_space: u16) -> Vec<u8> {
+    let mut body = 7_u64.to_ne_bytes().to_vec();
+    body.extend(response.to_ne_bytes());
+    body.extend(port_space.to_ne_bytes());
+    body.extend([0; 6]);
+    body
+}
+
+fn command(cmd: u32, input: usize, output: u16, body: &[u8]) -> Vec<u8> {
+    let input = u16::try_from(input).unwrap_or(u16::MAX);
+    let mut bytes = CmHeader { cmd, input, output }.bytes().to_vec();
+    bytes.extend(body);
+    // The kernel reads whole structures, also behind the end.
+    bytes.resize(bytes.len().max(8 + cm::MAX_LEN), 0);
+    bytes
+}
+
+fn send(mut file: &File, bytes: &[u8], count: usize) -> io::Result<usize> {
+    file.write(bytes.get(..count).unwrap_or(bytes))
 }
 
 fn rustix_nonblock() -> i32 {

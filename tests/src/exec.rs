@@ -10,6 +10,8 @@ use std::io::Read;
 use std::io::Seek;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::ExitStatus;
@@ -26,6 +28,9 @@ use rustix::process::Signal;
 
 /// How often a wait looks.
 pub const TICK: Duration = Duration::from_millis(10);
+/// Names the file by which the lab tells for how many milliseconds its machine was kept from its
+/// processors.
+const LOST: &str = "LAB_LOST";
 /// How much of a program's output an error quotes.
 const QUOTED_LINES: usize = 30;
 
@@ -140,7 +145,7 @@ impl Program {
 
     /// Waits until it ends; one that takes longer than the limit is an error, and is killed.
     pub fn wait(mut self, limit: Duration) -> Result<Ended> {
-        let deadline = Instant::now() + limit;
+        let mut deadline = Deadline::after(limit);
         loop {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(Ended {
@@ -151,7 +156,7 @@ impl Program {
                     took: self.start.elapsed(),
                 });
             }
-            if Instant::now() >= deadline {
+            if deadline.is_over() {
                 let (name, seconds) = (self.name.clone(), limit.as_secs());
                 bail!("`{name}` did not end in {seconds} s; it {}", self.describe()?);
             }
@@ -180,6 +185,46 @@ impl Drop for Program {
     }
 }
 
+/// A moment by which something must have happened. In the lab it is put off by as long as the
+/// machine below kept this one from its processors: under emulation, clocks run on meanwhile.
+#[derive(Debug)]
+pub struct Deadline {
+    at: Instant,
+    /// What was lost by the time for which `at` was computed.
+    lost: Duration,
+    tells: Option<PathBuf>,
+}
+
+impl Deadline {
+    /// After so much time from now.
+    #[must_use]
+    pub fn after(limit: Duration) -> Self {
+        Self::told_by(std::env::var_os(LOST).map(PathBuf::from), limit)
+    }
+
+    fn told_by(tells: Option<PathBuf>, limit: Duration) -> Self {
+        Self { at: Instant::now() + limit, lost: lost(tells.as_deref()), tells }
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&mut self) -> bool {
+        if Instant::now() < self.at {
+            return false;
+        }
+        // Asked only now: the file is the host's, and reading it takes a millisecond.
+        let lost = lost(self.tells.as_deref());
+        self.at += lost.saturating_sub(self.lost);
+        self.lost = lost;
+        Instant::now() >= self.at
+    }
+}
+
+/// What the lab says it lost so far; nothing elsewhere.
+fn lost(file: Option<&Path>) -> Duration {
+    let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    Duration::from_millis(text.trim().parse().unwrap_or(0))
+}
+
 /// Runs a program to its end.
 pub fn run(command: Command, limit: Duration) -> Result<Ended> {
     Program::start(command)?.wait(limit)
@@ -191,9 +236,9 @@ pub fn wait_until(
     limit: Duration,
     mut is_so: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    let deadline = Instant::now() + limit;
+    let mut deadline = Deadline::after(limit);
     while !is_so()? {
-        if Instant::now() >= deadline {
+        if deadline.is_over() {
             bail!("waited {} s for {what}", limit.as_secs());
         }
         thread::sleep(TICK);
@@ -305,4 +350,24 @@ fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|w| w.to_string_lossy()).collect();
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_put_off_by_what_the_machine_lost() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let limit = Duration::from_millis(200);
+        let tells = Some(file.path().to_owned());
+        fs::write(file.path(), "5000").unwrap();
+        let (mut late, mut plain) =
+            (Deadline::told_by(tells, limit), Deadline::told_by(None, limit));
+        // Lost before is no reason; what is lost now is.
+        fs::write(file.path(), "65000").unwrap();
+        thread::sleep(limit);
+        assert!(plain.is_over());
+        assert!(!late.is_over() && late.at > Instant::now() + Duration::from_secs(50));
+    }
 }

@@ -12,6 +12,7 @@ mod cm_probe;
 pub mod demo;
 pub mod differential;
 pub mod exec;
+pub mod line;
 pub mod pair;
 pub mod probe;
 pub mod report;

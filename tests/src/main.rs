@@ -14,6 +14,7 @@ use verbgate_tests::differential;
 use verbgate_tests::differential::Plan;
 use verbgate_tests::probe;
 use verbgate_tests::runner;
+use verbgate_tests::runner::Choice;
 use verbgate_tests::world::World;
 
 /// Tests of Verbgate on a real RDMA device.
@@ -32,6 +33,9 @@ enum Command {
     Run {
         #[arg(value_name = "WORD")]
         words: Vec<String>,
+        /// Leave out the cases before this one.
+        #[arg(long, value_name = "NAME")]
+        from: Option<String>,
     },
     /// List the cases.
     List,
@@ -75,8 +79,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<u8> {
     let look = || World::look(cli.device.as_deref());
     match &cli.command {
-        Command::Run { words } => {
-            let tally = runner::run(&look()?, words)?;
+        Command::Run { words, from } => {
+            let choice = Choice { words: words.clone(), from: from.clone() };
+            let tally = runner::run(&look()?, &choice)?;
             return Ok(u8::from(tally.failed > 0));
         }
         Command::Case { name } => return runner::run_one(&look()?, name),

@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Result;
 use anyhow::bail;
 
 use crate::exec;
+use crate::exec::Deadline;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
@@ -49,9 +49,9 @@ impl Pair {
         let mut words: Vec<&str> = argv.iter().map(String::as_str).collect();
         words.extend(["-p", &number]);
         let mut server = Program::start(launch("server", &words)?)?;
-        let deadline = Instant::now() + LISTEN;
+        let mut deadline = Deadline::after(LISTEN);
         // A server that gives up before it listens is told by its status; its client fails too.
-        while !world::is_listening(port) && !server.has_ended()? && Instant::now() < deadline {
+        while !world::is_listening(port) && !server.has_ended()? && !deadline.is_over() {
             thread::sleep(exec::TICK);
         }
         words.push(SERVER);

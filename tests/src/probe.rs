@@ -30,7 +30,7 @@ const MODES: &[(&str, OFlags)] =
 /// `probe escape NAME [GRANTED]`: tries to open the node `/dev/infiniband/NAME` in every way but
 /// the one that is served. GRANTED is a node that the guest may open.
 ///
-/// `probe cm`: see [`cm_probe`].
+/// `probe cm` and `probe listen ADDRESS`: see [`cm_probe`].
 ///
 /// `probe open PATH`: opens for reading and writing, and prints `0` or the errno.
 pub fn run(arguments: &[String]) -> Result<()> {
@@ -42,11 +42,12 @@ pub fn run(arguments: &[String]) -> Result<()> {
             Ok(())
         }
         ["cm"] => cm_probe::run(),
+        ["listen", address] => cm_probe::listen(address),
         ["escape", number, node, rest @ ..] => {
             let rdev = number.parse().context("the device's number")?;
             Attacker { rdev, node, granted: rest.first().copied() }.run()
         }
-        _ => bail!("probe cm | open PATH | escape RDEV NAME [GRANTED]"),
+        _ => bail!("probe cm | listen ADDRESS | open PATH | escape RDEV NAME [GRANTED]"),
     }
 }
 

@@ -16,12 +16,13 @@ use crate::cases;
 use crate::cases::Case;
 use crate::cases::Verdict;
 use crate::exec;
+use crate::line::End;
+use crate::line::Line;
+use crate::line::is_hostile;
 use crate::tally::Tally;
 use crate::world::World;
 use crate::world::resources;
 
-/// What the closing line of a run begins with, so that it is not taken for the whole test's own.
-pub const CLOSING: &str = "lab: ";
 /// The status of a case that was skipped, as automake has it.
 const SKIPPED: u8 = 77;
 /// Tells a case its control group.
@@ -31,48 +32,90 @@ const CELL: &str = "VERBGATE_TESTS_CELL";
 const GONE: Duration = Duration::from_secs(10);
 
 /// How a case ended.
-#[derive(Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Outcome {
     Ok,
     Failed(String),
+    Flaky(String),
     Skipped(String),
 }
 
-/// Runs the cases whose names hold one of these words, or all; prints a line for each and a closing
-/// line.
-pub fn run(world: &World, words: &[String]) -> Result<Tally> {
-    let chosen: Vec<Case> = cases::all()
-        .into_iter()
-        .filter(|case| words.is_empty() || words.iter().any(|w| case.name.contains(w.as_str())))
-        .collect();
-    if chosen.is_empty() {
-        bail!("no case is called like {}", words.join(" or "));
+/// Which cases to run.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Those whose names hold one of these words; all without.
+    pub words: Vec<String>,
+    /// Of these, this one and those after it.
+    pub from: Option<String>,
+}
+
+impl Choice {
+    /// The cases, in the order in which they run.
+    #[must_use]
+    pub fn of(&self, cases: Vec<Case>) -> Vec<Case> {
+        let is_early = |case: &Case| self.from.as_ref().is_some_and(|from| from != case.name);
+        let is_meant = |case: &Case| {
+            self.words.is_empty() || self.words.iter().any(|word| case.name.contains(word))
+        };
+        cases.into_iter().skip_while(is_early).filter(is_meant).collect()
     }
+}
+
+/// Runs the chosen cases; prints a line when each begins and ends, and a closing line.
+pub fn run(world: &World, choice: &Choice) -> Result<Tally> {
+    let chosen = choice.of(cases::all());
+    if chosen.is_empty() {
+        bail!("no case is called like {}", choice.words.join(" or "));
+    }
+    println!("{}", Line::Chosen(chosen.len()));
     let mut tally = Tally::default();
     for case in &chosen {
+        println!("{}", Line::Begun(case.name.to_owned()));
         let start = Instant::now();
-        let mut outcome = isolated(world, case);
-        // Programs that measure time complain now and then under emulation on a busy machine: a
-        // fault of ours fails again.
-        if let Outcome::Failed(why) = &outcome {
-            println!("again {}: {}", case.name, indented(why));
-            outcome = isolated(world, case);
-        }
-        let took = format!("[{:.1} s]", start.elapsed().as_secs_f64());
-        let name = case.name;
-        let (line, counts) = match outcome {
-            Outcome::Ok => (format!("ok {name} {took}"), Tally::PASSED),
-            Outcome::Failed(why) => {
-                (format!("FAILED {name}: {} {took}", indented(&why)), Tally::FAILED)
-            }
-            Outcome::Skipped(why) => (format!("skipped {name}: {why}"), Tally::SKIPPED),
-        };
-        tally += counts;
+        let outcome = settle(case.name, || isolated(world, case));
+        let (line, end) = told(case.name, &outcome, start.elapsed());
+        tally += end.tally(case.name);
         println!("{line}");
         std::io::stdout().flush()?;
     }
-    println!("{CLOSING}{tally}");
+    println!("{}", Line::Closing(tally));
     Ok(tally)
+}
+
+/// Runs a case, and once more if it fails: programs that measure time complain now and then under
+/// emulation, where a fault of ours fails again. What failed once has not passed in either case.
+fn settle(name: &str, mut run: impl FnMut() -> Outcome) -> Outcome {
+    let first = match run() {
+        Outcome::Failed(first) => first,
+        other => return other,
+    };
+    println!("again {name}: {}", indented(&first));
+    match run() {
+        Outcome::Ok => Outcome::Flaky(first),
+        Outcome::Skipped(why) => Outcome::Failed(format!("{first}\nthen it was skipped: {why}")),
+        other => other,
+    }
+}
+
+/// The line for a case that has ended, and how it counts.
+fn told(name: &str, outcome: &Outcome, took: Duration) -> (String, End) {
+    let took = format!("[{:.1} s]", took.as_secs_f64());
+    let line = |end| Line::Ended(name.to_owned(), end);
+    match outcome {
+        Outcome::Ok => (format!("{} {took}", line(End::Passed)), End::Passed),
+        Outcome::Failed(why) => {
+            (format!("{}: {} {took}", line(End::Failed), indented(why)), End::Failed)
+        }
+        Outcome::Flaky(first) => {
+            let counts = match is_hostile(name) {
+                true => "it failed, then it passed; an attack that succeeds once counts as failed",
+                false => "it failed, then it passed",
+            };
+            let first = indented(&format!("\nthe first time: {first}"));
+            (format!("{} {took}: {counts}{first}", line(End::Flaky)), End::Flaky)
+        }
+        Outcome::Skipped(why) => (format!("{}: {why}", line(End::Skipped)), End::Skipped),
+    }
 }
 
 /// The body of `verbgate-lab-tests case NAME`; the process's exit status.
@@ -172,5 +215,63 @@ impl Cell {
             format!("{pid} ({}) {stack}", comm.trim())
         });
         named.collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Settles a case that ends like this, time after time.
+    fn settled(outcomes: &[Outcome]) -> (Outcome, usize) {
+        let mut runs = 0;
+        let outcome = settle("a_case", || {
+            runs += 1;
+            outcomes[runs - 1].clone()
+        });
+        (outcome, runs)
+    }
+
+    #[test]
+    fn a_case_that_fails_and_passes_has_not_passed() {
+        let failed = |why: &str| Outcome::Failed(why.to_owned());
+        let (once, twice) = (failed("once"), failed("twice"));
+        assert_eq!(settled(&[Outcome::Ok]), (Outcome::Ok, 1));
+        let flaky = Outcome::Flaky("once".to_owned());
+        assert_eq!(settled(&[once.clone(), Outcome::Ok]), (flaky, 2));
+        assert_eq!(settled(&[once.clone(), twice.clone()]), (twice, 2));
+        let skipped = Outcome::Skipped("no device".to_owned());
+        let (outcome, _) = settled(&[once, skipped]);
+        assert!(matches!(&outcome, Outcome::Failed(why) if why.starts_with("once")), "{outcome:?}");
+    }
+
+    #[test]
+    fn both_outcomes_are_shown_and_an_attack_fails_the_run() {
+        let flaky = Outcome::Flaky("no such file\nat all".to_owned());
+        for (name, counts) in [("ping_pong", Tally::FLAKY), ("hostile_reuse", Tally::FAILED)] {
+            let (text, end) = told(name, &flaky, Duration::from_secs(1));
+            assert_eq!(end.tally(name), counts);
+            let mut lines = text.lines();
+            let first = lines.next().unwrap();
+            assert_eq!(Line::read(first), Some(Line::Ended(name.to_owned(), End::Flaky)), "{text}");
+            assert!(first.contains("it failed, then it passed"), "{text}");
+            assert_eq!(lines.next(), Some("    the first time: no such file"));
+            assert!(lines.all(|line| Line::read(line).is_none()), "{text}");
+        }
+    }
+
+    #[test]
+    fn cases_are_chosen_by_words_and_from_one_on() {
+        let names = |words: &[&str], from: Option<&str>| {
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            let choice = Choice { words, from: from.map(ToOwned::to_owned) };
+            choice.of(cases::all()).iter().map(|case| case.name).collect::<Vec<_>>()
+        };
+        let all = names(&[], None);
+        assert_eq!(names(&[], Some(all[3])), all[3..]);
+        let fabric = names(&["fabric"], None);
+        assert!(fabric.len() > 2 && fabric.iter().all(|name| name.contains("fabric")));
+        assert_eq!(names(&["fabric"], Some(fabric[1])), fabric[1..]);
+        assert!(names(&["no such case"], None).is_empty());
     }
 }

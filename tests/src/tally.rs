@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::AddAssign;
 use std::str::FromStr;
 
-/// How many tests passed, failed, and were skipped. Prints as the closing line of a run.
+/// How many tests passed, failed, and were skipped. Prints as the closing line of a run, in which
+/// flaky ones are not: they are listed before it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tally {
     /// Did what they should.
@@ -13,19 +14,25 @@ pub struct Tally {
     pub failed: usize,
     /// Could not run here, and said why.
     pub skipped: usize,
+    /// Failed once and passed once: counted with neither.
+    pub flaky: usize,
 }
 
 impl Tally {
     /// One that passed.
-    pub const PASSED: Tally = Tally { passed: 1, failed: 0, skipped: 0 };
+    pub const PASSED: Tally = Tally { passed: 1, ..Tally::NONE };
     /// One that failed.
-    pub const FAILED: Tally = Tally { passed: 0, failed: 1, skipped: 0 };
+    pub const FAILED: Tally = Tally { failed: 1, ..Tally::NONE };
     /// One that was skipped.
-    pub const SKIPPED: Tally = Tally { passed: 0, failed: 0, skipped: 1 };
+    pub const SKIPPED: Tally = Tally { skipped: 1, ..Tally::NONE };
+    /// One that failed once and passed once.
+    pub const FLAKY: Tally = Tally { flaky: 1, ..Tally::NONE };
+    /// Nothing.
+    pub const NONE: Tally = Tally { passed: 0, failed: 0, skipped: 0, flaky: 0 };
 
     /// How many in all.
     pub fn total(&self) -> usize {
-        self.passed + self.failed + self.skipped
+        self.passed + self.failed + self.skipped + self.flaky
     }
 }
 
@@ -34,12 +41,13 @@ impl AddAssign for Tally {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.flaky += other.flaky;
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { passed, failed, skipped } = self;
+        let Self { passed, failed, skipped, flaky: _ } = self;
         write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
@@ -61,7 +69,7 @@ impl FromStr for Tally {
         }
         let [passed, failed, skipped] = counts;
         match parts.next() {
-            None => Ok(Self { passed, failed, skipped }),
+            None => Ok(Self { passed, failed, skipped, flaky: 0 }),
             Some(_) => Err(NoTally),
         }
     }
@@ -73,10 +81,12 @@ mod tests {
 
     #[test]
     fn a_closing_line_reads_back() {
-        let tally = Tally { passed: 12, failed: 0, skipped: 3 };
+        let tally = Tally { passed: 12, skipped: 3, ..Tally::NONE };
         assert_eq!(tally.to_string(), "12 passed, 0 failed, 3 skipped");
         assert_eq!(tally.to_string().parse(), Ok(tally));
         assert_eq!(tally.total(), 15);
+        assert_eq!(Tally { flaky: 2, ..tally }.to_string(), tally.to_string());
+        assert_eq!(Tally { flaky: 2, ..tally }.total(), 17);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Docker: `runtimes` of daemon.json; dockerd(8).
 
+use std::path::Path;
+
 use anyhow::Error;
 use anyhow::anyhow;
 use jsonc_parser::ParseOptions;
@@ -10,6 +12,13 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Wanted;
+use super::ask;
+use super::ask::Program;
+use super::ask::Trial;
+
+/// The first Docker that knows CDI, and the first that can check a file.
+const KNOWS_CDI: (u32, u32) = (25, 0);
+const VALIDATES: (u32, u32) = (23, 0);
 
 const RUNTIMES: &str = "runtimes";
 const FEATURES: &str = "features";
@@ -40,7 +49,39 @@ fn set(parent: &CstObject, key: &str, value: CstInputValue) {
     }
 }
 
-pub(super) fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
+/// The file's text with what is wanted, and what is to be said about that. Docker checks the file where
+/// it can; without a program nobody is asked.
+pub(super) fn configured(
+    file: &Path,
+    text: Option<&str>,
+    wanted: &Wanted,
+    program: Option<&Program>,
+) -> Result<(String, Vec<String>), Error> {
+    let Some(program) = program else {
+        let note = "cannot tell Docker's version: before 25.0, --cdi has no effect".to_owned();
+        let notes = wanted.cdi.then_some(note).into_iter().collect();
+        return Ok((with(text, wanted)?, notes));
+    };
+    let version = program.version()?;
+    let without_cdi = wanted.cdi && version.is_before(KNOWS_CDI);
+    let note = || {
+        format!(
+            "--cdi has no effect and is not written: Docker {} knows no CDI devices (25.0 is the first that \
+             does); ask for devices by docker run --device /dev/infiniband/uverbs0 instead",
+            version.text()
+        )
+    };
+    let notes = without_cdi.then(note).into_iter().collect();
+    let after = with(text, &Wanted { cdi: wanted.cdi && !without_cdi, ..wanted.clone() })?;
+    if !version.is_before(VALIDATES) {
+        let trial = Trial::beside(file, &after)?;
+        let words = ["--validate".as_ref(), "--config-file".as_ref(), trial.path().as_os_str()];
+        program.output(&words).map_err(|e| ask::in_place(e, &trial, file))?;
+    }
+    Ok((after, notes))
+}
+
+fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
     let (root, config, read) = parse(text.unwrap_or_default())?;
     let runtimes = object(&config, RUNTIMES)?;
     let args = ["oci", "--runtime", wanted.wrapped, "--"];
@@ -64,7 +105,13 @@ pub(super) fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error>
 }
 
 pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
-    let (root, config, _) = parse(text)?;
+    let (root, config, read) = parse(text)?;
+    if read.get("default-runtime").and_then(Value::as_str) == Some(name) {
+        return Err(anyhow!(
+            "default-runtime is {name:?}, and Docker does not start without its default runtime; name \
+             another runtime first"
+        ));
+    }
     if let Some(runtimes) = config.object_value(RUNTIMES) {
         if let Some(ours) = runtimes.get(name) {
             ours.remove();
@@ -116,6 +163,13 @@ mod tests {
             let value: Value = serde_json::from_str(&after).unwrap();
             assert_eq!(value["runtimes"]["verbgate"]["runtimeArgs"][2], "runc");
         }
+    }
+
+    #[test]
+    fn the_default_runtime_is_not_taken_away() {
+        let text = "{\"default-runtime\": \"verbgate\"}";
+        let error = without(text, "verbgate").unwrap_err().to_string();
+        assert!(error.contains("default-runtime"), "{error}");
     }
 
     #[test]

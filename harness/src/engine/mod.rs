@@ -2,11 +2,14 @@
 //!
 //! An engine's file is edited as a tree of its own syntax ([`docker`], [`containerd`]), so that
 //! comments, order and white space stay; where an engine reads a directory of files, a file of our own
-//! is put there ([`dropin`]). What the file was is kept until it is undone ([`undo`]).
+//! is put there ([`dropin`]). What the file was is kept until it is undone ([`undo`]). Before it is
+//! changed, the engine itself is asked what it would make of it ([`ask`], [`effective`]).
 
+mod ask;
 mod containerd;
 mod docker;
 mod dropin;
+mod effective;
 mod undo;
 
 use std::env;
@@ -21,8 +24,12 @@ use anyhow::anyhow;
 use clap::Args;
 use clap::Subcommand;
 use clap::ValueEnum;
+use serde::Deserialize;
+use serde::Serialize;
 use similar::TextDiff;
 
+use self::ask::Program;
+use self::undo::Entry;
 use self::undo::Undo;
 use crate::cdi::print;
 use crate::failure::Failure;
@@ -32,6 +39,18 @@ use crate::netdev::journal::STATE_DIR;
 pub(crate) enum RuntimeCommand {
     /// Make `verbgate oci` known to a container engine, as a runtime beside the others
     Configure(ConfigureArgs),
+    /// Take back every change that `runtime configure` has made to engines' files on this host
+    Unconfigure(UnconfigureArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnconfigureArgs {
+    /// Only print what would change
+    #[arg(long)]
+    dry_run: bool,
+    /// Directory of the records of what the files were before
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    state_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +70,13 @@ pub(crate) struct ConfigureArgs {
     /// The file to edit, or to make [default: the engine's own]
     #[arg(long, value_name = "PATH")]
     config: Option<PathBuf>,
+    /// Path of the engine's program, which checks the changed file before the file is written [default:
+    /// containerd or dockerd, in PATH]
+    #[arg(long, value_name = "PROGRAM")]
+    engine: Option<PathBuf>,
+    /// Write the file without a check by the engine's program
+    #[arg(long, conflicts_with = "engine")]
+    no_verify: bool,
     /// Only print what would change
     #[arg(long)]
     dry_run: bool,
@@ -62,7 +88,8 @@ pub(crate) struct ConfigureArgs {
     state_dir: PathBuf,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 enum Engine {
     Docker,
     Containerd,
@@ -86,7 +113,7 @@ impl Wrapped {
 }
 
 /// What an engine is to know.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Wanted {
     /// The runtime's name.
     name: String,
@@ -131,13 +158,33 @@ impl Engine {
         self != Self::Docker
     }
 
-    /// The file's text with what is wanted.
-    fn with(self, text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
+    /// The program that can be asked about a file.
+    fn program(self, args: &ConfigureArgs) -> Result<Option<Program>, ask::Error> {
+        if args.no_verify {
+            return Ok(None);
+        }
         match self {
-            Self::Docker => docker::with(text, wanted),
-            Self::Containerd => containerd::with(text, wanted),
-            Self::Podman => dropin::podman(text, wanted),
-            Self::Crio => dropin::crio(text, wanted),
+            Self::Containerd => Program::find("containerd", args.engine.as_deref()).map(Some),
+            // What is written for Docker cannot harm what is there.
+            Self::Docker if args.engine.is_none() => Ok(Program::find("dockerd", None).ok()),
+            Self::Docker => Program::find("dockerd", args.engine.as_deref()).map(Some),
+            Self::Podman | Self::Crio => Ok(None),
+        }
+    }
+
+    /// The file's text with what is wanted, and what is to be said about that.
+    fn with(
+        self,
+        file: &Path,
+        text: Option<&str>,
+        wanted: &Wanted,
+        program: Option<&Program>,
+    ) -> Result<(String, Vec<String>), Error> {
+        match self {
+            Self::Docker => docker::configured(file, text, wanted, program),
+            Self::Containerd => containerd::configured(file, text, wanted, program),
+            Self::Podman => dropin::podman(text, wanted).map(|text| (text, Vec::new())),
+            Self::Crio => dropin::crio(text, wanted).map(|text| (text, Vec::new())),
         }
     }
 
@@ -153,8 +200,11 @@ impl Engine {
 
 /// Runs the command.
 pub(crate) fn run(command: &RuntimeCommand) -> Result<u8, Failure> {
-    let RuntimeCommand::Configure(args) = command;
-    configure(args).map_err(Failure::of_tool)
+    match command {
+        RuntimeCommand::Configure(args) => configure(args),
+        RuntimeCommand::Unconfigure(args) => unconfigure(args),
+    }
+    .map_err(Failure::of_tool)
 }
 
 fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
@@ -171,50 +221,104 @@ fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
     let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path))?;
     let before = read(&path)?;
     let undo = Undo::of(&args.state_dir, &path);
-    let at = |e: Error| anyhow!("{}: {e}", path.display());
-    let after = if args.undo {
-        match (undo.load()?, &before) {
-            (Some(kept), before) if before.as_ref() == Some(&kept.after) => kept.before,
-            (_, Some(text)) => engine.without(text, &args.name).map_err(at)?,
-            (_, None) => None,
-        }
-    } else {
-        let program = env::current_exe().context("cannot tell this program's path")?;
-        let program = program.to_str().context("this program's path is no text")?.to_owned();
-        let wanted =
-            Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
-        if engine.takes_path() && !Path::new(&wanted.called()).exists() {
-            eprintln!("verbgate: make the link: ln -s {} {}", wanted.program, wanted.called());
-        }
-        Some(engine.with(before.as_deref(), &wanted).map_err(at)?)
-    };
-    if before == after {
-        eprintln!("verbgate: {}: nothing to change", path.display());
-        if args.undo && !args.dry_run {
-            undo.forget()?;
-        }
-        return Ok(0);
-    }
-    show(&path, before.as_deref(), after.as_deref())?;
-    if args.dry_run {
-        return Ok(0);
-    }
-    let done = match (&after, args.undo) {
-        (Some(text), false) => {
-            undo.keep(before.as_deref(), text)?;
-            crate::cdi::replace(&path, text)
-        }
-        (Some(text), true) => crate::cdi::replace(&path, text),
-        (None, _) => fs::remove_file(&path).map(|()| 0),
-    };
-    done.map_err(|e| anyhow!("cannot write {}: {e}", path.display()))?;
+    let entry = Entry { engine, name: args.name.clone() };
     if args.undo {
-        undo.forget()?;
+        return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
     }
+    let program = env::current_exe().context("cannot tell this program's path")?;
+    let program = program.to_str().context("this program's path is no text")?.to_owned();
+    let wanted =
+        Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
+    if engine.takes_path() && !Path::new(&wanted.called()).exists() {
+        eprintln!("verbgate: make the link: ln -s {} {}", wanted.program, wanted.called());
+    }
+    let asked = engine.program(args)?;
+    let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
+    let (after, notes) = made.map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    for note in notes {
+        eprintln!("verbgate: {note}");
+    }
+    if before.as_ref() == Some(&after) {
+        eprintln!("verbgate: {}: nothing to change", path.display());
+        return Ok(0);
+    }
+    show(&path, before.as_deref(), Some(&after))?;
+    if !args.dry_run {
+        undo.keep(entry, before.as_deref(), &after)?;
+        write(&path, Some(&after))?;
+        say_next(engine);
+    }
+    Ok(0)
+}
+
+/// Takes one file back to what it was; where others have changed it since, only our entry goes.
+fn take_back(
+    undo: &Undo,
+    entry: Option<&Entry>,
+    now: Option<&str>,
+    dry_run: bool,
+) -> Result<u8, Error> {
+    let path = undo.path();
+    let after = match (undo.load()?, now) {
+        (Some(kept), now) if now == Some(kept.after.as_str()) => kept.before,
+        (kept, Some(text)) => {
+            let entry = entry.cloned().or_else(|| kept?.entry).with_context(|| {
+                format!(
+                    "{}: somebody else has changed this file, and the record names no runtime; remove the \
+                     runtime by: verbgate runtime configure --undo --runtime ENGINE --config {}",
+                    path.display(),
+                    path.display()
+                )
+            })?;
+            let without = entry.engine.without(text, &entry.name);
+            without.map_err(|e| anyhow!("{}: {e}", path.display()))?
+        }
+        (_, None) => None,
+    };
+    if now == after.as_deref() {
+        eprintln!("verbgate: {}: nothing to change", path.display());
+    } else {
+        show(path, now, after.as_deref())?;
+    }
+    if dry_run {
+        return Ok(0);
+    }
+    if now != after.as_deref() {
+        write(path, after.as_deref())?;
+        if let Some(entry) = entry {
+            say_next(entry.engine);
+        }
+    }
+    undo.forget()?;
+    Ok(0)
+}
+
+/// Takes all back of which there is a record. What cannot be taken back does not keep the rest.
+fn unconfigure(args: &UnconfigureArgs) -> Result<u8, Error> {
+    let mut failed = Vec::new();
+    for undo in Undo::all(&args.state_dir)? {
+        let done = read(undo.path()).and_then(|now| {
+            let entry = undo.load()?.and_then(|kept| kept.entry);
+            take_back(&undo, entry.as_ref(), now.as_deref(), args.dry_run)
+        });
+        failed.extend(done.err().map(|e| e.to_string()));
+    }
+    if failed.is_empty() { Ok(0) } else { Err(anyhow!("{}", failed.join("; "))) }
+}
+
+/// Writes a file, or removes it.
+fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
+    let done = match text {
+        Some(text) => crate::cdi::replace(path, text).map(drop),
+        None => fs::remove_file(path),
+    };
+    done.map_err(|e| anyhow!("cannot write {}: {e}", path.display()))
+}
+
+fn say_next(engine: Engine) {
     if !engine.next().is_empty() {
         eprintln!("verbgate: for it to take effect: {}", engine.next());
     }
-    Ok(0)
 }
 
 fn read(path: &Path) -> Result<Option<String>, Error> {

@@ -16,6 +16,12 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::Engine;
+
+/// How the names of records begin and end.
+const PREFIX: &str = "configure-";
+const SUFFIX: &str = ".json";
+
 /// The record of a file.
 #[derive(Debug)]
 pub(super) struct Undo {
@@ -23,10 +29,20 @@ pub(super) struct Undo {
     path: PathBuf,
 }
 
+/// What was put into a file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) engine: Engine,
+    pub(super) name: String,
+}
+
 /// What is kept.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
-    path: PathBuf,
+    pub(super) path: PathBuf,
+    /// Whose file it is, and the runtime's name in it; records of version 0.1 do not say.
+    #[serde(default)]
+    pub(super) entry: Option<Entry>,
     /// `None`: there was no file.
     pub(super) before: Option<String>,
     /// What was made of it: if it is that still, nobody else has changed it.
@@ -37,8 +53,37 @@ impl Undo {
     pub(super) fn of(state: &Path, path: &Path) -> Self {
         let mut hasher = DefaultHasher::new();
         path.hash(&mut hasher);
-        let name = format!("configure-{:016x}.json", hasher.finish());
+        let name = format!("{PREFIX}{:016x}{SUFFIX}", hasher.finish());
         Self { file: state.join(name), path: path.to_owned() }
+    }
+
+    /// All records of a state directory, in a fixed order.
+    pub(super) fn all(state: &Path) -> Result<Vec<Self>, Error> {
+        let entries = match fs::read_dir(state) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(|e| anyhow!("cannot read {}: {e}", state.display()))?,
+        };
+        let mut files: Vec<PathBuf> = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|e| anyhow!("cannot read {}: {e}", state.display()))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+                files.push(entry.path());
+            }
+        }
+        files.sort();
+        let record = |file: PathBuf| {
+            let undo = Self { file, path: PathBuf::new() };
+            let path = undo.load()?.map(|kept| kept.path);
+            Ok(path.map(|path| Self { path, ..undo }))
+        };
+        files.into_iter().filter_map(|file| record(file).transpose()).collect()
+    }
+
+    /// The file that the record is about.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
@@ -53,12 +98,18 @@ impl Undo {
 
     /// Keeps it, before the file is changed. What was before the first change is kept through those
     /// that follow it.
-    pub(super) fn keep(&self, before: Option<&str>, after: &str) -> Result<(), Error> {
+    pub(super) fn keep(
+        &self,
+        entry: Entry,
+        before: Option<&str>,
+        after: &str,
+    ) -> Result<(), Error> {
         let first = match self.load()? {
             Some(kept) if Some(kept.after.as_str()) == before => kept.before,
             _ => before.map(str::to_owned),
         };
-        let kept = Kept { path: self.path.clone(), before: first, after: after.to_owned() };
+        let path = self.path.clone();
+        let kept = Kept { path, entry: Some(entry), before: first, after: after.to_owned() };
         let failed = |e: io::Error| anyhow!("cannot write {}: {e}", self.file.display());
         if let Some(dir) = self.file.parent() {
             DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;

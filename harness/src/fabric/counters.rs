@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
-
-use serde_json::Value;
 
 use crate::fabric::rail::Rail;
+use crate::netdev;
 
 /// What a counter that moves tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,6 +88,12 @@ pub(crate) fn sign(name: &str) -> Option<Sign> {
     TELLING.iter().find(|(known, _)| *known == name).map(|(_, sign)| *sign)
 }
 
+/// The names of all that tell, for those who explain them.
+#[cfg(test)]
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    TELLING.iter().map(|(name, _)| *name)
+}
+
 /// How much counters of a kind moved, all told.
 pub(crate) fn total(moved: &BTreeMap<String, u64>, of: Sign) -> u64 {
     moved.iter().filter(|(name, _)| sign(name) == Some(of)).map(|(_, delta)| *delta).sum()
@@ -99,8 +103,8 @@ pub(crate) fn total(moved: &BTreeMap<String, u64>, of: Sign) -> u64 {
 pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
     let mut counters = rail.counters();
     counters.extend(by_netlink(rail));
-    let Some(netdev) = &rail.netdev else { return counters };
-    let folder = Path::new("/sys/class/net").join(netdev).join("statistics");
+    let Some(name) = &rail.netdev else { return counters };
+    let folder = Path::new("/sys/class/net").join(name).join("statistics");
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         if let Ok(value) = text.trim().parse() {
@@ -108,7 +112,7 @@ pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
         }
     }
     // A driver without them, or a network device that is not visible here.
-    let driver = verbgate_sys::ethtool::statistics(netdev).unwrap_or_default();
+    let driver = verbgate_sys::ethtool::statistics(name).unwrap_or_default();
     counters.extend(driver.into_iter().map(|(name, value)| (format!("ethtool {name}"), value)));
     counters
 }
@@ -121,18 +125,11 @@ fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
     if folder.join(rail.port.to_string()).join("hw_counters").exists() {
         return BTreeMap::new();
     }
-    let link = format!("{}/{}", rail.device, rail.port);
-    let output = Command::new("rdma").args(["-j", "statistic", "show", "link", &link]).output();
-    let list = output.ok().and_then(|output| serde_json::from_slice::<Value>(&output.stdout).ok());
-    let Some(Value::Object(entries)) = list.as_ref().and_then(|list| list.get(0)) else {
-        return BTreeMap::new();
-    };
-    let number = |(name, value): (&String, &Value)| Some((name.clone(), value.as_u64()?));
-    entries
-        .iter()
-        .filter(|(name, _)| *name != "port" && *name != "ifindex")
-        .filter_map(number)
-        .collect()
+    netdev::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {
+        // A driver without them, or a sandbox that may not ask.
+        log::debug!("no counters of {}:{} by netlink: {error}", rail.device, rail.port);
+        BTreeMap::new()
+    })
 }
 
 /// Which have moved, and by how much.
@@ -145,6 +142,17 @@ pub(crate) fn moved(
         Some((name.clone(), delta))
     };
     after.iter().filter_map(delta).collect()
+}
+
+/// Parts of names of counters that are not in the table, and tell of errors all the same.
+const ERRORS: &[&str] = &["err", "drop", "discard", "timeout", "retrans", "nak", "retr", "down"];
+
+/// Those that tell something. A healthy path moves counters of packets and bytes by the dozen, which
+/// are most of a report; of a path that failed, those are kept, too, that sound like errors.
+pub(crate) fn telling(mut moved: BTreeMap<String, u64>, failed: bool) -> BTreeMap<String, u64> {
+    let sounds = |name: &str| ERRORS.iter().any(|part| name.contains(part));
+    moved.retain(|name, _| sign(name).is_some() || failed && sounds(name));
+    moved
 }
 
 #[cfg(test)]
@@ -163,5 +171,9 @@ mod tests {
         assert_eq!(total(&moved, Sign::Loss), 3);
         assert_eq!(sign("ethtool rx_prio3_pause"), Some(Sign::Congestion));
         assert_eq!(sign("ethtool rx_packets"), None);
+        let some = map(&[("sent_pkts", 9), ("rcvd_seq_err", 1), ("ethtool rx_new_errors", 2)]);
+        assert_eq!(telling(some.clone(), false), map(&[("rcvd_seq_err", 1)]));
+        let of_failed = map(&[("rcvd_seq_err", 1), ("ethtool rx_new_errors", 2)]);
+        assert_eq!(telling(some, true), of_failed);
     }
 }

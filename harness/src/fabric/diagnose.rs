@@ -50,6 +50,7 @@ struct Report {
     strays: u64,
     tuning: Tuning,
     preflight: Vec<Check>,
+    /// Of all ranks on rank 0, and of itself on each other.
     paths: Vec<PathReport>,
     causes: Vec<Finding>,
     /// Not when a rank was lost before the others were done: then the paths are this rank's own.
@@ -78,9 +79,12 @@ pub(crate) fn run(args: &DiagnoseArgs, me: &Identity) -> Result<(String, u8), Er
         complete: false,
     };
     let outcome = Trial { args, me, sizes }.run(&mut report, &mut link, hardware);
-    report.causes = diagnosis::all(&report.preflight, &report.paths);
-    let lost =
-        outcome.map_or_else(|error| lost(error, &report, &mut link).map(Some), |()| Ok(None))?;
+    let (causes, error) = match outcome {
+        Ok(causes) => (causes, None),
+        Err(error) => (None, Some(error)),
+    };
+    report.causes = causes.unwrap_or_else(|| diagnosis::all(&report.preflight, &report.paths));
+    let lost = error.map(|error| lost(error, &report, &mut link)).transpose()?;
     let code = lost.as_ref().map(|(_, code)| *code);
     let interrupted = link.interrupt.has_come();
     match lost {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::Serialize;
 
 use crate::fabric::blame;
@@ -27,7 +28,7 @@ const LOSSES: u64 = 3;
 const EVIDENCE: usize = 12;
 
 /// A cause, where it is, and what points to it.
-#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Finding {
     pub(crate) cause: Cause,
     pub(crate) what: String,
@@ -37,6 +38,17 @@ pub(crate) struct Finding {
     pub(crate) ranks: BTreeSet<u32>,
     /// None: all of them.
     pub(crate) rail: Option<usize>,
+}
+
+impl Finding {
+    /// What other ranks are told: rank 0 has the rest.
+    pub(crate) fn brief(mut self) -> Self {
+        if let more @ 1.. = self.evidence.len().saturating_sub(EVIDENCE) {
+            self.evidence.truncate(EVIDENCE);
+            self.evidence.push(format!("and {more} more, which rank 0 has"));
+        }
+        self
+    }
 }
 
 impl fmt::Display for Finding {
@@ -95,7 +107,8 @@ fn of_checks(checks: &[Check]) -> Vec<Finding> {
             Cause::MemlockTooSmall => (cause, Some(check.rank), None),
             // It is the one that is asked for who answers wrongly, or not at all.
             Cause::ArpFlux => (cause, check.peer, None),
-            Cause::NoNeighbour => (cause, check.peer, check.rail),
+            // A gateway is that of the rank that asks.
+            Cause::NoNeighbour => (cause, check.peer.or(Some(check.rank)), check.rail),
             _ => (cause, Some(check.rank), check.rail),
         };
         groups.entry(key).or_default().push(check);

@@ -73,8 +73,8 @@ pub(crate) fn simulate(args: &SimulateArgs) -> Result<u8, Failure> {
 }
 
 /// `verbgate explain`.
-pub(crate) fn explain(code: &str) -> Result<u8, Failure> {
-    explain::run(code).and_then(|text| print(&text)).map_err(fail)?;
+pub(crate) fn explain(codes: &[String]) -> Result<u8, Failure> {
+    explain::run(codes).and_then(|text| print(&text)).map_err(fail)?;
     Ok(0)
 }
 

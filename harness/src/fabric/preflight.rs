@@ -54,10 +54,12 @@ struct Said {
     detail: String,
     cause: Option<Cause>,
     peer: Option<u32>,
+    /// It is this rank's own, whichever peer it was found with.
+    own: bool,
 }
 
 fn said(verdict: Verdict, detail: impl Into<String>, cause: Option<Cause>) -> Said {
-    Said { verdict, detail: detail.into(), cause, peer: None }
+    Said { verdict, detail: detail.into(), cause, peer: None, own: false }
 }
 
 fn ok(detail: impl Into<String>) -> Said {
@@ -73,8 +75,16 @@ fn skip(detail: impl Into<String>) -> Said {
 }
 
 impl Said {
+    /// Notes with whom it was found.
+    fn of_peer(&mut self, rank: u32) {
+        if !self.own {
+            self.detail = format!("rank {rank}: {}", self.detail);
+            self.peer = Some(rank);
+        }
+    }
+
     fn check(self, rank: u32, rail: Option<usize>, check: &str) -> Check {
-        let Self { verdict, detail, cause, peer } = self;
+        let Self { verdict, detail, cause, peer, .. } = self;
         Check { rank, rail, check: check.to_owned(), verdict, detail, cause, peer }
     }
 }

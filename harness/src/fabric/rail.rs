@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use verbgate_sys::rdma;
 use verbgate_sys::rdma::Context;
+use verbgate_sysfs::natural;
 
 use crate::fabric::error::Error;
 
@@ -69,16 +70,21 @@ impl std::str::FromStr for Choice {
     }
 }
 
-/// All devices, in the order of their names, by their first port.
+/// All devices, in the order of their names as people count, by their first port.
 pub(crate) fn all() -> Result<Vec<Choice>, Error> {
-    let entries = fs::read_dir(CLASS).into_iter().flatten().flatten();
+    of_class(Path::new(CLASS))
+}
+
+fn of_class(class: &Path) -> Result<Vec<Choice>, Error> {
+    let entries = fs::read_dir(class).into_iter().flatten().flatten();
     let mut names: Vec<String> =
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
+    names.sort_by(|a, b| natural(a, b));
     if names.is_empty() {
         return Err(Error::Usage(format!(
-            "there is no RDMA device here ({CLASS} is empty): name those of the other ranks' \
-             rails, or load the driver"
+            "there is no RDMA device here ({} is empty): name those of the other ranks' rails, or \
+             load the driver",
+            class.display()
         )));
     }
     Ok(names.into_iter().map(|device| Choice { device, port: 1, gid_index: None }).collect())
@@ -202,6 +208,24 @@ impl Rail {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Rail 3 of `diagnose` must be rail 3 of `manifest`: a node with mlx5_0 to mlx5_8 is paired
+    /// with one of mlx5_2 to mlx5_10.
+    #[test]
+    fn rails_are_counted_as_everywhere_else() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let class = sysfs.path().join("class/infiniband");
+        for n in [10, 2, 1, 11, 0] {
+            fs::create_dir_all(class.join(format!("mlx5_{n}/ports/1"))).unwrap();
+        }
+        let here: Vec<String> =
+            of_class(&class).unwrap().into_iter().map(|choice| choice.device).collect();
+        assert_eq!(here, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10", "mlx5_11"]);
+        let there = crate::netdev::discover::devices(sysfs.path());
+        let there: Vec<String> = there.into_iter().map(|device| device.name).collect();
+        assert_eq!(here, there);
+        assert!(of_class(&sysfs.path().join("none")).is_err());
+    }
 
     #[test]
     fn rails_are_named_by_device_port_and_index() {

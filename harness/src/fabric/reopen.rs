@@ -1,18 +1,17 @@
 //! Simultaneous opens: all ranks connect to all and close again, many times, each beginning when it
 //! likes; and no queue pair is left over, by this program's count and by the kernel's.
 
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::fabric::connect::Mesh;
 use crate::fabric::error::Error;
 use crate::fabric::options::Identity;
 use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
+use crate::netdev;
 
 /// The longest random delay before an open.
 const DELAY_MS: u64 = 50;
@@ -84,33 +83,8 @@ fn none_left(left: usize, rank: u32, by: &str) -> Result<(), Error> {
     }
 }
 
-/// This process's queue pairs, as RDMA netlink lists them (rdma-resource(8)); nothing where it does
-/// not: in a sandbox, and without iproute2.
+/// This process's queue pairs, as the kernel counts them; nothing where it does not tell, as in a
+/// sandbox.
 fn of_this_process() -> Option<usize> {
-    let output = Command::new("rdma").args(["-j", "resource", "show", "qp"]).output().ok()?;
-    let list: Value =
-        serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success())?;
-    Some(of(&list, std::process::id()))
-}
-
-fn of(list: &Value, pid: u32) -> usize {
-    let mine = |entry: &&Value| entry.get("pid").and_then(Value::as_u64) == Some(u64::from(pid));
-    list.as_array().map_or(0, |entries| entries.iter().filter(mine).count())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn queue_pairs_of_other_processes_are_not_counted() {
-        // As `rdma -j resource show qp` of iproute2 6.15 prints it: the kernel's own have no pid.
-        let list = serde_json::json!([
-            { "ifindex": 0, "ifname": "rxe0", "port": 1, "lqpn": 1, "type": "GSI", "comm": "ib_core" },
-            { "ifindex": 0, "ifname": "rxe0", "lqpn": 17, "type": "RC", "pid": 7, "comm": "a" },
-            { "ifindex": 0, "ifname": "rxe0", "lqpn": 18, "type": "RC", "pid": 8, "comm": "b" },
-            { "ifindex": 0, "ifname": "rxe0", "lqpn": 19, "type": "RC", "pid": 7, "comm": "a" },
-        ]);
-        assert_eq!((of(&list, 7), of(&list, 8), of(&list, 9)), (2, 1, 0));
-    }
+    netdev::rdma::queue_pairs(std::process::id()).ok()
 }

@@ -28,7 +28,7 @@ pub(crate) struct Session {
     pub(crate) server: Option<Server>,
     pub(crate) link: Link,
     pub(crate) table: Table,
-    /// Of all ranks.
+    /// Of all ranks: on rank 0 all of them, on the others those that failed.
     pub(crate) checks: Vec<Check>,
     /// None of them failed.
     pub(crate) sound: bool,
@@ -82,9 +82,13 @@ impl Session {
         let registered: Vec<Result<(), String>> =
             opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
         let checks = preflight::run(&entry, &table, &registered);
-        let checks = link.gather_quietly("preflight", &checks, me.patience)?;
-        let checks: Vec<Check> = checks.into_iter().flatten().collect();
-        let sound = checks.iter().all(|check| check.verdict != Verdict::Fail);
+        let all = link.collect_quietly("preflight", &checks, me.patience)?;
+        let failed = checks.into_iter().filter(|check| check.verdict == Verdict::Fail);
+        let failed: Vec<Check> = failed.collect();
+        let failed = link.gather_quietly("failed checks", &failed, me.patience)?;
+        let failed: Vec<Check> = failed.into_iter().flatten().collect();
+        let sound = failed.is_empty();
+        let checks = all.unwrap_or(failed);
         let hardware = opened.into_iter().collect::<Result<_, _>>().ok();
         Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -41,12 +42,42 @@ pub(crate) struct PathReport {
     pub(crate) rail: usize,
     pub(crate) steps: usize,
     pub(crate) bytes: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<Trouble>,
-    /// Counters of the rail that moved meanwhile, of those that tell of errors.
+    /// Counters of the rail that moved meanwhile, of those that tell.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) evidence: BTreeMap<String, u64>,
     /// What was looked at once more after it failed.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) state: Vec<Check>,
+}
+
+/// What all ranks hear from rank 0, which alone has the paths of all.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+struct Outcome {
+    /// Ends of paths, and how many of them are bad.
+    ends: usize,
+    bad: usize,
+    /// What the failed paths come to.
+    causes: Vec<Finding>,
+}
+
+impl Outcome {
+    fn of(paths: &[PathReport]) -> Self {
+        let bad = paths.iter().filter(|path| path.trouble.is_some()).count();
+        Self { ends: paths.len(), bad, causes: diagnosis::of(paths) }
+    }
+
+    /// Rank 0's, on each rank.
+    fn agreed(self, rank: u32, link: &mut Link, patience: Duration) -> Result<Self, Error> {
+        let brief = || {
+            let causes = self.causes.iter().cloned().map(Finding::brief).collect();
+            Self { causes, ..self }
+        };
+        let all = link.gather_quietly("outcome", &(rank == 0).then(brief), patience)?;
+        let first = all.into_iter().next().flatten();
+        Ok(first.filter(|_| rank != 0).unwrap_or(self))
+    }
 }
 
 /// All that is known in the end.
@@ -57,9 +88,10 @@ struct Report {
     strays: u64,
     tuning: Tuning,
     preflight: Vec<Check>,
+    /// Of all ranks on rank 0, and of itself on each other.
     paths: Vec<PathReport>,
-    /// What the failed paths come to.
-    causes: Vec<Finding>,
+    #[serde(flatten)]
+    outcome: Outcome,
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
     reopened: Option<Reopened>,
@@ -80,7 +112,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         tuning: TUNING,
         preflight: checks,
         paths: Vec::new(),
-        causes: Vec::new(),
+        outcome: Outcome::default(),
         endpoints: Vec::new(),
         reopened: None,
         interrupted: false,
@@ -95,23 +127,27 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
         };
         mesh.connect(&mut link, "connect", me.patience)?;
         let paths = paths(args, me, &mut mesh, &mut link)?;
-        let gathered = link.gather("verify", &paths, me.patience * ranks, |link, from, body| {
-            mesh.hear(link, from, body)
-        });
+        let wait = me.patience * ranks;
+        let all =
+            link.collect("verify", &paths, wait, |link, from, body| mesh.hear(link, from, body));
         report.interrupted = link.interrupt.has_come();
-        match gathered {
-            Ok(gathered) => {
-                report.paths = gathered.into_iter().flatten().collect();
+        match all {
+            Ok(all) => {
+                report.paths = all.unwrap_or(paths);
+                // What the others find in their own paths alone is less than rank 0 does in all.
+                let own = if rank == 0 { Outcome::of(&report.paths) } else { Outcome::default() };
+                report.outcome = own.agreed(rank, &mut link, wait)?;
                 report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
                 reopen::close(me, &mut mesh, &mut link, "close")?;
             }
             // The others do not end: what this rank has seen is better than nothing.
-            Err(Error::Interrupted) => report.paths = paths,
+            Err(Error::Interrupted) => {
+                report.outcome = Outcome::of(&paths);
+                report.paths = paths;
+            }
             Err(error) => return Err(error),
         }
-        report.causes = diagnosis::of(&report.paths);
-        let well = report.paths.iter().all(|path| path.trouble.is_none());
-        report.passed = well && !report.interrupted;
+        report.passed = report.outcome.bad == 0 && !report.interrupted;
     }
     session::leave(link, server)?;
     if let (0, Some(file)) = (rank, &args.report) {
@@ -173,7 +209,7 @@ fn paths(
             }
             let evidence = trouble
                 .as_ref()
-                .map(|_| counters::moved(&before, &counted(mesh, rail)))
+                .map(|_| counters::telling(counters::moved(&before, &counted(mesh, rail)), true))
                 .unwrap_or_default();
             let (rank, peer) = (me.rank, partner);
             let state = Vec::new();
@@ -217,7 +253,7 @@ fn whole(report: &Report) -> String {
             None => {}
         }
     }
-    for cause in &report.causes {
+    for cause in &report.outcome.causes {
         let _ = writeln!(text, "{cause}");
     }
     text + &verdict(report)
@@ -278,13 +314,11 @@ fn own(report: &Report, rank: u32) -> String {
 
 fn verdict(report: &Report) -> String {
     let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
-    let broken = report.paths.iter().filter(|path| path.trouble.is_some()).count();
+    let Outcome { ends: paths, bad: broken, .. } = report.outcome;
     if report.interrupted {
-        let paths = report.paths.len();
         return format!("verify: interrupted after {paths} ends of paths, {broken} of them bad\n");
     }
     if report.passed {
-        let paths = report.paths.len();
         return format!("verify: all is well: {paths} ends of paths\n");
     }
     match (failed, broken) {

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::Manifest;
 use super::Rail;
+use super::pair;
 use crate::cli::By;
 use crate::netdev::Error;
-use crate::netdev::discover::natural;
 
 /// What nodes agree on.
 #[derive(Debug, Serialize)]
@@ -18,6 +18,8 @@ pub(crate) struct Agreement {
     pub(crate) rails: Vec<String>,
     /// Why other rails are left out, a line each.
     pub(crate) broken: Vec<String>,
+    /// How many those are.
+    pub(crate) dropped: usize,
     pub(crate) nodes: Vec<NodeSet>,
 }
 
@@ -29,6 +31,21 @@ pub(crate) struct NodeSet {
     pub(crate) netdevs: Vec<String>,
     /// Ports as `NCCL_IB_HCA` names them.
     pub(crate) hcas: Vec<String>,
+    /// Why other NICs are no common rails, by their netdevs.
+    #[serde(skip)]
+    pub(crate) left_out: BTreeMap<String, String>,
+}
+
+impl NodeSet {
+    fn new(node: &str) -> Self {
+        let (netdevs, hcas, left_out) = (Vec::new(), Vec::new(), BTreeMap::new());
+        Self { node: node.to_owned(), netdevs, hcas, left_out }
+    }
+
+    fn take(&mut self, rail: &Rail) {
+        self.netdevs.push(rail.netdev.clone());
+        self.hcas.push(format!("{}:{}", rail.rdma, rail.port));
+    }
 }
 
 impl Agreement {
@@ -39,12 +56,8 @@ impl Agreement {
     }
 }
 
-/// The name of a rail on every node that has it, in the order in which people count.
-type Key = Vec<(u64, String)>;
-
 /// Works out the rails that all nodes have, with the same speed, MTU and link layer.
 pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> {
-    let mut rails: BTreeMap<Key, (String, BTreeMap<&str, &Rail>)> = BTreeMap::new();
     let mut nodes = BTreeSet::new();
     for manifest in manifests {
         if !nodes.insert(manifest.node.as_str()) {
@@ -53,67 +66,43 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
                 "two manifests are of node {node:?}; name one otherwise: verbgate manifest --node"
             )));
         }
-        for (name, rail) in keyed(manifest, by) {
-            let entry = rails.entry(natural(&name)).or_insert_with(|| (name, BTreeMap::new()));
-            entry.1.insert(&manifest.node, rail);
-        }
     }
-    let mut agreement = Agreement { rails: Vec::new(), broken: Vec::new(), nodes: Vec::new() };
-    let mut chosen: BTreeMap<&str, Vec<&Rail>> = nodes.iter().map(|n| (*n, Vec::new())).collect();
-    for (name, on) in rails.values() {
+    let mut agreement =
+        Agreement { rails: Vec::new(), broken: Vec::new(), dropped: 0, nodes: Vec::new() };
+    let mut sets: BTreeMap<&str, NodeSet> =
+        nodes.iter().map(|node| (*node, NodeSet::new(node))).collect();
+    for (key, on) in pair::up(manifests, by)? {
+        let name = key.to_string();
         let missing: Vec<&str> = nodes.iter().filter(|n| !on.contains_key(*n)).copied().collect();
-        let odd = odd_ones(name, on);
-        if !missing.is_empty() {
-            agreement.broken.push(format!("rail {name}: not on {}", some(&missing)));
+        let mut wrong = Vec::new();
+        if let (false, Some((node, rail))) = (missing.is_empty(), on.first_key_value()) {
+            let (netdev, missing) = (&rail.netdev, some(&missing));
+            wrong.push(format!("rail {name} ({netdev} of {node}): not on {missing}"));
         }
-        agreement.broken.extend(odd.iter().cloned());
-        if missing.is_empty() && odd.is_empty() {
-            agreement.rails.push(name.clone());
-            for (node, rail) in on {
-                chosen.entry(node).or_default().push(rail);
+        wrong.extend(odd_ones(&name, &on));
+        for (node, rail) in on {
+            let Some(set) = sets.get_mut(node) else { continue };
+            match wrong.first() {
+                Some(why) => drop(set.left_out.insert(rail.netdev.clone(), why.clone())),
+                None => set.take(rail),
             }
         }
+        match wrong.is_empty() {
+            true => agreement.rails.push(name),
+            false => agreement.dropped += 1,
+        }
+        agreement.broken.extend(wrong);
     }
-    agreement.nodes = chosen
-        .into_iter()
-        .map(|(node, rails)| NodeSet {
-            node: node.to_owned(),
-            netdevs: rails.iter().map(|rail| rail.netdev.clone()).collect(),
-            hcas: rails.iter().map(|rail| format!("{}:{}", rail.rdma, rail.port)).collect(),
-        })
-        .collect();
+    agreement.nodes = sets.into_values().collect();
     if agreement.rails.is_empty() {
         let why = agreement.broken.first().map_or("there are no rails at all", String::as_str);
         return Err(Error::Invalid(format!(
             "the {} nodes share no rail ({why}); where nodes have networks of their own, try --by \
-             name or --by order",
+             name, --by pci or --by order",
             nodes.len()
         )));
     }
     Ok(agreement)
-}
-
-/// A node's rails with the names that make them the same as those of others.
-fn keyed(manifest: &Manifest, by: By) -> Vec<(String, &Rail)> {
-    let mut rails: Vec<&Rail> = manifest.rails.iter().collect();
-    rails.sort_by_key(|rail| {
-        (natural(rail.pci.as_deref().unwrap_or_default()), natural(&rail.rdma), rail.port)
-    });
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    let keyed = rails.into_iter().enumerate().map(|(at, rail)| {
-        let name = match by {
-            By::Name => rail.netdev.clone(),
-            By::Order => format!("#{at}"),
-            By::Subnet => {
-                let subnet = rail.subnet();
-                let count = seen.entry(subnet.clone()).or_insert(0);
-                *count += 1;
-                format!("{subnet} #{count}")
-            }
-        };
-        (name, rail)
-    });
-    keyed.collect()
 }
 
 /// A line for each node whose rail is not as that of most.
@@ -136,7 +125,7 @@ fn odd_ones(name: &str, on: &BTreeMap<&str, &Rail>) -> Vec<String> {
 }
 
 /// The first few, and how many more.
-fn some(names: &[&str]) -> String {
+pub(super) fn some(names: &[&str]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<&str> = names.iter().take(SHOWN).copied().collect();
     match names.len().saturating_sub(SHOWN) {
@@ -167,6 +156,7 @@ mod tests {
             mac: format!("02:00:00:{n:02x}:{high:02x}:{low:02x}"),
             gid_index: Some(3),
             gid: None,
+            rail: None,
         }
     }
 
@@ -180,7 +170,7 @@ mod tests {
         let all: Vec<Manifest> = (1..=3).map(node).collect();
         let agreement = agree(&all, By::Subnet).unwrap();
         assert_eq!(agreement.rails.len(), 16);
-        assert_eq!(agreement.rails[10], "10.10.0.0/16 #1");
+        assert_eq!(agreement.rails[10], "10.10.0.0/16");
         let expected: Vec<String> = (0..16).map(|n| format!("rail{n}")).collect();
         assert!(agreement.nodes.iter().all(|set| set.netdevs == expected));
         assert!(agreement.broken.is_empty());
@@ -194,10 +184,10 @@ mod tests {
         all[999].rails[9].speed = Some(200.0);
         let agreement = agree(&all, By::Subnet).unwrap();
         assert_eq!(agreement.rails.len(), 13);
-        assert_eq!(agreement.broken.len(), 3, "{:?}", agreement.broken);
+        assert_eq!((agreement.broken.len(), agreement.dropped), (3, 3), "{:?}", agreement.broken);
         let told = agreement.broken.join("\n");
         assert!(told.contains("rail3 of node42") && told.contains("MTU 1500"), "{told}");
-        assert!(told.contains("10.7.0.0/16 #1: not on node500"), "{told}");
+        assert!(told.contains("rail 10.7.0.0/16 (rail7 of node1): not on node500"), "{told}");
         assert!(told.contains("rail9 of node1000") && told.contains("200 Gb/s"), "{told}");
         assert!(agreement.nodes.iter().all(|set| set.netdevs.len() == 13));
         let hcas = &agreement.of("node500").unwrap().hcas;
@@ -205,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn rails_of_one_network_are_counted() {
+    fn rails_of_one_network_are_told_apart_by_their_names() {
         let mut all: Vec<Manifest> = (1..=2).map(node).collect();
         for manifest in &mut all {
             manifest.rails.iter_mut().for_each(|rail| rail.prefix = 8);
         }
         let agreement = agree(&all, By::Subnet).unwrap();
         assert_eq!(agreement.rails.len(), 16);
-        assert_eq!(agreement.rails[15], "10.0.0.0/8 #16");
+        assert_eq!(agreement.rails[15], "10.0.0.0/8 rail15");
     }
 
     #[test]

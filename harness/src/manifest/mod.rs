@@ -4,7 +4,9 @@
 //! N", or a hang at the first collective operation), so the set is agreed on before.
 
 mod agree;
+mod pair;
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -16,10 +18,10 @@ use serde::Serialize;
 
 use self::agree::agree;
 use crate::cli::AgreeArgs;
-use crate::cli::By;
 use crate::cli::HostArgs;
 use crate::cli::ManifestArgs;
 use crate::cli::ManifestCommand;
+use crate::cli::PairingTerms;
 use crate::cli::SelectArgs;
 use crate::failure::Failure;
 use crate::netdev::Error;
@@ -31,7 +33,6 @@ use crate::netdev::discover::Device;
 use crate::netdev::journal;
 use crate::netdev::plan;
 use crate::netdev::route::is_link_local;
-use crate::netdev::route::network;
 use crate::netdev::state::State;
 use crate::netdev::transfer::is_gid_of;
 use crate::netdev::verify::Claim;
@@ -65,13 +66,32 @@ pub(crate) struct Rail {
     /// The RoCE v2 entry of `address`.
     pub(crate) gid_index: Option<u32>,
     pub(crate) gid: Option<Ipv6Addr>,
+    /// What the node's operator declared it to be; none where nobody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rail: Option<String>,
+}
+
+/// What peers' manifests say of this node's NICs.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// The netdevs of rails that all have.
+    names: BTreeSet<String>,
+    /// Why the others are none.
+    left_out: BTreeMap<String, String>,
+    /// How many rails, of whichever node, are not in common.
+    pub(crate) dropped: usize,
+}
+
+impl Shared {
+    /// Why a NIC is no common rail.
+    pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
+        let why = || self.left_out.get(netdev).cloned();
+        let none = || "it is no rail of this node".to_owned();
+        (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
+    }
 }
 
 impl Rail {
-    fn subnet(&self) -> String {
-        format!("{}/{}", network(self.address, self.prefix), self.prefix)
-    }
-
     /// What must be alike at both ends of a rail.
     fn properties(&self) -> (String, String, u32) {
         let speed = self.speed.map_or("unknown speed".to_owned(), |speed| format!("{speed} Gb/s"));
@@ -131,7 +151,8 @@ pub(crate) fn local(
         Some(journal) => {
             let devices = discover::devices(&host.sysfs_root);
             let nics = journal.nics.iter();
-            nics.flat_map(|nic| rail(&nic.state, &nic.rdma, &devices)).collect()
+            let found = nics.flat_map(|nic| rail(&nic.state, &nic.rdma, &devices)).collect();
+            declare(found, &select.pairing.rails)?
         }
         None => selected(select, &host.sysfs_root)?,
     };
@@ -153,6 +174,26 @@ fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
             let ports: Vec<_> = ports.collect();
             rails.extend(rail(&snapshot.state(link), &ports, &devices));
         }
+    }
+    // A NIC that the peers do not have was declared, too.
+    let left_out = select.shared.as_ref().map(|shared| &shared.left_out);
+    let here = |netdev: &String| left_out.is_none_or(|left_out| !left_out.contains_key(netdev));
+    let declared = select.pairing.rails.iter().filter(|(netdev, _)| here(netdev));
+    declare(rails, &declared.cloned().collect::<Vec<_>>())
+}
+
+/// Gives rails the names that were declared by `--rail`.
+fn declare(mut rails: Vec<Rail>, declared: &[(String, String)]) -> Result<Vec<Rail>, Error> {
+    for (netdev, name) in declared {
+        let usage = |why: &str| Error::Usage(format!("--rail {netdev}={name}: {why}"));
+        if rails.iter().any(|rail| rail.rail.as_ref() == Some(name)) {
+            return Err(usage("another NIC was declared to be this rail"));
+        }
+        let Some(rail) = rails.iter_mut().find(|rail| rail.netdev == *netdev) else {
+            let have: Vec<&str> = rails.iter().map(|rail| rail.netdev.as_str()).collect();
+            return Err(usage(&format!("no rail of this node is {netdev}: {}", have.join(", "))));
+        };
+        rail.rail = Some(name.clone());
     }
     Ok(rails)
 }
@@ -180,11 +221,12 @@ fn rail(state: &State, ports: &[(String, u32)], devices: &[Device]) -> Option<Ra
         mac: state.link.mac.clone(),
         gid_index: gid.map(|gid| gid.index),
         gid: gid.map(|gid| gid.gid),
+        rail: None,
     })
 }
 
-/// The NICs of this node that are rails of the peers, too.
-pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Vec<String>, Error> {
+/// Which NICs of this node are rails of the peers, too, and why the others are not.
+pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Shared, Error> {
     let own = SelectArgs { peer_manifest: Vec::new(), ..select.clone() };
     // Cannot be a node's name.
     let node = "this node".to_owned();
@@ -193,20 +235,33 @@ pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Vec<String>, E
     for path in &select.peer_manifest {
         all.push(read(path)?);
     }
-    let agreement = agree(&all, By::Subnet)?;
-    for line in &agreement.broken {
-        say(line);
+    let agreement = agree(&all, select.pairing.terms.by)?;
+    agreement.broken.iter().for_each(|line| say(line));
+    let set = agreement.of(&node)?;
+    Ok(Shared {
+        names: set.netdevs.iter().cloned().collect(),
+        left_out: set.left_out.clone(),
+        dropped: agreement.dropped,
+    })
+}
+
+/// Refuses to go on with fewer rails than there are, unless the user allows it.
+pub(crate) fn allow(dropped: usize, terms: &PairingTerms) -> Result<(), Error> {
+    if dropped == 0 || terms.allow_dropped {
+        return Ok(());
     }
-    agreement.of(&node).map(|node| node.netdevs.clone())
+    let rails = if dropped == 1 { "1 rail is" } else { &format!("{dropped} rails are") };
+    Err(Error::Invalid(format!(
+        "{rails} not alike on all nodes (see above): repair that, leave the NIC out on each node \
+         (--iface, --hca), or go on with the other rails by --allow-dropped"
+    )))
 }
 
 fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
     let manifests: Vec<Manifest> =
         args.manifests.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
-    let agreement = agree(&manifests, args.by)?;
-    for line in &agreement.broken {
-        say(line);
-    }
+    let agreement = agree(&manifests, args.terms.by)?;
+    agreement.broken.iter().for_each(|line| say(line));
     for manifest in &manifests {
         let indices: BTreeSet<_> = manifest.rails.iter().map(|rail| rail.gid_index).collect();
         if indices.len() > 1 {
@@ -216,13 +271,18 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
             ));
         }
     }
+    let allowed = allow(agreement.dropped, &args.terms);
     if let Some(node) = &args.node {
+        // What a script moves by: nothing, if it may not.
+        allowed?;
         return print(&(agreement.of(node)?.netdevs.join(",") + "\n"));
     }
     if args.json {
-        return print_json(&agreement);
+        print_json(&agreement)?;
+        return allowed;
     }
     let lines =
         agreement.nodes.iter().map(|set| format!("{} {}\n", set.node, set.netdevs.join(",")));
-    print(&lines.collect::<String>())
+    print(&lines.collect::<String>())?;
+    allowed
 }

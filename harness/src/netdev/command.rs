@@ -73,27 +73,38 @@ pub(crate) fn say(line: &str) {
     eprintln!("verbgate: {line}");
 }
 
-/// The options with what other manifests add to them.
+/// The options with what other manifests add to them; rails that were left out are refused, unless
+/// that is allowed.
 pub(crate) fn symmetric(args: &SelectArgs, sysfs: &Path) -> Result<SelectArgs, Error> {
+    let args = paired(args, sysfs)?;
+    whole(&args)?;
+    Ok(args)
+}
+
+/// The same, whatever was left out.
+fn paired(args: &SelectArgs, sysfs: &Path) -> Result<SelectArgs, Error> {
     let mut args = args.clone();
-    if !args.peer_manifest.is_empty() {
-        let shared = manifest::shared(&args, sysfs)?;
-        let both = match args.peer_ifaces.as_deref().map(super::select::list) {
-            Some(named) => shared.into_iter().filter(|name| named.contains(name)).collect(),
-            None => shared,
-        };
-        args.peer_ifaces = Some(both.join(","));
+    // Once: what was left out then is no rail of this node any more.
+    if !args.peer_manifest.is_empty() && args.shared.is_none() {
+        args.shared = Some(manifest::shared(&args, sysfs)?);
     }
     Ok(args)
 }
 
+fn whole(args: &SelectArgs) -> Result<(), Error> {
+    let dropped = args.shared.as_ref().map_or(0, |shared| shared.dropped);
+    manifest::allow(dropped, &args.pairing.terms)
+}
+
 fn list(args: &ListArgs) -> Result<(), Error> {
-    let select = symmetric(&args.select, &args.sysfs_root)?;
+    let select = paired(&args.select, &args.sysfs_root)?;
     let (candidates, _) = plan::candidates(&select, &args.sysfs_root)?;
     if args.json {
-        return print_json(&candidates);
+        print_json(&candidates)?;
+    } else {
+        print(&table(&candidates))?;
     }
-    print(&table(&candidates))
+    whole(&select)
 }
 
 fn table(candidates: &[Candidate]) -> String {

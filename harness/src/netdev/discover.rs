@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sysfs::natural;
 
 /// The type of a GID that NCCL and routed networks want.
 pub(crate) const ROCE_V2: &str = "RoCE v2";
@@ -63,24 +64,8 @@ pub(crate) fn devices(root: &Path) -> Vec<Device> {
     let class = root.join("class/infiniband");
     let mut found: Vec<Device> =
         names(&class).iter().map(|name| device(&class.join(name), name)).collect();
-    found.sort_by_key(|device| natural(&device.name));
+    found.sort_by(|a, b| natural(&a.name, &b.name));
     found
-}
-
-/// Text and numbers of a name, so that it sorts as people count.
-pub(crate) fn natural(name: &str) -> Vec<(u64, String)> {
-    let mut parts = Vec::new();
-    let mut rest = name;
-    while !rest.is_empty() {
-        let text = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let (word, after) = rest.split_at(text);
-        let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-        let (number, after) = after.split_at(digits);
-        parts.push((0, word.to_owned()));
-        parts.push((number.parse().unwrap_or_default(), String::new()));
-        rest = after;
-    }
-    parts
 }
 
 fn device(dir: &Path, name: &str) -> Device {

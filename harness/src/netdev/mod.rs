@@ -25,6 +25,7 @@ pub(crate) mod transfer;
 #[allow(dead_code, reason = "the kernel's tables, in whole")]
 pub(crate) mod uapi;
 pub(crate) mod verify;
+pub(crate) mod way;
 
 use std::io;
 use std::path::PathBuf;

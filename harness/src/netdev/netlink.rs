@@ -95,8 +95,7 @@ impl Message {
 
     /// The attributes in an attribute.
     pub(crate) fn nested(&self, kind: u16) -> Vec<(u16, Vec<u8>)> {
-        let inner = self.get(kind).and_then(|bytes| attributes(bytes).ok()).unwrap_or_default();
-        inner.into_iter().map(|a| (a.kind & NLA_TYPE_MASK, a.value)).collect()
+        self.get(kind).map(decode).unwrap_or_default()
     }
 
     /// Sets the attribute in its place, or adds it.
@@ -169,6 +168,12 @@ fn attributes(mut bytes: &[u8]) -> Result<Vec<Attribute>, DecodeError> {
     Ok(found)
 }
 
+/// The attributes in the value of one; none, if it has no such form.
+pub(crate) fn decode(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    let inner = attributes(bytes).unwrap_or_default();
+    inner.into_iter().map(|a| (a.kind & NLA_TYPE_MASK, a.value)).collect()
+}
+
 /// Attributes one behind the other, as they are nested in another.
 pub(crate) fn encode(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -233,7 +238,11 @@ impl Netlink {
     pub(crate) fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
+        // In a sandbox a supervisor stands behind RDMA netlink, and that socket takes no connect; what
+        // is sent without an address goes to the kernel in any case.
+        if protocol == NETLINK_ROUTE {
+            socket.connect(&SocketAddr::new(0, 0))?;
+        }
         // RDMA netlink does not know the option.
         let _ = socket.set_netlink_get_strict_chk(true);
         Ok(Self { socket, sequence: 0 })

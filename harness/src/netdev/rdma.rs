@@ -1,5 +1,6 @@
 //! Whether RDMA devices belong to network namespaces: rdma-system(8), rdma-dev(8).
 
+use std::collections::BTreeMap;
 use std::io;
 
 use netlink_sys::protocols::NETLINK_RDMA;
@@ -7,6 +8,9 @@ use netlink_sys::protocols::NETLINK_RDMA;
 use super::Error;
 use super::netlink::Message;
 use super::netlink::Netlink;
+use super::netlink::decode;
+use super::netlink::to_text;
+use super::netlink::to_u32;
 use super::netns::Namespace;
 use super::uapi::*;
 
@@ -51,4 +55,108 @@ pub(crate) fn send_to(name: &str, target: &Namespace) -> Result<(), Error> {
     };
     let what = format!("move the RDMA device {name} to {target} (is it in use?)");
     sent().map_err(|source| Error::Netlink { what, source })
+}
+
+/// `hw_counters` of a port (rdma-statistic(8)); none of a device that is not in the thread's
+/// namespace.
+pub(crate) fn counters(device: &str, port: u32) -> io::Result<BTreeMap<String, u64>> {
+    let Some(index) = index(device)? else { return Ok(BTreeMap::new()) };
+    let mut message = Message::new(RDMA_NLDEV_CMD_STAT_GET);
+    message.set_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+    message.set_u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
+    let answer = Netlink::open(NETLINK_RDMA)?.ask(&message)?;
+    Ok(answer.as_ref().map(counters_in).unwrap_or_default())
+}
+
+fn counters_in(answer: &Message) -> BTreeMap<String, u64> {
+    let entry = |value: &[u8]| {
+        let of = decode(value);
+        let get = |kind| of.iter().find(|(its, _)| *its == kind).map(|(_, value)| &**value);
+        let name = to_text(get(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME)?);
+        let value = get(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE)?;
+        Some((name, u64::from_ne_bytes(value.try_into().ok()?)))
+    };
+    let entries = answer.nested(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).into_iter();
+    entries
+        .filter(|(kind, _)| *kind == RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY)
+        .filter_map(|(_, value)| entry(&value))
+        .collect()
+}
+
+/// How many queue pairs a process has, on all devices that are visible here (rdma-resource(8)).
+pub(crate) fn queue_pairs(pid: u32) -> io::Result<usize> {
+    let mut netlink = Netlink::open(NETLINK_RDMA)?;
+    let devices = netlink.dump(&Message::new(RDMA_NLDEV_CMD_GET))?;
+    let mut count = 0;
+    for index in devices.iter().filter_map(|device| device.u32(RDMA_NLDEV_ATTR_DEV_INDEX)) {
+        let mut message = Message::new(RDMA_NLDEV_CMD_RES_QP_GET);
+        message.set_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+        count +=
+            netlink.dump(&message)?.iter().map(|answer| queue_pairs_in(answer, pid)).sum::<usize>();
+    }
+    Ok(count)
+}
+
+/// The kernel's own have no process.
+fn queue_pairs_in(answer: &Message, pid: u32) -> usize {
+    let is_its = |value: &[u8]| {
+        let of = decode(value);
+        let its = of.iter().find(|(kind, _)| *kind == RDMA_NLDEV_ATTR_RES_PID);
+        its.and_then(|(_, value)| to_u32(value)) == Some(pid)
+    };
+    let entries = answer.nested(RDMA_NLDEV_ATTR_RES_QP).into_iter();
+    entries.filter(|(kind, value)| *kind == RDMA_NLDEV_ATTR_RES_QP_ENTRY && is_its(value)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::netlink::encode;
+    use super::*;
+
+    /// As the kernel nests them (drivers/infiniband/core/nldev.c): a table of entries.
+    fn answer(kind: u16, table: u16, entry: u16, entries: &[&[(u16, Vec<u8>)]]) -> Message {
+        let entries: Vec<_> = entries.iter().map(|of| (entry | NLA_F_NESTED, encode(of))).collect();
+        let mut message = Message::new(kind);
+        message.set_u32(RDMA_NLDEV_ATTR_DEV_INDEX, 3);
+        message.set_text(RDMA_NLDEV_ATTR_DEV_NAME, "rxe0");
+        message.set(table | NLA_F_NESTED, encode(&entries));
+        message
+    }
+
+    #[test]
+    fn counters_of_a_port_are_read_by_name() {
+        let entry = |name: &str, value: u64| {
+            let name = [name.as_bytes(), &[0]].concat();
+            let value = value.to_ne_bytes().to_vec();
+            vec![
+                (RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, name),
+                (RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, value),
+            ]
+        };
+        let answer = answer(
+            RDMA_NLDEV_CMD_STAT_GET,
+            RDMA_NLDEV_ATTR_STAT_HWCOUNTERS,
+            RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY,
+            &[&entry("sent_pkts", 1 << 40), &entry("out_of_seq_request", 2), &[]],
+        );
+        let counters = counters_in(&answer);
+        assert_eq!(counters.len(), 2);
+        assert_eq!((counters["sent_pkts"], counters["out_of_seq_request"]), (1 << 40, 2));
+        assert_eq!(counters_in(&Message::new(RDMA_NLDEV_CMD_STAT_GET)).len(), 0);
+    }
+
+    #[test]
+    fn queue_pairs_of_other_processes_are_not_counted() {
+        let pid = |pid: u32| vec![(RDMA_NLDEV_ATTR_RES_PID, pid.to_ne_bytes().to_vec())];
+        // RDMA_NLDEV_ATTR_RES_KERN_NAME is 29.
+        let kernel = vec![(29, b"ib_core\0".to_vec())];
+        let answer = answer(
+            RDMA_NLDEV_CMD_RES_QP_GET,
+            RDMA_NLDEV_ATTR_RES_QP,
+            RDMA_NLDEV_ATTR_RES_QP_ENTRY,
+            &[&kernel, &pid(7), &pid(8), &pid(7)],
+        );
+        let of = |pid| queue_pairs_in(&answer, pid);
+        assert_eq!((of(7), of(8), of(9)), (2, 1, 0));
+    }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use regex_lite::Regex;
 use serde::Serialize;
+use verbgate_sysfs::natural;
 
 use super::Error;
 use super::discover;
@@ -17,12 +18,11 @@ use super::hca::Filter;
 use super::link::Link;
 use super::netlink::Message;
 use super::netlink::Netlink;
-use super::netlink::ip_bytes;
-use super::route::family;
 use super::route::hops;
 use super::route::is_link_local;
 use super::state::Snapshot;
 use super::uapi::*;
+use super::way;
 use crate::cli::SelectArgs;
 
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
@@ -96,7 +96,7 @@ impl Host<'_> {
         }
         let guarded = self.guarded(args, netlink)?;
         let mut found: Vec<Candidate> = names.iter().map(|name| self.candidate(name)).collect();
-        found.sort_by_key(|candidate| discover::natural(&candidate.netdev));
+        found.sort_by(|a, b| natural(&a.netdev, &b.netdev));
         for candidate in &mut found {
             let name = candidate.netdev.clone();
             let link = self.snapshot.link(&name);
@@ -119,6 +119,7 @@ impl Host<'_> {
                             let known = peers.contains(&name);
                             (!known).then(|| "the peer has none of this name".to_owned())
                         })
+                        .or_else(|| args.shared.as_ref()?.objection(&name))
                 }
             };
             let refused = candidate.dropped.as_ref().filter(|_| chosen == Some(true));
@@ -285,16 +286,7 @@ fn is_default(route: &Message) -> bool {
 
 /// The device by which the kernel would send to an address.
 pub(crate) fn route_to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> Option<u32> {
-    let mut message = Message::new(RTM_GETROUTE);
-    let bits = if to.is_ipv4() { 32 } else { 128 };
-    message.set_byte(0, family(to));
-    message.set_byte(RTM_DST_LEN, bits);
-    message.set(RTA_DST, ip_bytes(to));
-    if let Some(from) = from {
-        message.set_byte(2, bits);
-        message.set(RTA_SRC, ip_bytes(from));
-    }
-    netlink.ask(&message).ok().flatten()?.u32(RTA_OIF)
+    Some(way::to(netlink, to, from).ok()?.device)
 }
 
 /// This host's address in the operator's SSH session: `SSH_CONNECTION` of this process, or of one

@@ -62,6 +62,7 @@ pub(crate) const IFA_F_MCAUTOJOIN: u32 = 0x400;
 
 // rtmsg
 pub(crate) const RTM_DST_LEN: usize = 1;
+pub(crate) const RTM_SRC_LEN: usize = 2;
 pub(crate) const RTM_TABLE: usize = 4;
 pub(crate) const RTM_PROTOCOL: usize = 5;
 pub(crate) const RTM_SCOPE: usize = 6;
@@ -93,6 +94,8 @@ pub(crate) const RTNH_F_ONLINK: u8 = 4;
 pub(crate) const NDM_IFINDEX: usize = 4;
 pub(crate) const NDM_STATE: usize = 8;
 pub(crate) const NUD_PERMANENT: u8 = 0x80;
+pub(crate) const NDA_DST: u16 = 1;
+pub(crate) const NDA_LLADDR: u16 = 2;
 pub(crate) const NDA_CACHEINFO: u16 = 3;
 pub(crate) const NDA_PROBES: u16 = 4;
 
@@ -114,8 +117,18 @@ pub(crate) const FR_ACT_TO_TBL: u8 = 1;
 pub(crate) const RDMA_NLDEV_CMD_GET: u16 = 0x1401;
 pub(crate) const RDMA_NLDEV_CMD_SET: u16 = 0x1402;
 pub(crate) const RDMA_NLDEV_CMD_SYS_GET: u16 = 0x1406;
+pub(crate) const RDMA_NLDEV_CMD_RES_QP_GET: u16 = 0x140a;
+pub(crate) const RDMA_NLDEV_CMD_STAT_GET: u16 = 0x1411;
 pub(crate) const RDMA_NLDEV_ATTR_DEV_INDEX: u16 = 1;
 pub(crate) const RDMA_NLDEV_ATTR_DEV_NAME: u16 = 2;
+pub(crate) const RDMA_NLDEV_ATTR_PORT_INDEX: u16 = 3;
+pub(crate) const RDMA_NLDEV_ATTR_RES_QP: u16 = 19;
+pub(crate) const RDMA_NLDEV_ATTR_RES_QP_ENTRY: u16 = 20;
+pub(crate) const RDMA_NLDEV_ATTR_RES_PID: u16 = 28;
+pub(crate) const RDMA_NLDEV_ATTR_STAT_HWCOUNTERS: u16 = 80;
+pub(crate) const RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY: u16 = 81;
+pub(crate) const RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
+pub(crate) const RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE: u16 = 83;
 pub(crate) const RDMA_NLDEV_SYS_ATTR_NETNS_MODE: u16 = 66;
 pub(crate) const RDMA_NLDEV_NET_NS_FD: u16 = 68;
 

@@ -8,15 +8,17 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
-use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sysfs::collect;
+use verbgate_sysfs::natural;
 
 use super::OciArgs;
 use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
+use crate::cli::PairingArgs;
 use crate::cli::SelectArgs;
+use crate::grant::Granted;
 use crate::netdev::discover;
 use crate::netdev::journal;
 use crate::netdev::netns::Namespace;
@@ -37,7 +39,7 @@ pub(crate) struct Netdevs {
 /// What a container asks for, decided; none if it asks for none, or they are there already.
 pub(super) fn wanted(
     wished: &[String],
-    nodes: &[DeviceNode],
+    nodes: &[Granted],
     config: &Value,
     place: &Place,
     args: &OciArgs,
@@ -64,7 +66,7 @@ pub(super) fn wanted(
 /// Decides which NICs go, and refuses what is known now to fail then.
 fn decide(
     wished: &[String],
-    nodes: &[DeviceNode],
+    nodes: &[Granted],
     config: &Value,
     journal: PathBuf,
     sysfs: &Path,
@@ -129,7 +131,7 @@ pub(super) fn journals(state: &Path) -> Vec<PathBuf> {
 }
 
 /// The NICs of granted devices' ports.
-fn of_devices(nodes: &[DeviceNode], sysfs: &Path) -> Result<Vec<String>, anyhow::Error> {
+fn of_devices(nodes: &[Granted], sysfs: &Path) -> Result<Vec<String>, anyhow::Error> {
     let known = collect::devices(sysfs)?;
     let granted = |name: &str| {
         let uverbs = known.iter().find(|device| device.ibdev == name);
@@ -141,7 +143,7 @@ fn of_devices(nodes: &[DeviceNode], sysfs: &Path) -> Result<Vec<String>, anyhow:
         .flat_map(|device| &device.ports)
         .flat_map(|port| port.netdevs.iter().cloned())
         .collect();
-    names.sort();
+    names.sort_by(|a, b| natural(a, b));
     names.dedup();
     Ok(names)
 }
@@ -157,5 +159,7 @@ pub(super) fn selection(names: Option<&[String]>) -> SelectArgs {
         require_ipv4: false,
         bootstrap: None,
         peer: None,
+        pairing: PairingArgs::default(),
+        shared: None,
     }
 }

@@ -37,6 +37,7 @@ use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
+use crate::grant::Granted;
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
@@ -60,14 +61,6 @@ pub(crate) struct Spec {
     pub(crate) netdevs: Option<Netdevs>,
     /// The name of what becomes of CAP_SETPCAP.
     pub(crate) setpcap: String,
-}
-
-/// A granted device.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Granted {
-    pub(crate) name: String,
-    pub(crate) rdev: (u32, u32),
-    pub(crate) source: PathBuf,
 }
 
 /// A container's directory.

@@ -38,7 +38,7 @@ impl Served {
 pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served) -> Value {
     let served = &of.all;
     let served: Vec<Value> =
-        served.iter().map(|one| one.inventory().map_or(Value::Null, |all| held(&all))).collect();
+        served.iter().map(|one| held(&one.inventory())).collect();
     let devices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).collect();
     json!({
         "id": spec.id,

@@ -26,7 +26,6 @@ use super::hook;
 use super::line::Line;
 use super::name_of;
 use super::netdevs;
-use super::place::Granted;
 use super::place::Place;
 use super::place::Spec;
 use super::program;
@@ -37,6 +36,7 @@ use super::wish::Wish;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
 use crate::grant;
+use crate::grant::Granted;
 use crate::grant::Host;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
@@ -96,13 +96,14 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         id,
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
         profile,
-        devices: nodes.iter().map(Granted::from).collect(),
+        devices: nodes.clone(),
         sysfs: args.sysfs == SysfsOf::Virtual,
         netdevs,
         setpcap: rewrite::setpcap(&config).name().to_owned(),
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
-    let made = sandbox::show_nodes(&nodes, &place.nodes())
+    let shown: Vec<DeviceNode> = nodes.iter().map(DeviceNode::from).collect();
+    let made = sandbox::show_nodes(&shown, &place.nodes())
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
         .and_then(|()| supervisor(&exe, &place, lock, global))
         .and_then(|()| replace(&file, &config));
@@ -143,8 +144,8 @@ pub(super) fn granted(
     wish: &Wish,
     stand_in: &[OsString],
     config: &Value,
-) -> Result<Vec<DeviceNode>, Error> {
-    let mut nodes: Vec<DeviceNode> = Vec::new();
+) -> Result<Vec<Granted>, Error> {
+    let mut nodes: Vec<Granted> = Vec::new();
     for (name, field) in &wish.devices {
         let of_name = |option: &&OsString| {
             option.to_str().and_then(|text| text.split_once('=')).is_some_and(|(n, _)| n == name)
@@ -171,7 +172,7 @@ pub(super) fn granted(
 }
 
 /// A device that is listed with another number than the host's of that name is another device.
-fn agree_on_numbers(nodes: &[DeviceNode], config: &Value) -> Result<(), Error> {
+fn agree_on_numbers(nodes: &[Granted], config: &Value) -> Result<(), Error> {
     let listed = config.pointer("/linux/devices").and_then(Value::as_array);
     for device in listed.into_iter().flatten() {
         let number =
@@ -254,20 +255,6 @@ fn supervisor(exe: &Path, place: &Place, lock: File, global: &Global) -> Result<
         READY => Ok(()),
         "" => Err(anyhow!("the supervisor ended without a word; see the kernel log")),
         error => Err(anyhow!("{error}")),
-    }
-}
-
-impl From<&DeviceNode> for Granted {
-    fn from(node: &DeviceNode) -> Self {
-        let DeviceNode { name, rdev, source } = node.clone();
-        Self { name, rdev, source }
-    }
-}
-
-impl From<&Granted> for DeviceNode {
-    fn from(granted: &Granted) -> Self {
-        let Granted { name, rdev, source } = granted.clone();
-        Self { name, rdev, source }
     }
 }
 

@@ -28,7 +28,6 @@ use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
-use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Sysfs;
 use verbgate_sys::sandbox::container::Arrival;
 
@@ -119,8 +118,7 @@ impl Life {
         // A session of its own: what is sent to the engine's does not end it.
         rustix::process::setsid().context("cannot leave the session")?;
         rustix::process::chdir("/")?;
-        let nodes: Vec<DeviceNode> = spec.devices.iter().map(DeviceNode::from).collect();
-        let plan = Plan::with_cm(&nodes, &spec.profile)?;
+        let plan = Plan::with_cm(&spec.devices, &spec.profile)?;
         let bind = |path: std::path::PathBuf| {
             Post::bind(&path).with_context(|| format!("cannot make the socket {}", path.display()))
         };
@@ -246,11 +244,10 @@ impl Life {
     fn serve(&mut self, arrival: Arrival) -> Result<(), Error> {
         let guard = Guard::new(arrival.descriptors)?;
         let tgid = arrival.tgid;
-        let nodes: Vec<DeviceNode> = self.spec.devices.iter().map(DeviceNode::from).collect();
-        let shown = virtual_sys::grant(&nodes);
+        let shown = virtual_sys::shown(&self.spec.devices);
         let views = match &self.views {
             Some(views) => views.clone(),
-            None => Views::of(tgid)?,
+            None => Views::of(tgid, &self.spec.devices)?,
         };
         let serve = |_, served| views.serve(served, shown.clone());
         let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };

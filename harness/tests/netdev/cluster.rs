@@ -43,10 +43,16 @@ fn nodes_move_what_they_have_in_common() {
     let file = world.dir.path().join("peer.json");
     std::fs::write(&file, peer.to_string()).unwrap();
     let file = file.to_str().unwrap();
+    // Nothing is moved until the user allows that rails are left out.
     let output = world.move_command(&["--peer-manifest", file]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 rails are not alike"), "{}", stderr(&output));
+    assert!(!world.journal().exists());
+    let allowed = ["--peer-manifest", file, "--allow-dropped"];
+    let output = world.move_command(&allowed).output().unwrap();
     let told = stderr(&output);
     assert!(output.status.success(), "{told}");
-    assert!(told.contains("10.1.0.0/16 #1: not on peer"), "{told}");
+    assert!(told.contains("rail 10.1.0.0/16 (rail1 of this node): not on peer"), "{told}");
     assert!(told.contains("25 Gb/s"), "{told}");
     let status = world.ok(&["netdev", "status"]);
     assert!(status.contains("rail0") && !status.contains("rail1") && !status.contains("rail2"));
@@ -58,6 +64,73 @@ fn nodes_move_what_they_have_in_common() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("share no rail"), "{}", stderr(&output));
     assert!(!world.journal().exists());
+}
+
+/// Many NICs in one large network, of which the peer has all but one: the NIC behind it in the row
+/// must not be taken for it.
+#[test]
+fn on_one_network_a_rail_that_the_peer_lacks_stays_and_no_other() {
+    let Some(world) = World::new(4, Subnets::Same) else { return };
+    let mut peer: serde_json::Value =
+        serde_json::from_str(&world.ok(&["manifest", "--node", "peer"])).unwrap();
+    peer["rails"].as_array_mut().unwrap().remove(1);
+    let file = world.dir.path().join("peer.json");
+    std::fs::write(&file, peer.to_string()).unwrap();
+    let with = |options: &[&str]| {
+        let words = ["netdev", "list", "--json", "--peer-manifest", file.to_str().unwrap()];
+        let output = world.run(&[&words, options].concat());
+        let nics: Vec<serde_json::Value> =
+            serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let stays = |nic: &serde_json::Value| {
+            let why = nic["dropped"].as_str()?;
+            Some(format!("{}: {why}", nic["netdev"].as_str()?))
+        };
+        let stays: Vec<String> = nics.iter().filter_map(stays).collect();
+        (output.status.code(), stays.join("\n"), stderr(&output))
+    };
+    let (code, stays, told) = with(&[]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("--allow-dropped"), "{told}");
+    let expected = "rail1: rail 10.0.0.0/16 rail1 (rail1 of this node): not on peer";
+    assert_eq!(stays, expected, "{told}");
+    assert_eq!(with(&["--allow-dropped"]).0, Some(0));
+
+    // Neither names nor places are the same, so nobody can tell which one is missing.
+    for (at, rail) in peer["rails"].as_array_mut().unwrap().iter_mut().enumerate() {
+        rail["netdev"] = format!("x{at}").into();
+        rail["pci"] = format!("0000:f{at}:00.0").into();
+    }
+    std::fs::write(&file, peer.to_string()).unwrap();
+    let (code, _, told) = with(&["--allow-dropped"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(
+        told.contains("is not guessed") && told.contains("peer has x0 (0000:f0:00.0)"),
+        "{told}"
+    );
+    assert!(told.contains("--rail NETDEV=RAIL"), "{told}");
+    // The remedy: both declare.
+    for (rail, name) in peer["rails"].as_array_mut().unwrap().iter_mut().zip(["r0", "r2", "r3"]) {
+        rail["rail"] = name.into();
+    }
+    std::fs::write(&file, peer.to_string()).unwrap();
+    let declare = ["--rail", "rail0=r0", "--rail", "rail1=r1", "--rail", "rail2=r2"];
+    let declare = [&declare[..], &["--rail", "rail3=r3", "--allow-dropped"]].concat();
+    let (code, stays, told) = with(&declare);
+    assert_eq!(code, Some(0), "{told}");
+    assert_eq!(stays, "rail1: rail r1 (rail1 of this node): not on peer");
+    let own = world.dir.path().join("own.json");
+    let to = world.target.pid();
+    let words = ["prepare", "--role", "a", "--to", &to, "--socket-ifname", "eth0", "--manifest"];
+    let words = [&words[..], &[own.to_str().unwrap(), "--peer-manifest", file.to_str().unwrap()]];
+    let told = world.ok(&[&words.concat()[..], &declare].concat());
+    assert!(told.contains("NCCL_IB_HCA='=mlx5_0:1,mlx5_2:1,mlx5_3:1'"), "{told}");
+    let own = std::fs::read_to_string(own).unwrap();
+    assert!(own.contains("\"r3\"") && !own.contains("\"r1\""), "{own}");
+    world.restore();
+    let output = world.run(&["manifest", "--node", "a", "--rail", "rail9=r0"]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let declared = world.ok(&["manifest", "--node", "a", "--rail", "rail0=r0"]);
+    assert!(declared.contains("\"rail\": \"r0\""), "{declared}");
 }
 
 /// As many nodes as a large cluster has, from files.
@@ -84,6 +157,9 @@ fn a_thousand_nodes_agree() {
         command.arg(file);
     }
     let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1 rail is not alike on all nodes"), "{}", stderr(&output));
+    let output = command.arg("--allow-dropped").output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
     assert!(stderr(&output).contains("rail5 of n77"), "{}", stderr(&output));

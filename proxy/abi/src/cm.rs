@@ -107,13 +107,15 @@ pub const COMMANDS: [Option<CmSpec>; 25] = [
 
 /// Number of `RDMA_USER_CM_CMD_DESTROY_ID`.
 pub const DESTROY_ID: u32 = 1;
+/// Number of `RDMA_USER_CM_CMD_LISTEN`.
+pub const LISTEN: u32 = 7;
 /// Number of `RDMA_USER_CM_CMD_LEAVE_MCAST`.
 pub const LEAVE_MCAST: u32 = 17;
 /// Number of `RDMA_USER_CM_CMD_QUERY`.
 pub const QUERY: u32 = 19;
 
-/// `RDMA_USER_CM_QUERY_ADDR`: `struct rdma_ucm_query_addr_resp`, which begins with the GUID of the
-/// device.
+/// `RDMA_USER_CM_QUERY_ADDR`: `struct rdma_ucm_query_addr_resp`, which names the device
+/// ([`BoundTo`]).
 pub const QUERY_ADDR: u32 = 0;
 /// Bytes of `struct rdma_ucm_query_addr_resp`.
 pub const QUERY_ADDR_LEN: usize = 280;
@@ -129,6 +131,43 @@ pub const SERVICE_RECORD: usize = 176;
 const QUERY_PATH: u32 = 1;
 const QUERY_GID: u32 = 2;
 const QUERY_IB_SERVICE: u32 = 3;
+
+/// Which device an id is bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BoundTo {
+    /// None yet, or none any more.
+    Nothing,
+    /// This one.
+    Device {
+        /// RDMA netlink's number of the device (since 5.9), which no other is given.
+        index: u32,
+        /// For people. Devices can have the same, or none.
+        node_guid: u64,
+    },
+}
+
+impl BoundTo {
+    /// Reads `struct rdma_ucm_query_addr_resp`; none when it is shorter.
+    ///
+    /// The kernel clears the structure and fills `node_guid`, `ibdev_index`, `port_num` and `pkey`
+    /// for an id that has a device, and none of them for others (`ucma_query_device_addr`). Ports
+    /// count from 1; but the field has 8 bits, and a device with representors has thousands of
+    /// ports. The first device has index 0, and a virtual function at first GUID 0. So an id is
+    /// taken for unbound only when all four are zero.
+    #[must_use]
+    pub fn read(response: &[u8]) -> Option<Self> {
+        let guid = response.get(..8)?.first_chunk::<8>()?;
+        let port = response.get(8)?;
+        let pkey = response.get(10..12)?;
+        let index = response.get(QUERY_ADDR_LEN - 8..QUERY_ADDR_LEN - 4)?.first_chunk::<4>()?;
+        let all = [&guid[..], &[*port], pkey, index];
+        if all.iter().all(|field| field.iter().all(|byte| *byte == 0)) {
+            return Some(Self::Nothing);
+        }
+        let (index, node_guid) = (u32::from_ne_bytes(*index), u64::from_be_bytes(*guid));
+        Some(Self::Device { index, node_guid })
+    }
+}
 
 /// How many bytes of a response of QUERY the kernel has written.
 #[must_use]
@@ -214,6 +253,7 @@ mod tests {
         assert_eq!(command(u32::MAX), Err(crate::Errno::EINVAL));
         assert_eq!(command(DESTROY_ID).unwrap().name, "CM_DESTROY_ID");
         assert_eq!(command(QUERY).unwrap().name, "CM_QUERY");
+        assert_eq!(command(LISTEN).unwrap().name, "CM_LISTEN");
         assert_eq!(command(LEAVE_MCAST).unwrap().name, "CM_LEAVE_MCAST");
     }
 
@@ -226,6 +266,27 @@ mod tests {
         assert_eq!(query_len(QUERY_PATH, &two, 100), 80);
         assert_eq!(query_len(QUERY_PATH, &u32::MAX.to_ne_bytes(), 65535), 8 + 910 * 72);
         assert_eq!(query_len(9, &two, 4096), 0);
+    }
+
+    #[test]
+    fn an_id_without_a_node_guid_may_be_bound() {
+        // Offsets of struct rdma_ucm_query_addr_resp: node_guid 0, port_num 8, pkey 10, sizes 12
+        // and 14, two addresses of 128 bytes, ibdev_index 272.
+        let with = |parts: &[(usize, u8)]| {
+            let mut response = [0; QUERY_ADDR_LEN];
+            parts.iter().for_each(|(at, byte)| response[*at] = *byte);
+            BoundTo::read(&response).unwrap()
+        };
+        // An id that has an address and no device: its family is AF_INET.
+        assert_eq!(with(&[(12, 16), (16, 2)]), BoundTo::Nothing);
+        let device = |index, node_guid| BoundTo::Device { index, node_guid };
+        // A virtual function without a GUID; the first device there is; port 256 of it.
+        assert_eq!(with(&[(8, 1), (272, 3)]), device(3, 0));
+        assert_eq!(with(&[(8, 1)]), device(0, 0));
+        assert_eq!(with(&[(10, 0xff), (11, 0xff)]), device(0, 0));
+        assert_eq!(with(&[(272, 7)]), device(7, 0));
+        assert_eq!(with(&[(7, 9), (8, 1), (272, 1)]), device(1, 9));
+        assert_eq!(BoundTo::read(&[0; QUERY_ADDR_LEN - 8]), None, "of a kernel before 5.9");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 use std::net::Ipv6Addr;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 
@@ -34,6 +35,8 @@ use verbgate_abi::wire::GidIndex;
 use verbgate_sys::Tid;
 use verbgate_sys::network;
 use verbgate_sys::network::Network;
+use verbgate_sysfs::DevNumber;
+use verbgate_sysfs::Identity;
 
 pub use self::requests::Judged;
 
@@ -58,6 +61,8 @@ const MAX_INDEX: u32 = 4096;
 /// What a sandbox sees of the GIDs of its devices.
 pub struct GidView {
     sides: Mutex<Sides>,
+    /// Which devices those are: another one at the same number is none of them.
+    granted: Vec<Identity>,
 }
 
 impl std::fmt::Debug for GidView {
@@ -114,12 +119,12 @@ pub enum Seen {
 }
 
 impl GidView {
-    /// The view of who is in the network namespace of a thread.
+    /// The view, of these devices, of who is in the network namespace of a thread.
     ///
     /// # Errors
     /// `EPERM` when it is another namespace than the caller's and he has no CAP_SYS_ADMIN;
     /// socket(2)'s.
-    pub fn of(tid: Tid) -> io::Result<Self> {
+    pub fn of(tid: Tid, granted: Vec<Identity>) -> io::Result<Self> {
         let sandbox = Side { network: Network::of(tid)?, links: None };
         let here = Network::here()?;
         let host = if here.is_same(&sandbox.network)? {
@@ -128,7 +133,8 @@ impl GidView {
             let id = links::namespace_id(&sandbox.network.route, here.namespace.as_raw_fd())?;
             Some((Side { network: here, links: None }, id))
         };
-        Ok(Self { sides: Mutex::new(Sides { sandbox, host, of_ports: HashMap::new() }) })
+        let sides = Mutex::new(Sides { sandbox, host, of_ports: HashMap::new() });
+        Ok(Self { sides, granted })
     }
 
     /// What is seen at a place of the table of a device, which its node names.
@@ -137,11 +143,9 @@ impl GidView {
     /// When the kernel does not tell: then nothing may be taken for granted.
     pub fn at(&self, rdev: (u32, u32), port: u32, index: GidIndex) -> io::Result<Seen> {
         let mut sides = self.sides.lock();
-        sides.hear()?;
-        match sides.port(rdev, port)? {
-            Some(port) => sides.at(&port, index),
-            None => Ok(Seen::Anything),
-        }
+        let seen = sides.seen(rdev, port, index)?;
+        self.check(&sides, rdev)?;
+        Ok(seen)
     }
 
     /// The entries of all ports of a device, in the kernel's order; none when no port is of RoCE,
@@ -151,23 +155,23 @@ impl GidView {
     /// When the kernel does not tell.
     pub fn table(&self, rdev: (u32, u32)) -> io::Result<Option<Vec<Entry>>> {
         let mut sides = self.sides.lock();
-        sides.hear()?;
-        let ports = (1..=MAX_PORTS).map_while(|n| sides.port(rdev, n).transpose());
-        let ports: Vec<Port> = ports.collect::<io::Result<_>>()?;
-        if !ports.iter().any(|port| port.roce) {
-            return Ok(None);
-        }
-        let mut entries = Vec::new();
-        for port in &ports {
-            for index in (0..MAX_INDEX).map(GidIndex) {
-                match sides.at(port, index)? {
-                    Seen::Entry(entry) => entries.push(entry),
-                    Seen::Nothing => {}
-                    Seen::Anything => break,
-                }
-            }
-        }
-        Ok(Some(entries))
+        let entries = sides.entries(rdev)?;
+        self.check(&sides, rdev)?;
+        Ok(entries)
+    }
+
+    /// Compares a device with the one that was granted, after it was read
+    /// ([`verbgate_sysfs::identity`]): what is at the same number by now has GIDs of its own, which
+    /// are neither shown nor taken for those of a file that is still open.
+    fn check(&self, sides: &Sides, rdev: (u32, u32)) -> io::Result<()> {
+        let number = DevNumber { major: rdev.0, minor: rdev.1 };
+        let sysfs = sides.sandbox.network.sysfs.as_fd();
+        let same = match self.granted.iter().find(|identity| identity.number == number) {
+            Some(granted) => granted.stands(sysfs),
+            // None that has GIDs.
+            None => Identity::read(sysfs, number)?.uverbs().is_none(),
+        };
+        if same { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ENODEV)) }
     }
 
     /// Whether a sandbox is shown a GID with this network device, as sysfs names them; for whoever
@@ -209,6 +213,35 @@ impl Sides {
             self.of_ports.clear();
         }
         Ok(())
+    }
+
+    fn seen(&mut self, rdev: (u32, u32), port: u32, index: GidIndex) -> io::Result<Seen> {
+        self.hear()?;
+        match self.port(rdev, port)? {
+            Some(port) => self.at(&port, index),
+            None => Ok(Seen::Anything),
+        }
+    }
+
+    /// The entries of all ports of a device; none when no port is of RoCE.
+    fn entries(&mut self, rdev: (u32, u32)) -> io::Result<Option<Vec<Entry>>> {
+        self.hear()?;
+        let ports = (1..=MAX_PORTS).map_while(|n| self.port(rdev, n).transpose());
+        let ports: Vec<Port> = ports.collect::<io::Result<_>>()?;
+        if !ports.iter().any(|port| port.roce) {
+            return Ok(None);
+        }
+        let mut entries = Vec::new();
+        for port in &ports {
+            for index in (0..MAX_INDEX).map(GidIndex) {
+                match self.at(port, index)? {
+                    Seen::Entry(entry) => entries.push(entry),
+                    Seen::Nothing => {}
+                    Seen::Anything => break,
+                }
+            }
+        }
+        Ok(Some(entries))
     }
 
     /// A port of the device of a node; none when sysfs does not know it.
@@ -369,6 +402,9 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
+    use verbgate_sysfs_fixtures::Changing;
+    use verbgate_sysfs_fixtures::Software;
+
     use super::*;
 
     fn link(index: u32, lower: Option<u32>, master: Option<u32>) -> Link {
@@ -394,11 +430,60 @@ mod tests {
         assert_eq!(with_uppers(&[other], vec![4]), [4]);
     }
 
+    fn view(sysfs: &std::path::Path, granted: Vec<Identity>) -> GidView {
+        let view = GidView::of(Tid(std::process::id().cast_signed()), granted).unwrap();
+        view.sides.lock().sandbox.network.sysfs = File::open(sysfs).unwrap().into();
+        view
+    }
+
     #[test]
     fn a_device_that_sysfs_does_not_know_is_not_filtered() {
-        let view = GidView::of(Tid(std::process::id().cast_signed())).unwrap();
-        assert_eq!(view.at((1, 3), 1, GidIndex(0)).unwrap(), Seen::Anything);
-        assert_eq!(view.table((1, 3)).unwrap(), None);
-        assert!(!view.shows("absent", 1, Ipv6Addr::LOCALHOST, Some("lo")));
+        let sysfs = std::path::Path::new("/sys");
+        let null = Identity::below(sysfs, DevNumber { major: 1, minor: 3 }).unwrap();
+        for granted in [vec![null], Vec::new()] {
+            let view = view(sysfs, granted);
+            assert_eq!(view.at((1, 3), 1, GidIndex(0)).unwrap(), Seen::Anything);
+            assert_eq!(view.table((1, 3)).unwrap(), None);
+            assert!(!view.shows("absent", 1, Ipv6Addr::LOCALHOST, Some("lo")));
+        }
+    }
+
+    #[test]
+    fn gids_are_those_of_the_granted_device_alone() {
+        let device = Software {
+            number: (231, 192),
+            node: "uverbs0",
+            ibdev: "rxe0",
+            node_guid: "0000:0000:0000:0000",
+            function: None,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        let put = |file: &str, text: &str| {
+            let file = dir.path().join(device.path()).join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        let add = || {
+            host.add(&device).unwrap();
+            // Whole, since the port is none of RoCE.
+            put("ports/1/link_layer", "InfiniBand\n");
+            put("ports/1/gids/0", "fe80:0000:0000:0000:0000:0000:0000:0001\n");
+        };
+        add();
+        let number = DevNumber { major: 231, minor: 192 };
+        let view_of = |granted| view(dir.path(), granted);
+        let view = view_of(vec![Identity::below(dir.path(), number).unwrap()]);
+        let at = |view: &GidView| view.at(device.number, 1, GidIndex(0)).ok();
+        assert!(matches!(at(&view), Some(Seen::Entry(_))), "{:?}", at(&view));
+        assert_eq!(view.table(device.number).unwrap(), None);
+        host.remove(&device).unwrap();
+        add();
+        // Of its successor a file that is still open tells nothing, and speaks by nothing.
+        for errno in [view.at(device.number, 1, GidIndex(0)).err(), view.table(device.number).err()]
+        {
+            assert_eq!(errno.and_then(|e| e.raw_os_error()), Some(libc::ENODEV));
+        }
+        assert_eq!(at(&view_of(Vec::new())), None, "never granted");
     }
 }

@@ -8,10 +8,9 @@ use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
+use verbgate_sys::caller::Caller;
 use verbgate_sys::mem;
-use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
-use verbgate_sys::mem::RemoteMemory;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::Listener;
@@ -64,7 +63,7 @@ pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
         let notif = listener.receive()?;
         let is_request = notif.nr == Native::NUMBERS.ioctl;
         if is_request && how == Answer::Served {
-            serve(&pidfd, &notif)?;
+            serve(&listener, &pidfd, &notif)?;
         }
         let reply = if is_request { Reply::Errno(libc::ENOTTY) } else { Reply::Continue };
         listener.reply(notif.id, reply)?;
@@ -77,8 +76,8 @@ pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// Copies a request of 56 bytes, makes it here, and copies its array back.
-fn serve(pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
-    let memory = RemoteMemory(notif.tid);
+fn serve(listener: &Listener, pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
+    let memory = Caller::of(listener, notif);
     let [fd, _, addr, ..] = notif.args;
     let mut bytes = [0; 24];
     mem::gather(&memory, &[Range { addr, len: 24 }], &mut bytes)?;
@@ -87,6 +86,13 @@ fn serve(pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
     let file = pidfd.get_fd(GuestFd(i32::try_from(fd)?))?;
     let mut out = [0; 2];
     let _ = raw::query_context(&mut out).send(file.as_raw_fd());
-    memory.scatter(&[(addr + 24, &attrs)])?;
+    let from = libc::iovec { iov_base: attrs.as_mut_ptr().cast(), iov_len: attrs.len() };
+    let to = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(usize::try_from(addr + 24)?),
+        iov_len: attrs.len(),
+    };
+    // SAFETY: `from` is memory of this process; the kernel checks `to` against the guest, which is
+    // this benchmark's own child.
+    unsafe { libc::process_vm_writev(notif.tid.0, &raw const from, 1, &raw const to, 1, 0) };
     Ok(())
 }

@@ -8,7 +8,9 @@
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
@@ -22,11 +24,18 @@ use rustix::fs::SealFlags;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
+/// Where the read-write half takes bytes that nobody wants.
+pub const SPARE: usize = RW_LEN - SPARE_LEN;
+/// How many.
+pub const SPARE_LEN: usize = 4096;
+
 /// One slot's frame, as the supervisor holds it.
 #[derive(Debug)]
 pub struct Frame {
     ro: MmapMut,
     rw: MmapRaw,
+    /// The read-write half's file, opened for reading: the stub copies outputs out of it.
+    scratch: OwnedFd,
 }
 
 /// What is mapped into the guest: both are closed once they are.
@@ -68,7 +77,14 @@ impl Frame {
         let rw_file = memfd("verbgate-scratch", RW_LEN)?;
         let rw = MmapOptions::new().len(RW_LEN).map_raw(&rw_file)?;
         rustix::fs::fcntl_add_seals(&rw_file, SIZE | SealFlags::SEAL)?;
-        Ok((Self { ro, rw }, FrameFds { ro: reading(&ro_file)?, rw: rw_file.into() }))
+        let scratch = reading(&rw_file)?;
+        Ok((Self { ro, rw, scratch }, FrameFds { ro: reading(&ro_file)?, rw: rw_file.into() }))
+    }
+
+    /// What a stub copies outputs out of, for its table.
+    #[must_use]
+    pub fn scratch(&self) -> BorrowedFd<'_> {
+        self.scratch.as_fd()
     }
 
     /// The read-only half, for the supervisor to fill. Only while no request runs.

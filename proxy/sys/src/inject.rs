@@ -7,6 +7,7 @@ use crate::Tid;
 use crate::arch::Arch;
 use crate::arch::Native;
 use crate::plant::PlantError;
+use crate::plant::Traps;
 use crate::plant::lost;
 use crate::plant::unexpected;
 use crate::ptrace;
@@ -16,7 +17,6 @@ use crate::ptrace::Stopped;
 use crate::ptrace::Waited;
 use crate::seccomp::AddFd;
 use crate::seccomp::Listener;
-use crate::seccomp::Notification;
 use crate::seccomp::Reply;
 
 /// A call to be injected.
@@ -31,8 +31,8 @@ pub(crate) struct Call {
 /// What injecting takes.
 pub(crate) struct Injector<'a> {
     pub(crate) listener: &'a Listener,
-    /// Where notifications of other threads go that arrive meanwhile.
-    pub(crate) others: &'a mut Vec<Notification>,
+    /// Who receives from it.
+    pub(crate) traps: &'a mut dyn Traps,
 }
 
 impl Injector<'_> {
@@ -99,18 +99,7 @@ impl Injector<'_> {
         let tid = running.tid();
         let gone = move |e: io::Error| lost(tid, e);
         loop {
-            if self.listener.wait(1).map_err(gone)? {
-                let notif = match self.listener.receive() {
-                    Ok(notif) => notif,
-                    // Its thread was killed between the two calls.
-                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => continue,
-                    Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                    Err(e) => return Err(gone(e)),
-                };
-                if notif.tid != tid {
-                    self.others.push(notif);
-                    continue;
-                }
+            if let Some(notif) = self.traps.next(tid).map_err(gone)? {
                 if notif.nr != call.nr || notif.args != call.args {
                     return Err(unexpected(tid, call.name, format!("trap {}", notif.nr)));
                 }

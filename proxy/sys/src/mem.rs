@@ -1,7 +1,9 @@
-//! Guest memory: process_vm_readv(2) and process_vm_writev(2).
+//! Guest memory, for reading: process_vm_readv(2).
 //!
-//! Neither overrides page protections (unlike `/proc/PID/mem`), so a guest that names memory it
-//! may not write gets EFAULT here as it would from the kernel's own `copy_to_user`.
+//! There is no writing: what a guest is to be given, its own stub copies
+//! ([`AfterIoctl::WRITE`](crate::arch::AfterIoctl::WRITE)), in the guest's rights, so that no
+//! number can lead a write to another process, and pages that the guest may not write fail as with
+//! the kernel's own `copy_to_user`.
 
 use std::io;
 
@@ -25,11 +27,6 @@ pub trait GuestMemory {
     /// # Errors
     /// `EFAULT`: not even the first range; `ESRCH`: the thread is gone; `EPERM`.
     fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize>;
-    /// Writes each piece to its address, whole.
-    ///
-    /// # Errors
-    /// `EFAULT` when a piece cannot be written to its end.
-    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()>;
 }
 
 /// A range cut at page boundaries, so that what can be read of it is.
@@ -58,12 +55,6 @@ pub fn gather(memory: &impl GuestMemory, from: &[Range], into: &mut [u8]) -> io:
     }
 }
 
-/// A guest thread's memory, reached by its id.
-///
-/// Use it only while the thread waits in a trap: then the id names that thread.
-#[derive(Clone, Copy, Debug)]
-pub struct RemoteMemory(pub Tid);
-
 /// `UIO_MAXIOV`.
 const MAX_RANGES: usize = 1024;
 
@@ -72,52 +63,17 @@ fn remote(addr: u64, len: usize) -> io::Result<libc::iovec> {
     Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(addr), iov_len: len })
 }
 
-fn whole(done: isize, want: usize) -> io::Result<()> {
-    match usize::try_from(done) {
-        Ok(done) if done == want => Ok(()),
-        Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-        Err(_) => Err(io::Error::last_os_error()),
-    }
-}
-
-impl GuestMemory for RemoteMemory {
-    fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
-        let ranges: Vec<_> =
-            from.iter().map(|r| remote(r.addr, r.len)).collect::<io::Result<_>>()?;
-        let count = ranges.len().min(MAX_RANGES) as libc::c_ulong;
-        let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
-        crate::count_call();
-        // SAFETY: `to` is the caller's slice, exclusively borrowed; `ranges` holds numbers that
-        // the kernel checks against the other process; both live through the call.
-        let n = unsafe {
-            libc::process_vm_readv(self.0.0, &raw const to, 1, ranges.as_ptr(), count, 0)
-        };
-        usize::try_from(n).map_err(|_| io::Error::last_os_error())
-    }
-
-    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()> {
-        for some in pieces.chunks(MAX_RANGES) {
-            let to: Vec<_> =
-                some.iter().map(|(addr, b)| remote(*addr, b.len())).collect::<io::Result<_>>()?;
-            let from: Vec<_> = some
-                .iter()
-                .map(|(_, b)| libc::iovec {
-                    iov_base: b.as_ptr().cast_mut().cast(),
-                    iov_len: b.len(),
-                })
-                .collect();
-            let want = some.iter().map(|(_, b)| b.len()).sum();
-            crate::count_call();
-            // SAFETY: `from` points to the caller's slices, which the kernel only reads; `to`
-            // holds numbers that it checks against the other process.
-            let n = unsafe {
-                let count = from.len() as libc::c_ulong;
-                libc::process_vm_writev(self.0.0, from.as_ptr(), count, to.as_ptr(), count, 0)
-            };
-            whole(n, want)?;
-        }
-        Ok(())
-    }
+/// Reads the memory of a thread by its number: to be believed only if the number is found to have
+/// been the thread's still ([`Caller`](crate::caller::Caller)).
+pub(crate) fn read_by_number(tid: Tid, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+    let ranges: Vec<_> = from.iter().map(|r| remote(r.addr, r.len)).collect::<io::Result<_>>()?;
+    let count = ranges.len().min(MAX_RANGES) as libc::c_ulong;
+    let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    crate::count_call();
+    // SAFETY: `to` is the caller's slice, exclusively borrowed; `ranges` holds numbers that the
+    // kernel checks against the other process; both live through the call.
+    let n = unsafe { libc::process_vm_readv(tid.0, &raw const to, 1, ranges.as_ptr(), count, 0) };
+    usize::try_from(n).map_err(|_| io::Error::last_os_error())
 }
 
 /// Memory in a buffer, at made-up addresses: the fake for tests, and the memory of a caller that
@@ -154,37 +110,33 @@ impl GuestMemory for FakeMemory {
         }
         if done == 0 { Err(io::Error::from_raw_os_error(libc::EFAULT)) } else { Ok(done) }
     }
-
-    fn scatter(&self, pieces: &[(u64, &[u8])]) -> io::Result<()> {
-        for (addr, piece) in pieces {
-            let at = self.at(*addr, piece.len())?;
-            let mut bytes = self.bytes.borrow_mut();
-            for (to, from) in bytes.iter_mut().skip(at.start).zip(*piece) {
-                *to = *from;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn me() -> RemoteMemory {
-        RemoteMemory(Tid(std::process::id().cast_signed()))
+    /// The test's own memory.
+    struct Own;
+
+    impl GuestMemory for Own {
+        fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+            read_by_number(Tid(std::process::id().cast_signed()), from, into)
+        }
+    }
+
+    fn me() -> Own {
+        Own
     }
 
     #[test]
-    fn reads_and_writes_whole_ranges() {
-        let mut target = [1_u8, 2, 3, 4, 5, 6, 7, 8];
-        let addr = target.as_mut_ptr() as u64;
+    fn reads_whole_ranges() {
+        let target = [1_u8, 2, 3, 4, 5, 6, 7, 8];
+        let addr = target.as_ptr() as u64;
         let mut got = [0; 4];
         let ranges = [Range { addr: addr + 6, len: 2 }, Range { addr, len: 2 }];
         gather(&me(), &ranges, &mut got).unwrap();
         assert_eq!(got, [7, 8, 1, 2]);
-        me().scatter(&[(addr, &[9, 9]), (addr + 7, &[5])]).unwrap();
-        assert_eq!(std::hint::black_box(target), [9, 9, 3, 4, 5, 6, 7, 5]);
     }
 
     #[test]

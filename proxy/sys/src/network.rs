@@ -48,7 +48,7 @@ impl Network {
     pub fn of(tid: Tid) -> io::Result<Self> {
         // A thread for it: the caller stays where it is.
         let entered = std::thread::spawn(move || {
-            process::enter_network_of(tid)?;
+            process::enter_network(&process::network_of(tid)?)?;
             Self::here()
         });
         entered.join().map_err(|_| io::Error::other("the thread ended"))?

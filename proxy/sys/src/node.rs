@@ -4,14 +4,19 @@
 //! was opened by: mount and all. A uverbs file that a guest opened in that way would be its own in
 //! the kernel's eyes, which would take commands from it by write(2). So each open goes through a
 //! mount of its own, made for it, that belongs to no namespace, and that stops honouring device
-//! nodes as soon as the file is open. The number of that mount then names this open, too: no file
-//! opened by anyone else has it.
+//! nodes as soon as the file is open. That mount then names this open, too: no file opened by
+//! anyone else was opened through it.
+//!
+//! The number of a mount is given again when the mount is gone. So a number is kept together with
+//! what keeps the mount there ([`Pin`]), which does not keep the device open; since Linux 6.8 there
+//! are numbers that are never given again, and nothing to pin.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -21,22 +26,37 @@ use rustix::mount::OpenTreeFlags;
 
 use crate::sandbox::mounts;
 
-/// Names one open of a device by the supervisor.
+/// Names one open of a device by the supervisor, as long as its [`Pin`] is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MountId(u64);
+
+/// Keeps the number of a mount from being given again.
+#[derive(Debug)]
+pub struct Pin(Option<OwnedFd>);
+
+impl Pin {
+    /// Whether it takes a descriptor.
+    #[must_use]
+    pub fn takes_descriptor(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// `STATX_MNT_ID_UNIQUE`, include/uapi/linux/stat.h: Linux 6.8.
+const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// Opens a node for reading and writing, through a mount of its own.
 ///
 /// # Errors
 /// open(2)'s; `EPERM` without CAP_SYS_ADMIN.
-pub fn open(node: &Path, flags: i32) -> io::Result<(File, MountId)> {
+pub fn open(node: &Path, flags: i32) -> io::Result<(File, MountId, Pin)> {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let mount = rustix::mount::open_tree(rustix::fs::CWD, node, clone)?;
     let within = format!("/proc/self/fd/{}", mount.as_raw_fd());
     let file = File::options().read(true).write(true).custom_flags(flags).open(within)?;
     mounts::refuse_devices(mount.as_fd())?;
-    let id = mount_id(file.as_fd())?;
-    Ok((file, id))
+    let (id, unique) = named(&rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, WANTED)?)?;
+    Ok((file, id, Pin((!unique).then_some(mount))))
 }
 
 /// The number of the mount that a file was opened through.
@@ -44,10 +64,27 @@ pub fn open(node: &Path, flags: i32) -> io::Result<(File, MountId)> {
 /// # Errors
 /// statx(2)'s.
 pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<MountId> {
-    // STATX_MNT_ID, Linux 5.8.
-    let want = StatxFlags::MNT_ID;
-    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, want)?;
-    Ok(MountId(stat.stx_mnt_id))
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    Ok(named(&rustix::fs::statx(file, c"", flags, WANTED)?)?.0)
+}
+
+/// The same of what a path leads to.
+pub(crate) fn mount_at(path: &str) -> io::Result<MountId> {
+    // Of a file of the guest's own, whose server may never answer, what is known will do.
+    let flags = AtFlags::STATX_DONT_SYNC;
+    Ok(named(&rustix::fs::statx(rustix::fs::CWD, path, flags, WANTED)?)?.0)
+}
+
+/// Kernels before 6.8 do not know the second and fill in the first, Linux 5.8.
+const WANTED: StatxFlags = StatxFlags::MNT_ID.union(MNT_ID_UNIQUE);
+
+/// A mount's number, and whether it is never given again.
+fn named(stat: &rustix::fs::Statx) -> io::Result<(MountId, bool)> {
+    let has = StatxFlags::from_bits_retain(stat.stx_mask);
+    if !has.intersects(WANTED) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    Ok((MountId(stat.stx_mnt_id), has.contains(MNT_ID_UNIQUE)))
 }
 
 #[cfg(test)]
@@ -65,12 +102,12 @@ mod tests {
         };
         let plain = File::options().read(true).write(true).open("/dev/null").unwrap();
         assert!(again(&plain, File::options().write(true)).is_ok(), "the attack works natively");
-        let (file, id) = open(Path::new("/dev/null"), 0).unwrap();
+        let (file, id, _pin) = open(Path::new("/dev/null"), 0).unwrap();
         for options in [File::options().read(true), File::options().write(true)] {
             let error = again(&file, options).unwrap_err();
             assert_eq!(error.raw_os_error(), Some(libc::EACCES));
         }
-        let (other, other_id) = open(Path::new("/dev/null"), 0).unwrap();
+        let (other, other_id, _other_pin) = open(Path::new("/dev/null"), 0).unwrap();
         assert_ne!(id, other_id);
         assert_eq!(mount_id(other.as_fd()).unwrap(), other_id);
         assert_ne!(mount_id(plain.as_fd()).unwrap(), id);

@@ -27,11 +27,14 @@ use crate::arch::Native;
 use crate::arch::RDMA_VERBS_IOCTL;
 use crate::arch::StubAddrs;
 use crate::arch::stub_fd;
+use crate::caller::Caller;
 use crate::frame::Frame;
 use crate::frame::FrameFds;
 use crate::inject::Call;
 use crate::inject::Injector;
 use crate::process;
+use crate::process::Process;
+use crate::process::Thread;
 use crate::ptrace;
 use crate::ptrace::Event;
 use crate::ptrace::Running;
@@ -47,59 +50,35 @@ use crate::window::CODE_LEN;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
-/// A planting takes half a millisecond; a guest that makes it last longer than this is killed,
-/// because meanwhile nobody else is served.
+/// How long a thread may take to end that was killed, or lost, in the middle of a planting.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Which process is being planted in, and since when: planting waits for the guest, so somebody
-/// else must see to it that it ends.
+/// Threads by way of which planting failed, whose end only their tracer can take note of.
 #[derive(Debug, Default)]
-pub struct Watch(Mutex<Watched>);
+pub struct Ends(Mutex<Vec<(Tid, Tgid, Instant)>>);
 
-#[derive(Debug, Default)]
-struct Watched {
-    planting: Option<(Tgid, Instant)>,
-    /// Threads by way of which planting failed, whose end only their tracer can take note of.
-    ending: Vec<(Tid, Tgid, Instant)>,
-}
-
-impl Watch {
-    fn lock(&self) -> MutexGuard<'_, Watched> {
+impl Ends {
+    fn lock(&self) -> MutexGuard<'_, Vec<(Tid, Tgid, Instant)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, tgid: Tgid) {
-        self.lock().planting = Some((tgid, Instant::now()));
+    /// Called by the thread that plants, when that has failed.
+    fn expect(&self, tgid: Tgid) {
+        // Also of one that was born without our being told, because its maker was killed. The first
+        // thread is the last to end.
+        let me = rustix::thread::gettid().as_raw_nonzero().get();
+        let traced = process::threads(tgid).unwrap_or_default().into_iter().rev();
+        let traced = traced.filter(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
+        let since = Instant::now();
+        self.lock().extend(traced.map(|tid| (tid, tgid, since)));
     }
 
-    /// Called by the thread that plants.
-    fn end(&self, tgid: Tgid, failed: bool) {
-        let mut watched = self.lock();
-        watched.planting = None;
-        if failed {
-            // Also one that was born without our being told, because its maker was killed. The
-            // first thread is the last to end.
-            let me = rustix::thread::gettid().as_raw_nonzero().get();
-            let traced = process::threads(tgid).unwrap_or_default().into_iter().rev();
-            let traced = traced.filter(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
-            let since = Instant::now();
-            watched.ending.extend(traced.map(|tid| (tid, tgid, since)));
-        }
-    }
-
-    /// Kills a process that has kept a planting waiting for too long; returns it.
-    pub fn end_overdue(&self) -> Option<Tgid> {
-        let watched = self.lock();
-        let (tgid, _) = watched.planting.filter(|(_, since)| since.elapsed() > PATIENCE)?;
-        process::kill(tgid).ok().map(|()| tgid)
-    }
-
-    /// Takes note of the end of threads by way of which planting failed.
-    pub fn take_ends(&self) {
-        self.lock().ending.retain(|(tid, tgid, since)| {
+    /// Takes note of them. A traced thread keeps its number, and its process's, until that is done.
+    pub fn take(&self) {
+        self.lock().retain(|(tid, tgid, since)| {
             let ended = ptrace::has_ended(*tid);
             if !ended && since.elapsed() > PATIENCE {
-                let _ = process::kill(*tgid);
+                let _ = process::kill_traced(*tgid);
             }
             !ended
         });
@@ -168,40 +147,62 @@ pub enum PlantError {
     },
 }
 
+/// Where the traps of a thread come from that is made to make calls.
+pub trait Traps {
+    /// Has the traps of a thread come here from now on.
+    fn expect(&mut self, tid: Tid);
+
+    /// Waits for the next trap of that thread, for a millisecond or so.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>>;
+}
+
 /// What planting needs to know about its surroundings.
-#[derive(Debug)]
 pub struct Planter<'a> {
     /// The sandbox's listener.
     pub listener: &'a Listener,
-    /// Where notifications of other threads go that arrive meanwhile.
-    pub others: &'a mut Vec<Notification>,
+    /// Who receives from it.
+    pub traps: &'a mut dyn Traps,
     /// The window.
     pub window: AddrWindow,
     /// The stub's code ([`crate::frame::code_memfd`]).
     pub code: &'a OwnedFd,
-    /// Who is told how long it lasts.
-    pub watch: &'a Watch,
+    /// Who takes note of the end of threads that planting has failed with.
+    pub ends: &'a Ends,
 }
 
-/// Memory that is to be mapped for a stub.
+impl std::fmt::Debug for Planter<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Planter").field("window", &self.window).finish_non_exhaustive()
+    }
+}
+
+/// What a new stub is given besides its memory.
 struct New<'a> {
-    fds: &'a FrameFds,
+    /// Memory that is to be mapped; none where a stub has ended, whose memory is still there.
+    fds: Option<&'a FrameFds>,
     /// No stub of this address space exists yet: the code, too.
     first: bool,
+    socket: &'a OwnedFd,
+    scratch: BorrowedFd<'a>,
 }
 
 impl Planter<'_> {
-    /// Plants a stub in the process of the thread that made the call `trap`, which then makes that
-    /// call again: it has been answered when this returns, and a new notification will come.
+    /// Plants a stub in a process by way of its thread that made the call `trap`, which then makes
+    /// that call again: it has been answered when this returns, and a new notification will come.
     ///
     /// `slot` was never used, and if it is the `first` of this address space, the code is not there
     /// yet, either.
+    ///
+    /// It waits for the guest.
     ///
     /// # Errors
     /// See [`PlantError`]; also for what became of the call.
     pub fn plant(
         &mut self,
-        tgid: Tgid,
+        process: &Process,
         trap: &Notification,
         slot: usize,
         first: bool,
@@ -209,9 +210,10 @@ impl Planter<'_> {
         let unready = |what| move |source| PlantError::Unready { what, source };
         let (frame, fds) = Frame::new().map_err(unready("a frame"))?;
         let (ours, theirs) = stub::socket_pair().map_err(unready("a socket pair"))?;
-        let new = New { fds: &fds, first };
-        let tid = self.attached(tgid, trap, slot, Some(&new), &theirs)?;
-        Ok(Stub::new(tid, slot, frame, ours, self.window))
+        let scratch = frame.scratch();
+        let new = New { fds: Some(&fds), first, socket: &theirs, scratch };
+        let thread = self.attached(process, trap, slot, &new)?;
+        Ok(Stub::new(thread, slot, frame, ours, self.window))
     }
 
     /// Plants a stub in the place of one that has ended, whose memory is still mapped.
@@ -220,39 +222,43 @@ impl Planter<'_> {
     /// See [`PlantError`]; also for what became of the call.
     pub fn replace(
         &mut self,
-        tgid: Tgid,
+        process: &Process,
         trap: &Notification,
         ended: &mut Stub,
     ) -> Result<(), PlantError> {
         let unready = |source| PlantError::Unready { what: "a socket pair", source };
         let (ours, theirs) = stub::socket_pair().map_err(unready)?;
-        let tid = self.attached(tgid, trap, ended.slot, None, &theirs)?;
-        ended.replaced_by(tid, ours);
+        let scratch = ended.frame.scratch();
+        let new = New { fds: None, first: false, socket: &theirs, scratch };
+        let thread = self.attached(process, trap, ended.slot, &new)?;
+        ended.replaced_by(thread, ours);
         Ok(())
     }
 
     fn attached(
         &mut self,
-        tgid: Tgid,
+        process: &Process,
         trap: &Notification,
         slot: usize,
-        new: Option<&New<'_>>,
-        socket: &OwnedFd,
-    ) -> Result<Tid, PlantError> {
-        let guest = ptrace::seize(trap.tid).map_err(|e| refused(trap.tid, e))?;
-        self.watch.begin(tgid);
-        let planted = self.stopped(guest, trap, slot, new, socket);
+        new: &New<'_>,
+    ) -> Result<Thread, PlantError> {
+        self.traps.expect(trap.tid);
+        let caller = Caller::of(self.listener, trap);
+        let guest = ptrace::seize(caller).map_err(|e| refused(trap.tid, e))?;
+        let planted = self.stopped(guest, trap, slot, new);
         // A thread with foreign registers must not run on. Whoever is gone stays so; when it went
         // because another thread executed a program, that program is none of ours to end.
         if let Err(PlantError::Unexpected { .. } | PlantError::Own { .. }) = planted {
-            let _ = process::kill(tgid);
+            let _ = process.kill();
         }
         let left = !matches!(
             planted,
             Ok(_) | Err(PlantError::Injected { .. } | PlantError::Interrupted(_))
         );
-        self.watch.end(tgid, left);
-        self.watch.take_ends();
+        if left {
+            self.ends.expect(process.tgid());
+        }
+        self.ends.take();
         planted
     }
 
@@ -262,9 +268,8 @@ impl Planter<'_> {
         guest: Running,
         trap: &Notification,
         slot: usize,
-        new: Option<&New<'_>>,
-        socket: &OwnedFd,
-    ) -> Result<Tid, PlantError> {
+        new: &New<'_>,
+    ) -> Result<Thread, PlantError> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
         guest.interrupt().map_err(gone)?;
@@ -284,6 +289,7 @@ impl Planter<'_> {
             }
             (_, event) => return Err(unexpected(tid, "a stop", format!("{event:?}"))),
         };
+        stopped.set_options().map_err(gone)?;
         let before = stopped.regs().map_err(gone)?;
         let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
@@ -299,8 +305,9 @@ impl Planter<'_> {
         let (stopped, born) = self.injector().inject(stopped, &before, &clone, None)?;
         let planted = match born {
             Some(born) => {
+                self.traps.expect(born);
                 let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
-                self.furnish(stub, &before, slot, new, socket)
+                self.furnish(stub, &before, slot, new)
             }
             None => Err(failed(&clone, Native::result(&stopped.regs().map_err(gone)?))),
         };
@@ -323,7 +330,7 @@ impl Planter<'_> {
     }
 
     fn injector(&mut self) -> Injector<'_> {
-        Injector { listener: self.listener, others: self.others }
+        Injector { listener: self.listener, traps: self.traps }
     }
 
     /// Gives the new thread its descriptors and memory, and sets it going; or ends it.
@@ -332,11 +339,10 @@ impl Planter<'_> {
         stub: Stopped,
         like: &ptrace::Regs,
         slot: usize,
-        new: Option<&New<'_>>,
-        socket: &OwnedFd,
-    ) -> Result<Tid, PlantError> {
+        new: &New<'_>,
+    ) -> Result<Thread, PlantError> {
         let tid = stub.tid();
-        let (stub, result) = self.equip(stub, like, slot, new, socket)?;
+        let (stub, result) = self.equip(stub, like, slot, new)?;
         if let Err(e) = result {
             self.injector().end(stub, like)?;
             return Err(e);
@@ -348,9 +354,10 @@ impl Planter<'_> {
             after: ro_at + control::AFTER as u64,
             message: ro_at + control::MESSAGE as u64,
         };
+        let thread = Thread::of_traced(tid).map_err(|e| lost(tid, e))?;
         stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
         stub.detach(0).map_err(|e| lost(tid, e))?;
-        Ok(tid)
+        Ok(thread)
     }
 
     fn equip(
@@ -358,12 +365,15 @@ impl Planter<'_> {
         stub: Stopped,
         like: &ptrace::Regs,
         slot: usize,
-        new: Option<&New<'_>>,
-        socket: &OwnedFd,
+        new: &New<'_>,
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
         let n = &Native::NUMBERS;
-        let mut lend = vec![(stub_fd::SOCKET, socket.as_fd()), (CODE_FD, self.code.as_fd())];
-        if let Some(New { fds, .. }) = new {
+        let mut lend = vec![
+            (stub_fd::SOCKET, new.socket.as_fd()),
+            (stub_fd::SCRATCH, new.scratch),
+            (CODE_FD, self.code.as_fd()),
+        ];
+        if let Some(fds) = new.fds {
             lend.extend([(RO_FD, fds.ro.as_fd()), (RW_FD, fds.rw.as_fd())]);
         }
         let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
@@ -375,7 +385,7 @@ impl Planter<'_> {
             Call { name: "ioctl", nr: n.ioctl, args: give, trapped: true },
         ];
         let (mut stub, mut result) = self.make(stub, like, &begin, &lend)?;
-        if let (Ok(()), Some(new)) = (&result, new) {
+        if result.is_ok() && new.fds.is_some() {
             let range = self.range(slot, new.first);
             let maps = self.maps(slot, new.first);
             (stub, result) = self.make(stub, like, &maps, &[])?;

@@ -1,4 +1,8 @@
 //! Who a thread is, and which file a descriptor means.
+//!
+//! What is asked by a number is about whoever has the number then. Handles ([`Process`],
+//! [`Thread`], [`PidFd`]) name one process or thread for ever; a guest's are made by way of a
+//! [`Caller`](crate::caller::Caller).
 
 use std::fs;
 use std::io;
@@ -7,10 +11,15 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::OFlags;
+
 use crate::GuestFd;
 use crate::Tgid;
 use crate::Tid;
 use crate::check;
+use crate::closer;
+use crate::node;
+use crate::node::MountId;
 
 const KCMP_FILE: libc::c_long = 0;
 const KCMP_VM: libc::c_long = 1;
@@ -75,32 +84,65 @@ pub fn mapped(tid: Tid, at: u64, len: u64) -> io::Result<Vec<String>> {
     Ok(found.map(|line| line.split_whitespace().nth(5).unwrap_or_default().to_owned()).collect())
 }
 
-/// Takes the calling thread into the network namespace of another.
+/// The network namespace of a thread.
 ///
 /// # Errors
-/// `EPERM` without CAP_SYS_ADMIN; `ENOENT`: it is gone.
-pub fn enter_network_of(tid: Tid) -> io::Result<()> {
+/// `ENOENT`: it is gone. `EPERM`.
+pub(crate) fn network_of(tid: Tid) -> io::Result<fs::File> {
+    fs::File::open(format!("/proc/{tid}/ns/net"))
+}
+
+/// Takes the calling thread into a network namespace.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN.
+pub fn enter_network(network: &fs::File) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
-    let theirs = fs::File::open(format!("/proc/{tid}/ns/net"))?;
-    if theirs.metadata()?.ino() == fs::metadata("/proc/thread-self/ns/net")?.ino() {
+    if network.metadata()?.ino() == fs::metadata("/proc/thread-self/ns/net")?.ino() {
         return Ok(());
     }
     // SAFETY: the first argument is a descriptor that is open through the call, the second a
     // plain number.
-    check(unsafe { libc::setns(theirs.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
+    check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
 }
 
-/// Whether a signal waits for a thread, of its own or of its process, that it does not block.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn has_signal(tid: Tid) -> io::Result<bool> {
+/// Whether a signal waits for a thread that it does not block, of its own or of its process, or
+/// another thread has begun a stop of the process.
+pub(crate) fn is_called_away(tid: Tid) -> io::Result<bool> {
     let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
-    };
-    Ok((mask("SigPnd:") | mask("ShdPnd:")) & !mask("SigBlk:") != 0)
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    let mask = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
+    let [pending, shared, blocked] =
+        ["SigPnd:", "ShdPnd:", "SigBlk:"].map(|name| mask(name).unwrap_or(0));
+    if (pending | shared) & !blocked != 0 {
+        return Ok(true);
+    }
+    let tgid = field("Tgid:").and_then(|id| id.parse().ok()).map_or(Tgid(tid.0), Tgid);
+    // Of all other threads any will do; the first one usually is another.
+    let stopped = |tid: Tid| state(tid).is_ok_and(|state| state == 'T');
+    Ok(if tid.0 == tgid.0 {
+        threads(tgid).unwrap_or_default().into_iter().any(stopped)
+    } else {
+        stopped(Tid(tgid.0))
+    })
+}
+
+/// The kernel's name for what a descriptor means, proc_pid_fd(5): the file system is not asked.
+pub(crate) fn descriptor_name(tid: Tid, fd: GuestFd) -> io::Result<Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    fs::read_link(format!("/proc/{tid}/fd/{fd}"))
+        .map(|name| name.into_os_string().into_vec())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))
+}
+
+/// The mount that a descriptor's file was opened through.
+pub(crate) fn descriptor_mount(tid: Tid, fd: GuestFd) -> io::Result<MountId> {
+    node::mount_at(&format!("/proc/{tid}/fd/{fd}"))
+}
+
+/// Whether a thread has a descriptor of this number.
+pub(crate) fn is_open(tid: Tid, fd: GuestFd) -> bool {
+    fs::symlink_metadata(format!("/proc/{tid}/fd/{fd}")).is_ok()
 }
 
 fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
@@ -152,7 +194,7 @@ fn kcmp(a: Tid, b: Tid, what: libc::c_long, x: i64, y: i64) -> io::Result<bool> 
 ///
 /// # Errors
 /// `EBADF`: one of them is not open. `EPERM`, `ESRCH`, and `ENOSYS` without CONFIG_KCMP.
-pub fn same_file(a: (Tid, GuestFd), b: (Tid, GuestFd)) -> io::Result<bool> {
+pub(crate) fn same_file(a: (Tid, GuestFd), b: (Tid, GuestFd)) -> io::Result<bool> {
     kcmp(a.0, b.0, KCMP_FILE, a.1.0.into(), b.1.0.into())
 }
 
@@ -160,9 +202,141 @@ pub fn same_file(a: (Tid, GuestFd), b: (Tid, GuestFd)) -> io::Result<bool> {
 ///
 /// # Errors
 /// `ESRCH`: one is gone. `EPERM`, and `ENOSYS` without CONFIG_KCMP.
-pub fn same_memory(a: Tid, b: Tid) -> io::Result<bool> {
+pub(crate) fn same_memory(a: Tid, b: Tid) -> io::Result<bool> {
     kcmp(a, b, KCMP_VM, 0, 0)
 }
+
+/// A process, whatever becomes of its number.
+#[derive(Debug)]
+pub struct Process {
+    tgid: Tgid,
+    pidfd: PidFd,
+}
+
+impl Process {
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// `ESRCH`: there is none.
+    pub fn open(tgid: Tgid) -> io::Result<Self> {
+        Ok(Self { tgid, pidfd: PidFd::open(tgid)? })
+    }
+
+    /// Its number, which is its own until it has ended ([`Process::has_ended`]).
+    #[must_use]
+    pub fn tgid(&self) -> Tgid {
+        self.tgid
+    }
+
+    /// Whether it has ended: all its threads.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.pidfd.has_ended()
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn kill(&self) -> io::Result<()> {
+        self.pidfd.signal(libc::SIGKILL)
+    }
+
+    /// What has been found out by its number, if that was its own all the while.
+    fn believed<T>(&self, found: io::Result<T>) -> io::Result<T> {
+        if self.has_ended() { Err(io::Error::from_raw_os_error(libc::ESRCH)) } else { found }
+    }
+
+    /// The state letter of its first thread, proc_pid_stat(5).
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn state(&self) -> io::Result<char> {
+        self.believed(state(Tid(self.tgid.0)))
+    }
+
+    /// Whether none of its threads is left but stubs, and the first one, which has ended.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn is_only(&self, stubs: &[&Thread]) -> io::Result<bool> {
+        let threads = self.believed(threads(self.tgid))?;
+        let is_stub = |tid: &Tid| stubs.iter().any(|stub| stub.tid() == *tid && stub.is_alive());
+        Ok(threads.iter().all(|tid| tid.0 == self.tgid.0 || is_stub(tid)))
+    }
+}
+
+/// A thread, whatever becomes of its number.
+#[derive(Debug)]
+pub struct Thread {
+    tid: Tid,
+    pin: Pin,
+    /// Its number in every pid namespace in which it is visible, outermost first.
+    ids: Vec<i32>,
+}
+
+#[derive(Debug)]
+enum Pin {
+    /// `PIDFD_THREAD`, Linux 6.9.
+    PidFd(PidFd),
+    /// Its folder in `/proc`, which is empty once it is gone.
+    Folder(OwnedFd),
+}
+
+impl Thread {
+    /// The thread of this number, which cannot become another's meanwhile: it is being traced.
+    pub(crate) fn of_traced(tid: Tid) -> io::Result<Self> {
+        // SAFETY: both arguments are plain numbers.
+        let made = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, PIDFD_THREAD) });
+        let pin = match made {
+            Ok(fd) => Pin::PidFd(PidFd::made(fd)?),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let path = format!("/proc/{tid}");
+                Pin::Folder(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+            }
+            Err(e) => return Err(e),
+        };
+        let ids = ids(tid).unwrap_or_else(|_| vec![tid.0]);
+        Ok(Self { tid, pin, ids })
+    }
+
+    /// Its number, which is its own as long as it lives ([`Thread::is_alive`]).
+    #[must_use]
+    pub fn tid(&self) -> Tid {
+        self.tid
+    }
+
+    /// Whether it has not ended.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        crate::count_call();
+        match &self.pin {
+            Pin::PidFd(fd) => !fd.has_ended(),
+            Pin::Folder(folder) => {
+                rustix::fs::statat(folder, c"stat", rustix::fs::AtFlags::empty()).is_ok()
+            }
+        }
+    }
+
+    /// Whether a debugger may mean it by this number, in whatever pid namespace.
+    #[must_use]
+    pub fn may_be_called(&self, id: i32) -> bool {
+        self.ids.contains(&id) && self.is_alive()
+    }
+
+    /// Its state letter, proc_pid_stat(5).
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub fn state(&self) -> io::Result<char> {
+        let found = state(self.tid);
+        if self.is_alive() { found } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    }
+}
+
+/// `PIDFD_THREAD`, include/uapi/linux/pidfd.h.
+const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
 
 /// A descriptor for a process.
 #[derive(Debug)]
@@ -176,28 +350,24 @@ impl PidFd {
     pub fn open(tgid: Tgid) -> io::Result<Self> {
         // SAFETY: both arguments are plain numbers.
         let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tgid.0, 0) })?;
-        let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just made this descriptor.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Self::made(fd)
     }
 
     /// A descriptor for one thread, where the kernel has such (6.9 and later): its descriptor
     /// table may be its own. For the process of its group otherwise.
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone.
-    pub fn open_thread(tid: Tid, tgid: Tgid) -> io::Result<Self> {
-        // PIDFD_THREAD, include/uapi/linux/pidfd.h.
-        let thread = libc::O_EXCL;
+    pub(crate) fn of_thread(tid: Tid) -> io::Result<Self> {
         // SAFETY: both arguments are plain numbers.
-        match check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, thread) }) {
-            // SAFETY: the kernel has just made this descriptor.
-            Ok(fd) => Ok(Self(unsafe {
-                OwnedFd::from_raw_fd(i32::try_from(fd).map_err(io::Error::other)?)
-            })),
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Self::open(tgid),
+        match check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, PIDFD_THREAD) }) {
+            Ok(fd) => Self::made(fd),
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Self::open(tgid(tid)?),
             Err(e) => Err(e),
         }
+    }
+
+    fn made(fd: libc::c_long) -> io::Result<Self> {
+        let fd = i32::try_from(fd).map_err(io::Error::other)?;
+        // SAFETY: the kernel has just made this descriptor, as the caller says.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// A duplicate of a descriptor of the process's first thread: pidfd_getfd(2).
@@ -285,13 +455,53 @@ pub fn close_from(first: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) }).map(drop)
 }
 
-/// Kills every thread of the process that a thread belongs to.
-///
-/// # Errors
-/// `ESRCH`: it is gone.
-pub fn kill(tgid: Tgid) -> io::Result<()> {
+/// Kills every thread of the process that a traced thread belongs to, whose number is its own until
+/// its tracer takes note of its end.
+pub(crate) fn kill_traced(tgid: Tgid) -> io::Result<()> {
     // SAFETY: both arguments are plain numbers.
     check(unsafe { libc::kill(tgid.0, libc::SIGKILL) }.into()).map(drop)
+}
+
+/// A file that a guest has opened.
+///
+/// Closing it can wait for the guest (close(2) asks a file system to flush, and the guest may serve
+/// that), so that a thread of its own does it.
+#[derive(Debug)]
+pub struct GuestFile(Option<OwnedFd>);
+
+impl From<OwnedFd> for GuestFile {
+    fn from(file: OwnedFd) -> Self {
+        Self(Some(file))
+    }
+}
+
+impl GuestFile {
+    /// The name by which the kernel shows it: no file system is asked.
+    #[must_use]
+    pub fn name(&self) -> Option<Vec<u8>> {
+        let me = Tid(std::process::id().cast_signed());
+        descriptor_name(me, GuestFd(self.0.as_ref()?.as_raw_fd())).ok()
+    }
+
+    /// The file, when it is known to be none of the guest's making.
+    #[must_use]
+    pub fn known(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn get(&self) -> Option<&OwnedFd> {
+        self.0.as_ref()
+    }
+}
+
+impl Drop for GuestFile {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            closer::close(file);
+        }
+    }
 }
 
 /// What a character device descriptor is: `(major, minor)`, or `None` for any other file.

@@ -10,8 +10,10 @@ use rustix::process::WaitIdOptions;
 use crate::Tid;
 use crate::arch::Arch;
 use crate::arch::Native;
+use crate::caller::Caller;
 use crate::check;
 use crate::process;
+use crate::process::Thread;
 
 /// Registers of the processor that this build runs on.
 pub type Regs = <Native as Arch>::Regs;
@@ -61,15 +63,25 @@ fn request(what: libc::c_uint, tid: Tid, addr: usize, data: usize) -> io::Result
     check(unsafe { libc::ptrace(what, tid.0, addr, data) }).map(drop)
 }
 
-/// Attaches to a thread without stopping it. If the tracer dies, so does the tracee: it would run
-/// on with registers that are not its own.
+/// Attaches to a guest thread that waits in a trap, without stopping it.
+///
+/// The kernel knows threads by number here, too, and the number may have become another's just
+/// before: then that one is let go at once.
+///
+/// It waits for the guest: for an execve(2) that another thread of its process is making.
 ///
 /// # Errors
 /// `EPERM`: someone else traces it, or we may not. `ESRCH`: it is gone.
-pub fn seize(tid: Tid) -> io::Result<Running> {
-    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
-    request(libc::PTRACE_SEIZE, tid, 0, usize::try_from(options).unwrap_or(0))?;
-    Ok(Running(tid))
+pub fn seize(caller: Caller<'_>) -> io::Result<Running> {
+    request(libc::PTRACE_SEIZE, caller.tid(), 0, 0)?;
+    let running = Running(caller.tid());
+    if caller.waits() {
+        return Ok(running);
+    }
+    running.interrupt()?;
+    let (stopped, event) = running.wait()?;
+    stopped.detach(if let Event::Signal(signal) = event { signal } else { 0 })?;
+    Err(io::Error::from_raw_os_error(libc::ESRCH))
 }
 
 /// Attaches to a thread that its process's stop has stopped, and lets it run on. When the tracer
@@ -77,8 +89,14 @@ pub fn seize(tid: Tid) -> io::Result<Running> {
 ///
 /// # Errors
 /// `EPERM`: someone else traces it, or we may not. `ESRCH`: it is gone.
-pub fn carry(tid: Tid) -> io::Result<()> {
+pub fn carry(thread: &Thread) -> io::Result<()> {
+    let tid = thread.tid();
     request(libc::PTRACE_SEIZE, tid, 0, 0)?;
+    if !thread.is_alive() {
+        let running = Running(tid);
+        running.interrupt()?;
+        return running.wait()?.0.detach(0);
+    }
     // Attaching has made its stop one of ours; if it was continued before that, it runs.
     if let Waited::Stopped(stopped, _) = Running(tid).try_wait()? {
         stopped.go_on(0)?;
@@ -87,7 +105,8 @@ pub fn carry(tid: Tid) -> io::Result<()> {
 }
 
 impl Running {
-    /// A thread that [`carry`] has attached to.
+    /// A thread that [`carry`] has attached to: its number is its own until its end is taken note
+    /// of.
     #[must_use]
     pub fn carried(tid: Tid) -> Self {
         Self(tid)
@@ -250,6 +269,17 @@ impl Stopped {
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.0
+    }
+
+    /// Has it tell of its system calls and of threads that it makes, and end with its tracer: it
+    /// would run on with registers that are not its own.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn set_options(&self) -> io::Result<()> {
+        let options =
+            libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_EXITKILL;
+        request(libc::PTRACE_SETOPTIONS, self.0, 0, usize::try_from(options).unwrap_or(0))
     }
 
     fn regset(&self, what: libc::c_uint, regs: &mut Regs) -> io::Result<()> {

@@ -3,6 +3,7 @@
 use std::io;
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::net::AddressFamily;
 use rustix::net::RecvAncillaryBuffer;
@@ -11,13 +12,15 @@ use rustix::net::RecvFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 
-use crate::Tid;
 use crate::arch::AfterIoctl;
 use crate::arch::Arch;
 use crate::arch::Native;
 use crate::arch::RDMA_VERBS_IOCTL;
 use crate::arch::stub_fd;
 use crate::frame::Frame;
+use crate::frame::SPARE;
+use crate::frame::SPARE_LEN;
+use crate::process::Thread;
 use crate::seccomp::Notification;
 use crate::window::AddrWindow;
 use crate::window::RO_LEN;
@@ -26,6 +29,10 @@ use crate::window::RO_LEN;
 pub mod control {
     /// Offset of the [`AfterIoctl`](crate::arch::AfterIoctl) word ([`set_after`](super::set_after)).
     pub const AFTER: usize = 0;
+    /// Offset of the number of vectors (4 bytes) by which outputs are written.
+    pub const VECTOR_COUNT: usize = 4;
+    /// Offset of the place in the read-write half's file that outputs are copied from (8 bytes).
+    pub const VECTOR_SOURCE: usize = 8;
     /// Offset of the number that names the owner of this address space (8 bytes). It cannot be
     /// guessed ([`process::unguessable`](crate::process::unguessable)), and only the owner's
     /// memory holds it: memory that has no stub yet can hold something else there, because the
@@ -33,15 +40,19 @@ pub mod control {
     pub const OWNER: usize = 16;
     /// Offset of the message that carries a descriptor to the supervisor.
     pub const MESSAGE: usize = 64;
+    /// Offset of the vectors: `struct iovec` each.
+    pub const VECTORS: usize = 1024;
     /// Where payloads may begin.
     pub const END: usize = 4096;
+    /// Vectors that there is room for.
+    pub const MAX_VECTORS: usize = (END - VECTORS) / 16;
 }
 
 /// A planted stub.
 #[derive(Debug)]
 pub struct Stub {
     /// The stub's thread.
-    pub tid: Tid,
+    pub thread: Arc<Thread>,
     /// Which slot of the window holds its frame.
     pub slot: usize,
     /// Its frame.
@@ -75,19 +86,20 @@ pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 impl Stub {
     pub(crate) fn new(
-        tid: Tid,
+        thread: Thread,
         slot: usize,
         frame: Frame,
         socket: OwnedFd,
         window: AddrWindow,
     ) -> Self {
         let trap_ip = window.code() + Native::stub_code().trap_ip;
-        Self { tid, slot, frame, socket, trap_ip }
+        let thread = Arc::new(thread);
+        Self { thread, slot, frame, socket, trap_ip }
     }
 
     /// The thread has ended, and another serves in its place.
-    pub(crate) fn replaced_by(&mut self, tid: Tid, socket: OwnedFd) {
-        self.tid = tid;
+    pub(crate) fn replaced_by(&mut self, thread: Thread, socket: OwnedFd) {
+        self.thread = Arc::new(thread);
         self.socket = socket;
     }
 
@@ -97,7 +109,7 @@ impl Stub {
     pub fn is_own_trap(&self, window: AddrWindow, trap: &Notification) -> bool {
         let request = window.slot(self.slot) + request_offset(INPUTS) as u64;
         let [fd, cmd, arg, ..] = trap.args;
-        trap.tid == self.tid
+        trap.tid == self.thread.tid()
             && trap.nr == Native::NUMBERS.ioctl
             && trap.ip == self.trap_ip
             && fd == u64::from(stub_fd::UCONTEXT)
@@ -109,6 +121,12 @@ impl Stub {
     #[must_use]
     pub fn shown_result(trap: &Notification) -> i64 {
         trap.args[3].cast_signed()
+    }
+
+    /// What writing the outputs of the last request returned: bytes, or `-errno`.
+    #[must_use]
+    pub fn shown_written(trap: &Notification) -> i64 {
+        trap.args[4].cast_signed()
     }
 
     /// Takes a descriptor that the stub has sent.
@@ -142,7 +160,56 @@ pub fn set_after(ro: &mut [u8], after: AfterIoctl) {
     let Some(word) = word else { return };
     let mask = u32::from(AfterIoctl::MASK);
     let order = (u32::from_ne_bytes(*word) & !mask).wrapping_add(mask + 1);
-    *word = (order | after as u32).to_ne_bytes();
+    *word = (order | u32::from(after.bits())).to_ne_bytes();
+}
+
+/// Where bytes of the read-write half go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Where they are in the read-write half.
+    pub from: usize,
+    /// How many.
+    pub len: usize,
+    /// Where the guest wants them.
+    pub to: u64,
+}
+
+/// Writes the vectors by which the stub copies pieces to the guest ([`AfterIoctl::WRITE`]), and
+/// returns what the stub shows when all could be written. The pieces stand in the order of their
+/// places in the half; what lies between two of them goes to a spare place of the half itself.
+///
+/// `None` when there is no room for so many, or too much lies between two.
+pub fn write_vectors(ro: &mut [u8], base: u64, pieces: &[Piece]) -> Option<i64> {
+    let first = pieces.first()?;
+    let spare = base + (RO_LEN + SPARE) as u64;
+    let mut vectors: Vec<(u64, usize)> = Vec::with_capacity(pieces.len() * 2);
+    let mut at = first.from;
+    for piece in pieces {
+        let gap = piece.from.checked_sub(at)?;
+        if gap > SPARE_LEN {
+            return None;
+        }
+        if gap > 0 {
+            vectors.push((spare, gap));
+        }
+        vectors.push((piece.to, piece.len));
+        at = piece.from + piece.len;
+    }
+    if vectors.len() > control::MAX_VECTORS {
+        return None;
+    }
+    let mut put = |at: usize, bytes: &[u8]| {
+        for (to, from) in ro.iter_mut().skip(at).zip(bytes) {
+            *to = *from;
+        }
+    };
+    put(control::VECTOR_COUNT, &u32::try_from(vectors.len()).ok()?.to_ne_bytes());
+    put(control::VECTOR_SOURCE, &(first.from as u64).to_ne_bytes());
+    for (index, (to, len)) in vectors.iter().enumerate() {
+        put(control::VECTORS + 16 * index, &to.to_ne_bytes());
+        put(control::VECTORS + 16 * index + 8, &(*len as u64).to_ne_bytes());
+    }
+    i64::try_from(at - first.from).ok()
 }
 
 /// Writes the message by which the stub sends the descriptor that the kernel has just installed.

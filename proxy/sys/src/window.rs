@@ -5,6 +5,8 @@
 use std::io;
 use std::ptr;
 
+use crate::arch::stub_fd;
+
 /// Bytes of the page that holds the stub's code.
 pub const CODE_LEN: usize = 4096;
 /// Bytes of a slot's read-only region: two payloads of 64 KiB (CORE_IN and UHW_IN can both be
@@ -29,11 +31,20 @@ pub struct AddrWindow {
 }
 
 impl AddrWindow {
-    /// Candidate upper words, best first. The first lies between the highest place of a
-    /// position-independent executable and the lowest of the mmap area on x86-64 and arm64 with
-    /// 47 or 48 bits of user address, away from the shadows of the sanitizers; the second suits
-    /// kernels with 39 bits.
-    const CANDIDATES: [u32; 2] = [0x6ae0, 0x50];
+    /// Candidate upper words, best first.
+    ///
+    /// The first lies right below the lowest place of a position-independent executable
+    /// (`ELF_ET_DYN_BASE`, two thirds of the addresses), in what every sanitizer takes for memory
+    /// of the application: TSan's "mid app" (0x5500_0000_0000 to 0x5680_0000_0000 and more),
+    /// MSan's "app-2" (0x5100_0000_0000 to 0x6000_0000_0000), ASan's high memory. Elsewhere one
+    /// or another of them maps a shadow, or protects a gap, when a program starts. V8 asks for
+    /// addresses below 0x4000_0000_0000, Go for 0xc0_0000_0000, and the kernel places mappings
+    /// from the top of the addresses down. The others suit fewer bits of address.
+    #[cfg(target_arch = "x86_64")]
+    const CANDIDATES: [u32; 3] = [0x5510, 0x6ae0, 0x50];
+    /// The same with 48 bits of address.
+    #[cfg(not(target_arch = "x86_64"))]
+    const CANDIDATES: [u32; 3] = [0xaaaa, 0x6ae0, 0x50];
 
     /// The first candidate that this kernel can map.
     ///
@@ -62,6 +73,12 @@ impl AddrWindow {
             }
         }
         Err(last)
+    }
+
+    /// The first candidate, for tests that must know it where it cannot be asked for.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self { hi: Self::CANDIDATES[0] }
     }
 
     /// A window at a given upper word, for tests that compare programs.
@@ -106,18 +123,22 @@ pub struct FdWindow {
 }
 
 impl FdWindow {
-    /// Numbers wanted: NCCL opens each of up to 16 NICs more than once.
-    const LEN: u32 = 64;
-    /// The usual soft RLIMIT_NOFILE, under which the window lies even where the limit is higher: a
-    /// number near a limit of a million would make every guest's descriptor table as long.
-    const CEILING: u64 = 1024;
+    /// Where it begins, under a limit that leaves the choice: a number far up makes every guest's
+    /// descriptor table as long, one far down makes writes to ordinary files pass the supervisor,
+    /// which costs each some microseconds.
+    const FIRST: u32 = 8192;
+    /// Where it ends, whatever the limit is: a guest may raise its own.
+    const END: u32 = 16384;
+    /// A stub's own numbers are below.
+    const LOWEST: u32 = stub_fd::LAST + 1;
 
-    /// The window at the top of the numbers that a soft `RLIMIT_NOFILE` of `limit` allows.
+    /// The window in the upper half of the numbers that a soft `RLIMIT_NOFILE` of `limit` allows:
+    /// a process that opens a file for each connection has as many.
     #[must_use]
     pub fn under(limit: u64) -> Self {
-        let top = u32::try_from(limit.clamp(16, Self::CEILING)).unwrap_or(1024);
-        let len = Self::LEN.min(top / 4);
-        Self { first: top - len, len }
+        let half = u32::try_from(limit / 2).unwrap_or(u32::MAX);
+        let first = half.clamp(Self::LOWEST, Self::FIRST);
+        Self { first, len: Self::END - first }
     }
 
     /// One past the last number.
@@ -154,10 +175,10 @@ mod tests {
 
     #[test]
     fn the_descriptor_window_follows_the_limit() {
-        assert_eq!(FdWindow::under(1024), FdWindow { first: 960, len: 64 });
-        assert_eq!(FdWindow::under(1 << 20), FdWindow { first: 960, len: 64 });
-        assert_eq!(FdWindow::under(64), FdWindow { first: 48, len: 16 });
-        assert_eq!(FdWindow::under(0).end(), 16);
+        for (limit, first) in [(1024, 512), (1 << 20, 8192), (64, 32), (20, 12), (0, 12)] {
+            let window = FdWindow::under(limit);
+            assert_eq!((window.first, window.end()), (first, 16384));
+        }
         assert!(FdWindow::under(1024).contains(960) && !FdWindow::under(1024).contains(-1));
     }
 }

@@ -1,6 +1,7 @@
 //! A stub planted in a real process, on the host, with a null device.
 
 use std::fs::File;
+use std::io;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
@@ -11,17 +12,20 @@ use std::process::Stdio;
 
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
+use verbgate_sys::Tid;
 use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame;
+use verbgate_sys::plant::Ends;
 use verbgate_sys::plant::Planter;
-use verbgate_sys::plant::Watch;
-use verbgate_sys::process;
+use verbgate_sys::plant::Traps;
 use verbgate_sys::process::PidFd;
+use verbgate_sys::process::Process;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
+use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 use verbgate_sys::stub::Stub;
@@ -35,6 +39,28 @@ struct KillOnDrop(std::process::Child);
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
+    }
+}
+
+/// Receives by itself.
+struct Alone<'a> {
+    listener: &'a Listener,
+    others: &'a mut Vec<Notification>,
+}
+
+impl Traps for Alone<'_> {
+    fn expect(&mut self, _: Tid) {}
+
+    fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
+        if !self.listener.wait(1)? {
+            return Ok(None);
+        }
+        let notif = self.listener.receive()?;
+        if notif.tid == tid {
+            return Ok(Some(notif));
+        }
+        self.others.push(notif);
+        Ok(None)
     }
 }
 
@@ -63,12 +89,13 @@ fn a_stub_runs_requests_and_shows_their_results() {
     let code = frame::code_memfd(&Native::stub_code().bytes).unwrap();
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
 
-    let watch = Watch::default();
+    let ends = Ends::default();
+    let process = Process::open(tgid).unwrap();
     let mut stub: Option<Stub> = None;
     let mut idle = None;
     let mut waiting = None;
     let mut served = 0;
-    let mut others = Vec::new();
+    let mut others: Vec<Notification> = Vec::new();
     loop {
         let notif = match others.pop() {
             Some(notif) => notif,
@@ -78,7 +105,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
             }
             None => break,
         };
-        if stub.as_ref().is_some_and(|stub| stub.tid == notif.tid) {
+        if stub.as_ref().is_some_and(|stub| stub.thread.tid() == notif.tid) {
             let stub = stub.as_ref().unwrap();
             assert!(stub.is_own_trap(window, &notif), "{notif:x?}");
             if let Some(guest) = waiting.take() {
@@ -101,31 +128,32 @@ fn a_stub_runs_requests_and_shows_their_results() {
         match (stub.is_some(), idle.take()) {
             (false, _) => {
                 let start = std::time::Instant::now();
+                let mut traps = Alone { listener: &listener, others: &mut others };
                 let mut planter = Planter {
                     listener: &listener,
-                    others: &mut others,
+                    traps: &mut traps,
                     window,
                     code: &code,
-                    watch: &watch,
+                    ends: &ends,
                 };
-                stub = Some(planter.plant(tgid, &notif, 0, true).unwrap());
+                stub = Some(planter.plant(&process, &notif, 0, true).unwrap());
                 eprintln!("planted in {:?}", start.elapsed());
             }
             (true, Some(id)) => {
                 waiting = Some(notif.id);
                 let to = stub.as_mut().unwrap();
-                stub::set_after(to.frame.ro(), AfterIoctl::Nothing);
+                stub::set_after(to.frame.ro(), AfterIoctl::NOTHING);
                 listener.reply(id, Reply::Continue).unwrap();
             }
             (true, None) => {
                 // The stub has not come yet: its first trap is next.
                 let next = listener.receive().unwrap();
-                assert_eq!(Some(next.tid), stub.as_ref().map(|s| s.tid));
+                assert_eq!(Some(next.tid), stub.as_ref().map(|s| s.thread.tid()));
                 let how = AddFd { at: Some(0), ..AddFd::default() };
                 listener.add_fd(next.id, null.as_fd(), how).unwrap();
                 waiting = Some(notif.id);
                 let to = stub.as_mut().unwrap();
-                stub::set_after(to.frame.ro(), AfterIoctl::Nothing);
+                stub::set_after(to.frame.ro(), AfterIoctl::NOTHING);
                 listener.reply(next.id, Reply::Continue).unwrap();
             }
         }
@@ -136,5 +164,5 @@ fn a_stub_runs_requests_and_shows_their_results() {
     assert!(child.wait().unwrap().success());
     assert!(said.contains("errno 25"), "{said}");
     assert_eq!(served, 2000);
-    assert!(process::state(verbgate_sys::Tid(tgid.0)).is_err());
+    assert!(process.has_ended() && process.state().is_err());
 }

@@ -4,6 +4,7 @@
 //! never: each read of an attribute is a read of the host's. When the server dies, its descriptor
 //! closes, and the kernel answers what waits, and all that comes later, with ENOTCONN.
 
+mod guards;
 mod numbered;
 mod server;
 mod state;

@@ -5,6 +5,7 @@ use std::mem::Discriminant;
 
 use fuser::INodeNo;
 
+use super::guards::Guards;
 use crate::tree::Kind;
 use crate::tree::NodeId;
 use crate::tree::Tree;
@@ -24,6 +25,7 @@ pub(super) struct Numbered {
     gone: HashMap<Place, u32>,
     /// The next number.
     next: u32,
+    guards: Guards,
 }
 
 /// `FUSE_ROOT_ID`, [`INodeNo::ROOT`].
@@ -38,7 +40,17 @@ impl Numbered {
     pub(super) fn first(tree: Tree) -> Self {
         let numbers: Vec<u32> = (ROOT..).take(tree.len()).collect();
         let next = numbers.last().map_or(ROOT, |last| last.saturating_add(1));
-        Self { nodes: by_number(&tree, &numbers), tree, numbers, gone: HashMap::new(), next }
+        let (nodes, gone) = (by_number(&tree, &numbers), HashMap::new());
+        Self { nodes, tree, numbers, gone, next, guards: Guards::default() }
+    }
+
+    /// The same, of a host on which these directories must be what they were.
+    pub(super) fn guarded(self, guards: Guards) -> Self {
+        Self { guards, ..self }
+    }
+
+    pub(super) fn guards(&self) -> &Guards {
+        &self.guards
     }
 
     /// The tree that comes after this one.
@@ -63,7 +75,8 @@ impl Numbered {
             }));
         }
         gone.shrink_to_fit();
-        Self { nodes: by_number(&tree, &numbers), tree, numbers, gone, next }
+        let nodes = by_number(&tree, &numbers);
+        Self { nodes, tree, numbers, gone, next, guards: Guards::default() }
     }
 
     fn place(&self, id: NodeId) -> Option<Place> {

@@ -144,7 +144,7 @@ impl SysfsServer {
         }
         let tree = self.state.last_tree();
         let id = node(&tree, ino)?;
-        let bytes = self.state.read(tree.tree(), id).map_err(Errno::from_i32)?;
+        let bytes = self.state.read(&tree, id).map_err(Errno::from_i32)?;
         let bytes: Arc<[u8]> = bytes.into();
         let mut recent = self.recent.lock();
         recent.retain(|(known, _)| *known != handle.0);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
+use std::os::fd::AsFd as _;
 use std::os::fd::AsRawFd as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirEntryExt as _;
@@ -14,16 +15,19 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use parking_lot::RwLock;
 
+use super::guards::Guards;
 use super::numbered::Numbered;
 use crate::collect::Error;
 use crate::contents::Contents;
 use crate::contents::Source;
 use crate::contents::Tables;
 use crate::gids::GidView;
+use crate::identity::Identity;
 use crate::record;
 use crate::record::Detail;
 use crate::select;
 use crate::select::Grant;
+use crate::select::Names;
 use crate::snapshot::Attrs;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
@@ -62,8 +66,19 @@ struct Look {
     usable: BTreeSet<String>,
 }
 
+/// What a sandbox was granted, as it was written down.
+#[derive(Debug)]
+enum Granted {
+    /// By names, whoever has them.
+    Named(Grant),
+    /// The RDMA devices of these identities.
+    Devices(Vec<Identity>, Names),
+}
+
 struct Current {
     look: Look,
+    /// By the names of that moment.
+    grant: Grant,
     /// Devices that the NIC rule judges.
     nics: Snapshot,
     looked: Instant,
@@ -72,7 +87,7 @@ struct Current {
 /// What is served.
 pub struct State {
     source: Source,
-    grant: Grant,
+    granted: Granted,
     view: Arc<dyn GidView>,
     tree: RwLock<Arc<Numbered>>,
     /// Of a live source only.
@@ -91,10 +106,28 @@ impl State {
     /// # Errors
     /// See [`record::record`].
     pub fn live(root: OwnedFd, grant: Grant, view: Arc<dyn GidView>) -> Result<Self, Error> {
+        Self::of(root, Granted::Named(grant), view)
+    }
+
+    /// The same for a sandbox, to which an RDMA device is shown only while it is the one that was
+    /// granted: another one that has come in its place is not.
+    ///
+    /// # Errors
+    /// See [`record::record`].
+    pub fn granting(
+        root: OwnedFd,
+        rdma: Vec<Identity>,
+        gpus: Names,
+        view: Arc<dyn GidView>,
+    ) -> Result<Self, Error> {
+        Self::of(root, Granted::Devices(rdma, gpus), view)
+    }
+
+    fn of(root: OwnedFd, granted: Granted, view: Arc<dyn GidView>) -> Result<Self, Error> {
         let source = Source::Live(root);
-        let (tree, current) = build(&source, &grant, &*view)?;
-        let tree = RwLock::new(Arc::new(Numbered::first(tree)));
-        Ok(Self { source, grant, view, tree, current: Mutex::new(Some(current)) })
+        let (tree, guards, current) = build(&source, &granted, &*view)?;
+        let tree = RwLock::new(Arc::new(Numbered::first(tree).guarded(guards)));
+        Ok(Self { source, granted, view, tree, current: Mutex::new(Some(current)) })
     }
 
     /// Serves what was recorded.
@@ -104,7 +137,8 @@ impl State {
         let tables = Tables { source: &source, view: &*view };
         let selection = select::select(snapshot, &grant, &tables);
         let tree = RwLock::new(Arc::new(Numbered::first(tree::build(snapshot, &selection))));
-        Self { source, grant, view, tree, current: Mutex::new(None) }
+        let granted = Granted::Named(grant);
+        Self { source, granted, view, tree, current: Mutex::new(None) }
     }
 
     /// Whether the sandbox is shown the RDMA device of a node, such as `uverbs0`.
@@ -124,9 +158,16 @@ impl State {
         Arc::clone(&self.tree.read())
     }
 
-    /// Reads a file.
-    pub(super) fn read(&self, tree: &Tree, id: NodeId) -> Result<Vec<u8>, i32> {
-        Contents { tree, source: &self.source, view: &*self.view }.read(id)
+    /// Reads a file. ENODEV when the device that it is of has been replaced.
+    pub(super) fn read(&self, of: &Numbered, id: NodeId) -> Result<Vec<u8>, i32> {
+        let tree = of.tree();
+        let read = Contents { tree, source: &self.source, view: &*self.view }.read(id);
+        match &self.source {
+            Source::Live(root) if !of.guards().hold(&tree.host_path(id), root.as_fd()) => {
+                Err(libc::ENODEV)
+            }
+            _ => read,
+        }
     }
 
     fn refresh(&self) {
@@ -141,11 +182,12 @@ impl State {
             return;
         }
         let tables = Tables { source: &self.source, view: &*self.view };
-        let look = look(&self.source, &old.nics, &self.grant, &tables);
-        if look != old.look {
-            match build(&self.source, &self.grant, &*self.view) {
-                Ok((tree, new)) => {
-                    let next = self.last_tree().then(tree);
+        let entries = entries(&self.source);
+        let usable = select::usable_rdma(&old.nics, &old.grant, &tables);
+        if (Look { entries, usable }) != old.look {
+            match build(&self.source, &self.granted, &*self.view) {
+                Ok((tree, guards, new)) => {
+                    let next = self.last_tree().then(tree).guarded(guards);
                     *self.tree.write() = Arc::new(next);
                     *old = new;
                 }
@@ -164,15 +206,47 @@ fn root_path(source: &Source) -> PathBuf {
     }
 }
 
-fn build(source: &Source, grant: &Grant, view: &dyn GidView) -> Result<(Tree, Current), Error> {
+type Built = (Tree, Guards, Current);
+
+fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built, Error> {
     let looked = Instant::now();
+    // Before all else: what changes from here on shows as a difference at the next look.
+    let entries = entries(source);
     let snapshot = record::record(&root_path(source), Detail::Names)?;
+    let guards = match source {
+        Source::Live(root) => Guards::of(&snapshot, root.as_fd()),
+        Source::Recorded => Guards::default(),
+    };
+    // After all that was recorded, which then was of the granted devices.
+    let grant = granted.by_name(&snapshot, source);
     let tables = Tables { source, view };
-    let selection = select::select(&snapshot, grant, &tables);
+    let selection = select::select(&snapshot, &grant, &tables);
     let mut tree = tree::build(&snapshot, &selection);
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
-    let nics = only_nics(snapshot, grant, &tables);
-    Ok((tree, Current { look: look(source, &nics, grant, &tables), nics, looked }))
+    let nics = only_nics(snapshot, &grant, &tables);
+    let look = Look { entries, usable: select::usable_rdma(&nics, &grant, &tables) };
+    Ok((tree, guards, Current { look, grant, nics, looked }))
+}
+
+impl Granted {
+    /// By the names that the granted devices have now, in a host that was recorded before.
+    fn by_name(&self, snapshot: &Snapshot, source: &Source) -> Grant {
+        let (rdma, gpus) = match self {
+            Self::Named(grant) => return grant.clone(),
+            Self::Devices(rdma, gpus) => (rdma, gpus.clone()),
+        };
+        let Source::Live(root) = source else {
+            return Grant { rdma: Names::Only(BTreeSet::new()), gpus };
+        };
+        let still = rdma.iter().filter_map(|was| {
+            let now = Identity::read(root.as_fd(), was.number).ok();
+            let now = now.filter(|now| was.matches(now))?;
+            // Not one whose name another device had when the host was recorded.
+            let node = snapshot.verbs.iter().find(|node| Some(&*node.name) == now.uverbs())?;
+            (Some(&*node.ibdev) == now.ibdev()).then(|| node.name.clone())
+        });
+        Grant { rdma: Names::Only(still.collect()), gpus }
+    }
 }
 
 /// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree: of a
@@ -205,13 +279,133 @@ fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snap
     snapshot
 }
 
-fn look(source: &Source, nics: &Snapshot, grant: &Grant, tables: &Tables<'_>) -> Look {
+/// What is in the directories where devices show.
+fn entries(source: &Source) -> BTreeSet<(String, u64)> {
     let root = root_path(source);
-    let mut entries = BTreeSet::new();
-    for dir in WATCHED {
+    let of = |dir: &'static str| {
         let read = fs::read_dir(root.join(dir)).into_iter().flatten().flatten();
-        entries
-            .extend(read.map(|e| (format!("{dir}/{}", e.file_name().to_string_lossy()), e.ino())));
+        read.map(move |e| (format!("{dir}/{}", e.file_name().to_string_lossy()), e.ino()))
+    };
+    WATCHED.iter().flat_map(|dir| of(dir)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use verbgate_sysfs_fixtures::Changing;
+    use verbgate_sysfs_fixtures::Software;
+
+    use super::*;
+    use crate::collect::DevNumber;
+    use crate::gids::AllGids;
+
+    const GRANTED: Software<'_> = Software {
+        number: (231, 192),
+        node: "uverbs0",
+        ibdev: "rxe0",
+        node_guid: "1111:1111:1111:1111",
+        function: None,
+    };
+    /// The same place, number and names.
+    const OTHER: Software<'_> = Software { node_guid: "2222:2222:2222:2222", ..GRANTED };
+
+    fn state(root: &Path) -> State {
+        let number = DevNumber { major: 231, minor: 192 };
+        let identity = Identity::below(root, number).unwrap();
+        let root = fs::File::open(root).unwrap().into();
+        State::granting(root, vec![identity], Names::All, Arc::new(AllGids)).unwrap()
     }
-    Look { entries, usable: select::usable_rdma(nics, grant, tables) }
+
+    fn guid_of(state: &State, of: &Numbered, device: &Software<'_>) -> Result<String, i32> {
+        let id = of.tree().find(&format!("{}/node_guid", device.path())).ok_or(libc::ENOENT)?;
+        state.read(of, id).map(|bytes| String::from_utf8(bytes).unwrap().trim().to_owned())
+    }
+
+    fn later(state: &State) -> Arc<Numbered> {
+        std::thread::sleep(FRESHNESS * 2);
+        state.tree()
+    }
+
+    #[test]
+    fn a_device_in_the_place_of_the_granted_one_is_neither_listed_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        host.add(&GRANTED).unwrap();
+        let state = state(dir.path());
+        let before = state.tree();
+        assert_eq!(guid_of(&state, &before, &GRANTED).unwrap(), GRANTED.node_guid);
+        assert!(state.shows("uverbs0"));
+        host.remove(&GRANTED).unwrap();
+        host.add(&OTHER).unwrap();
+        // By what a guest had looked up before, and has open.
+        assert_eq!(guid_of(&state, &before, &GRANTED), Err(libc::ENODEV));
+        assert_eq!(guid_of(&state, &later(&state), &GRANTED), Err(libc::ENOENT));
+        assert_eq!(guid_of(&state, &before, &GRANTED), Err(libc::ENODEV));
+        assert!(!state.shows("uverbs0"));
+        let tree = state.tree();
+        for class in ["class/infiniband", "class/infiniband_verbs"] {
+            let class = tree.tree().find(class).unwrap();
+            assert!(tree.tree().entries(class).is_empty(), "it is listed");
+        }
+    }
+
+    #[test]
+    fn a_function_in_the_place_of_another_is_not_read() {
+        let vf = Software { function: Some("0000:03:00.4"), ..GRANTED };
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        host.add(&vf).unwrap();
+        let snapshot = record::record(dir.path(), Detail::Names).unwrap();
+        let root: OwnedFd = fs::File::open(dir.path()).unwrap().into();
+        let guards = Guards::of(&snapshot, root.as_fd());
+        let function = "devices/pci0000:00/0000:03:00.4";
+        let of_it = ["vendor", "net/eth0/address", "infiniband/rxe0/ports/1/gids/0"];
+        for file in of_it.map(|file| format!("{function}/{file}")) {
+            assert!(guards.hold(&file, root.as_fd()), "{file}");
+        }
+        fs::rename(dir.path().join(function), dir.path().join("aside")).unwrap();
+        fs::create_dir_all(dir.path().join(function)).unwrap();
+        for file in of_it.map(|file| format!("{function}/{file}")) {
+            assert!(!guards.hold(&file, root.as_fd()), "{file}");
+        }
+        // What is above it and beside it is nobody's.
+        for file in ["devices/pci0000:00/uevent", "devices/pci0000:00/0000:03:00.40/vendor"] {
+            assert!(guards.hold(file, root.as_fd()), "{file}");
+        }
+    }
+
+    #[test]
+    fn a_granted_device_that_is_renamed_is_shown_by_its_new_name_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        host.add(&GRANTED).unwrap();
+        let state = state(dir.path());
+        let before = state.tree();
+        let renamed = host.rename(&GRANTED, "rxe7").unwrap();
+        // Another one, with another number, takes its name.
+        let other = Software { number: (231, 193), node: "uverbs1", ..OTHER };
+        host.add(&other).unwrap();
+        assert_eq!(guid_of(&state, &before, &GRANTED), Err(libc::ENODEV));
+        let after = later(&state);
+        assert_eq!(guid_of(&state, &after, &renamed).unwrap(), GRANTED.node_guid);
+        assert_eq!(guid_of(&state, &after, &other), Err(libc::ENOENT));
+        assert!(state.shows("uverbs0") && !state.shows("uverbs1"));
+    }
+
+    /// What a grant by names would do, and did: the check of the tests above.
+    #[test]
+    fn names_are_whoever_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        host.add(&GRANTED).unwrap();
+        let root = fs::File::open(dir.path()).unwrap().into();
+        let rdma = Names::Only(["uverbs0".to_owned()].into());
+        let grant = Grant { rdma, gpus: Names::All };
+        let state = State::live(root, grant, Arc::new(AllGids)).unwrap();
+        host.remove(&GRANTED).unwrap();
+        host.add(&OTHER).unwrap();
+        let now = later(&state);
+        assert_eq!(guid_of(&state, &now, &OTHER).unwrap(), OTHER.node_guid);
+    }
 }

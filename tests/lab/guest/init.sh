@@ -10,7 +10,7 @@ cd /
 power_off() {
     sync
     /run/busybox poweroff -f
-    # It does not return; if it does, nothing but the deadline ends the run.
+    # It does not return; if it does, nothing but the limit ends the run.
     sleep 1000
 }
 
@@ -89,6 +89,8 @@ if [ "$lab_rdma" = yes ]; then
     chmod 666 /dev/infiniband/uverbs* /dev/infiniband/rdma_cm 2>/dev/null
 fi
 
+# Where programs with limits learn how long this machine was kept from its processors.
+export LAB_LOST=$control/lost
 . $control/environment.sh
 cd "$lab_cwd" || fail "there is no folder $lab_cwd in the guest"
 : >$control/ready

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::pace::Limit;
 use crate::recipe::Vmm;
 
 const INIT: &str = include_str!("../guest/init.sh");
@@ -25,7 +26,7 @@ pub struct RunSpec {
     pub(crate) share: Option<PathBuf>,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) cwd: Option<String>,
-    pub(crate) timeout: Duration,
+    pub(crate) limit: Limit,
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
     pub(crate) rdma: bool,
@@ -39,7 +40,7 @@ impl RunSpec {
             share: None,
             env: Vec::new(),
             cwd: None,
-            timeout: DEFAULT_TIMEOUT,
+            limit: Limit::Whole(DEFAULT_TIMEOUT),
             memory_mib: 2048,
             cpus: 2,
             rdma: true,
@@ -72,10 +73,17 @@ impl RunSpec {
         self
     }
 
-    /// How long the whole run may take, boot included; 300 s without this.
+    /// How long the whole run may take, boot included; 300 s without this. Time in which the machine
+    /// waits for a processor does not count.
     #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.limit(Limit::Whole(timeout))
+    }
+
+    /// How the run is limited.
+    #[must_use]
+    pub fn limit(mut self, limit: Limit) -> Self {
+        self.limit = limit;
         self
     }
 

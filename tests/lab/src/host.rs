@@ -1,6 +1,8 @@
 //! What the machine must have, and getting it.
 
 use std::path::Path;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -131,7 +133,11 @@ fn missing<'a>(
     packages
 }
 
+/// The machine's apt serves one at a time, and fails the second.
+static APT: Mutex<()> = Mutex::new(());
+
 fn install(packages: &[&str], progress: &Progress) -> Result<()> {
+    let _alone = APT.lock().unwrap_or_else(PoisonError::into_inner);
     let scratch = tempfile::tempdir()?;
     let mut command = tool::command("apt-get");
     command.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages);
@@ -141,6 +147,7 @@ fn install(packages: &[&str], progress: &Progress) -> Result<()> {
 /// `apt-get update`, when root; apt's lists are the machine's, so others go with what is there.
 pub(crate) fn refresh_lists() -> Result<()> {
     if is_root() {
+        let _alone = APT.lock().unwrap_or_else(PoisonError::into_inner);
         tool::capture(tool::command("apt-get").args(["update", "-q"]))?;
     }
     Ok(())

@@ -2,15 +2,11 @@
 
 use std::fmt;
 use std::fs;
-use std::io::Read as _;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
-use std::sync::mpsc;
-use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -21,6 +17,10 @@ use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
 
+use crate::attend::Attended;
+use crate::attend::KillOnDrop;
+use crate::attend::STATUS;
+use crate::attend::attend;
 use crate::cache;
 use crate::elapsed::seconds;
 use crate::guest::RunSpec;
@@ -29,6 +29,7 @@ use crate::kernel;
 use crate::kernel::BootFiles;
 use crate::machine;
 use crate::machine::Machine;
+use crate::pace::Limit;
 use crate::progress::Progress;
 use crate::recipe::Kernel;
 use crate::recipe::Userland;
@@ -40,10 +41,6 @@ use crate::userland;
 
 /// How much of the console an error quotes.
 const CONSOLE_LINES: usize = 40;
-/// How often a run looks at its deadline and its machine.
-const TICK: Duration = Duration::from_millis(100);
-/// How long a machine that has reported its status may take to power off.
-const POWER_OFF: Duration = Duration::from_secs(15);
 
 /// A kernel and a userland that are ready to run.
 #[derive(Debug)]
@@ -75,26 +72,53 @@ impl Lab {
         progress: &Progress,
     ) -> Result<Lab> {
         let in_use = cache::lock_for_use(progress)?;
+        if let Some(words) = Self::to_fetch(kernel, userland)? {
+            progress.say(&words);
+        }
         host::require(
             &[if kernel.vmm == Vmm::Qemu { host::TO_RUN } else { host::TO_RUN_UML }],
             progress,
         )?;
-        let boot = match kernel.vmm {
-            Vmm::Qemu => kernel::ensure(kernel, progress)?,
-            Vmm::Uml => uml::ensure(kernel, progress)?,
+        // At the same time: the one waits for the network while the other unpacks.
+        let (boot, root) = thread::scope(|scope| {
+            let root = scope.spawn(|| userland::ensure(userland, progress));
+            let boot = match kernel.vmm {
+                Vmm::Qemu => kernel::ensure(kernel, progress),
+                Vmm::Uml => uml::ensure(kernel, progress),
+            };
+            (boot, root.join())
+        });
+        let root = root.map_err(|_| anyhow!("making the userland {} failed", userland.name))?;
+        Ok(Lab { kernel, boot: boot?, root: root?, _in_use: in_use })
+    }
+
+    /// What the first run will fetch and how long that takes; nothing if all is in the cache.
+    pub fn to_fetch(kernel: &Kernel, userland: &Userland) -> Result<Option<String>> {
+        let cache = cache::root()?;
+        let (kernel_is_ready, userland_is_ready) =
+            (is_ready(kernel, &cache), userland::is_ready(userland, &cache));
+        let mut parts = Vec::new();
+        if !kernel_is_ready {
+            parts.push(format!("Linux {} ({} MB)", kernel.name, kernel.megabytes));
+        }
+        if !userland_is_ready {
+            parts.push(format!("the userland {} ({} MB)", userland.name, userland.megabytes));
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let long = match (kernel.vmm, kernel_is_ready) {
+            (Vmm::Uml, false) => "; compiling that kernel takes about ten minutes",
+            _ => "; unpacking takes about a minute, fetching what the network needs",
         };
-        let root = userland::ensure(userland, progress)?;
-        Ok(Lab { kernel, boot, root, _in_use: in_use })
+        let cache = cache.display();
+        Ok(Some(format!("to be fetched, once, into {cache}: {}{long}", parts.join(" and "))))
     }
 
     /// Whether both are in the cache, so that `prepare` is quick.
     pub fn is_ready(kernel: &Kernel, userland: &Userland) -> Result<bool> {
         let cache = cache::root()?;
-        let kernel_is_ready = match kernel.vmm {
-            Vmm::Qemu => kernel::is_ready(kernel, &cache),
-            Vmm::Uml => uml::is_ready(kernel, &cache),
-        };
-        Ok(kernel_is_ready && userland::is_ready(userland, &cache))
+        Ok(is_ready(kernel, &cache) && userland::is_ready(userland, &cache))
     }
 
     /// The kernel that this lab boots.
@@ -106,7 +130,7 @@ impl Lab {
     /// off.
     ///
     /// A command that fails is a result; an error is a lab that did not work: no boot, no device,
-    /// the deadline. It quotes the end of the console.
+    /// the limit. It quotes the end of the console.
     ///
     /// The machine dies with the calling thread: call from one that waits for the result.
     pub fn run(&self, spec: &RunSpec, output: &mut dyn Write) -> Result<RunResult> {
@@ -117,7 +141,7 @@ impl Lab {
         run.to_the_end(command, spec, Some(output))
     }
 
-    /// Boots and runs the command on the caller's terminal, without a deadline.
+    /// Boots and runs the command on the caller's terminal, without a limit.
     pub fn shell(&self, spec: &RunSpec) -> Result<RunResult> {
         let mut spec = spec.clone();
         // The guest's terminal cannot ask for the size of ours.
@@ -131,6 +155,13 @@ impl Lab {
         let run = Run::new(self, spec, true)?;
         let command = run.command(spec)?;
         run.to_the_end(command, spec, None)
+    }
+}
+
+fn is_ready(kernel: &Kernel, cache: &Path) -> bool {
+    match kernel.vmm {
+        Vmm::Qemu => kernel::is_ready(kernel, cache),
+        Vmm::Uml => uml::is_ready(kernel, cache),
     }
 }
 
@@ -212,13 +243,15 @@ impl<'a> Run<'a> {
     ) -> Result<RunResult> {
         let log = fs::File::create(self.vmm_log())?;
         let (start, start_of_day) = (Instant::now(), SystemTime::now());
-        let child = command.stderr(log).spawn().context("cannot start the lab's machine")?;
-        let mut child = KillOnDrop(child);
-        let ended = match output {
-            Some(output) => self.stream(&mut child.0, start, spec.timeout, output)?,
-            None => child.0.wait().map(|_| true)?,
+        command.stderr(log);
+        let attended = match output {
+            Some(output) => attend(command, &self.control, spec.limit, output)?,
+            None => {
+                let child = command.spawn().context("cannot start the lab's machine")?;
+                KillOnDrop(child).0.wait()?;
+                Attended { ended: true, elapsed: start.elapsed(), lost: Duration::ZERO }
+            }
         };
-        drop(child);
         let total = start.elapsed();
         self.keep_console();
         if let Ok(failure) = fs::read_to_string(self.control.join("failure")) {
@@ -229,7 +262,7 @@ impl<'a> Run<'a> {
                 self.console()
             );
         }
-        if let Ok(status) = fs::read_to_string(self.control.join("status")) {
+        if let Ok(status) = fs::read_to_string(self.control.join(STATUS)) {
             let status = status
                 .trim()
                 .parse()
@@ -243,18 +276,7 @@ impl<'a> Run<'a> {
                 total,
             });
         }
-        let started = self.control.join("ready").exists();
-        let what = match (ended, started) {
-            (false, true) => format!(
-                "the command did not end in {}: raise the timeout, or look what it waits for",
-                seconds(spec.timeout)
-            ),
-            (false, false) => {
-                format!("Linux {} did not boot in {}", self.lab.kernel.name, seconds(spec.timeout))
-            }
-            (true, true) => "the guest stopped while the command ran".to_owned(),
-            (true, false) => format!("Linux {} stopped while it booted", self.lab.kernel.name),
-        };
+        let what = self.unfinished(attended, spec.limit);
         let said = fs::read(self.console_log()).unwrap_or_default();
         let error = anyhow!("{what}\n{}", self.console());
         if String::from_utf8_lossy(&said).contains(STALE_BREAKPOINT) {
@@ -263,54 +285,24 @@ impl<'a> Run<'a> {
         Err(error)
     }
 
-    /// Copies output until the machine ends (true) or its deadline passes (false).
-    fn stream(
-        &self,
-        child: &mut Child,
-        start: Instant,
-        timeout: Duration,
-        output: &mut dyn Write,
-    ) -> Result<bool> {
-        let mut pipe = child.stdout.take().context("the lab's machine has no output")?;
-        let (sender, chunks) = mpsc::channel();
-        // Ends when the machine closes its end, which it does when it is killed.
-        let reader = thread::spawn(move || {
-            let mut buffer = [0; 8192];
-            while let Ok(count) = pipe.read(&mut buffer) {
-                match buffer.get(..count) {
-                    Some(bytes) if !bytes.is_empty() && sender.send(bytes.to_vec()).is_ok() => {}
-                    _ => break,
-                }
+    /// What to say of a machine that ended without a status, or was ended by its limit.
+    fn unfinished(&self, attended: Attended, limit: Limit) -> String {
+        let name = self.lab.kernel.name;
+        let is_ready = self.control.join("ready").exists();
+        let time = seconds(limit.time());
+        let what = match (attended.ended, is_ready, limit) {
+            (true, true, _) => return "the guest stopped while the command ran".to_owned(),
+            (true, false, _) => return format!("Linux {name} stopped while it booted"),
+            (false, false, _) => format!("Linux {name} did not boot in {time}"),
+            (false, true, Limit::Whole(_)) => format!(
+                "the command did not end in {time}: raise the timeout, or look what it waits for"
+            ),
+            (false, true, Limit::Silence(_)) => {
+                format!("the command is stuck: nothing came from it for {time}")
             }
-        });
-        let mut deadline = start + timeout;
-        let mut reported = false;
-        let mut open = true;
-        loop {
-            if open {
-                match chunks.recv_timeout(TICK) {
-                    Ok(chunk) => output
-                        .write_all(&chunk)
-                        .and_then(|()| output.flush())
-                        .context("cannot pass on the guest's output")?,
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => open = false,
-                }
-            } else if child.try_wait()?.is_some() {
-                let _ = reader.join();
-                return Ok(true);
-            } else {
-                thread::sleep(Duration::from_millis(5));
-            }
-            // The work is done: a machine that cannot power off is not waited for.
-            if !reported && self.control.join("status").exists() {
-                reported = true;
-                deadline = Instant::now() + POWER_OFF;
-            }
-            if Instant::now() >= deadline {
-                return Ok(false);
-            }
-        }
+        };
+        let (elapsed, lost) = (seconds(attended.elapsed), seconds(attended.lost));
+        format!("{what} (after {elapsed}, of which {lost} without a processor do not count)")
     }
 
     /// The end of what the machine and its console said, for an error.
@@ -365,16 +357,4 @@ fn remove_stale(runs: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// A machine that does not outlive its run.
-#[derive(Debug)]
-struct KillOnDrop(Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -23,38 +23,47 @@
 //!
 //! Contracts that hold for every run:
 //! - The images are never written: each run starts from the same state.
-//! - A run ends by itself, by its deadline, or with the process that asked for it; no QEMU
+//! - A run ends by itself, by its limit, or with the process that asked for it; no QEMU
 //!   outlives its caller.
 //! - Inside, `/lab` is the shared folder (if any), `rxe0` is up with the address `10.99.0.1`, and
 //!   its RoCE v2 GID is in the table before the command starts.
 
 mod apt;
+mod attend;
 mod cache;
 mod cpio;
 mod doctor;
 mod elapsed;
+mod engines;
 mod guest;
 mod host;
 mod kernel;
 mod lab;
 mod machine;
 mod modules;
+mod pace;
+pub mod package;
 mod progress;
 mod recipe;
 mod tool;
 mod uml;
 mod userland;
 
+pub use attend::Attended;
+pub use attend::attend;
 pub use cache::clean;
 pub use cache::root as cache_root;
 pub use doctor::Finding;
 pub use doctor::Verdict;
 pub use doctor::examine;
+pub use engines::ENGINE_SUITES;
+pub use engines::Engines;
 pub use guest::RunSpec;
 pub use host::require_program;
 pub use lab::Lab;
 pub use lab::RunResult;
 pub use lab::StaleBreakpoint;
+pub use pace::Limit;
 pub use progress::Progress;
 pub use recipe::KERNELS;
 pub use recipe::Kernel;

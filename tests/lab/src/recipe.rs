@@ -25,6 +25,8 @@ pub struct Kernel {
     pub vmm: Vmm,
     /// The name of the userland that a run gets when it asks for none.
     pub userland: &'static str,
+    /// What is fetched for it, about, for people.
+    pub megabytes: u32,
 }
 
 /// A userland that the lab can boot into. One of [`USERLANDS`].
@@ -34,23 +36,25 @@ pub struct Userland {
     pub name: &'static str,
     /// The version of rdma-core in it, for people.
     pub rdma_core: &'static str,
+    /// What is fetched for it, about, for people.
+    pub megabytes: u32,
 }
 
 /// Every kernel, with the userland it is paired with by default: what a distribution ships together.
 #[rustfmt::skip]
 pub static KERNELS: &[Kernel] = &[
-    kernel("6.1",     "6.1",  &["bookworm"],                     Vmm::Qemu, "bookworm"),
-    kernel("6.12",    "6.12", &["trixie", "bookworm-backports"], Vmm::Qemu, "trixie"),
-    kernel("7.2",     "7.2",  &["sid", "forky"],                 Vmm::Qemu, "sid"),
-    kernel("uml-7.2", "7.2",  &["sid", "forky"],                 Vmm::Uml,  "sid"),
+    kernel("6.1",     "6.1",  &["bookworm"],                     Vmm::Qemu, "bookworm", 85),
+    kernel("6.12",    "6.12", &["trixie", "bookworm-backports"], Vmm::Qemu, "trixie",   125),
+    kernel("7.2",     "7.2",  &["sid", "forky"],                 Vmm::Qemu, "sid",      140),
+    kernel("uml-7.2", "7.2",  &["sid", "forky"],                 Vmm::Uml,  "sid",      180),
 ];
 
 /// Every userland.
 #[rustfmt::skip]
 pub static USERLANDS: &[Userland] = &[
-    Userland { name: "bookworm", rdma_core: "44" },
-    Userland { name: "trixie",   rdma_core: "56" },
-    Userland { name: "sid",      rdma_core: "65" },
+    Userland { name: "bookworm", rdma_core: "44", megabytes: 120 },
+    Userland { name: "trixie",   rdma_core: "56", megabytes: 145 },
+    Userland { name: "sid",      rdma_core: "65", megabytes: 155 },
 ];
 
 const fn kernel(
@@ -59,8 +63,9 @@ const fn kernel(
     suites: &'static [&'static str],
     vmm: Vmm,
     userland: &'static str,
+    megabytes: u32,
 ) -> Kernel {
-    Kernel { name, series, suites, vmm, userland }
+    Kernel { name, series, suites, vmm, userland, megabytes }
 }
 
 /// What a userland holds beyond the distribution's essential packages.

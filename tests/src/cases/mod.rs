@@ -16,6 +16,7 @@ mod nodes;
 mod podman;
 mod rails;
 mod refusals;
+mod replaced;
 mod requests;
 mod scale;
 mod sysfs;
@@ -73,6 +74,7 @@ pub fn all() -> Vec<Case> {
     all.extend(differential::cases());
     all.extend(scale::cases());
     all.extend(nodes::cases());
+    all.extend(replaced::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(containers::cases());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
+use verbgate_lab::Limit;
 use verbgate_tests::bench::containers;
 use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
@@ -17,7 +18,7 @@ use crate::guest::TESTS;
 
 const KERNEL: &str = "6.12";
 /// From boot to power-off.
-const LIMIT: Duration = Duration::from_secs(20 * 60);
+const LIMIT: Limit = Limit::Whole(Duration::from_secs(20 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -7,13 +7,14 @@ use std::time::UNIX_EPOCH;
 
 use anyhow::Result;
 use verbgate_lab::Kernel;
+use verbgate_lab::Limit;
 use verbgate_tests::differential;
 
 use crate::guest::Programs;
 use crate::guest::TESTS;
 
 /// From boot to power-off.
-const LIMIT: Duration = Duration::from_secs(60 * 60);
+const LIMIT: Limit = Limit::Whole(Duration::from_secs(60 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

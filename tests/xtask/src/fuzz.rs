@@ -25,6 +25,7 @@ use anyhow::bail;
 use verbgate_fuzz_targets::MAX_LEN;
 use verbgate_fuzz_targets::TARGETS;
 use verbgate_fuzz_targets::Target;
+use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_tests::table::Table;
 
@@ -44,8 +45,8 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
     "--cfg=fuzzing",
 ];
-/// How long the build may take, with nothing built yet, on a busy machine.
-const BUILD_LIMIT: Duration = Duration::from_secs(15 * 60);
+/// How long the build may go on without a sign of progress.
+const BUILD_LIMIT: Limit = Limit::Silence(Duration::from_secs(15 * 60));
 /// What a fuzzer may take beyond its time: it first runs all that earlier runs found.
 const SLACK: Duration = Duration::from_secs(3 * 60);
 /// Seconds that one input may take. It takes microseconds: more is a hang on any machine.
@@ -247,7 +248,7 @@ impl Fuzzers {
         command.env("RUST_BACKTRACE", "0");
         let start = Instant::now();
         let (mut status, mut crash) = (Status::default(), Crash::default());
-        let limit = self.time + SLACK;
+        let limit = Limit::Whole(self.time + SLACK);
         let passed = stream::lines(command, limit, |line| match Status::read(line) {
             Some(new) => {
                 status = new;

@@ -5,17 +5,18 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
+use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 
 use crate::guestbin;
 use crate::guestbin::Linking;
+use crate::guestbin::Profile;
 use crate::host::target_directory;
 
 /// The program of tests, as it is called in the lab.
@@ -38,16 +39,26 @@ impl Programs {
     /// Builds them, optimized and static; and `verbgate` once more, for `verbgate fabric`, which
     /// loads the guest's libibverbs.
     pub(crate) fn build() -> Result<Self> {
-        let built = guestbin::build(PACKAGES)?;
-        let folder = target_directory()?.join("lab-share");
+        let programs = Self::built("lab-share", Profile::Release)?;
+        let built = guestbin::build(Linking::Dynamic, Profile::Release, &["verbgate"])?;
+        programs.take(&built, "verbgate", FABRIC)?;
+        Ok(programs)
+    }
+
+    /// The same without `verbgate fabric`, and sooner: for who waits to see them run.
+    pub(crate) fn build_quickly() -> Result<Self> {
+        Self::built("lab-share-quick", Profile::Quick)
+    }
+
+    fn built(folder: &str, profile: Profile) -> Result<Self> {
+        let built = guestbin::build(Linking::Static, profile, PACKAGES)?;
+        let folder = target_directory()?.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let programs = Self { folder };
         for name in PROGRAMS {
             programs.take(&built, name, name)?;
         }
-        let built = guestbin::build_as(Linking::Dynamic, &["verbgate"])?;
-        programs.take(&built, "verbgate", FABRIC)?;
         Ok(programs)
     }
 
@@ -73,13 +84,24 @@ impl Programs {
         &self,
         kernel: &'static Kernel,
         argv: &[&str],
-        limit: Duration,
+        limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
         let lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
+        self.run_in(&lab, argv, limit, output)
+    }
+
+    /// The same in a lab that is prepared.
+    pub(crate) fn run_in(
+        &self,
+        lab: &Lab,
+        argv: &[&str],
+        limit: Limit,
+        output: &mut dyn Write,
+    ) -> Result<i32> {
         let install = ["/bin/sh", "-c", INSTALL];
         let spec =
-            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).timeout(limit);
+            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).limit(limit);
         Ok(lab.run(&spec, output)?.status)
     }
 }

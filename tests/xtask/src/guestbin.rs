@@ -31,21 +31,40 @@ pub(crate) enum Linking {
     Dynamic,
 }
 
-/// Builds the executables of workspace packages, optimized and static; gives each by its name.
-pub(crate) fn build(packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
-    build_as(Linking::Static, packages)
+/// How long the compiler may take for how good a program (`[profile.*]` in Cargo.toml).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Profile {
+    /// As users install it.
+    Release,
+    /// Soon: without optimization across crates, and with little within them.
+    Quick,
 }
 
-/// The same, linked in this way. The two ways have files of the same names: what the other way has
-/// built must be copied before.
-pub(crate) fn build_as(linking: Linking, packages: &[&str]) -> Result<BTreeMap<String, PathBuf>> {
+impl Profile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Release => "release",
+            Self::Quick => "quick",
+        }
+    }
+}
+
+/// Builds the executables of workspace packages; gives each by its name.
+///
+/// The two ways of linking have files of the same names: what the other way has built must be copied
+/// before.
+pub(crate) fn build(
+    linking: Linking,
+    profile: Profile,
+    packages: &[&str],
+) -> Result<BTreeMap<String, PathBuf>> {
     let flags = match linking {
         Linking::Static => "target-feature=+crt-static",
         Linking::Dynamic => "target-feature=-crt-static",
     };
     let mut command = cargo();
     command
-        .args(["build", "--release", "--target", TARGET])
+        .args(["build", "--profile", profile.name(), "--target", TARGET])
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--config")
         .arg(format!(r#"target.{TARGET}.rustflags=["-C","{flags}"]"#));

@@ -8,6 +8,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use serde::Deserialize;
+use verbgate_lab::ENGINE_SUITES;
+use verbgate_lab::Engines;
+use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_lab::require_program;
 use verbgate_tests::tally::Tally;
@@ -17,8 +20,8 @@ use crate::junit;
 use crate::stream;
 use crate::stream::cargo;
 
-/// How long one step may take, with nothing built yet.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+/// How long a step may go on without a sign of progress: a line, or a process that begins or ends.
+const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
 
 /// A step: what it is called, and what does it.
 type Step = (&'static str, fn() -> Result<Outcome>);
@@ -28,7 +31,7 @@ pub(crate) const STEPS: &[Step] = &[
     ("generated ABI tables", tables),
     ("lints", lints),
     ("a sandbox on this machine", sandbox),
-    ("tests of the crates", tests),
+    ("tests of the crates", || tests(&[])),
     ("examples in the documentation", examples),
 ];
 
@@ -38,21 +41,26 @@ pub(crate) struct Outcome {
     pub(crate) tally: Tally,
     /// A line for each thing that was skipped, with the reason.
     pub(crate) skipped: Vec<String>,
+    /// The names of those that failed once and passed once.
+    pub(crate) flaky: Vec<String>,
 }
 
 impl Outcome {
     /// Nothing that counts.
-    pub(crate) const NOTHING: Self =
-        Self { tally: Tally { passed: 0, failed: 0, skipped: 0 }, skipped: Vec::new() };
+    pub(crate) const NOTHING: Self = Self::counting(Tally::NONE);
     /// One failure.
-    pub(crate) const FAILED: Self = Self { tally: Tally::FAILED, skipped: Vec::new() };
+    pub(crate) const FAILED: Self = Self::counting(Tally::FAILED);
+
+    const fn counting(tally: Tally) -> Self {
+        Self { tally, skipped: Vec::new(), flaky: Vec::new() }
+    }
 
     fn of(passed: bool) -> Self {
-        Self { tally: if passed { Tally::PASSED } else { Tally::FAILED }, skipped: Vec::new() }
+        Self::counting(if passed { Tally::PASSED } else { Tally::FAILED })
     }
 
     fn skipped(reason: &str) -> Self {
-        Self { tally: Tally::SKIPPED, skipped: vec![reason.to_owned()] }
+        Self { skipped: vec![reason.to_owned()], ..Self::counting(Tally::SKIPPED) }
     }
 }
 
@@ -139,19 +147,23 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("/usr/lib/python3/dist-packages/yaml/__init__.py", "python3-yaml"),
     ("lstopo-no-graphics", "hwloc-nox"),
     ("ibv_devices", "ibverbs-utils"),
+    // By which the package says what it depends on.
+    ("dpkg-shlibdeps", "dpkg-dev"),
     // By which libibverbs knows ConnectX devices.
     ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
 ];
 
-fn tests() -> Result<Outcome> {
-    tests_called(&[])
-}
-
-/// The tests of the crates whose names hold one of these words, or all.
-pub(crate) fn tests_called(words: &[String]) -> Result<Outcome> {
+/// The tests of the crates: those whose names hold one of these words, or all.
+pub(crate) fn tests(words: &[String]) -> Result<Outcome> {
     for (program, package) in PROGRAMS {
         if let Err(error) = require_program(program, package, &Progress::stderr()) {
             // The tests that need it say so and skip themselves.
+            show(&format!("{error:#}"));
+        }
+    }
+    // Before the tests' own time runs.
+    for suite in ENGINE_SUITES {
+        if let Err(error) = Engines::of(suite, &Progress::stderr()) {
             show(&format!("{error:#}"));
         }
     }
@@ -173,19 +185,24 @@ fn nextest(words: &[String]) -> Result<Outcome> {
     let mut command = cargo();
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
     command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
-    command.args(["--show-progress", "none", "--no-tests", "pass"]).args(words);
+    command.args(["--show-progress", "none"]);
+    if !words.is_empty() {
+        // Words may be of the lab's cases only.
+        command.args(["--no-tests", "pass"]).args(words);
+    }
     // A failed test says why in its own words.
     command.env("RUST_BACKTRACE", "0");
     let passed = stream::lines(command, LIMIT, show)?;
     let Ok(text) = fs::read_to_string(&report) else {
-        // It did not come so far: cargo has said why.
-        return Ok(Outcome::of(false));
+        // It did not come so far: cargo has said why. Or nothing is called like these words.
+        let nothing = passed && !words.is_empty();
+        return Ok(if nothing { Outcome::NOTHING } else { Outcome::FAILED });
     };
     let junit::Results { mut tally, skipped } = junit::read(&text);
     if !passed && tally.failed == 0 {
         tally += Tally::FAILED;
     }
-    Ok(Outcome { tally, skipped })
+    Ok(Outcome { tally, skipped, flaky: Vec::new() })
 }
 
 fn examples() -> Result<Outcome> {
@@ -217,7 +234,7 @@ fn counted(command: std::process::Command) -> Result<Outcome> {
             show(line);
         }
     })?;
-    let Outcome { tally, skipped } = &mut outcome;
+    let Outcome { tally, skipped, .. } = &mut outcome;
     // Those that skipped themselves have passed, as libtest sees it.
     let themselves = skipped.len().min(tally.passed);
     tally.passed -= themselves;
@@ -230,7 +247,7 @@ fn counted(command: std::process::Command) -> Result<Outcome> {
 
 /// What libtest says of a crate without tests.
 fn is_of_nothing(line: &str) -> bool {
-    line.is_empty() || line == "running 0 tests" || libtest(line) == Some(Tally::default())
+    line.is_empty() || line == "running 0 tests" || libtest(line) == Some(Tally::NONE)
 }
 
 /// `test result: ok. 12 passed; 0 failed; 1 ignored; ...`
@@ -240,7 +257,8 @@ fn libtest(line: &str) -> Option<Tally> {
         let part = counts.split("; ").find_map(|p| p.strip_suffix(word))?;
         part.trim().parse().ok()
     };
-    Some(Tally { passed: count("passed")?, failed: count("failed")?, skipped: count("ignored")? })
+    let (passed, failed, skipped) = (count("passed")?, count("failed")?, count("ignored")?);
+    Some(Tally { passed, failed, skipped, flaky: 0 })
 }
 
 #[derive(Deserialize)]
@@ -263,7 +281,7 @@ mod tests {
     #[test]
     fn libtests_closing_lines_are_read() {
         let line = "test result: FAILED. 8 passed; 1 failed; 2 ignored; 0 measured; 0 filtered out";
-        let expected = Tally { passed: 8, failed: 1, skipped: 2 };
+        let expected = Tally { passed: 8, failed: 1, skipped: 2, flaky: 0 };
         assert_eq!(libtest(line), Some(expected));
         assert_eq!(libtest("test result: ok."), None);
         assert_eq!(libtest("8 passed"), None);

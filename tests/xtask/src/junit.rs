@@ -86,7 +86,7 @@ ok &lt;failure</system-out>
     </testsuite>
 </testsuites>"#;
         let results = read(xml);
-        assert_eq!(results.tally, Tally { passed: 2, failed: 1, skipped: 1 });
+        assert_eq!(results.tally, Tally { passed: 2, failed: 1, skipped: 1, flaky: 0 });
         assert_eq!(results.skipped, ["verbgate::run needs: needs root, it's \"so\""]);
     }
 }

@@ -4,7 +4,9 @@
 
 mod abi;
 mod bench;
+mod cases;
 mod conformance;
+mod deb;
 mod demo;
 mod differential;
 mod fuzz;
@@ -45,6 +47,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Virtual machines with a real uverbs device.
     Lab(lab::Args),
+    /// Make the Debian package.
+    Deb(deb::Args),
     /// The kernel's tables.
     #[command(subcommand)]
     Abi(Abi),
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Task::Differential(args) => differential::run(args),
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
+        Task::Deb(args) => deb::run(args),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

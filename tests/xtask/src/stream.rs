@@ -1,5 +1,6 @@
 //! Commands whose output is read line by line, with a limit.
 
+use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::os::unix::process::CommandExt;
@@ -15,9 +16,13 @@ use std::time::Instant;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
+use verbgate_lab::Limit;
+use verbgate_tests::exec;
 
 /// How long the output of a process that it left behind may still come.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How often it is looked which processes there are.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The cargo that runs us, in our workspace.
 pub(crate) fn cargo() -> Command {
@@ -32,10 +37,11 @@ pub(crate) fn workspace() -> &'static str {
 }
 
 /// Runs a command, hands on each line of its stdout and stderr as it comes, and tells whether it
-/// succeeded. One that takes longer than the limit is killed, and is an error.
+/// succeeded. One whose limit is over is killed, and is an error; signs of progress are a line, and
+/// a process below it that begins or ends, such as a compiler or a test.
 pub(crate) fn lines(
     mut command: Command,
-    limit: Duration,
+    limit: Limit,
     mut line: impl FnMut(&str),
 ) -> Result<bool> {
     let name = format!("{command:?}").replace('"', "");
@@ -57,11 +63,16 @@ pub(crate) fn lines(
             }
         }
     });
-    let mut deadline = Instant::now() + limit;
+    let mut deadline = Instant::now() + limit.time();
     let mut ended = None;
+    let mut family = Family::default();
     loop {
+        let mut progress = false;
         match receiver.recv_timeout(Duration::from_millis(100)) {
-            Ok(text) => line(&text),
+            Ok(text) => {
+                progress = true;
+                line(&text);
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -71,10 +82,19 @@ pub(crate) fn lines(
                 deadline = Instant::now() + DRAIN;
             }
         }
+        if ended.is_none() && matches!(limit, Limit::Silence(_)) {
+            progress |= family.has_changed(child.0.id());
+            if progress {
+                deadline = Instant::now() + limit.time();
+            }
+        }
         if Instant::now() >= deadline {
-            match ended {
-                Some(_) => break,
-                None => bail!("{name} did not end in {} s", limit.as_secs()),
+            match (ended, limit) {
+                (Some(_), _) => break,
+                (None, Limit::Whole(time)) => bail!("{name} did not end in {} s", time.as_secs()),
+                (None, Limit::Silence(time)) => {
+                    bail!("{name} is stuck: nothing came from it for {} s", time.as_secs())
+                }
             }
         }
     }
@@ -83,6 +103,24 @@ pub(crate) fn lines(
         None => child.0.wait()?,
     };
     Ok(status.success())
+}
+
+/// The processes below one, looked at now and then: reading all of /proc takes milliseconds.
+#[derive(Default)]
+struct Family {
+    known: BTreeSet<u32>,
+    looked: Option<Instant>,
+}
+
+impl Family {
+    fn has_changed(&mut self, root: u32) -> bool {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK) {
+            return false;
+        }
+        self.looked = Some(Instant::now());
+        let now = exec::descendants(root).into_iter().collect();
+        std::mem::replace(&mut self.known, now) != self.known
+    }
 }
 
 /// What a short command prints; none if it is not there or fails.
@@ -121,7 +159,7 @@ mod tests {
     #[test]
     fn lines_of_both_streams_come() {
         let mut seen = Vec::new();
-        let limit = Duration::from_secs(20);
+        let limit = Limit::Whole(Duration::from_secs(20));
         let ok = lines(sh("echo a; echo b >&2; printf c; exit 3"), limit, |line| {
             seen.push(line.to_owned());
         });
@@ -132,18 +170,33 @@ mod tests {
     #[test]
     fn what_takes_too_long_is_killed() {
         let start = Instant::now();
-        let error =
-            lines(sh("echo begun; sleep 60 & sleep 60"), Duration::from_millis(300), |_| {})
-                .unwrap_err()
-                .to_string();
-        assert!(error.contains("did not end"), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(20));
+        let limit = Duration::from_secs(1);
+        for (limit, words) in
+            [(Limit::Whole(limit), "did not end in 1 s"), (Limit::Silence(limit), "is stuck")]
+        {
+            let stuck = lines(sh("echo begun; sleep 60 & sleep 60"), limit, |_| {});
+            let error = stuck.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(start.elapsed() < Duration::from_secs(40));
+    }
+
+    #[test]
+    fn what_says_nothing_but_goes_on_may_go_on() {
+        let start = Instant::now();
+        let limit = Duration::from_secs(4);
+        assert!(
+            lines(sh("sleep 2; sleep 2; sleep 2; true"), Limit::Silence(limit), |_| {}).unwrap()
+        );
+        assert!(start.elapsed() > limit);
     }
 
     #[test]
     fn what_is_left_behind_is_not_waited_for() {
         let start = Instant::now();
-        assert!(lines(sh("sleep 30 & exit 0"), Duration::from_secs(20), |_| {}).unwrap());
+        assert!(
+            lines(sh("sleep 30 & exit 0"), Limit::Whole(Duration::from_secs(20)), |_| {}).unwrap()
+        );
         assert!(start.elapsed() < Duration::from_secs(15));
     }
 }

@@ -9,25 +9,23 @@ use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Result;
+use anyhow::bail;
 use verbgate_lab::Kernel;
-use verbgate_lab::StaleBreakpoint;
-use verbgate_tests::runner::CLOSING;
 use verbgate_tests::table::Table;
 use verbgate_tests::tally::Tally;
 
-use crate::guest::Lines;
+use crate::cases;
 use crate::guest::Programs;
-use crate::guest::TESTS;
 use crate::host;
 use crate::host::Outcome;
 
 /// The kernels that everything is tested on, each with the userland of its distribution.
 const TESTED: &[&str] = &["6.1", "6.12", "7.2"];
-/// How long one kernel's cases may take. They take two minutes; a busy machine three times that.
-const LAB_LIMIT: Duration = Duration::from_secs(20 * 60);
-/// How long all may take, with nothing fetched or built. It is a last resort: steps and cases have
-/// limits of their own.
-const LIMIT: Duration = Duration::from_secs(85 * 60);
+/// How long nothing at all may be heard: no step that ends, no case. It is a last resort: steps and
+/// cases have limits of their own.
+const SILENCE: Duration = Duration::from_secs(85 * 60);
+/// How often the last resort looks.
+const LOOK: Duration = Duration::from_secs(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -40,30 +38,75 @@ pub(crate) struct Args {
     /// Only this kernel of the lab; may be repeated. [default: 6.1, 6.12, 7.2]
     #[arg(long = "kernel", value_name = "K", conflicts_with = "no_lab")]
     kernels: Vec<String>,
-    /// Only tests of the crates and cases of the lab whose names hold this; may be repeated.
+    /// Only tests of this machine, and cases of the lab, whose names hold this; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
 }
 
 /// What was done so far; shared, because the watchdog prints it if the rest does not end.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Record {
-    stages: Vec<(String, Tally, Duration)>,
+    stages: Vec<Stage>,
+    /// The one that runs, with what it has counted so far.
+    running: Option<Stage>,
+    /// When something was heard.
+    heard: Instant,
+}
+
+/// A part of the tests.
+#[derive(Clone, Debug)]
+struct Stage {
+    name: String,
+    tally: Tally,
+    flaky: Vec<String>,
+    start: Instant,
+    took: Duration,
 }
 
 impl Record {
-    fn close(&self) -> Tally {
-        let mut table = Table::new(&["", "passed", "failed", "skipped", "time"]);
-        let mut all = Tally::default();
-        for (name, tally, took) in &self.stages {
-            let seconds = format!("{} s", took.as_secs());
-            let counts = [tally.passed, tally.failed, tally.skipped].map(|n| n.to_string());
-            let [passed, failed, skipped] = counts;
-            table.row(&[name.clone(), passed, failed, skipped, seconds]);
-            all += *tally;
+    fn new() -> Self {
+        Self { stages: Vec::new(), running: None, heard: Instant::now() }
+    }
+
+    fn begin(&mut self, name: &str) {
+        let (name, start) = (name.to_owned(), Instant::now());
+        let stage =
+            Stage { name, tally: Tally::NONE, flaky: Vec::new(), start, took: Duration::ZERO };
+        self.running = Some(stage);
+        self.heard = start;
+    }
+
+    fn count(&mut self, tally: Tally) {
+        self.heard = Instant::now();
+        if let Some(stage) = &mut self.running {
+            stage.tally = tally;
         }
-        print!("\n{table}\n{all}\n");
-        all
+    }
+
+    fn end(&mut self, tally: Tally, flaky: Vec<String>) {
+        self.count(tally);
+        if let Some(stage) = self.running.take() {
+            let took = stage.start.elapsed();
+            self.stages.push(Stage { flaky, took, ..stage });
+        }
+    }
+
+    /// The table, flaky cases by name, and the sum, which is the closing line.
+    fn close(&self) -> (String, Tally) {
+        let mut table = Table::new(&["", "passed", "failed", "skipped", "flaky", "time"]);
+        let (mut all, mut flaky) = (Tally::NONE, String::new());
+        for stage in &self.stages {
+            let Tally { passed, failed, skipped, flaky: again } = stage.tally;
+            let [passed, failed, skipped, again] =
+                [passed, failed, skipped, again].map(|n| n.to_string());
+            let seconds = format!("{} s", stage.took.as_secs());
+            table.row(&[stage.name.clone(), passed, failed, skipped, again, seconds]);
+            all += stage.tally;
+            for name in &stage.flaky {
+                flaky += &format!("flaky: {name} ({}) failed once and passed once\n", stage.name);
+            }
+        }
+        (format!("\n{table}\n{flaky}{all}\n"), all)
     }
 }
 
@@ -73,11 +116,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         named => named.iter().map(|name| Kernel::find(name)).collect(),
     };
     let kernels = kernels?;
-    let record = Arc::new(Mutex::new(Record::default()));
+    let record = Arc::new(Mutex::new(Record::new()));
+    let recorded = || record.lock().unwrap_or_else(PoisonError::into_inner);
     watch(Arc::clone(&record));
     let stage = |name: &str, work: &mut dyn FnMut() -> Result<Outcome>| {
         println!("== {name}");
-        let start = Instant::now();
+        recorded().begin(name);
         let outcome = work().unwrap_or_else(|error| {
             println!("    FAILED: {error:#}");
             Outcome::FAILED
@@ -86,18 +130,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             println!("    skipped {line}");
         }
         println!("    {}", outcome.tally);
-        let entry = (name.to_owned(), outcome.tally, start.elapsed());
-        record.lock().unwrap_or_else(PoisonError::into_inner).stages.push(entry);
+        recorded().end(outcome.tally, outcome.flaky);
     };
 
-    if !args.no_host && !args.cases.is_empty() {
-        stage("tests of the crates", &mut || host::tests_called(&args.cases));
-    } else if !args.no_host {
-        for (name, step) in host::STEPS {
-            stage(name, &mut || step());
+    if !args.no_host {
+        if args.cases.is_empty() {
+            for (name, step) in host::STEPS {
+                stage(name, &mut || step());
+            }
+        } else {
+            stage("tests of the crates", &mut || host::tests(&args.cases));
         }
     }
-    if !args.no_lab {
+    if !args.no_lab && cases::are_there(&args.cases) {
         let mut programs = None;
         stage("building for the lab", &mut || {
             programs = Some(Programs::build()?);
@@ -105,56 +150,73 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         });
         for kernel in kernels {
             let name = format!("Linux {} with {}", kernel.name, kernel.userland);
-            if let Some(programs) = &programs {
-                stage(&name, &mut || lab(programs, kernel, &args.cases));
-            }
+            let Some(programs) = &programs else { continue };
+            stage(&name, &mut || {
+                let told = &mut |tally| recorded().count(tally);
+                Ok(cases::in_lab(programs, kernel, &args.cases, told))
+            });
         }
     }
-    let all = record.lock().unwrap_or_else(PoisonError::into_inner).close();
+    let (text, all) = recorded().close();
+    print!("{text}");
+    if !args.cases.is_empty() && all.total() == 0 {
+        bail!("no test and no case is called like {}", args.cases.join(" or "));
+    }
     Ok(ExitCode::from(u8::from(all.failed > 0)))
 }
 
-/// Runs the cases in one lab; once more if the emulator failed, which says nothing of them.
-fn lab(programs: &Programs, kernel: &'static Kernel, cases: &[String]) -> Result<Outcome> {
-    match cases_in(programs, kernel, cases) {
-        Err(error) if error.is::<StaleBreakpoint>() => {
-            println!("    again: {error:#}");
-            cases_in(programs, kernel, cases)
-        }
-        other => other,
-    }
-}
-
-/// Runs the cases in one lab, and reads what they count.
-fn cases_in(programs: &Programs, kernel: &'static Kernel, cases: &[String]) -> Result<Outcome> {
-    let mut argv = vec![TESTS, "run"];
-    argv.extend(cases.iter().map(String::as_str));
-    let mut tally = None;
-    let mut output = Lines::new(|line| match line.strip_prefix(CLOSING) {
-        Some(counts) => tally = counts.parse().ok(),
-        None => println!("    {line}"),
-    });
-    let status = programs.run_in_lab(kernel, &argv, LAB_LIMIT, &mut output)?;
-    drop(output);
-    let mut outcome = Outcome::NOTHING;
-    match tally {
-        Some(tally) => outcome.tally = tally,
-        None => println!("    FAILED: the cases were not counted; they ended with status {status}"),
-    }
-    if outcome.tally.failed == 0 && (status != 0 || tally.is_none()) {
-        outcome.tally += Tally::FAILED;
-    }
-    Ok(outcome)
-}
-
-/// Ends the process when it takes too long: whoever waits for the closing line gets it.
+/// Ends the process when nothing is heard for too long: whoever waits for the closing line gets it,
+/// and what has passed by then is counted.
 fn watch(record: Arc<Mutex<Record>>) {
     thread::spawn(move || {
-        thread::sleep(LIMIT);
-        let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
-        println!("FAILED: not all was done in {} min", LIMIT.as_secs() / 60);
-        record.stages.push(("the rest".to_owned(), Tally::FAILED, LIMIT));
-        record.close();
-        std::process::exit(1);
+        loop {
+            thread::sleep(LOOK);
+            let mut record = record.lock().unwrap_or_else(PoisonError::into_inner);
+            if record.heard.elapsed() < SILENCE {
+                continue;
+            }
+            println!("FAILED: nothing was heard for {} min", SILENCE.as_secs() / 60);
+            give_up(&mut record);
+            print!("{}", record.close().0);
+            std::process::exit(1);
+        }
     });
+}
+
+/// The stage that runs has failed, with what it has counted.
+fn give_up(record: &mut Record) {
+    let mut tally = record.running.as_ref().map_or(Tally::NONE, |stage| stage.tally);
+    tally += Tally::FAILED;
+    record.end(tally, Vec::new());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_line_is_alone_and_flaky_cases_are_before_it() {
+        let mut record = Record::new();
+        record.begin("tests of the crates");
+        record.end(Tally { passed: 40, ..Tally::NONE }, Vec::new());
+        record.begin("Linux 6.12 with trixie");
+        let tally = Tally { passed: 94, skipped: 1, flaky: 1, failed: 0 };
+        record.end(tally, vec!["ping_pong".to_owned()]);
+        let (text, all) = record.close();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.last(), Some(&"134 passed, 0 failed, 1 skipped"), "{text}");
+        let flaky = "flaky: ping_pong (Linux 6.12 with trixie) failed once and passed once";
+        assert_eq!(lines.iter().rev().nth(1), Some(&flaky), "{text}");
+        assert_eq!(all.total(), 136);
+    }
+
+    #[test]
+    fn what_a_stage_has_counted_is_not_lost_when_it_is_given_up() {
+        let mut record = Record::new();
+        record.begin("Linux 6.12 with trixie");
+        record.count(Tally { passed: 96, ..Tally::NONE });
+        give_up(&mut record);
+        let (_, all) = record.close();
+        assert_eq!(all, Tally { passed: 96, failed: 1, ..Tally::NONE });
+    }
 }

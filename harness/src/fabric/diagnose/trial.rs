@@ -8,6 +8,8 @@ use crate::fabric::cause::Cause;
 use crate::fabric::connect::Mesh;
 use crate::fabric::connect::Open;
 use crate::fabric::counters;
+use crate::fabric::diagnosis;
+use crate::fabric::diagnosis::Finding;
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Exchange;
 use crate::fabric::exchange::Fault;
@@ -39,13 +41,14 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// What was found so far is in the report, also when it ends with an error.
+    /// What all that was found comes to, unless it was interrupted. What was found so far is in the
+    /// report, also when it ends with an error.
     pub(super) fn run(
         &self,
         report: &mut Report,
         link: &mut Link,
         hardware: Option<Vec<Hardware>>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Vec<Finding>>, Error> {
         let (rank, ranks, patience) = (self.me.rank, self.me.ranks, self.me.patience);
         // All have the same checks before them, and so leave out the same.
         let sound = Sound::new(&report.preflight);
@@ -59,16 +62,25 @@ impl Trial<'_> {
         let wait = patience * ranks;
         let own = std::mem::take(&mut report.paths);
         report.paths = own.clone();
-        let gathered =
-            link.gather("diagnose", &own, wait, |link, from, body| mesh.hear(link, from, body));
-        match gathered {
-            Ok(gathered) => report.paths = gathered.into_iter().flatten().collect(),
+        let all =
+            link.collect("diagnose", &own, wait, |link, from, body| mesh.hear(link, from, body));
+        match all {
+            Ok(all) => report.paths = all.unwrap_or(own),
             // The others do not end: what this rank has seen is better than nothing.
-            Err(Error::Interrupted) => return Ok(()),
+            Err(Error::Interrupted) => return Ok(None),
             Err(error) => return Err(error),
         }
+        // Rank 0 alone has the paths of all.
+        let causes = match rank {
+            0 => diagnosis::all(&report.preflight, &report.paths),
+            _ => Vec::new(),
+        };
+        let brief: Vec<Finding> = causes.iter().cloned().map(Finding::brief).collect();
+        let told =
+            link.gather("causes", &brief, wait, |link, from, body| mesh.hear(link, from, body))?;
+        let told = told.into_iter().next().filter(|_| rank != 0);
         mesh.close(link, "close", patience)?;
-        Ok(())
+        Ok(Some(told.unwrap_or(causes)))
     }
 
     /// In each round a rank has one partner, so whatever moves on its rails is of that pair.
@@ -112,7 +124,8 @@ impl Trial<'_> {
                         }
                     }
                 };
-                let evidence = counters::moved(&before, &verify::counted(mesh, rail));
+                let moved = counters::moved(&before, &verify::counted(mesh, rail));
+                let evidence = counters::telling(moved, trouble.is_some());
                 let entry =
                     usize::try_from(partner).ok().and_then(|at| report.table.entries.get(at));
                 let state = match (&trouble, mesh.hardware.get(rail), entry) {

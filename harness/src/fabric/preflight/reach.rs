@@ -1,16 +1,17 @@
 //! How a rail reaches its peers, and who answers for its address: neighbours, routes, and ARP.
 
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use serde_json::Value;
+use nix::net::if_::if_indextoname;
+use nix::net::if_::if_nametoindex;
 
 use super::Check;
 use super::Said;
@@ -25,6 +26,13 @@ use crate::fabric::rail::Choice;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;
 use crate::fabric::rendezvous::Table;
+use crate::netdev::link;
+use crate::netdev::netlink::Message;
+use crate::netdev::netlink::Netlink;
+use crate::netdev::state;
+use crate::netdev::uapi::*;
+use crate::netdev::way;
+use crate::netdev::way::Way;
 
 /// How long a neighbour may take to answer: the kernel asks three times, a second apart.
 const RESOLVE: Duration = Duration::from_secs(4);
@@ -44,8 +52,7 @@ pub(super) fn of_peers(me: &Entry, table: &Table, index: usize, check: OfPeer) -
         let Some(theirs) = entry.rails.get(index) else { continue };
         let Some(mut said) = of_peer(mine, theirs, check) else { continue };
         if said.verdict == Verdict::Fail {
-            said.detail = format!("rank {}: {}", entry.rank, said.detail);
-            said.peer = Some(entry.rank);
+            said.of_peer(entry.rank);
             return said;
         }
         last = said;
@@ -91,8 +98,7 @@ pub(crate) fn again(rank: u32, index: usize, mine: &Rail, peer: &Entry) -> Vec<C
     let each: [(&str, OfPeer); 2] = [("neighbours", neighbour), ("routes", route)];
     for (name, check) in each {
         if let Some(mut said) = of_peer(&now, theirs, check) {
-            said.peer = Some(peer.rank);
-            said.detail = format!("rank {}: {}", peer.rank, said.detail);
+            said.of_peer(peer.rank);
             checks.push(said.check(rank, rail, name));
         }
     }
@@ -114,21 +120,20 @@ impl Local {
     }
 }
 
-/// All of this network namespace, of devices that are up (`ip -j -4 address show up`).
-fn locals() -> Result<Vec<Local>, String> {
-    let mut locals = Vec::new();
-    for link in ip(&["-4", "address", "show", "up"])?.as_array().into_iter().flatten() {
-        let netdev = link.get("ifname").and_then(Value::as_str).unwrap_or_default();
-        for entry in link.get("addr_info").and_then(Value::as_array).into_iter().flatten() {
-            let text = entry.get("local").and_then(Value::as_str);
-            let prefix = entry.get("prefixlen").and_then(Value::as_u64);
-            let prefix = prefix.and_then(|prefix| u32::try_from(prefix).ok());
-            if let (Some(Ok(address)), Some(prefix)) = (text.map(str::parse), prefix) {
-                locals.push(Local { netdev: netdev.to_owned(), address, prefix });
-            }
-        }
-    }
-    Ok(locals)
+/// All of this network namespace, of devices that are up.
+fn locals() -> io::Result<Vec<Local>> {
+    let mut netlink = Netlink::route()?;
+    let links = link::all(&mut netlink)?;
+    let mut message = Message::new(RTM_GETADDR);
+    message.set_byte(0, AF_INET);
+    let of = |message: &Message| {
+        let index = message.word(IFA_INDEX);
+        let link = links.iter().find(|link| link.index == index && link.up)?;
+        let Some(IpAddr::V4(address)) = state::local(message) else { return None };
+        let prefix = message.byte(IFA_PREFIXLEN).into();
+        Some(Local { netdev: link.name.clone(), address, prefix })
+    };
+    Ok(netlink.dump(&message)?.iter().filter_map(of).collect())
 }
 
 /// Whoever asks for the rail's address must hear of the rail's MAC, and by default every NIC that
@@ -139,7 +144,7 @@ pub(super) fn answers(rank: u32, mine: &Rail) -> Said {
     };
     let locals = match locals() {
         Ok(locals) => locals,
-        Err(why) => return skip(why),
+        Err(error) => return unasked(&error),
     };
     match stranger(netdev, address, &locals, ignores) {
         None => ok(format!("{netdev} alone")),
@@ -182,19 +187,14 @@ fn ignores(netdev: &str) -> bool {
     read("all").max(read(netdev)).is_none_or(|value| value > 0)
 }
 
-/// What `ip -j` answers.
-fn ip(arguments: &[&str]) -> Result<Value, String> {
-    let output = Command::new("ip").arg("-j").args(arguments).output();
-    let output = output.map_err(|e| format!("needs the program ip (package iproute2): {e}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    if !output.status.success() {
-        return Err(format!("`ip {}` says: {said}", arguments.join(" ")));
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("ip -j: {e}"))
+/// A check that cannot be made, because the kernel is not to be asked.
+fn unasked(error: &io::Error) -> Said {
+    skip(format!("the kernel does not tell (route netlink): {error}"))
 }
 
-/// The address that the peer says it owns must resolve to the MAC that it says it has: otherwise
-/// another NIC of it answers (ARP flux), and what is sent is dropped until retries are exceeded.
+/// Whoever is asked for the peer's MAC must answer. On the rail's own network that is the peer, with
+/// the MAC that it says it has: otherwise another NIC of it answers (ARP flux), and what is sent is
+/// dropped until retries are exceeded. Behind a router it is the gateway, and its MAC is no peer's.
 pub(super) fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) -> Said {
     let (Some(netdev), Some(mac)) = (&mine.netdev, &theirs.mac) else {
         return skip("no network device");
@@ -202,37 +202,59 @@ pub(super) fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) ->
     if is_local(to) {
         return ok("the same host");
     }
-    let target = to.to_string();
-    let deadline = Instant::now() + RESOLVE;
-    let poke = || UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
-    let mut found = None;
-    while found.is_none() && Instant::now() < deadline {
-        // It fails when there is no route, which the next check tells.
-        let _ = poke();
-        match ip(&["neighbour", "show", "to", &target, "dev", netdev]) {
-            Err(why) => return skip(why),
-            Ok(entries) => {
-                let first = entries.get(0).and_then(|entry| entry.get("lladdr"));
-                found = first.and_then(Value::as_str).map(str::to_owned);
-            }
-        }
-        if found.is_none() {
-            thread::sleep(POLL);
-        }
-    }
-    match found {
-        Some(found) if found == *mac => ok(format!("{to} is {mac}")),
-        Some(found) => fail(
+    let mut netlink = match Netlink::route() {
+        Ok(netlink) => netlink,
+        Err(error) => return unasked(&error),
+    };
+    let way = match way::to(&mut netlink, to, Some(from)) {
+        Ok(way) if is_called(way.device, netdev) => way,
+        _ => return skip(format!("{to} is not reached by {netdev}: see the routes")),
+    };
+    let asked = way.gateway.unwrap_or(to);
+    let found = match resolve(&mut netlink, way.device, asked, (from, to)) {
+        Ok(found) => found,
+        Err(error) => return unasked(&error),
+    };
+    match (found, way.gateway) {
+        (Some(found), Some(gateway)) => ok(format!("{to} through {gateway}, which is {found}")),
+        (Some(found), None) if found == *mac => ok(format!("{to} is {mac}")),
+        (Some(found), None) => fail(
             Cause::ArpFlux,
             format!(
                 "{to} resolves to {found}, and its owner says it is {mac}: ARP flux: set arp_ignore=1 \
              and arp_announce=2 on its NICs, then `ip neighbour flush all`"
             ),
         ),
-        None => fail(
+        (None, Some(gateway)) => {
+            let what = format!(
+                "the gateway {gateway} of {netdev}, by which {to} is reached, does not answer: look \
+                 at the cable, the VLAN, and the switch's address"
+            );
+            Said { own: true, ..fail(Cause::NoNeighbour, what) }
+        }
+        (None, None) => fail(
             Cause::NoNeighbour,
             format!("{to} does not answer on {netdev}: look at the cable, the VLAN and the switch"),
         ),
+    }
+}
+
+/// Who answers for a neighbour, once packets from one address to another have made the kernel ask.
+fn resolve(
+    netlink: &mut Netlink,
+    device: u32,
+    asked: IpAddr,
+    (from, to): (IpAddr, IpAddr),
+) -> io::Result<Option<String>> {
+    let deadline = Instant::now() + RESOLVE;
+    loop {
+        // What becomes of the packet does not matter.
+        let _ = UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
+        let found = way::neighbour(netlink, device, asked)?;
+        if found.is_some() || Instant::now() >= deadline {
+            return Ok(found);
+        }
+        thread::sleep(POLL);
     }
 }
 
@@ -242,27 +264,31 @@ pub(super) fn route(mine: &Rail, _: &Rail, from: IpAddr, to: IpAddr) -> Said {
     if is_local(to) {
         return ok("the same host");
     }
-    match ip(&["route", "get", &to.to_string(), "from", &from.to_string()]) {
-        Err(why) if why.contains("package iproute2") => skip(why),
-        Err(why) => {
-            let remedy = format!("give {netdev} a routing table and a source rule for {from}");
-            fail(Cause::WrongRoute, format!("{why}: {remedy}"))
+    let mut netlink = match Netlink::route() {
+        Ok(netlink) => netlink,
+        Err(error) => return unasked(&error),
+    };
+    let remedy = format!("give {netdev} a routing table and a source rule for {from}");
+    match way::to(&mut netlink, to, Some(from)) {
+        Err(error) => {
+            let what = format!("there is no route to {to} from {from} ({error}): {remedy}");
+            fail(Cause::WrongRoute, what)
         }
-        Ok(routes) => {
-            let first = routes.get(0).and_then(|route| route.get("dev"));
-            match first.and_then(Value::as_str) {
-                Some(found) if found == netdev => ok(format!("{to} by {netdev}")),
-                Some(found) => fail(
-                    Cause::WrongRoute,
-                    format!(
-                        "{to} from {from} leaves by {found}, not by {netdev}: give {netdev} a routing \
-                     table and a source rule for {from}"
-                    ),
-                ),
-                None => skip(format!("ip names no device: {routes}")),
-            }
+        Ok(Way { device, gateway }) if is_called(device, netdev) => {
+            let through = gateway.map_or_else(String::new, |gateway| format!(" through {gateway}"));
+            ok(format!("{to} by {netdev}{through}"))
+        }
+        Ok(Way { device, .. }) => {
+            let name = if_indextoname(device).ok().and_then(|name| name.into_string().ok());
+            let name = name.unwrap_or_else(|| format!("device {device}"));
+            let what = format!("{to} from {from} leaves by {name}, not by {netdev}: {remedy}");
+            fail(Cause::WrongRoute, what)
         }
     }
+}
+
+fn is_called(device: u32, netdev: &str) -> bool {
+    if_nametoindex(netdev).is_ok_and(|index| index == device)
 }
 
 /// Whether an address is this host's own: only those can be bound to.
@@ -271,30 +297,4 @@ fn is_local(address: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_nic_on_the_same_network_answers_unless_it_is_told_not_to() {
-        let local = |netdev: &str, address: &str, prefix| Local {
-            netdev: netdev.to_owned(),
-            address: address.parse().unwrap(),
-            prefix,
-        };
-        let locals = [
-            local("lo", "127.0.0.1", 8),
-            local("a", "10.0.0.1", 24),
-            local("b", "10.0.0.2", 24),
-            local("c", "10.1.0.1", 16),
-        ];
-        let of = |netdev, address: &str, ignores: bool| {
-            let found = stranger(netdev, address.parse().unwrap(), &locals, |_| ignores);
-            found.map(|local| local.netdev.clone())
-        };
-        assert_eq!(of("a", "10.0.0.1", false).as_deref(), Some("b"));
-        assert_eq!(of("b", "10.0.0.2", false).as_deref(), Some("a"));
-        assert_eq!(of("a", "10.0.0.1", true), None);
-        assert_eq!(of("c", "10.1.0.1", false), None);
-        assert!(local("d", "0.0.0.0", 0).holds(Ipv4Addr::new(1, 2, 3, 4)));
-    }
-}
+mod tests;

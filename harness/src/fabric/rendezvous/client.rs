@@ -1,5 +1,6 @@
 //! A rank's side.
 
+use std::collections::BTreeMap;
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Hello;
 use super::Table;
@@ -42,8 +44,11 @@ pub(crate) struct Link {
     stream: TcpStream,
     at: SocketAddr,
     inbox: Receiver<io::Result<ToRank>>,
+    rank: u32,
     /// What others said while something else was awaited.
     early: VecDeque<(u32, Value)>,
+    /// Pieces of lists for rank 0, by their stages and ranks; they come at any time.
+    parts: BTreeMap<(String, u32), Vec<Box<RawValue>>>,
     /// As it came: its hash is of these bytes.
     table: String,
     strays: u64,
@@ -62,6 +67,7 @@ impl Link {
         let (stream, address) = connect(at, deadline, patience, &interrupt)?;
         let lost = |e: io::Error| Error::Lost { at: address, error: e.to_string() };
         stream.set_nodelay(true).map_err(lost)?;
+        let rank = hello.rank;
         frame::write(&stream, &ToServer::Hello(hello)).map_err(lost)?;
         let (sender, inbox) = mpsc::channel();
         let reader = stream.try_clone().map_err(lost)?;
@@ -71,7 +77,7 @@ impl Link {
             .spawn(move || {
                 let mut reader = io::BufReader::new(reader);
                 loop {
-                    let message = frame::read(&mut reader, frame::LIMIT);
+                    let message = frame::read(&mut reader, frame::PASSED_ON);
                     let last = message.is_err();
                     if sender.send(message).is_err() || last {
                         return;
@@ -79,8 +85,10 @@ impl Link {
                 }
             })
             .map_err(lost)?;
-        let (table, strays, early) = (String::new(), 0, VecDeque::new());
-        let mut link = Self { stream, at: address, inbox, early, table, strays, interrupt };
+        let (table, strays) = (String::new(), 0);
+        let (early, parts) = (VecDeque::new(), BTreeMap::new());
+        let mut link =
+            Self { stream, at: address, inbox, rank, early, parts, table, strays, interrupt };
         let deadline = deadline + GRACE;
         loop {
             match link.next(deadline)? {
@@ -93,9 +101,16 @@ impl Link {
                 _ => {}
             }
             if Instant::now() >= deadline {
-                let stage = "rendezvous".to_owned();
-                return Err(Error::Missing { stage, ranks: vec![0], seconds: patience.as_secs() });
+                return Err(link.silence("rendezvous", patience.as_secs()));
             }
+        }
+    }
+
+    /// Rank 0's side says nothing, not even who is late. Rank 0 does not accuse itself of that.
+    fn silence(&self, stage: &str, seconds: u64) -> Error {
+        match self.rank {
+            0 => self.lost(&format!("it said nothing for {seconds} s at \"{stage}\"")),
+            _ => Error::Missing { stage: stage.to_owned(), ranks: vec![0], seconds },
         }
     }
 
@@ -142,21 +157,23 @@ impl Link {
         let seconds = patience.as_secs();
         self.write(&ToServer::Gather { stage: stage.to_owned(), value, seconds })?;
         let deadline = Instant::now() + patience + GRACE;
+        let mut all = Vec::new();
         loop {
             while let Some((from, body)) = self.early.pop_front() {
                 other(self, from, body)?;
             }
             match self.next(deadline)? {
                 Some(ToRank::Relay { from, body }) => other(self, from, body)?,
-                Some(ToRank::Gathered { stage: theirs, values }) if theirs == stage => {
-                    let values: Result<_, _> =
-                        values.into_iter().map(serde_json::from_value).collect();
-                    return values.map_err(|e| self.lost(&e.to_string()));
+                Some(ToRank::Gathered { stage: theirs, values, last }) if theirs == stage => {
+                    for value in values {
+                        let value = serde_json::from_value(value);
+                        all.push(value.map_err(|e| self.lost(&e.to_string()))?);
+                    }
+                    if last {
+                        return Ok(all);
+                    }
                 }
-                None if Instant::now() >= deadline => {
-                    let stage = stage.to_owned();
-                    return Err(Error::Missing { stage, ranks: vec![0], seconds });
-                }
+                None if Instant::now() >= deadline => return Err(self.silence(stage, seconds)),
                 _ => {}
             }
         }
@@ -176,6 +193,78 @@ impl Link {
         });
         self.early = kept;
         values
+    }
+
+    /// Gives a list to rank 0 alone, however long, and waits until all ranks have. Rank 0 gets those
+    /// of all, in the order of ranks; the others nothing.
+    pub(crate) fn collect<T: Serialize + DeserializeOwned>(
+        &mut self,
+        stage: &str,
+        items: &[T],
+        patience: Duration,
+        other: impl FnMut(&mut Self, u32, Value) -> Result<(), Error>,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let mut piece = String::new();
+        for item in items {
+            let item = serde_json::to_string(item).map_err(|e| self.lost(&e.to_string()))?;
+            if !piece.is_empty() && piece.len() + item.len() > frame::PIECE {
+                self.part(stage, &std::mem::take(&mut piece))?;
+            }
+            piece.push(if piece.is_empty() { '[' } else { ',' });
+            piece += &item;
+        }
+        if !piece.is_empty() {
+            self.part(stage, &piece)?;
+        }
+        // Behind its last piece: who has this has those.
+        let counts: Vec<usize> = self.gather(stage, &items.len(), patience, other)?;
+        (self.rank == 0).then(|| self.whole(stage, &counts)).transpose()
+    }
+
+    fn part(&self, stage: &str, piece: &str) -> Result<(), Error> {
+        let items = RawValue::from_string(format!("{piece}]"));
+        let items = items.map_err(|e| self.lost(&e.to_string()))?;
+        self.write(&ToServer::Part { stage: stage.to_owned(), items })
+    }
+
+    /// The lists of all ranks, of which each has said how long it is.
+    fn whole<T: DeserializeOwned>(
+        &mut self,
+        stage: &str,
+        counts: &[usize],
+    ) -> Result<Vec<T>, Error> {
+        let mut all = Vec::with_capacity(counts.iter().sum());
+        for (rank, count) in (0..).zip(counts) {
+            let before = all.len();
+            for piece in self.parts.remove(&(stage.to_owned(), rank)).unwrap_or_default() {
+                let items: Vec<T> =
+                    serde_json::from_str(piece.get()).map_err(|e| self.lost(&e.to_string()))?;
+                all.extend(items);
+            }
+            let came = all.len() - before;
+            if came != *count {
+                return Err(Error::Check(format!(
+                    "of what rank {rank} has to say at \"{stage}\", {came} of {count} entries came"
+                )));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The same, with nothing else expected.
+    pub(crate) fn collect_quietly<T: Serialize + DeserializeOwned>(
+        &mut self,
+        stage: &str,
+        items: &[T],
+        patience: Duration,
+    ) -> Result<Option<Vec<T>>, Error> {
+        let mut kept = VecDeque::new();
+        let all = self.collect(stage, items, patience, |_, from, body| {
+            kept.push_back((from, body));
+            Ok(())
+        });
+        self.early = kept;
+        all
     }
 
     /// Whether a rank that has gone comes back in this time.
@@ -205,7 +294,10 @@ impl Link {
     }
 
     fn write(&self, message: &ToServer) -> Result<(), Error> {
-        frame::write(&self.stream, message).map_err(|e| self.lost(&e.to_string()))
+        frame::write(&self.stream, message).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => Error::Check(format!("for the rendezvous, {error}")),
+            _ => self.lost(&error.to_string()),
+        })
     }
 
     fn lost(&self, error: &str) -> Error {
@@ -225,6 +317,17 @@ impl Link {
 
     /// The next message, unless it is of the kind that ends everything.
     fn next(&mut self, deadline: Instant) -> Result<Option<ToRank>, Error> {
+        loop {
+            match self.next_of_any(deadline)? {
+                Some(ToRank::Part { stage, from, items }) => {
+                    self.parts.entry((stage, from)).or_default().push(items);
+                }
+                other => return Ok(other),
+            }
+        }
+    }
+
+    fn next_of_any(&mut self, deadline: Instant) -> Result<Option<ToRank>, Error> {
         let mut left = deadline.saturating_duration_since(Instant::now());
         let mut next = self.inbox.recv_timeout(left.min(LOOK));
         while left > LOOK && matches!(next, Err(RecvTimeoutError::Timeout)) {

@@ -11,18 +11,26 @@ use serde::de::DeserializeOwned;
 const MARK: [u8; 4] = *b"VGF\x01";
 /// A first message is a few rails.
 pub(super) const HELLO_LIMIT: usize = 64 << 10;
-/// A table of a thousand ranks with eight rails each is 4 MB.
+/// A table of a thousand ranks with eight rails each is 4 MB; reports go in pieces.
 pub(super) const LIMIT: usize = 16 << 20;
 
-pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+/// What rank 0 passes on has a name around it.
+pub(super) const PASSED_ON: usize = LIMIT + (64 << 10);
+/// What grows with the number of ranks goes in pieces of about this.
+pub(super) const PIECE: usize = 1 << 20;
+
+pub(super) fn encode(message: &impl Serialize, limit: usize) -> io::Result<Vec<u8>> {
     let body = serde_json::to_vec(message)?;
-    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= LIMIT);
-    let length = length.ok_or_else(|| io::Error::other("a message that is too long"))?;
+    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= limit);
+    let length = length.ok_or_else(|| {
+        let long = format!("a message of {} bytes, of {limit} at most", body.len());
+        io::Error::new(io::ErrorKind::InvalidInput, long)
+    })?;
     Ok([&MARK[..], &length.to_le_bytes(), &body].concat())
 }
 
 pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
-    to.write_all(&encode(message)?)
+    to.write_all(&encode(message, LIMIT)?)
 }
 
 /// One frame of at most `limit` bytes.
@@ -48,7 +56,8 @@ mod tests {
 
     #[test]
     fn what_is_foreign_or_too_long_is_refused_before_it_is_read() {
-        let frame = encode(&[1, 2, 3]).unwrap();
+        let frame = encode(&[1, 2, 3], 16).unwrap();
+        assert!(encode(&[1, 2, 3], 6).unwrap_err().to_string().contains("7 bytes"));
         assert_eq!(read::<Vec<u8>>(&frame[..], 16).unwrap(), [1, 2, 3]);
         assert!(read::<Vec<u8>>(&frame[..], 6).unwrap_err().to_string().contains("7 bytes"));
         assert!(read::<Vec<u8>>(&b"GET / HTTP/1.1\r\n\r\n"[..], 16).is_err());

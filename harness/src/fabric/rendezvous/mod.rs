@@ -13,12 +13,13 @@ pub(crate) use server::Server;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::fabric::rail::Rail;
 use crate::fabric::random;
 
 /// Counts changes of what ranks tell each other.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What a rank says first.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -55,8 +56,20 @@ impl Table {
 #[derive(Debug, Deserialize, Serialize)]
 enum ToServer {
     Hello(Hello),
-    Relay { to: u32, body: Value },
-    Gather { stage: String, value: Value, seconds: u64 },
+    Relay {
+        to: u32,
+        body: Value,
+    },
+    Gather {
+        stage: String,
+        value: Value,
+        seconds: u64,
+    },
+    /// A list, or the next piece of it, for rank 0 alone.
+    Part {
+        stage: String,
+        items: Box<RawValue>,
+    },
     Bye,
 }
 
@@ -75,9 +88,16 @@ enum ToRank {
         from: u32,
         body: Value,
     },
+    /// In the order of ranks, in pieces.
     Gathered {
         stage: String,
         values: Vec<Value>,
+        last: bool,
+    },
+    Part {
+        stage: String,
+        from: u32,
+        items: Box<RawValue>,
     },
     Missing {
         stage: String,

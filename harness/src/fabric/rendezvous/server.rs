@@ -198,9 +198,14 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let mut reader = io::BufReader::new(&stream);
     loop {
         match frame::read(&mut reader, frame::LIMIT) {
-            Ok(ToServer::Relay { to, body }) => shared.relay(rank, to, body),
+            Ok(ToServer::Relay { to, body }) => {
+                shared.pass_on(to, &ToRank::Relay { from: rank, body })
+            }
             Ok(ToServer::Gather { stage, value, seconds }) => {
                 shared.gather(rank, stage, value, seconds);
+            }
+            Ok(ToServer::Part { stage, items }) => {
+                shared.pass_on(0, &ToRank::Part { stage, from: rank, items });
             }
             Ok(ToServer::Bye) => return shared.leave(rank, true),
             Ok(ToServer::Hello(_)) | Err(_) => return shared.leave(rank, false),
@@ -248,10 +253,8 @@ fn misfit(hello: &Hello, ranks: u32, state: &State) -> Option<String> {
         .then(|| format!("rank {rank} was told \"{parameters}\", and rank {other} \"{theirs}\""))
 }
 
-fn send(stream: &Mutex<TcpStream>, message: &ToRank) {
-    if let Ok(bytes) = frame::encode(message) {
-        send_bytes(stream, &bytes);
-    }
+fn send(stream: &Arc<Mutex<TcpStream>>, message: &ToRank) {
+    broadcast(std::slice::from_ref(stream), message);
 }
 
 /// A rank that does not take it has gone, or hangs: its reader or a gather will tell.
@@ -314,10 +317,10 @@ impl Shared {
         state.complete && state.left == state.members.len()
     }
 
-    fn relay(&self, from: u32, to: u32, body: Value) {
+    fn pass_on(&self, to: u32, message: &ToRank) {
         let stream = self.lock().members.get(&to).map(|member| Arc::clone(&member.stream));
         if let Some(stream) = stream {
-            send(&stream, &ToRank::Relay { from, body });
+            send(&stream, message);
         }
     }
 
@@ -333,8 +336,11 @@ impl Shared {
         if let Some(Gather { values, .. }) = state.gathers.remove(&stage) {
             let streams = state.streams();
             drop(state);
-            let values = values.into_values().collect();
-            broadcast(&streams, &ToRank::Gathered { stage, values });
+            let mut pieces = pieces(values.into_values()).peekable();
+            while let Some(values) = pieces.next() {
+                let (stage, last) = (stage.clone(), pieces.peek().is_none());
+                broadcast(&streams, &ToRank::Gathered { stage, values, last });
+            }
         }
     }
 
@@ -380,8 +386,30 @@ impl Refusal {
     }
 }
 
+/// Values in lists of about a piece each; one list at least.
+fn pieces(values: impl Iterator<Item = Value>) -> impl Iterator<Item = Vec<Value>> {
+    let (mut lists, mut size) = (vec![Vec::new()], 0);
+    for value in values {
+        let its = value.to_string().len();
+        if size > 0 && size + its > frame::PIECE {
+            lists.push(Vec::new());
+            size = 0;
+        }
+        size += its;
+        if let Some(list) = lists.last_mut() {
+            list.push(value);
+        }
+    }
+    lists.into_iter()
+}
+
 fn broadcast(streams: &[Arc<Mutex<TcpStream>>], message: &ToRank) {
-    if let Ok(bytes) = frame::encode(message) {
+    let bytes = frame::encode(message, frame::PASSED_ON).or_else(|error| {
+        // Nobody may wait for what does not come.
+        let reason = format!("rank 0 cannot tell the others: {error}: use fewer ranks or rails");
+        frame::encode(&ToRank::Refused { code: EXIT_CHECK, reason }, frame::PASSED_ON)
+    });
+    if let Ok(bytes) = bytes {
         streams.iter().for_each(|stream| send_bytes(stream, &bytes));
     }
 }

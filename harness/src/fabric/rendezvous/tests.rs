@@ -1,5 +1,6 @@
 //! Ranks that meet, those that do not fit, and what is none of them.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::io::Write;
@@ -14,9 +15,13 @@ use super::Entry;
 use super::Hello;
 use super::Link;
 use super::Server;
+use super::ToRank;
+use super::ToServer;
 use super::VERSION;
+use super::frame;
 use crate::fabric::error::Error;
 use crate::fabric::interrupt::Interrupt;
+use crate::fabric::verify::PathReport;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -156,6 +161,106 @@ fn ranks_hear_each_other_while_they_gather() {
     let hashes: BTreeSet<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
     assert_eq!(hashes.len(), 1);
     server.finish();
+}
+
+/// What one rank says of its paths to the others on eight rails, as `diagnose` reports them.
+fn paths(rank: u32, ranks: u32) -> Vec<PathReport> {
+    let others = (0..ranks).filter(|other| *other != rank);
+    let of = |peer: u32| {
+        (0..8).map(move |rail| {
+            let evidence = BTreeMap::from([("np_cnp_sent".to_owned(), u64::from(peer))]);
+            PathReport::of(rank, peer, rail, None, evidence)
+        })
+    };
+    others.flat_map(of).collect()
+}
+
+/// More than a frame holds: rank 0 gets all of it, and the others do not.
+#[test]
+fn the_reports_of_two_hundred_ranks_with_eight_rails_arrive() {
+    let ranks: u32 = 200;
+    verbgate_sys::process::raise_descriptor_limit();
+    if verbgate_sys::process::descriptor_limit() < u64::from(ranks) * 4 + 100 {
+        println!("SKIPPED: needs {} descriptors: raise `ulimit -Hn`", ranks * 4 + 100);
+        return;
+    }
+    let size = serde_json::to_vec(&paths(0, ranks)).unwrap().len() * 200;
+    assert!(size > frame::LIMIT, "{size}");
+    let (server, at) = server(ranks);
+    let rank = |rank| {
+        let at = at.clone();
+        let tell = move || {
+            let mut link = meet(&at, hello(rank, ranks)).unwrap();
+            let all = link.collect_quietly("diagnose", &paths(rank, ranks), PATIENCE * 5).unwrap();
+            link.leave().unwrap();
+            all
+        };
+        thread::Builder::new().stack_size(512 << 10).spawn(tell).unwrap()
+    };
+    let began = Instant::now();
+    let threads: Vec<_> = (0..ranks).map(rank).collect();
+    let mut all: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    println!("{size} bytes of {ranks} ranks after {} ms", began.elapsed().as_millis());
+    server.finish();
+    let whole = all.remove(0).unwrap();
+    assert_eq!(whole.len(), 200 * 199 * 8);
+    assert!(whole.is_sorted_by_key(|path| (path.rank, path.peer, path.rail)));
+    assert!(all.iter().all(Option::is_none));
+}
+
+/// What all ranks are told is not lost, either, when it is more than a frame holds.
+#[test]
+fn what_is_gathered_comes_to_all_in_pieces() {
+    let (server, at) = server(2);
+    let tell = move |rank| {
+        let mut link = meet(&at, hello(rank, 2)).unwrap();
+        let own: Vec<String> = vec!["x".repeat(1 << 10); 9 << 10];
+        let all = link.gather_quietly("failed checks", &own, PATIENCE).unwrap();
+        assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 18 << 10);
+        assert!(all.concat().iter().all(|line| line.len() == 1 << 10));
+        let short = link.gather_quietly("next", &rank, PATIENCE).unwrap();
+        assert_eq!(short, [0, 1]);
+        // One that is too long by itself is told to whoever says it.
+        let error = link.gather_quietly("long", &"x".repeat(frame::LIMIT), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("of 16777216 at most"), "{error}");
+        link.leave().unwrap();
+    };
+    let other = {
+        let tell = tell.clone();
+        thread::spawn(move || tell(1))
+    };
+    tell(0);
+    other.join().unwrap();
+    server.finish();
+}
+
+/// Its own server says nothing: that is not the fault of a rank 0 that hangs.
+#[test]
+fn rank_0_does_not_accuse_itself() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let silent = thread::spawn(move || {
+        let mut streams = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _: ToServer = frame::read(&stream, frame::LIMIT).unwrap();
+            let table = "{\"entries\":[]}".to_owned();
+            let welcome = ToRank::Welcome { table, strays: 0 };
+            stream.write_all(&frame::encode(&welcome, frame::LIMIT).unwrap()).unwrap();
+            streams.push(stream);
+        }
+        streams
+    });
+    let of = |rank| {
+        let mut link = meet(&at, hello(rank, 2)).unwrap();
+        link.gather_quietly("preflight", &1, Duration::ZERO).unwrap_err()
+    };
+    let own = of(0);
+    assert!(matches!(own, Error::Lost { .. }), "{own}");
+    assert!(own.to_string().contains("at \"preflight\""), "{own}");
+    let others = of(1);
+    assert!(matches!(&others, Error::Missing { ranks, .. } if ranks == &[0]), "{others}");
+    drop(silent.join().unwrap());
 }
 
 /// Every rank is a connection of its own; the table is agreed upon when the last has its hash.

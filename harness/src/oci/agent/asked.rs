@@ -10,14 +10,13 @@ use anyhow::anyhow;
 use serde_json::Value;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::CUT_CAPABILITIES;
-use verbgate_sys::sandbox::DeviceNode;
 
-use super::super::place::Granted;
 use super::super::place::Spec;
 use super::super::start;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
+use crate::grant::Granted;
 use crate::grant::RDMA_CM;
 
 /// What is decided for a container. It has no devices when it asks for none: then its filter is
@@ -45,7 +44,7 @@ pub(super) fn spec(
         }
     }
     let wish = Wish::of(&config)?;
-    let mut nodes: Vec<DeviceNode> = Vec::new();
+    let mut nodes: Vec<Granted> = Vec::new();
     let mut profile = allowed.to_owned();
     if let Some(wish) = wish {
         if !wish.netdevs.is_empty() {
@@ -64,7 +63,7 @@ pub(super) fn spec(
         id: state.id.clone(),
         bundle: state.bundle.clone(),
         profile,
-        devices: nodes.iter().map(Granted::from).collect(),
+        devices: nodes,
         netdevs: None,
         sysfs: false,
         setpcap: String::new(),

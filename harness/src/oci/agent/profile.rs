@@ -190,10 +190,14 @@ fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
             let one = |word: &rules::Word| masked(word.arg, word.mask.into(), word.value.into());
             vec![words.iter().map(one).collect()]
         }
-        When::Fd(arg) if fds.len.is_power_of_two() && fds.first.is_multiple_of(fds.len) => {
-            vec![vec![masked(arg, u64::from(!(fds.len - 1)), fds.first.into())]]
+        When::Fd(arg) => blocks(fds).map(|(mask, value)| vec![masked(arg, mask, value)]).collect(),
+        When::FdWords(arg, words) => {
+            let one = |word: &rules::Word| masked(word.arg, word.mask.into(), word.value.into());
+            let all = |(mask, value)| {
+                std::iter::once(masked(arg, mask, value)).chain(words.iter().map(one)).collect()
+            };
+            blocks(fds).map(all).collect()
         }
-        When::Fd(_) => vec![vec![]],
         // Not those of few descriptors, which stubs make.
         When::FdRange => vec![vec![Arg {
             index: 1,
@@ -208,6 +212,20 @@ fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
             vec![Arg { index: len, value: u32::MAX.into(), value_two: None, op: "SCMP_CMP_GT" }],
         ],
     }
+}
+
+/// The numbers of a window as few blocks of which each is one comparison: mask and value.
+fn blocks(fds: FdWindow) -> impl Iterator<Item = (u64, u64)> {
+    let mut first = fds.first;
+    std::iter::from_fn(move || {
+        let left = fds.end().checked_sub(first).filter(|left| *left > 0)?;
+        // The largest that begins here and does not reach beyond the end.
+        let aligned = 1 << first.trailing_zeros().min(31);
+        let len = if left < aligned { 1 << left.ilog2() } else { aligned };
+        let block = (u64::from(!(len - 1)), u64::from(first));
+        first += len;
+        Some(block)
+    })
 }
 
 #[cfg(test)]
@@ -232,6 +250,15 @@ mod tests {
                 other => panic!("{other}"),
             }
         })
+    }
+
+    #[test]
+    fn blocks_are_the_window_and_nothing_else() {
+        for fds in [F, FdWindow::under(1024), FdWindow::under(1 << 20), FdWindow::under(30)] {
+            let has = |n: u32| blocks(fds).any(|(mask, value)| u64::from(n) & mask == value);
+            assert!((0..20_000).all(|n| has(n) == fds.contains(n.cast_signed())), "{fds:?}");
+            assert!(blocks(fds).count() < 16);
+        }
     }
 
     /// Whatever ours does not simply allow, the profile has a rule about.

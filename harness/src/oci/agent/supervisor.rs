@@ -34,7 +34,6 @@ use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
-use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
@@ -138,9 +137,8 @@ impl Life {
         let agent = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         let null = fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null)?;
-        let nodes: Vec<DeviceNode> = spec.devices.iter().map(DeviceNode::from).collect();
         Ok(Self {
-            plan: Plan::with_cm(&nodes, &spec.profile)?,
+            plan: Plan::with_cm(&spec.devices, &spec.profile)?,
             spec,
             agent: Some(agent),
             control: Post::bind(&place.control())?,
@@ -206,7 +204,7 @@ impl Life {
         let guard = Guard::behind(AddrWindow::at(order.addresses), FdWindow { first, len })?;
         let views = match &self.views {
             Some(views) => views.clone(),
-            None => Views::of(Tgid(order.pid))?,
+            None => Views::of(Tgid(order.pid), &self.spec.devices)?,
         };
         let siblings = Some(self.siblings.clone());
         let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;

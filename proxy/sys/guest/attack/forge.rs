@@ -30,8 +30,9 @@ fn owner_at() -> u64 {
     window_base() + (1 << 20) + 16
 }
 
-/// More than lies between the window and the libraries, less than the whole.
-const HUGE: u64 = 0x1600 << 32;
+/// More than lies between a position-independent executable and the libraries: so the kernel places
+/// it below the executable, across the window.
+const HUGE: u64 = 0x2b00 << 32;
 
 /// A child makes a request, so that it is known; this process then tries to pass for it.
 pub(super) fn owner(device: &str) -> Result<(), Box<dyn Error>> {

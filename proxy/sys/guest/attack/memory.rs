@@ -125,5 +125,5 @@ pub(super) fn premap(device: &str) -> Result<(), Box<dyn Error>> {
 
 /// Where the window begins on processors with 47 bits of user address and more.
 pub(super) fn window_base() -> u64 {
-    verbgate_sys::window::AddrWindow::at(0x6ae0).base()
+    verbgate_sys::window::AddrWindow::usual().base()
 }

@@ -8,6 +8,9 @@ use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
 use super::StubCode;
+use super::VECTOR_COUNT;
+use super::VECTOR_SOURCE;
+use super::VECTORS_FROM_MESSAGE;
 use super::stub_fd;
 
 /// AArch64.
@@ -29,6 +32,7 @@ pub struct Regs {
 const INSN: u64 = 4;
 const SVC: u32 = 0xd400_0001;
 const SYS_IOCTL: u32 = 29;
+const SYS_PREADV: u32 = 69;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
 const SYS_CLOSE_RANGE: u32 = 436;
@@ -47,13 +51,17 @@ const fn movk16(d: u32, value: u32) -> u32 {
 const fn mov(d: u32, m: u32) -> u32 {
     0xaa00_03e0 | (m << 16) | d
 }
-/// `ldr wT, [xN]`.
-const fn ldr_w(t: u32, n: u32) -> u32 {
-    0xb940_0000 | (n << 5) | t
+/// `ldr wT, [xN, #offset]`.
+const fn ldr_w(t: u32, n: u32, offset: u32) -> u32 {
+    0xb940_0000 | (offset / 4) << 10 | n << 5 | t
 }
-/// `cmp wN, #value`.
-const fn cmp_w(n: u32, value: u32) -> u32 {
-    0x7100_001f | (value << 10) | (n << 5)
+/// `ldr xT, [xN, #offset]`.
+const fn ldr_x(t: u32, n: u32, offset: u32) -> u32 {
+    0xf940_0000 | (offset / 8) << 10 | n << 5 | t
+}
+/// `add xD, xN, #value`.
+const fn add(d: u32, n: u32, value: u32) -> u32 {
+    0x9100_0000 | value << 10 | n << 5 | d
 }
 /// The 19-bit word offset of a conditional branch.
 const fn imm19(from: u32, to: u32) -> u32 {
@@ -63,9 +71,22 @@ const fn imm19(from: u32, to: u32) -> u32 {
 const fn cmp_ww(n: u32, m: u32) -> u32 {
     0x6b00_001f | m << 16 | n << 5
 }
-/// `and wD, wN, #3`: [`AfterIoctl::MASK`] as an immediate operand.
-const fn and_w_3(d: u32, n: u32) -> u32 {
-    0x1200_0400 | n << 5 | d
+/// `and wD, wN, #15`: [`AfterIoctl::MASK`] as an immediate operand.
+const fn and_w_15(d: u32, n: u32) -> u32 {
+    0x1200_0c00 | n << 5 | d
+}
+/// `tbz wT, #bit, to`, for the bit of one order.
+const fn tbz(t: u32, order: AfterIoctl, from: u32, to: u32) -> u32 {
+    let bit = order.bits().trailing_zeros();
+    0x3600_0000 | bit << 19 | (to.wrapping_sub(from) & 0x3fff) << 5 | t
+}
+/// `tbnz wT, #bit, to`.
+const fn tbnz(t: u32, order: AfterIoctl, from: u32, to: u32) -> u32 {
+    tbz(t, order, from, to) | 0x0100_0000
+}
+/// `tbnz xT, #63, to`: where it is negative.
+const fn tbnz_sign(t: u32, from: u32, to: u32) -> u32 {
+    0xb7f8_0000 | (to.wrapping_sub(from) & 0x3fff) << 5 | t
 }
 /// `cbz wT, to`.
 const fn cbz_w(t: u32, from: u32, to: u32) -> u32 {
@@ -74,10 +95,6 @@ const fn cbz_w(t: u32, from: u32, to: u32) -> u32 {
 /// `b.eq to`.
 const fn b_eq(from: u32, to: u32) -> u32 {
     0x5400_0000 | imm19(from, to)
-}
-/// `b.ne to`.
-const fn b_ne(from: u32, to: u32) -> u32 {
-    0x5400_0001 | imm19(from, to)
 }
 /// `b to`.
 const fn b(from: u32, to: u32) -> u32 {
@@ -105,6 +122,8 @@ impl Arch for Aarch64 {
         writev: 66,
         close: 57,
         close_range: SYS_CLOSE_RANGE,
+        dup: 23,
+        fcntl: 25,
         dup2: None,
         dup3: 24,
         socket: 198,
@@ -147,51 +166,63 @@ impl Arch for Aarch64 {
     };
 
     /// x19 holds the request, x20 the word that says what comes after, x22 the message, w23 the
-    /// word that was acted on last.
+    /// word that was acted on last, x24 what writing the outputs returned.
     fn stub_code() -> StubCode {
         const START: u32 = 0;
-        const CLOSE: u32 = 23;
-        const EXIT: u32 = 30;
+        const SEND: u32 = 26;
+        const CLOSE: u32 = 32;
+        const LOOP: u32 = 38;
+        const EXIT: u32 = 40;
         const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
         const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
-        const WORDS: [u32; 34] = [
-            mov(3, 0), // the last result becomes the fourth argument, which the trap shows
+        const WORDS: [u32; 44] = [
+            mov(3, 0),  // the last results become the fourth and fifth argument, which the
+            mov(4, 24), // trap shows
             movz(8, SYS_IOCTL),
             movz(0, stub_fd::UCONTEXT),
             movz(1, IOCTL_LO),
             movk16(1, IOCTL_HI),
             mov(2, 19),
             SVC,
-            ldr_w(9, 20),
+            ldr_w(9, 20, 0),
             cmp_ww(9, 23),
-            b_eq(9, EXIT),
+            b_eq(10, EXIT),
             mov(23, 9),
-            and_w_3(9, 9),
-            cbz_w(9, 12, START),
-            cmp_w(9, AfterIoctl::Exit as u32),
-            b_eq(14, EXIT),
+            movz(24, 0),
+            and_w_15(9, 9),
+            cbz_w(9, 14, START),
+            tbnz(23, AfterIoctl::EXIT, 15, EXIT),
             mov(21, 0),
-            cmp_w(9, AfterIoctl::SendAndClose as u32),
-            b_ne(17, CLOSE),
+            tbz(23, AfterIoctl::WRITE, 17, SEND),
+            tbnz_sign(21, 18, SEND),
+            movz(8, SYS_PREADV),
+            movz(0, stub_fd::SCRATCH),
+            add(1, 22, VECTORS_FROM_MESSAGE),
+            ldr_w(2, 20, VECTOR_COUNT as u32),
+            ldr_x(3, 20, VECTOR_SOURCE as u32),
+            SVC, // a 64-bit kernel takes the whole offset from the fourth argument
+            mov(24, 0),
+            tbz(23, AfterIoctl::SEND, SEND, CLOSE), // SEND
             movz(8, SYS_SENDMSG),
             movz(0, stub_fd::SOCKET),
             mov(1, 22),
             movz(2, SEND_FLAGS),
             SVC,
-            movz(8, SYS_CLOSE_RANGE), // CLOSE
+            tbz(23, AfterIoctl::CLOSE, CLOSE, LOOP), // CLOSE
+            movz(8, SYS_CLOSE_RANGE),
             movz(0, stub_fd::NEW),
             movz(1, stub_fd::LAST),
             movz(2, 0),
             SVC,
-            mov(0, 21),
-            b(29, START),
+            mov(0, 21), // LOOP
+            b(39, START),
             movz(8, SYS_EXIT), // EXIT
             movz(0, 0),
             SVC,
             0, // udf: not reached
         ];
         let bytes = WORDS.iter().flat_map(|word| word.to_le_bytes()).collect();
-        StubCode { bytes, trap_ip: 7 * INSN }
+        StubCode { bytes, trap_ip: 8 * INSN }
     }
 
     fn inject(stopped: &Regs, nr: u32, args: [u64; 6]) -> Regs {
@@ -260,13 +291,17 @@ mod tests {
         assert_eq!(movz(8, 29), 0xd280_03a8); // mov x8, #0x1d
         assert_eq!(movk16(1, 0xc018), 0xf2b8_0301); // movk x1, #0xc018, lsl #16
         assert_eq!(mov(2, 19), 0xaa13_03e2); // mov x2, x19
-        assert_eq!(ldr_w(9, 20), 0xb940_0289); // ldr w9, [x20]
-        assert_eq!(cmp_w(9, 3), 0x7100_0d3f); // cmp w9, #3
+        assert_eq!(ldr_w(9, 20, 0), 0xb940_0289); // ldr w9, [x20]
+        assert_eq!(ldr_w(2, 20, 4), 0xb940_0682); // ldr w2, [x20, #4]
+        assert_eq!(ldr_x(3, 20, 8), 0xf940_0683); // ldr x3, [x20, #8]
+        assert_eq!(add(1, 22, 960), 0x910f_02c1); // add x1, x22, #0x3c0
         assert_eq!(cmp_ww(9, 23), 0x6b17_013f); // cmp w9, w23
-        assert_eq!(and_w_3(9, 9), 0x1200_0529); // and w9, w9, #3
+        assert_eq!(and_w_15(9, 9), 0x1200_0d29); // and w9, w9, #15
+        assert_eq!(tbz(23, AfterIoctl::WRITE, 17, 26), 0x3610_0137); // tbz w23, #2, . + 36
+        assert_eq!(tbnz(23, AfterIoctl::EXIT, 15, 40), 0x3718_0337); // tbnz w23, #3, . + 100
+        assert_eq!(tbnz_sign(21, 18, 26), 0xb7f8_0115); // tbnz x21, #63, . + 32
         assert_eq!(cbz_w(9, 8, 0), 0x34ff_ff09); // cbz w9, . - 32
         assert_eq!(b_eq(10, 26), 0x5400_0200); // b.eq . + 64
-        assert_eq!(b_ne(13, 19), 0x5400_00c1); // b.ne . + 24
         assert_eq!(b(25, 0), 0x17ff_ffe7); // b . - 100
     }
 

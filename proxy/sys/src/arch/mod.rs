@@ -8,6 +8,8 @@ pub mod x86_64;
 
 use std::fmt;
 
+use crate::stub::control;
+
 /// The processor that this build runs on.
 #[cfg(target_arch = "aarch64")]
 pub type Native = aarch64::Aarch64;
@@ -23,23 +25,45 @@ pub const RDMA_VERBS_IOCTL: u32 = 0xc018_1b01;
 /// The other bits number the orders. A stub that returns from its trap and finds the order that
 /// it has carried out already was not let go by the supervisor (which has died, or a filter of
 /// the guest's own answers the trap): it ends, rather than trap in vain for ever.
-#[repr(u32)]
+///
+/// Orders are carried out in the order of their bits here: writing, sending, closing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AfterIoctl {
-    /// Show the result.
-    Nothing = 0,
-    /// Close the descriptors that were lent for this request, then show the result.
-    Close = 1,
-    /// Send the message that the frame holds (it carries the descriptor that the kernel has just
-    /// installed), close it, then show the result.
-    SendAndClose = 2,
-    /// End the stub thread.
-    Exit = 3,
-}
+pub struct AfterIoctl(u8);
 
 impl AfterIoctl {
-    /// The bits of the word that hold it.
-    pub const MASK: u8 = 3;
+    /// Show the result.
+    pub const NOTHING: Self = Self(0);
+    /// Close the descriptors that were lent for this request.
+    pub const CLOSE: Self = Self(1);
+    /// Send the message that the frame holds (it carries the descriptor that the kernel has just
+    /// installed).
+    pub const SEND: Self = Self(2);
+    /// If the result is no error, copy from the frame's read-write half to the addresses that the
+    /// frame's vectors name, and show how many bytes could be copied. The kernel copies, in the
+    /// guest's own rights: the supervisor has no way to write into a guest.
+    pub const WRITE: Self = Self(4);
+    /// End the stub thread.
+    pub const EXIT: Self = Self(8);
+    /// The bits of the word that hold them.
+    pub const MASK: u8 = 15;
+
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether all of another's orders are among these.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 }
 
 /// Descriptor numbers in a stub's own table. They are constant, so they can stand in the code.
@@ -48,10 +72,12 @@ pub mod stub_fd {
     pub const UCONTEXT: u32 = 0;
     /// The socket over which descriptors made by the kernel reach the supervisor.
     pub const SOCKET: u32 = 1;
+    /// The file of the frame's read-write half, for reading: outputs are copied out of it.
+    pub const SCRATCH: u32 = 2;
     /// The lowest free number while a request runs: where the kernel installs a new descriptor.
-    pub const NEW: u32 = 2;
+    pub const NEW: u32 = 3;
     /// The first number for descriptors lent to one request.
-    pub const LENT: u32 = 3;
+    pub const LENT: u32 = 4;
     /// The last number for them. Stays below every [`FdWindow`](crate::window::FdWindow), so that
     /// closing them is not trapped.
     pub const LAST: u32 = 11;
@@ -69,6 +95,8 @@ pub struct Numbers {
     pub writev: u32,
     pub close: u32,
     pub close_range: u32,
+    pub dup: u32,
+    pub fcntl: u32,
     pub dup2: Option<u32>,
     pub dup3: u32,
     pub socket: u32,
@@ -130,6 +158,12 @@ pub struct StubCode {
     pub trap_ip: u64,
 }
 
+/// How far the vectors of outputs stand behind the message, how far their number and their source
+/// behind the word that says what to do. They are in the code, so they cannot vary.
+const VECTORS_FROM_MESSAGE: u32 = (control::VECTORS - control::MESSAGE) as u32;
+const VECTOR_COUNT: u8 = (control::VECTOR_COUNT - control::AFTER) as u8;
+const VECTOR_SOURCE: u8 = (control::VECTOR_SOURCE - control::AFTER) as u8;
+
 /// Where a stub finds its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StubAddrs {
@@ -139,7 +173,7 @@ pub struct StubAddrs {
     pub request: u64,
     /// The word that says what to do [`AfterIoctl`].
     pub after: u64,
-    /// The `struct msghdr` to send.
+    /// The `struct msghdr` to send; the vectors of outputs stand at a fixed distance from it.
     pub message: u64,
 }
 

@@ -8,6 +8,9 @@ use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
 use super::StubAddrs;
 use super::StubCode;
+use super::VECTOR_COUNT;
+use super::VECTOR_SOURCE;
+use super::VECTORS_FROM_MESSAGE;
 use super::stub_fd;
 
 /// x86-64.
@@ -54,6 +57,7 @@ const SYS_SENDMSG: u32 = 46;
 const SYS_EXIT: u32 = 60;
 const SYS_CLOSE_RANGE: u32 = 436;
 const SYS_IOCTL: u32 = 16;
+const SYS_PREADV: u32 = 295;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
 const SEND_FLAGS: u32 = 0x4040;
 
@@ -78,6 +82,8 @@ impl Arch for X86_64 {
         writev: 20,
         close: 3,
         close_range: SYS_CLOSE_RANGE,
+        dup: 32,
+        fcntl: 72,
         dup2: Some(33),
         dup3: 292,
         socket: 41,
@@ -120,11 +126,13 @@ impl Arch for X86_64 {
     };
 
     /// r12 holds the request, r13 the word that says what comes after, r15 the message, ebp the
-    /// word that was acted on last.
+    /// word that was acted on last, rbx what writing the outputs returned.
     fn stub_code() -> StubCode {
         let mut code = Code::default();
-        // The last result becomes the fourth argument, which `ioctl` ignores and the trap shows.
+        // The last results become the fourth and fifth argument, which `ioctl` ignores and the
+        // trap shows.
         code.put(&[0x49, 0x89, 0xc2]); // mov r10, rax
+        code.put(&[0x49, 0x89, 0xd8]); // mov r8, rbx
         code.mov_eax(SYS_IOCTL);
         code.mov_edi(stub_fd::UCONTEXT);
         code.mov_esi(RDMA_VERBS_IOCTL);
@@ -133,28 +141,47 @@ impl Arch for X86_64 {
         let trap_ip = code.0.len() as u64;
         code.put(&[0x41, 0x8b, 0x4d, 0x00]); // mov ecx, [r13]
         code.put(&[0x39, 0xe9]); // cmp ecx, ebp
-        let to_end = code.jump_forward(0x74); // je exit
+        let to_end = code.jump_forward(JE);
         code.put(&[0x89, 0xcd]); // mov ebp, ecx
-        code.put(&[0x83, 0xe1, AfterIoctl::MASK]); // and ecx, MASK
-        code.jump_back(0x74, 0); // jz start
-        code.put(&[0x83, 0xf9, AfterIoctl::Exit as u8]); // cmp ecx, Exit
-        let to_exit = code.jump_forward(0x74); // je exit
+        code.put(&[0x31, 0xdb]); // xor ebx, ebx
+        code.test_order(AfterIoctl::MASK);
+        code.jump_back(JE, 0);
+        code.test_order(AfterIoctl::EXIT.bits());
+        let to_exit = code.jump_forward(JNE);
         code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
-        code.put(&[0x83, 0xf9, AfterIoctl::SendAndClose as u8]); // cmp ecx, SendAndClose
-        let to_close = code.jump_forward(0x75); // jne close
+        code.test_order(AfterIoctl::WRITE.bits());
+        let no_write = code.jump_forward(JE);
+        code.put(&[0x48, 0x85, 0xc0]); // test rax, rax
+        let failed = code.jump_forward(JS);
+        code.mov_eax(SYS_PREADV);
+        code.mov_edi(stub_fd::SCRATCH);
+        code.put(&[0x49, 0x8d, 0xb7]); // lea rsi, [r15 + distance of the vectors]
+        code.put(&VECTORS_FROM_MESSAGE.to_le_bytes());
+        code.put(&[0x41, 0x8b, 0x55, VECTOR_COUNT]); // mov edx, [r13 + their number's]
+        code.put(&[0x4d, 0x8b, 0x55, VECTOR_SOURCE]); // mov r10, [r13 + their source's]
+        code.put(&[0x45, 0x31, 0xc0]); // xor r8d, r8d
+        code.syscall();
+        code.put(&[0x48, 0x89, 0xc3]); // mov rbx, rax
+        code.land(no_write);
+        code.land(failed);
+        code.test_order(AfterIoctl::SEND.bits());
+        let no_send = code.jump_forward(JE);
         code.mov_eax(SYS_SENDMSG);
         code.mov_edi(stub_fd::SOCKET);
         code.put(&[0x4c, 0x89, 0xfe]); // mov rsi, r15
         code.mov_edx(SEND_FLAGS);
         code.syscall();
-        code.land(to_close);
+        code.land(no_send);
+        code.test_order(AfterIoctl::CLOSE.bits());
+        let no_close = code.jump_forward(JE);
         code.mov_eax(SYS_CLOSE_RANGE);
         code.mov_edi(stub_fd::NEW);
         code.mov_esi(stub_fd::LAST);
         code.mov_edx(0);
         code.syscall();
+        code.land(no_close);
         code.put(&[0x4c, 0x89, 0xf0]); // mov rax, r14
-        code.jump_back(0xeb, 0); // jmp start
+        code.jump_back(JMP, 0);
         code.land(to_exit);
         code.land(to_end);
         code.mov_eax(SYS_EXIT);
@@ -250,24 +277,36 @@ impl Code {
     fn syscall(&mut self) {
         self.put(&[0x0f, 0x05]);
     }
-    /// A short jump to an earlier offset. The code is shorter than 128 bytes; a test holds it so.
-    #[allow(clippy::cast_possible_truncation)]
-    fn jump_back(&mut self, opcode: u8, to: usize) {
-        let next = self.0.len() + 2;
-        self.put(&[opcode, (to.wrapping_sub(next)) as u8]);
+    /// Whether the order that is being carried out, in ebp, has any of these bits.
+    fn test_order(&mut self, bits: u8) {
+        self.put(&[0x40, 0xf6, 0xc5, bits]); // test bpl, bits
     }
-    fn jump_forward(&mut self, opcode: u8) -> usize {
-        self.put(&[opcode, 0]);
+    /// A jump to an earlier offset.
+    fn jump_back(&mut self, jump: &[u8], to: usize) {
+        self.put(jump);
+        let next = self.0.len() + 4;
+        let distance = i32::try_from(to).unwrap_or(0) - i32::try_from(next).unwrap_or(0);
+        self.put(&distance.to_le_bytes());
+    }
+    /// A jump whose target is yet to be placed.
+    fn jump_forward(&mut self, jump: &[u8]) -> usize {
+        self.put(jump);
+        self.put(&[0; 4]);
         self.0.len()
     }
-    #[allow(clippy::cast_possible_truncation)]
     fn land(&mut self, from: usize) {
-        let distance = (self.0.len() - from) as u8;
-        if let Some(place) = self.0.get_mut(from - 1) {
-            *place = distance;
+        let distance = u32::try_from(self.0.len() - from).unwrap_or(0).to_le_bytes();
+        if let Some(place) = self.0.get_mut(from - 4..from) {
+            place.copy_from_slice(&distance);
         }
     }
 }
+
+/// Jumps with distances of 32 bits.
+const JE: &[u8] = &[0x0f, 0x84];
+const JNE: &[u8] = &[0x0f, 0x85];
+const JS: &[u8] = &[0x0f, 0x88];
+const JMP: &[u8] = &[0xe9];
 
 #[cfg(test)]
 mod tests {
@@ -276,7 +315,7 @@ mod tests {
     #[test]
     fn the_stub_is_short_and_its_landmark_follows_a_syscall() {
         let code = X86_64::stub_code();
-        assert!(code.bytes.len() < 128, "short jumps must reach");
+        assert!(code.bytes.len() < 256, "{}", code.bytes.len());
         let ip = usize::try_from(code.trap_ip).unwrap();
         assert_eq!(&code.bytes[ip - 2..ip], &[0x0f, 0x05]);
     }

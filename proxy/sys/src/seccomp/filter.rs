@@ -21,6 +21,7 @@ use super::rules;
 use super::rules::Rule;
 use super::rules::Verdict;
 use super::rules::When;
+use super::rules::Word;
 use crate::arch::Arch;
 use crate::window::AddrWindow;
 use crate::window::FdWindow;
@@ -143,19 +144,17 @@ fn call(
         match rule.when {
             When::Always => asm.goto(end),
             When::Words(words) => {
-                let mut left = words.len();
-                for word in words {
-                    left -= 1;
-                    asm.load(arg_lo(word.arg));
-                    if word.mask != u32::MAX {
-                        asm.and(word.mask);
-                    }
-                    if left > 0 {
-                        asm.if_ne(word.value, next);
-                    } else {
-                        asm.if_eq(word.value, end);
-                    }
+                if let Some((last, first)) = words.split_last() {
+                    compare(asm, first, next);
+                    load(asm, last);
+                    asm.if_eq(last.value, end);
                 }
+            }
+            When::FdWords(arg, words) => {
+                compare(asm, words, next);
+                asm.load(arg_lo(arg));
+                asm.if_lt(fds.first, next);
+                asm.if_lt(fds.end(), end);
             }
             When::Fd(arg) => {
                 asm.load(arg_lo(arg));
@@ -174,6 +173,21 @@ fn call(
     }
     asm.goto(ends.allow);
     asm.place(other);
+}
+
+fn load(asm: &mut Assembler, word: &Word) {
+    asm.load(arg_lo(word.arg));
+    if word.mask != u32::MAX {
+        asm.and(word.mask);
+    }
+}
+
+/// Goes to `no` unless all of these words are so.
+fn compare(asm: &mut Assembler, words: &[Word], no: Label) {
+    for word in words {
+        load(asm, word);
+        asm.if_ne(word.value, no);
+    }
 }
 
 /// Notifies when `[args[addr], args[addr] + args[len]]` meets the window: the end counts as
@@ -241,6 +255,16 @@ mod tests {
     }
     const NOTIFY: u32 = RET_USER_NOTIF;
     const ALLOW: u32 = RET_ALLOW;
+
+    #[test]
+    fn duplicates_of_watched_descriptors_are_trapped() {
+        assert_eq!(x86(32, [960, 0, 0, 0, 0, 0]), NOTIFY);
+        assert_eq!(x86(32, [959, 0, 0, 0, 0, 0]), ALLOW);
+        for (command, verdict) in [(0, NOTIFY), (1030, NOTIFY), (1, ALLOW), (3, ALLOW)] {
+            assert_eq!(x86(72, [1023, command, 0, 0, 0, 0]), verdict);
+            assert_eq!(x86(72, [1024, command, 0, 0, 0, 0]), ALLOW);
+        }
+    }
 
     #[test]
     fn verbs_requests_are_trapped_whatever_the_upper_word_says() {

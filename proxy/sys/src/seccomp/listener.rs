@@ -219,6 +219,7 @@ impl Listener {
     /// Whether the trapped call still waits, and so its thread still is who it was.
     #[must_use]
     pub fn is_valid(&self, id: NotifId) -> bool {
+        crate::count_call();
         // SAFETY: the argument is a pointer to the 64-bit id, which lives through the call.
         unsafe { libc::ioctl(self.0.as_raw_fd(), NOTIF_ID_VALID, &raw const id.0) == 0 }
     }

@@ -20,6 +20,9 @@ const PR_SET_MM: u32 = 35;
 const PTRACE_ATTACH: u32 = 16;
 const PTRACE_SEIZE: u32 = 0x4206;
 
+const F_DUPFD: u32 = 0;
+const F_DUPFD_CLOEXEC: u32 = 1030;
+
 const EPERM: u32 = 1;
 const EINVAL: u32 = 22;
 const ENOSYS: u32 = 38;
@@ -46,6 +49,8 @@ pub enum When {
     Words(&'static [Word]),
     /// Those whose argument is a descriptor number of the window.
     Fd(u32),
+    /// Those whose argument is such a number, and in which all of these words are so.
+    FdWords(u32, &'static [Word]),
     /// Those whose arguments 0 and 1 are the first and the last of descriptor numbers of which one
     /// is in the window.
     FdRange,
@@ -67,6 +72,31 @@ pub enum Verdict {
     Fail(u32),
 }
 
+/// What calls are about that the supervisor decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// What may be a request on an RDMA descriptor.
+    Verbs,
+    /// What may open a device.
+    Open,
+    /// What ends the life of a descriptor that may be an RDMA descriptor.
+    Close,
+    /// What makes a duplicate of one.
+    Duplicate,
+    /// Making a socket of RDMA netlink.
+    NetlinkSocket,
+    /// What may be a call on such a socket.
+    NetlinkCall,
+    /// Attaching a debugger.
+    Ptrace,
+    /// Changing credentials.
+    Credentials,
+    /// What touches the stub's memory.
+    StubMemory,
+    /// Nothing that the supervisor decides: the filter refuses it.
+    Refused,
+}
+
 /// A rule. Calls that no rule is about are allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule {
@@ -78,6 +108,8 @@ pub struct Rule {
     pub when: When,
     /// What becomes of them.
     pub verdict: Verdict,
+    /// What they are about.
+    pub about: About,
 }
 
 const fn word(arg: u32, value: u32) -> Word {
@@ -92,6 +124,8 @@ const TYPE_LINUX: When = When::Words(&[word(1, TIOCLINUX)]);
 const OPEN_FOR_BOTH: When = When::Words(&[Word { arg: 1, mask: O_ACCMODE, value: O_RDWR }]);
 const OPENAT_FOR_BOTH: When = When::Words(&[Word { arg: 2, mask: O_ACCMODE, value: O_RDWR }]);
 const REMAP: When = When::Words(&[Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP }]);
+const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
+const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
 const SET_MM: When = When::Words(&[word(0, PR_SET_MM)]);
 const SOCKET: When = When::Words(&[word(0, SYS_SOCKET)]);
 const ATTACH: When = When::Words(&[word(0, PTRACE_ATTACH)]);
@@ -104,41 +138,51 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     use Verdict::Notify;
     let n = &A::NUMBERS;
     let mut rules = Vec::new();
-    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict });
+    let mut add = |name, nr, when, verdict, about| {
+        rules.push(Rule { name, nr, when, verdict, about });
+    };
 
     // The verbs interface.
-    add("ioctl", n.ioctl, VERBS, Notify);
+    add("ioctl", n.ioctl, VERBS, Notify, About::Verbs);
     // Types into the terminal, which the guest may share with the user's shell.
-    add("ioctl", n.ioctl, TYPE, Fail(EPERM));
-    add("ioctl", n.ioctl, TYPE_LINUX, Fail(EPERM));
+    add("ioctl", n.ioctl, TYPE, Fail(EPERM), About::Refused);
+    add("ioctl", n.ioctl, TYPE_LINUX, Fail(EPERM), About::Refused);
 
     // The RDMA devices are opened for reading and writing; a thousand imports are not.
     if let Some(open) = n.open {
-        add("open", open, OPEN_FOR_BOTH, Notify);
+        add("open", open, OPEN_FOR_BOTH, Notify, About::Open);
     }
-    add("openat", n.openat, OPENAT_FOR_BOTH, Notify);
+    add("openat", n.openat, OPENAT_FOR_BOTH, Notify, About::Open);
     // Its flags are in memory, so each is asked about; few programs call it.
-    add("openat2", n.openat2, When::Always, Notify);
+    add("openat2", n.openat2, When::Always, Notify, About::Open);
 
     // Doorbells, commands, and messages of the netlink that the supervisor stands in for; and
     // whatever ends a descriptor's life, so that a stub does not keep the device open longer than
     // the guest does.
-    for (name, nr) in [("write", n.write), ("writev", n.writev), ("close", n.close)] {
-        add(name, nr, When::Fd(0), Notify);
+    for (name, nr, about) in [
+        ("write", n.write, About::Verbs),
+        ("writev", n.writev, About::Verbs),
+        ("close", n.close, About::Close),
+    ] {
+        add(name, nr, When::Fd(0), Notify, about);
     }
     for (name, nr) in n.sockets.named() {
-        add(name, nr, When::Fd(0), Notify);
+        add(name, nr, When::Fd(0), Notify, About::NetlinkCall);
     }
+    // A duplicate belongs into the window as well, or what is written to it is not seen.
+    add("dup", n.dup, When::Fd(0), Notify, About::Duplicate);
+    add("fcntl", n.fcntl, DUPFD, Notify, About::Duplicate);
+    add("fcntl", n.fcntl, DUPFD_CLOEXEC, Notify, About::Duplicate);
     if let Some(dup2) = n.dup2 {
-        add("dup2", dup2, When::Fd(1), Notify);
+        add("dup2", dup2, When::Fd(1), Notify, About::Close);
     }
-    add("dup3", n.dup3, When::Fd(1), Notify);
-    add("close_range", n.close_range, When::FdRange, Notify);
+    add("dup3", n.dup3, When::Fd(1), Notify, About::Close);
+    add("close_range", n.close_range, When::FdRange, Notify, About::Close);
 
     // Device discovery: the supervisor shows the sandbox its own devices only.
-    add("socket", n.socket, RDMA_NETLINK, Notify);
+    add("socket", n.socket, RDMA_NETLINK, Notify, About::NetlinkSocket);
     // A ring makes system calls that no filter sees.
-    add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS));
+    add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS), About::Refused);
 
     // The stub's memory. Asked about rather than refused here, because the supervisor makes the
     // same calls on the guest's behalf when it plants the stub.
@@ -151,25 +195,25 @@ pub fn native<A: Arch>() -> Vec<Rule> {
         ("madvise", n.madvise),
         ("remap_file_pages", n.remap_file_pages),
     ] {
-        add(name, nr, range, Notify);
+        add(name, nr, range, Notify, About::StubMemory);
     }
     // Its ranges are in memory, where they cannot be judged. The allocators that know it go back
     // to madvise.
-    add("process_madvise", n.process_madvise, When::Always, Fail(ENOSYS));
-    add("mremap", n.mremap, When::Range { addr: 4, len: 2 }, Notify);
-    add("mremap", n.mremap, range, Notify);
+    add("process_madvise", n.process_madvise, When::Always, Fail(ENOSYS), About::Refused);
+    add("mremap", n.mremap, When::Range { addr: 4, len: 2 }, Notify, About::StubMemory);
+    add("mremap", n.mremap, range, Notify, About::StubMemory);
     // Attaches a segment over existing mappings; its length is not an argument.
-    add("shmat", n.shmat, REMAP, Fail(EINVAL));
+    add("shmat", n.shmat, REMAP, Fail(EINVAL), About::Refused);
     // Could move the heap's end across the stub and shrink it from there.
-    add("prctl", n.prctl, SET_MM, Fail(EPERM));
+    add("prctl", n.prctl, SET_MM, Fail(EPERM), About::Refused);
     // A stub is a thread of its own, with the credentials of the moment when it was planted: it
     // must not keep what the program gives up.
     for (name, nr) in n.credentials {
-        add(name, *nr, When::Always, Notify);
+        add(name, *nr, When::Always, Notify, About::Credentials);
     }
     // A debugger is welcome to everything but the stubs.
-    add("ptrace", n.ptrace, ATTACH, Notify);
-    add("ptrace", n.ptrace, SEIZE, Notify);
+    add("ptrace", n.ptrace, ATTACH, Notify, About::Ptrace);
+    add("ptrace", n.ptrace, SEIZE, Notify, About::Ptrace);
     rules
 }
 
@@ -179,7 +223,8 @@ pub fn native<A: Arch>() -> Vec<Rule> {
 pub fn foreign(f: &Foreign) -> Vec<Rule> {
     use Verdict::Fail;
     let mut rules = Vec::new();
-    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict });
+    let about = About::Refused;
+    let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict, about });
     add("ioctl", f.ioctl, VERBS, Fail(EOPNOTSUPP));
     add("socket", f.socket, RDMA_NETLINK, Fail(EPROTONOSUPPORT));
     if let Some(socketcall) = f.socketcall {
@@ -219,6 +264,8 @@ mod tests {
             ("capset", libc::SYS_capset),
             ("setgroups", libc::SYS_setgroups),
             ("recvmsg", libc::SYS_recvmsg),
+            ("dup", libc::SYS_dup),
+            ("fcntl", libc::SYS_fcntl),
             ("remap_file_pages", libc::SYS_remap_file_pages),
         ] {
             if cfg!(target_arch = "x86_64") {

@@ -1,9 +1,5 @@
 //! What a status, an event or an errno means: one table, for people and for `diagnose`.
 
-use verbgate_sys::rdma;
-
-use crate::fabric::error::Error;
-
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -27,6 +23,8 @@ pub(crate) enum Of {
     Completion,
     /// `enum rdma_cm_event_type`.
     Cm,
+    /// `enum ibv_event_type`.
+    Event,
     /// errno of `ibv_modify_qp` to RTR.
     Rtr,
     /// errno of `ibv_reg_mr`.
@@ -36,10 +34,11 @@ pub(crate) enum Of {
 }
 
 impl Of {
-    fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Self::Completion => "completion status",
             Self::Cm => "rdma_cm event",
+            Self::Event => "asynchronous event of the device",
             Self::Rtr => "errno of ibv_modify_qp to RTR",
             Self::RegMr => "errno of ibv_reg_mr",
             Self::Stall => "no completion at all",
@@ -57,7 +56,7 @@ macro_rules! table {
     };
 }
 
-// Numbers: infiniband/verbs.h, rdma/rdma_cma.h and asm-generic/errno*.h.
+// Numbers and names: infiniband/verbs.h, rdma/rdma_cma.h and asm-generic/errno*.h.
 #[rustfmt::skip]
 table! {
     Completion 0 "SUCCESS" "none" [] "nothing to do" [];
@@ -100,6 +99,26 @@ table! {
     Cm 13 "MULTICAST_ERROR" "fabric" ["the subnet manager refused the group, or the group ended", "the port has no MGID table entry left"] "check the subnet manager and the group's parameters; join again" [];
     Cm 14 "ADDR_CHANGE" "configuration" ["the network device behind the address changed (bonding, failover)"] "make the connections anew" [];
     Cm 15 "TIMEWAIT_EXIT" "none" [] "the queue pair may be used again" [];
+    Event 0 "CQ_ERR" "local application" ["the completion queue overran: more completed than it holds"] "make the queue as long as all outstanding work requests, or poll it more often" [];
+    Event 1 "QP_FATAL" "local application or device" ["a work request that the device cannot read or execute", "a device that failed"] "look at the first completion error of the queue pair, and at the kernel's log" [];
+    Event 2 "QP_REQ_ERR" "remote application" ["the peer asked for what the queue pair does not allow"] "compare operations and access flags of both queue pairs" [];
+    Event 3 "QP_ACCESS_ERR" "rkey or permission" ["the peer used a wrong rkey, or memory that does not allow it"] "exchange address, length and rkey anew; check the region's access flags" ["resp_remote_access_errors"];
+    Event 4 "COMM_EST" "none" ["a packet came before the queue pair was set to RTS"] "nothing to do" [];
+    Event 5 "SQ_DRAINED" "none" [] "nothing to do: the send queue was drained as was asked" [];
+    Event 6 "PATH_MIG" "none" [] "nothing to do: the connection goes on by its alternate path" [];
+    Event 7 "PATH_MIG_ERR" "fabric" ["the alternate path cannot be used"] "check the alternate path's port and address" [];
+    Event 8 "DEVICE_FATAL" "device" ["the device or its firmware failed"] "look at the kernel's log; reset the device, and update the firmware if it comes back" [];
+    Event 9 "PORT_ACTIVE" "none" [] "nothing to do; if it comes often, the link flaps: look at cable, transceiver and switch port" ["link_downed"];
+    Event 10 "PORT_ERR" "link" ["the link went down: the cable, the transceiver, the switch port, or somebody set it down"] "look at `ip link` and at the link counters of both ends; connections time out if it stays down" ["link_downed", "link_error_recovery", "symbol_error"];
+    Event 11 "LID_CHANGE" "configuration" ["the subnet manager gave the port another LID"] "make the connections anew" [];
+    Event 12 "PKEY_CHANGE" "configuration" ["the subnet manager changed the partition table"] "check that both ends are in the partition that the queue pairs use" [];
+    Event 13 "SM_CHANGE" "none" ["another subnet manager took over"] "nothing to do, unless it comes often" [];
+    Event 14 "SRQ_ERR" "local application" ["a shared receive queue failed"] "look at the first completion error, and at the kernel's log" [];
+    Event 15 "SRQ_LIMIT_REACHED" "local application" ["fewer receives are left than the limit that was set"] "post receives to the shared receive queue" ["out_of_buffer"];
+    Event 16 "QP_LAST_WQE_REACHED" "none" ["a queue pair with a shared receive queue is in the error state and drained"] "nothing to do: it may be destroyed now" [];
+    Event 17 "CLIENT_REREGISTER" "none" ["the subnet manager asks clients to register again"] "join multicast groups and register services again" [];
+    Event 18 "GID_CHANGE" "configuration" ["an address of the network device was added or removed, or the device changed its namespace"] "look whether the GID index that is used still holds the same address; make the connections anew if not" [];
+    Event 19 "WQ_FATAL" "device" ["a work queue failed"] "look at the kernel's log" [];
     Rtr 1 "EPERM" "configuration" ["a quota or a profile of Verbgate refuses it", "a device that may not be opened here"] "look at what the supervisor logs" [];
     Rtr 12 "ENOMEM" "device" ["the device has no room for another address handle or queue pair context"] "use fewer connections; look at the kernel's log" [];
     Rtr 19 "ENODEV" "configuration" ["the GID's network device is in another network namespace"] "move the NIC into this namespace, or choose a GID whose network device is here" [];
@@ -117,96 +136,85 @@ table! {
     Stall 0 "STALL" "receiving application" ["min_rnr_timer is 0, which is 655 ms, and rnr_retry 7, which is for ever: one missing receive stalls everything", "the peer posts no receives", "PFC pauses the sender"] "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters" ["rnr_nak_retry_err", "out_of_buffer", "rcvd_rnr_err", "send_rnr_err"];
 }
 
-/// The row of a completion's status.
-pub(crate) fn completion(status: u32) -> Option<&'static Entry> {
-    let number = i32::try_from(status).ok()?;
-    TABLE.iter().find(|entry| entry.of == Of::Completion && entry.number == number)
-}
+/// What libraries write in place of a number: `ibv_wc_status_str`, `ibv_event_type_str`, UCX.
+#[rustfmt::skip]
+pub(super) const PHRASES: &[(Of, i32, &str)] = &[
+    (Of::Completion, 1, "local length error"),
+    (Of::Completion, 2, "local qp operation"),
+    (Of::Completion, 4, "local protection"),
+    (Of::Completion, 5, "work request flushed"),
+    (Of::Completion, 5, "wr flushed"),
+    (Of::Completion, 6, "memory management operation error"),
+    (Of::Completion, 6, "memory window bind"),
+    (Of::Completion, 7, "bad response"),
+    (Of::Completion, 8, "local access error"),
+    (Of::Completion, 9, "remote invalid request"),
+    (Of::Completion, 10, "remote access"),
+    (Of::Completion, 11, "remote operation error"),
+    (Of::Completion, 11, "remote qp on"),
+    (Of::Completion, 12, "transport retry count"),
+    (Of::Completion, 13, "rnr retry count"),
+    (Of::Completion, 13, "receive-no-ready retry count"),
+    (Of::Completion, 16, "aborted error"),
+    (Of::Completion, 20, "response timeout error"),
+    (Of::Event, 0, "cq error"),
+    (Of::Event, 1, "local work queue catastrophic error"),
+    (Of::Event, 2, "invalid request local work queue error"),
+    (Of::Event, 3, "local access violation work queue error"),
+    (Of::Event, 7, "path migration request error"),
+    (Of::Event, 8, "local catastrophic error"),
+    (Of::Event, 9, "port active"),
+    (Of::Event, 10, "port error"),
+    (Of::Event, 11, "lid change"),
+    (Of::Event, 12, "p_key change"),
+    (Of::Event, 13, "sm change"),
+    (Of::Event, 14, "srq catastrophic error"),
+    (Of::Event, 15, "srq limit reached"),
+    (Of::Event, 16, "last wqe reached"),
+    (Of::Event, 17, "client reregistration"),
+    (Of::Event, 18, "gid table change"),
+];
 
-/// What a completion says.
-pub(crate) fn words(of: &rdma::Completion) -> String {
-    let rdma::Completion { status, vendor_err, .. } = of;
-    let name = completion(*status).map_or("an unknown status", |entry| entry.name);
-    format!("{name} ({status}, vendor {vendor_err:#x})")
-}
+/// What strerror(3) writes in place of an errno.
+pub(super) const ERRNOS: &[(i32, &str)] = &[
+    (1, "operation not permitted"),
+    (12, "cannot allocate memory"),
+    (14, "bad address"),
+    (19, "no such device"),
+    (22, "invalid argument"),
+    (61, "no data available"),
+    (95, "operation not supported"),
+    (97, "address family not supported"),
+    (101, "network is unreachable"),
+    (110, "connection timed out"),
+    (113, "no route to host"),
+];
 
-/// The row of a verb's errno.
-pub(crate) fn verb(of: Of, errno: i32) -> Option<&'static Entry> {
-    TABLE.iter().find(|entry| entry.of == of && entry.number == errno)
-}
-
-/// The rows that a user may mean: a number, or a name with or without prefix and `_ERR`.
-fn find(code: &str) -> Vec<&'static Entry> {
-    let plain = |name: &str| {
-        let name = name.to_ascii_uppercase();
-        let name = ["IBV_WC_", "RDMA_CM_EVENT_"]
-            .iter()
-            .find_map(|prefix| name.strip_prefix(prefix))
-            .unwrap_or(&name);
-        name.strip_suffix("_ERR").unwrap_or(name).to_owned()
-    };
-    let number: Option<i32> = code.parse().ok();
-    let is = |entry: &&Entry| number == Some(entry.number) || plain(entry.name) == plain(code);
-    TABLE.iter().filter(is).collect()
-}
-
-/// A row in words.
-pub(crate) fn text(entry: &Entry) -> String {
-    let Entry { of, number, name, class, causes, remedy, counters } = entry;
-    let mut text = format!("{name} ({number}), {}\n  class: {class}\n", of.words());
-    for (index, cause) in causes.iter().enumerate() {
-        text += &format!("  cause {}: {cause}\n", index + 1);
-    }
-    if !counters.is_empty() {
-        text += &format!("  counters: {}\n", counters.join(", "));
-    }
-    text + &format!("  remedy: {remedy}\n")
-}
-
-/// `verbgate explain CODE`.
-pub(crate) fn run(code: &str) -> Result<String, Error> {
-    let found = find(code);
-    if found.is_empty() {
-        return Err(Error::Usage(format!(
-            "{code:?} is no completion status, rdma_cm event or errno that is known: give a number \
-             or a name, as 12, RETRY_EXC, UNREACHABLE or ENODEV"
-        )));
-    }
-    Ok(found.into_iter().map(text).collect::<Vec<_>>().join("\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_completion_status_has_its_row_and_names_are_found_in_any_form() {
-        // IBV_WC_SUCCESS to IBV_WC_TM_RNDV_INCOMPLETE.
-        for status in 0..=23 {
-            let entry = completion(status).unwrap();
-            assert!(status == 0 || !entry.causes.is_empty(), "{entry:?}");
-        }
-        // RDMA_CM_EVENT_ADDR_RESOLVED to RDMA_CM_EVENT_TIMEWAIT_EXIT.
-        for event in 0..=15 {
-            let is = |entry: &&Entry| (entry.of, entry.number) == (Of::Cm, event);
-            assert!(TABLE.iter().any(|entry| is(&entry)), "event {event}");
-        }
-        for name in ["RETRY_EXC", "retry_exc_err", "IBV_WC_RETRY_EXC_ERR"] {
-            let [entry] = find(name)[..] else { panic!("{name}") };
-            assert_eq!(entry.number, 12);
-        }
-        let of = |code: &str| find(code).iter().map(|entry| entry.of).collect::<Vec<_>>();
-        assert_eq!(of("12"), [Of::Completion, Of::Cm, Of::Rtr, Of::RegMr]);
-        assert_eq!(of("RDMA_CM_EVENT_REJECTED"), [Of::Cm]);
-        assert_eq!(of("ENODEV"), [Of::Rtr]);
-        assert_eq!(run("nonsense").unwrap_err().exit_code(), 2);
-    }
-
-    #[test]
-    fn no_row_is_there_twice() {
-        for (index, entry) in TABLE.iter().enumerate() {
-            let same = |other: &Entry| (other.of, other.number) == (entry.of, entry.number);
-            assert_eq!(TABLE.iter().position(same), Some(index), "{entry:?}");
-        }
-    }
-}
+/// Codes of mlx5 behind a completion's status: its number, whether it is the completion's
+/// `vendor_err` (or else the syndrome beside it), the status with which it comes, and what it tells.
+/// Syndromes: `enum mlx5_cqe_syndrome` of linux/mlx5/device.h. No document lists vendor errors: these
+/// are those that logs of users have, each always with its status.
+#[rustfmt::skip]
+pub(super) const MLX5: &[(i32, bool, i32, &str)] = &[
+    (0x01, false, 1, "local length error"),
+    (0x02, false, 2, "local queue pair operation error"),
+    (0x04, false, 4, "local protection error"),
+    (0x05, false, 5, "flushed"),
+    (0x06, false, 6, "memory window bind error"),
+    (0x10, false, 7, "bad response"),
+    (0x11, false, 8, "local access error"),
+    (0x12, false, 9, "remote invalid request"),
+    (0x13, false, 10, "remote access error"),
+    (0x14, false, 11, "remote operation error"),
+    (0x15, false, 12, "transport retries exceeded"),
+    (0x16, false, 13, "RNR retries exceeded"),
+    (0x22, false, 16, "aborted by the peer"),
+    (0x51, true, 4, "a local key, address or length is wrong; with GPU memory, the NIC cannot reach the GPU (peer memory, ACS, IOMMU)"),
+    (0x81, true, 12, "no acknowledgement came within timeout and retry_cnt"),
+    (0x87, true, 13, "the peer had no receive within rnr_retry"),
+    (0x88, true, 10, "the peer refused key, address or right"),
+    (0x89, true, 11, "the peer could not finish the operation"),
+    (0x8a, true, 9, "the peer refused the request as invalid"),
+    (0xf5, true, 5, "flushed after an earlier error"),
+    (0xf9, true, 5, "flushed after an earlier error"),
+];

@@ -1,0 +1,198 @@
+//! containerd, with the configuration that Debian ships, and with none.
+
+use crate::common::stderr;
+use crate::image;
+use crate::world::Daemon;
+use crate::world::SYS;
+use crate::world::World;
+use crate::world::assert_sys_is_ours;
+
+const FILE: &str = "/etc/containerd/config.toml";
+const CONFIGURE: [&str; 4] = ["verbgate", "runtime", "configure", "--runtime=containerd"];
+/// As version 0.1 of Verbgate left Debian's file.
+const OURS_ALONE: &str = "version = 2\n\
+    [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate]\n\
+    runtime_type = \"io.containerd.runc.v2\"\n\
+    [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate.options]\n\
+    BinaryName = \"/usr/bin/verbgate-oci-runc\"\n";
+
+fn start(world: &mut World) -> Daemon {
+    world.start(&["containerd"], &["ctr", "version"])
+}
+
+/// What became of the CRI plug-in when containerd started: `ok` or `error`.
+fn cri(world: &mut World) -> String {
+    let daemon = start(world);
+    let plugins = world.done(&["ctr", "plugins", "ls"]);
+    daemon.stop();
+    let mut lines = plugins.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let cri = lines.rfind(|line| line.get(1) == Some(&"cri"));
+    cri.unwrap_or_else(|| panic!("{plugins}")).last().unwrap().to_string()
+}
+
+/// `runtime configure` of what is found, a restart: the CRI loads with both runtimes.
+fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool, loses_runc: bool) {
+    let Some(mut world) = World::of(suite) else { return };
+    assert!(world.done(&["containerd", "--version"]).contains(version));
+    let debian = world.read(FILE).unwrap();
+    // What this test would see if it failed.
+    world.write(FILE, OURS_ALONE.as_bytes());
+    assert_eq!(cri(&mut world) == "error", loses_runc);
+    for found in [Some(debian.as_str()), None, Some(OURS_ALONE)] {
+        match found {
+            Some(text) => world.write(FILE, text.as_bytes()),
+            None => std::fs::remove_file(world.path(FILE)).unwrap(),
+        }
+        assert_eq!(cri(&mut world) == "error", loses_runc && found == Some(OURS_ALONE));
+        let output = world.run(&[&CONFIGURE[..], &["--cdi"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(stderr(&output).contains("--cdi has no effect"), !knows_cdi, "{output:?}");
+        assert_eq!(cri(&mut world), "ok", "{found:?}");
+        let dump = world.done(&["containerd", "config", "dump"]);
+        for runtime in ["runc", "verbgate"] {
+            assert!(dump.contains(&format!("containerd.runtimes.{runtime}]")), "{runtime}: {dump}");
+        }
+        assert_eq!(dump.contains("enable_cdi = true"), knows_cdi, "{dump}");
+        world.done(&[&CONFIGURE[..], &["--undo"]].concat());
+        assert_eq!(world.read(FILE).as_deref(), found);
+    }
+}
+
+#[test]
+fn engines_containerd_1_6_keeps_its_cri() {
+    keeps_its_cri("bookworm", " 1.6.", false, true);
+}
+
+#[test]
+fn engines_containerd_1_7_keeps_its_cri() {
+    keeps_its_cri("trixie", " 1.7.", true, true);
+}
+
+/// It adds to its own runtimes, rather than replaces them.
+#[test]
+fn engines_containerd_2_keeps_its_cri() {
+    keeps_its_cri("sid", " 2.", true, false);
+}
+
+/// What the real one would not take, or would not use.
+fn refuses(suite: &str) {
+    let Some(world) = World::of(suite) else { return };
+    let site = "/etc/containerd/conf.d/50-site.toml";
+    let cri = "[plugins.\"io.containerd.grpc.v1.cri\"]\n";
+    let site_text = format!("version = 2\n{cri}sandbox_image = \"pause:site\"\n");
+    world.write(site, site_text.as_bytes());
+    let no_default = format!(
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n{}",
+        "default_runtime_name = \"kata\"\n"
+    );
+    for (text, needle) in [
+        // Docker Inc.'s own file.
+        ("# Docker's\ndisabled_plugins = [\"cri\"]\n", "line 2: disabled_plugins names \"cri\""),
+        (
+            "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n",
+            "--config /etc/containerd/conf.d",
+        ),
+        ("version = 2\nroot = 3\n", "/etc/containerd/config.toml: "),
+        (&no_default, "default_runtime_name is \"kata\""),
+    ] {
+        world.write(FILE, text.as_bytes());
+        let output = world.run(&CONFIGURE);
+        assert_eq!(output.status.code(), Some(1), "{text}: {output:?}");
+        assert!(stderr(&output).contains(needle), "{output:?}");
+        assert_eq!(world.read(FILE).as_deref(), Some(text));
+        assert_eq!(world.sh("ls -A /etc/containerd"), "conf.d\nconfig.toml");
+    }
+    // As the refusal says.
+    world.done(&[&CONFIGURE[..], &["--config", site]].concat());
+    world.write(FILE, b"version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+    let dump = world.done(&["containerd", "config", "dump"]);
+    assert!(dump.contains("runtimes.verbgate]") && dump.contains("runtimes.runc]"), "{dump}");
+    assert!(dump.contains("pause:site"), "{dump}");
+}
+
+#[test]
+fn engines_containerd_1_6_is_not_given_what_it_would_not_use() {
+    refuses("bookworm");
+}
+
+#[test]
+fn engines_containerd_1_7_is_not_given_what_it_would_not_use() {
+    refuses("trixie");
+}
+
+const RUN: [&str; 3] = ["ctr", "run", "--seccomp"];
+const OURS: [&str; 2] = ["--runc-binary", "/usr/bin/verbgate-oci-runc"];
+const RDMA: [&str; 2] = ["--annotation", "org.verbgate.devices=mlx5_0"];
+
+/// Whether containerd itself can run a container here, with the image that it is given; says why not.
+fn works(world: &World) -> bool {
+    image::make(world);
+    world.done(&["ctr", "image", "import", image::ARCHIVE]);
+    let native = world.run(&[&RUN[..], &["--rm", image::NAME, "native", "true"]].concat());
+    if !native.status.success() {
+        eprintln!("SKIPPED: containerd cannot run a container here: {}", stderr(&native));
+    }
+    native.status.success()
+}
+
+/// The host's `/sys` is shown to no container, also where the profile keeps it from mounting.
+fn keeps_the_hosts_sys(suite: &str) {
+    let Some(mut world) = World::of(suite) else { return };
+    let daemon = start(&mut world);
+    if !works(&world) {
+        return;
+    }
+    let words = ["--rm", image::NAME, "sys", "sh", "-c", SYS];
+    assert_sys_is_ours(&world.run(&[&RUN[..], &OURS, &RDMA, &words].concat()));
+    daemon.stop();
+}
+
+#[test]
+fn engines_containerd_1_6_keeps_the_hosts_sys_under_its_default_profile() {
+    keeps_the_hosts_sys("bookworm");
+}
+
+#[test]
+fn engines_containerd_1_7_keeps_the_hosts_sys_under_its_default_profile() {
+    keeps_the_hosts_sys("trixie");
+}
+
+/// A container by `ctr`, under containerd's default seccomp profile.
+fn gives_rdma(suite: &str) {
+    let Some(mut world) = World::of(suite) else { return };
+    let daemon = start(&mut world);
+    if !works(&world) {
+        return;
+    }
+    let with = |options: &[&str], words: &[&str]| {
+        world.run(&[&RUN[..], &OURS, &RDMA, options, &[image::NAME], words].concat())
+    };
+    // Without a wish, nothing is changed.
+    let plain = [&RUN[..], &OURS, &["--rm", image::NAME, "plain", "ls", "/dev"]].concat();
+    assert!(!world.done(&plain).contains("infiniband"));
+    let output = with(&["--rm"], &["nodes", "ls", "/dev/infiniband"]);
+    assert_eq!(crate::common::stdout(&output), "uverbs0", "{output:?}");
+    let output = with(&["--detach", "--null-io"], &["stays", "sleep", "1000"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(world.supervised().len(), 1);
+    // The engine goes and comes; its containers stay, and can be ended.
+    daemon.stop();
+    let daemon = start(&mut world);
+    assert_eq!(world.supervised().len(), 1);
+    world.done(&["ctr", "task", "kill", "--signal", "SIGKILL", "stays"]);
+    world.sh("until ctr task ls | grep -q STOPPED; do sleep 1; done");
+    world.done(&["ctr", "task", "rm", "stays"]);
+    world.done(&["ctr", "container", "rm", "stays"]);
+    world.assert_nothing_left();
+    daemon.stop();
+}
+
+#[test]
+fn engines_containerd_1_6_gives_rdma_under_its_default_profile() {
+    gives_rdma("bookworm");
+}
+
+#[test]
+fn engines_containerd_1_7_gives_rdma_under_its_default_profile() {
+    gives_rdma("trixie");
+}

@@ -1,0 +1,126 @@
+//! Docker, with its default seccomp profile.
+
+use std::process::Output;
+
+use crate::common::stderr;
+use crate::common::stdout;
+use crate::image;
+use crate::world::Daemon;
+use crate::world::SYS;
+use crate::world::World;
+use crate::world::assert_sys_is_ours;
+
+pub(crate) const FILE: &str = "/etc/docker/daemon.json";
+const CONFIGURE: [&str; 5] = ["verbgate", "runtime", "configure", "--runtime=docker", "--cdi"];
+
+/// Starts Docker, but without rules for packets, which not every host's kernel has.
+pub(crate) fn start(world: &mut World) -> Daemon {
+    let words = ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false"];
+    world.start(&words, &["docker", "version"])
+}
+
+/// Whether Docker itself can run a container here, with the image that it is given; says why not.
+pub(crate) fn works(world: &World) -> bool {
+    image::make(world);
+    world.done(&["docker", "load", "-i", image::ARCHIVE]);
+    let native = docker_run(world, &[], &["true"]);
+    if !native.status.success() {
+        eprintln!("SKIPPED: Docker cannot run a container here: {}", stderr(&native));
+    }
+    native.status.success()
+}
+
+pub(crate) fn docker_run(world: &World, options: &[&str], words: &[&str]) -> Output {
+    let run = ["docker", "run", "--rm", "--network=none"];
+    world.run(&[&run[..], options, &[image::NAME], words].concat())
+}
+
+/// The ways in which a container asks for the device; and whether this Docker knows CDI.
+fn gives_rdma(suite: &str, version: &str, wishes: &[&str], knows_cdi: bool) {
+    let Some(mut world) = World::of(suite) else { return };
+    assert!(world.done(&["dockerd", "--version"]).contains(version));
+    let output = world.run(&CONFIGURE);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(stderr(&output).contains("--cdi has no effect"), !knows_cdi, "{output:?}");
+    assert_eq!(world.read(FILE).unwrap().contains("features"), knows_cdi);
+    world.done(&["verbgate", "cdi", "generate", "-o", "/etc/cdi/verbgate.json"]);
+    let daemon = start(&mut world);
+    if !works(&world) {
+        return;
+    }
+    assert!(world.done(&["docker", "info"]).contains("seccomp"));
+    for wish in wishes {
+        let ours = ["--runtime=verbgate", wish];
+        let output = docker_run(&world, &ours, &["ls", "/dev/infiniband"]);
+        assert_eq!(stdout(&output), "uverbs0", "{wish}: {output:?}");
+    }
+    // A device by CDI and another runtime: refused, rather than raw.
+    if let Some(cdi) = wishes.iter().find(|wish| wish.contains("verbgate.org/rdma")) {
+        let output = docker_run(&world, &[cdi], &["true"]);
+        assert!(!output.status.success(), "{output:?}");
+        assert!(stderr(&output).contains("--runtime verbgate"), "{output:?}");
+    }
+    let output = docker_run(
+        &world,
+        &["-d", "--name=stays", "--runtime=verbgate", wishes[0]],
+        &["sleep", "1000"],
+    );
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(world.supervised().len(), 1);
+    assert_eq!(world.done(&["docker", "exec", "stays", "ls", "/dev/infiniband"]), "uverbs0");
+    world.done(&["docker", "rm", "--force", "stays"]);
+    world.assert_nothing_left();
+    daemon.stop();
+    // Docker starts without it as before.
+    world.done(&["verbgate", "runtime", "unconfigure"]);
+    assert_eq!(world.read(FILE), None);
+    let daemon = start(&mut world);
+    let output = docker_run(&world, &["--runtime=verbgate"], &["true"]);
+    assert!(!output.status.success());
+    daemon.stop();
+}
+
+/// The host's `/sys` is shown to no container, also where the profile keeps it from mounting.
+fn keeps_the_hosts_sys(suite: &str) {
+    let Some(mut world) = World::of(suite) else { return };
+    world.done(&CONFIGURE);
+    let daemon = start(&mut world);
+    if !works(&world) {
+        return;
+    }
+    let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0"];
+    assert_sys_is_ours(&docker_run(&world, &ours, &["sh", "-c", SYS]));
+    daemon.stop();
+}
+
+#[test]
+fn engines_docker_20_keeps_the_hosts_sys_under_its_default_profile() {
+    keeps_the_hosts_sys("bookworm");
+}
+
+#[test]
+fn engines_docker_26_keeps_the_hosts_sys_under_its_default_profile() {
+    keeps_the_hosts_sys("trixie");
+}
+
+#[test]
+fn engines_docker_20_gives_rdma_under_its_default_profile() {
+    gives_rdma("bookworm", " 20.10.", &["--device=/dev/infiniband/uverbs0"], false);
+}
+
+const ALL_WISHES: [&str; 3] = [
+    "--device=/dev/infiniband/uverbs0",
+    "--annotation=org.verbgate.devices=mlx5_0",
+    "--device=verbgate.org/rdma=mlx5_0",
+];
+
+#[test]
+fn engines_docker_26_gives_rdma_under_its_default_profile() {
+    gives_rdma("trixie", " 26.", &ALL_WISHES, true);
+}
+
+/// That of Debian's unstable suite.
+#[test]
+fn engines_docker_newest_gives_rdma_under_its_default_profile() {
+    gives_rdma("sid", " ", &ALL_WISHES, true);
+}

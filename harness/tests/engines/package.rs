@@ -1,0 +1,189 @@
+//! The Debian package, installed, upgraded, removed and purged where Docker runs containers.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::process::Output;
+
+use tempfile::TempDir;
+use verbgate_lab::package::Compression;
+use verbgate_lab::package::Recipe;
+
+use crate::common::has;
+use crate::common::stderr;
+use crate::common::stdout;
+use crate::common::verbgate;
+use crate::docker;
+use crate::docker::docker_run;
+use crate::world::World;
+
+const DEB: &str = "/tmp/verbgate.deb";
+/// The world's packages are unpacked, not installed. By its path: the shell of busybox has a dpkg of its
+/// own.
+const FORCED: [&str; 3] = ["/usr/bin/dpkg", "--force-depends", "--force-bad-path"];
+
+/// The package of the program under test, put into the world; none where it cannot be made.
+fn make(world: &World) -> bool {
+    if !has("dpkg-shlibdeps") || !has("dpkg-deb") {
+        return false;
+    }
+    let dir = TempDir::new().unwrap();
+    let (program, pages) = (dir.path().join("verbgate"), dir.path().join("pages"));
+    // What debuggers want is most of it.
+    let stripped = Command::new("strip").arg("-o").arg(&program).arg(verbgate()).status();
+    if !stripped.is_ok_and(|status| status.success()) {
+        fs::copy(verbgate(), &program).unwrap();
+    }
+    let made = Command::new(verbgate()).arg("pages").arg(&pages).arg("2026-01-31").status();
+    assert!(made.unwrap().success());
+    let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let version = env!("CARGO_PKG_VERSION");
+    // Nobody fetches it: to compress it takes longer than the test.
+    let compression = Compression::None;
+    let recipe = Recipe { krate, version, program: &program, pages: &pages, compression };
+    let file = recipe.build(dir.path()).unwrap();
+    world.write(DEB, &fs::read(file).unwrap());
+    true
+}
+
+fn dpkg(world: &World, words: &[&str]) -> Output {
+    world.run(&[&FORCED[..], words].concat())
+}
+
+fn is_installed(world: &World) -> bool {
+    let status = world.read("/var/lib/dpkg/status").unwrap();
+    let ours = status.lines().skip_while(|line| *line != "Package: verbgate").nth(1);
+    // What somebody wants of it is before that.
+    ours.is_some_and(|line| line.ends_with(" ok installed"))
+}
+
+/// What is left of us, but for the package's own file.
+fn left(world: &World) -> String {
+    world.sh("find / -xdev -iname '*verbgate*' ! -path '/proc/*' ! -path /tmp/verbgate.deb
+         ls -d /run/verbgate /var/lib/verbgate /etc/verbgate 2>/dev/null
+         grep -rl verbgate /etc /run/cdi 2>/dev/null; true")
+}
+
+fn assert_runs_as_before(world: &World) {
+    let output = docker_run(world, &[], &["true"]);
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn engines_package_is_not_removed_under_running_containers() {
+    let Some(mut world) = World::with("trixie", "") else { return };
+    if !make(&world) {
+        return;
+    }
+    assert_eq!(left(&world), "");
+    let output = dpkg(&world, &["--install", DEB]);
+    assert!(output.status.success(), "{output:?}");
+    // The message names the second command, and that is all there is to do.
+    let said = stdout(&output);
+    let next = said.lines().find_map(|line| line.split_once("RDMA: ")).unwrap().1;
+    let configure = next.split_once(" && systemctl restart docker").unwrap().0;
+    world.sh(configure);
+    world.done(&["verbgate", "cdi", "generate", "--output", "/etc/cdi/verbgate.json"]);
+    let daemon = docker::start(&mut world);
+    if !docker::works(&world) {
+        return;
+    }
+    let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0"];
+    let detached = ["--detach", "--name=stays"];
+    let started = docker_run(&world, &[&ours[..], &detached].concat(), &["sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    let id = stdout(&started);
+
+    // An upgrade disturbs nothing, and does not repeat itself.
+    let output = dpkg(&world, &["--install", DEB]);
+    assert!(output.status.success() && !stdout(&output).contains("RDMA: "), "{output:?}");
+    let exec = ["docker", "exec", "stays", "ls", "/dev/infiniband"];
+    assert_eq!(world.done(&exec), "uverbs0");
+
+    for verb in ["--remove", "--purge"] {
+        let output = dpkg(&world, &[verb, "verbgate"]);
+        let why = stderr(&output);
+        assert!(!output.status.success(), "{why}");
+        for needle in ["which only this package can end cleanly: 1", &id, "docker rm --force"] {
+            assert!(why.contains(needle), "{needle}: {why}");
+        }
+        assert!(is_installed(&world));
+        assert_eq!(world.done(&exec), "uverbs0");
+        assert!(world.read(docker::FILE).unwrap().contains("verbgate"));
+        assert!(world.read("/etc/cdi/verbgate.json").is_some());
+    }
+
+    world.done(&["docker", "rm", "--force", "stays"]);
+    world.assert_nothing_left();
+    let output = dpkg(&world, &["--purge", "verbgate"]);
+    assert!(output.status.success(), "{output:?}");
+    let why = stderr(&output);
+    assert!(why.contains("systemctl restart docker"), "{why}");
+    assert_eq!(left(&world), "", "{why}");
+    assert_runs_as_before(&world);
+    daemon.stop();
+    let daemon = docker::start(&mut world);
+    assert_runs_as_before(&world);
+    daemon.stop();
+}
+
+/// Docker would not start without its default runtime.
+#[test]
+fn engines_package_is_not_removed_where_an_engine_needs_it() {
+    let Some(mut world) = World::with("trixie", "") else { return };
+    if !make(&world) {
+        return;
+    }
+    assert!(dpkg(&world, &["--install", DEB]).status.success());
+    world.done(&["verbgate", "runtime", "configure", "--runtime=docker"]);
+    let ours = world.read(docker::FILE).unwrap();
+    let default = ours.replacen('{', "{\n  \"default-runtime\": \"verbgate\",", 1);
+    world.write(docker::FILE, default.as_bytes());
+    let output = dpkg(&world, &["--remove", "verbgate"]);
+    let why = stderr(&output);
+    assert!(!output.status.success() && is_installed(&world), "{why}");
+    assert!(why.contains("default-runtime is \"verbgate\""), "{why}");
+    assert!(why.contains("VERBGATE_REMOVE_ANYWAY"), "{why}");
+    assert_eq!(world.read(docker::FILE).as_deref(), Some(default.as_str()));
+    // NICs that are away could not come home.
+    world.write(docker::FILE, ours.as_bytes());
+    world.write("/var/lib/verbgate/netdev.json", b"{}");
+    let output = dpkg(&world, &["--remove", "verbgate"]);
+    assert!(stderr(&output).contains("first: verbgate netdev restore"), "{output:?}");
+    assert!(is_installed(&world) && world.read(docker::FILE).as_deref() == Some(ours.as_str()));
+    fs::remove_file(world.path("/var/lib/verbgate/netdev.json")).unwrap();
+    // As the messages say.
+    world.write(docker::FILE, ours.as_bytes());
+    let output = dpkg(&world, &["--remove", "verbgate"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(world.read(docker::FILE), None);
+    let output = dpkg(&world, &["--purge", "verbgate"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(left(&world), "");
+    let daemon = docker::start(&mut world);
+    daemon.stop();
+}
+
+/// Who says so removes it all the same: what runs goes on, and nothing points to what is gone.
+#[test]
+fn engines_package_is_removed_all_the_same_by_who_says_so() {
+    let Some(mut world) = World::with("trixie", "") else { return };
+    if !make(&world) {
+        return;
+    }
+    assert!(dpkg(&world, &["--install", DEB]).status.success());
+    world.done(&["verbgate", "runtime", "configure", "--runtime=docker"]);
+    let daemon = docker::start(&mut world);
+    if !docker::works(&world) {
+        return;
+    }
+    let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0", "--detach"];
+    assert!(docker_run(&world, &ours, &["sleep", "1000"]).status.success());
+    let anyway = ["env", "VERBGATE_REMOVE_ANYWAY=1"];
+    let output = world.run(&[&anyway[..], &FORCED, &["--remove", "verbgate"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert!(!is_installed(&world));
+    assert_eq!(world.read(docker::FILE), None);
+    assert!(world.sh("ps -o args").contains("sleep 1000"));
+    daemon.stop();
+}

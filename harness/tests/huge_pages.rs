@@ -1,0 +1,53 @@
+//! Huge pages: off in supervisors, where one page of 2 MiB would cost as much as a hundred guests;
+//! as they were in guests, whose own business they are.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod bundle;
+mod common;
+
+use std::fs;
+
+use bundle::Bundle;
+use bundle::runtimes;
+use common::output;
+use common::run_sh;
+use common::stdout;
+
+/// Whether a process may have huge pages: `1`, or `0` after PR_SET_THP_DISABLE.
+fn huge_pages(pid: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix("THP_enabled:"));
+    value.expect("Linux 5.0 or newer").trim().to_owned()
+}
+
+#[test]
+fn the_supervisor_of_run_has_none_and_its_guest_has_what_the_caller_has() {
+    let mut guest =
+        run_sh("grep THP_enabled /proc/self/status; grep THP_enabled /proc/$PPID/status");
+    let text = stdout(&output(&mut guest));
+    let values: Vec<&str> =
+        text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(values, [&*huge_pages("self"), "0"], "guest, supervisor: {text}");
+}
+
+#[test]
+fn the_supervisor_of_a_container_has_none_and_the_container_has_what_the_caller_has() {
+    for runtime in runtimes() {
+        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        bundle.start();
+        let supervisor = huge_pages(&bundle.ps()[0]["supervisor"].to_string());
+        let inside = bundle.verb("exec", &["grep", "THP_enabled", "/proc/1/status"]);
+        bundle.delete();
+        assert_eq!(supervisor, "0", "{}", runtime.name);
+        let inside = stdout(&inside);
+        assert_eq!(inside.split_whitespace().nth(1), Some(&*huge_pages("self")), "{inside}");
+        bundle.assert_nothing_left();
+    }
+}

@@ -1,0 +1,250 @@
+//! Calls that are no requests: opening a device, closing and duplicating its descriptors, changing
+//! credentials, attaching a debugger, and touching the stub's memory.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use verbgate_abi::Errno;
+use verbgate_sys::GuestFd;
+use verbgate_sys::arch::AfterIoctl;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::caller::Caller;
+use verbgate_sys::process;
+use verbgate_sys::seccomp::AddFd;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+
+use crate::device::Kind;
+use crate::execute;
+use crate::execute::Form;
+use crate::open;
+use crate::serve::Event;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::supervisor::Supervisor;
+
+/// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
+const ATTACHING: [u64; 2] = [16, 0x4206];
+
+fn errno(e: io::Error) -> Errno {
+    Errno(e.raw_os_error().unwrap_or(libc::EIO))
+}
+
+impl Supervisor {
+    /// What may open a device.
+    pub(crate) fn open(&self, trap: Notification) {
+        let caller = self.caller(&trap);
+        let unserved = libc::O_PATH | libc::O_DIRECTORY;
+        let wanted = open::wanted(&trap, &caller).filter(|w| w.flags & unserved == 0);
+        let path = wanted.and_then(|w| open::path(&caller, w.path));
+        let device = path.and_then(|path| self.devices.by_path(open::as_path(&path)));
+        let (Some(wanted), Some(device)) = (wanted, device) else {
+            return self.answer(trap, Reply::Continue);
+        };
+        let name = self.devices.get(device).map_or("?", |d| d.name.as_str());
+        let opened = self.open_device(&trap, device, wanted.flags);
+        if let Err(errno) = opened {
+            self.warn("open failed", || format!("cannot open {name}: {errno}"));
+            self.refuse(trap, errno);
+        }
+        let mut told = self.told.lock();
+        told.counts.opened += u64::from(opened.is_ok());
+        if let Some(observer) = &mut told.observer {
+            observer.opened(trap.tid, name, opened);
+        }
+    }
+
+    fn open_device(
+        &self,
+        trap: &Notification,
+        device: usize,
+        flags: i32,
+    ) -> Result<GuestFd, Errno> {
+        let caller = self.caller(trap);
+        let guest = self.enter(caller)?;
+        // The kernel checks the opener's network namespace (ib_uverbs_open), in exclusive mode; and
+        // this thread may be in that of the guest that it served last.
+        let network = caller.network().map_err(errno)?;
+        process::enter_network(&network).map_err(errno)?;
+        let granted = self.devices.get(device).ok_or(Errno(libc::ENODEV))?;
+        let (file, mount) = granted.open(flags).map_err(errno)?;
+        let id = self.books.lock().open(device, mount);
+        let cloexec = flags & libc::O_CLOEXEC != 0;
+        let mut given = self.give(&guest, trap, file.as_fd(), cloexec);
+        if given == Err(Errno::EMFILE) && granted.kind != Kind::Cm {
+            // Its limit has been lowered below the window, or the window is full: at any other
+            // number a descriptor works, but for commands given with write(2).
+            let how = AddFd { at: None, cloexec, answer: true };
+            given = self.listener.add_fd(trap.id, file.as_fd(), how).map_err(errno);
+        }
+        let mut books = self.books.lock();
+        match given {
+            Ok(fd) => books.hold(guest.key, fd, id),
+            Err(_) => books.close(id),
+        }
+        given
+    }
+
+    /// Gives a guest a descriptor of a watched number, which ends its call.
+    ///
+    /// `EMFILE`: every number that its limit leaves it is taken.
+    pub(crate) fn give(
+        &self,
+        guest: &Guest,
+        trap: &Notification,
+        file: impl AsFd,
+        cloexec: bool,
+    ) -> Result<GuestFd, Errno> {
+        let caller = self.caller(trap);
+        let first = self.fds.first;
+        let mut at = guest.next_fd.load(Ordering::Relaxed).clamp(first, self.fds.end() - 1);
+        let mut wrapped = at == first;
+        loop {
+            let free = open::free_number(caller, self.fds, at).map_err(errno)?;
+            let given = free.map(|free| {
+                let how = AddFd { at: Some(free), cloexec, answer: true };
+                (free, self.listener.add_fd(trap.id, file.as_fd(), how))
+            });
+            match given {
+                Some((free, Ok(fd))) => {
+                    guest.next_fd.store(free + 1, Ordering::Relaxed);
+                    return Ok(fd);
+                }
+                // Beyond its limit, or beyond the window: from the beginning, once.
+                Some((_, Err(e))) if e.raw_os_error() != Some(libc::EBADF) => return Err(errno(e)),
+                _ if wrapped => return Err(Errno::EMFILE),
+                _ => {
+                    wrapped = true;
+                    at = first;
+                }
+            }
+        }
+    }
+
+    /// Descriptors of the window are about to be closed or replaced: a stub must not hold the
+    /// ucontext any longer than the guest does.
+    pub(crate) fn close(&self, trap: Notification) {
+        let n = &Native::NUMBERS;
+        let low = |arg: u64| u32::try_from(arg & 0xffff_ffff).unwrap_or(u32::MAX);
+        let [a, b, ..] = trap.args;
+        let (first, last) = if trap.nr == n.close_range {
+            (low(a).max(self.fds.first), low(b).min(self.fds.end() - 1))
+        } else if trap.nr == n.close {
+            (low(a), low(a))
+        } else {
+            (low(b), low(b))
+        };
+        let Some(guest) = self.known(self.caller(&trap)) else {
+            return self.answer(trap, Reply::Continue);
+        };
+        let held = self.books.lock().held_by(guest.key, first..=last);
+        if held.is_empty() {
+            return self.answer(trap, Reply::Continue);
+        }
+        let mut books = self.books.lock();
+        held.iter().for_each(|fd| books.release(guest.key, *fd));
+        drop(books);
+        self.post(&guest, Event::Close(trap, held));
+    }
+
+    /// Takes a ucontext out of the stubs that hold it for a descriptor.
+    pub(crate) fn unbind(&self, state: &mut GuestState, fd: GuestFd) {
+        for worker in &mut state.workers {
+            if worker.bound.is_some_and(|(bound, _)| bound == fd) {
+                execute::unbind(&self.listener, worker, &self.nothing);
+            }
+        }
+    }
+
+    /// `dup` and `fcntl(F_DUPFD)` of a descriptor of the window: of an RDMA descriptor, the
+    /// duplicate must have a watched number, too.
+    pub(crate) fn duplicate(&self, trap: Notification) {
+        let caller = self.caller(&trap);
+        let fd = execute::guest_fd(trap.args[0]);
+        match self.duplicated(caller, &trap, fd) {
+            Ok(true) => {}
+            Ok(false) => self.answer(trap, Reply::Continue),
+            Err(errno) => self.refuse(trap, errno),
+        }
+    }
+
+    fn duplicated(
+        &self,
+        caller: Caller<'_>,
+        trap: &Notification,
+        fd: GuestFd,
+    ) -> Result<bool, Errno> {
+        // As for a write: whatever is no RDMA descriptor is the kernel's to duplicate.
+        let Some(id) = self.means(caller, fd, Form::Write(0))? else { return Ok(false) };
+        let n = &Native::NUMBERS;
+        let least = if trap.nr == n.fcntl { trap.args[2] } else { 0 };
+        if least > u64::from(self.fds.end()) {
+            return Ok(false);
+        }
+        let cloexec = trap.nr == n.fcntl && trap.args[1] & 0xffff_ffff != 0;
+        let file = self.file_of(caller, fd, id)?;
+        let guest = self.enter(caller)?;
+        let at = u32::try_from(least).unwrap_or(0);
+        guest.next_fd.fetch_max(at, Ordering::Relaxed);
+        match self.give(&guest, trap, &file, cloexec) {
+            Ok(given) => {
+                self.books.lock().hold(guest.key, given, id);
+                Ok(true)
+            }
+            // As for an open.
+            Err(Errno::EMFILE) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// A process changes its credentials: its stubs have the old ones, and are replaced.
+    pub(crate) fn credentials(&self, trap: Notification) {
+        match self.known(self.caller(&trap)) {
+            Some(guest) if guest.planted.load(Ordering::Acquire) => {
+                self.post(&guest, Event::Retire(trap));
+            }
+            _ => self.answer(trap, Reply::Continue),
+        }
+    }
+
+    /// Ends a guest's stubs, each as soon as it waits.
+    pub(crate) fn retire(&self, state: &mut GuestState) {
+        for worker in &mut state.workers {
+            worker.retire = true;
+        }
+        self.send_on(state, AfterIoctl::EXIT, |_| true);
+    }
+
+    /// A debugger may attach to anything but a stub.
+    pub(crate) fn trace(&self, trap: Notification) {
+        let several = self.siblings.as_ref().is_some_and(|siblings| siblings.count() > 1);
+        if several && ATTACHING.contains(&trap.args[0]) {
+            self.warn("attached beside siblings", || {
+                format!(
+                    "thread {} may not trace others while processes were started in its container \
+                     from outside",
+                    trap.tid
+                )
+            });
+            return self.answer(trap, Reply::Errno(libc::EPERM));
+        }
+        let target = execute::guest_fd(trap.args[1]).0;
+        if self.registry.lock().has_stub(target) {
+            self.warn("stub traced", || {
+                format!("thread {} may not trace the stub {target}", trap.tid)
+            });
+            return self.answer(trap, Reply::Errno(libc::EPERM));
+        }
+        self.answer(trap, Reply::Continue);
+    }
+
+    /// What would touch the stub's memory.
+    pub(crate) fn stub_memory(&self, trap: Notification) {
+        self.warn("stub memory", || {
+            format!("thread {} may not touch the stub's memory (call {})", trap.tid, trap.nr)
+        });
+        self.answer(trap, Reply::Errno(libc::EPERM));
+    }
+}

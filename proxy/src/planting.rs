@@ -1,0 +1,235 @@
+//! Planting stubs in a guest, by way of a thread of its that makes a request.
+//!
+//! The thread, and the stub while it is being made, are made to make calls, whose traps any thread
+//! of the supervisor may receive: they are routed to the one that plants.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use verbgate_abi::Errno;
+use verbgate_sys::Tid;
+use verbgate_sys::plant::PlantError;
+use verbgate_sys::plant::Planter;
+use verbgate_sys::plant::Traps;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::stub::control;
+use verbgate_sys::window::MAX_SLOTS;
+
+use crate::serve::Event;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::Route;
+use crate::session::StubState;
+use crate::session::Worker;
+use crate::supervisor::Supervisor;
+
+/// How long a trap is waited for before it is looked whether the thread does something else.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+/// Has the traps of threads come to whoever plants.
+struct Routed<'a> {
+    supervisor: &'a Supervisor,
+    give: Sender<Notification>,
+    take: Receiver<Notification>,
+    threads: Vec<Tid>,
+}
+
+impl<'a> Routed<'a> {
+    fn new(supervisor: &'a Supervisor) -> Self {
+        let (give, take) = mpsc::channel();
+        Self { supervisor, give, take, threads: Vec::new() }
+    }
+
+    /// Ends it, with what the routes are from now on; returns what has come since.
+    fn end(self, stub: Option<(Tid, Route)>) -> Vec<Notification> {
+        let mut registry = self.supervisor.registry.lock();
+        for tid in &self.threads {
+            registry.routes.remove(tid);
+        }
+        registry.routes.extend(stub);
+        drop(registry);
+        self.take.try_iter().collect()
+    }
+}
+
+impl Traps for Routed<'_> {
+    fn expect(&mut self, tid: Tid) {
+        self.threads.push(tid);
+        let route = Route::Made(self.give.clone());
+        self.supervisor.registry.lock().routes.insert(tid, route);
+    }
+
+    fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
+        match self.take.recv_timeout(INTERVAL) {
+            Ok(trap) if trap.tid == tid => Ok(Some(trap)),
+            // The other of the two, which does nothing while this one is made to.
+            Ok(_) | Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+}
+
+impl Supervisor {
+    /// Plants the first stub of a guest, unless another thread's call has brought one about; either
+    /// way the call is made again.
+    pub(crate) fn plant_first(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        trap: Notification,
+    ) {
+        let lives = |worker: &Worker| !matches!(worker.state, StubState::Ended);
+        if state.over || state.workers.iter().any(lives) {
+            return self.handle(trap);
+        }
+        let caller = self.caller(&trap);
+        // A stub belongs to the process of the thread that makes it, and ends with it: a child
+        // between vfork() and execve() would take its parent's with it.
+        if caller.borrows_memory().unwrap_or(false) {
+            self.warn("borrowed memory", || {
+                format!(
+                    "process {} makes its first RDMA request in its parent's memory; let the \
+                     parent make one before, or execute a program",
+                    guest.process.tgid()
+                )
+            });
+            return self.refuse(trap, Errno::EPERM);
+        }
+        self.plant(guest, state, trap);
+    }
+
+    /// Plants a stub by way of the thread that makes this call, which then makes it again.
+    pub(crate) fn plant(&self, guest: &Arc<Guest>, state: &mut GuestState, trap: Notification) {
+        // The frame of a stub that has ended serves again, once its thread is really gone.
+        let ended = state.workers.iter().position(|worker| {
+            matches!(worker.state, StubState::Ended) && !worker.stub.thread.is_alive()
+        });
+        if ended.is_none() && state.workers.len() >= MAX_SLOTS {
+            return self.refuse(trap, Errno::EBUSY);
+        }
+        let mut traps = Routed::new(self);
+        let mut planter = Planter {
+            listener: &self.listener,
+            traps: &mut traps,
+            window: self.window,
+            code: &self.code,
+            ends: &self.ends,
+        };
+        let slot = ended.unwrap_or(state.workers.len());
+        let planted = match state.workers.get_mut(slot) {
+            Some(worker) => {
+                let old = Arc::clone(&worker.stub.thread);
+                self.registry.lock().retire(old.tid(), &old);
+                planter.replace(&guest.process, &trap, &mut worker.stub).map(|()| worker.renew())
+            }
+            None => planter
+                .plant(&guest.process, &trap, slot, slot == 0)
+                .map(|stub| state.workers.push(Worker::new(stub))),
+        };
+        let route = match (&planted, state.workers.get_mut(slot)) {
+            (Ok(()), Some(worker)) => {
+                if !guest.planted.swap(true, Ordering::AcqRel) {
+                    let word = guest.owner.0.to_ne_bytes();
+                    let ro = worker.stub.frame.ro();
+                    for (to, from) in ro.iter_mut().skip(control::OWNER).zip(word) {
+                        *to = from;
+                    }
+                    self.registry.lock().name(guest);
+                }
+                let thread = Arc::clone(&worker.stub.thread);
+                Some((thread.tid(), Route::Stub(Arc::clone(guest), slot, thread)))
+            }
+            _ => None,
+        };
+        let since = traps.end(route);
+        match planted {
+            Ok(()) => self.told.lock().counts.planted += 1,
+            Err(error) => self.not_planted(guest, trap, &error),
+        }
+        for trap in since {
+            self.handle(trap);
+        }
+    }
+
+    /// What a planting that failed means for the call by way of which it was tried.
+    fn not_planted(&self, guest: &Guest, trap: Notification, error: &PlantError) {
+        let tgid = guest.process.tgid();
+        let line = || format!("process {tgid} cannot use RDMA: {error}");
+        match error {
+            PlantError::Gone(_) | PlantError::Interrupted(_) => {}
+            PlantError::Traced { .. } | PlantError::Forbidden(_) => {
+                self.warn("not planted", line);
+                self.refuse(trap, Errno::EPERM);
+            }
+            PlantError::Unready { source, .. } => {
+                self.warn("not planted", line);
+                self.refuse(trap, Errno(source.raw_os_error().unwrap_or(libc::EIO)));
+            }
+            // Its call has been answered.
+            PlantError::Injected { .. } => self.warn("not planted", line),
+            PlantError::Unexpected { .. } | PlantError::Own { .. } => {
+                self.warn("ended", || format!("process {tgid} was ended: {error}"));
+            }
+        }
+    }
+
+    /// A guest's process has ended, or executed another program: whoever waits for it still shares
+    /// its memory, and cannot use RDMA any more.
+    pub(crate) fn over(&self, state: &mut GuestState) {
+        state.over = true;
+        for worker in &mut state.workers {
+            if let StubState::Busy(job) = std::mem::replace(&mut worker.state, StubState::Ended) {
+                self.abandoned(*job);
+            }
+        }
+        for task in std::mem::take(&mut state.waiting) {
+            self.give_up(task, Errno::EIO);
+        }
+    }
+
+    /// A stub has ended with a job: its caller is told that nobody knows what became of that.
+    pub(crate) fn abandoned(&self, job: crate::execute::Job) {
+        let trap = *job.trap();
+        match job {
+            crate::execute::Job::Request(_) => self.refuse(trap, Errno::EIO),
+            crate::execute::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
+        }
+    }
+
+    /// Has a thread's call done for it, if its guest is planted, and has a stub planted by way of the
+    /// call if not. The call's own outputs need one.
+    pub(crate) fn planted(&self, trap: &Notification) -> Option<Arc<Guest>> {
+        let caller = self.caller(trap);
+        if let Some((owner, _)) = crate::fetch::first(&caller, self.window, 0, 0)
+            && let Some(guest) = self.registry.lock().by_owner(owner)
+        {
+            return Some(guest);
+        }
+        self.plant_for(*trap);
+        None
+    }
+
+    /// Has bytes written for a caller, whose call then ends.
+    pub(crate) fn deliver(&self, guest: &Arc<Guest>, delivery: crate::serve::Delivery) {
+        self.post(guest, Event::Task(crate::serve::Task::Deliver(delivery)));
+    }
+}
+
+/// Whether a guest has, or may have, a stub for another task.
+pub(crate) fn can_take(state: &GuestState) -> bool {
+    let any = |is: fn(&StubState) -> bool| state.workers.iter().any(|w| is(&w.state));
+    let starting = any(|state| matches!(state, StubState::Starting));
+    any(|state| matches!(state, StubState::Idle(_))) || !starting && has_room(state)
+}
+
+/// Whether another stub may be planted in a guest.
+pub(crate) fn has_room(state: &GuestState) -> bool {
+    state.workers.len() < MAX_SLOTS
+        || state.workers.iter().any(|worker| matches!(worker.state, StubState::Ended))
+}

@@ -1,0 +1,728 @@
+//! The way of a request, stage by stage, and what a stub's traps mean.
+
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use verbgate_abi::Errno;
+use verbgate_abi::request::Request;
+use verbgate_abi::wire;
+use verbgate_abi::wire::DriverId;
+use verbgate_sys::GuestFd;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::arch::stub_fd;
+use verbgate_sys::caller::Caller;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
+use verbgate_sys::node;
+use verbgate_sys::process;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+use verbgate_sys::stub;
+use verbgate_sys::stub::Stub;
+
+use crate::commit;
+use crate::device::Kind;
+use crate::execute;
+use crate::execute::Form;
+use crate::execute::InFlight;
+use crate::execute::Job;
+use crate::execute::Prepared;
+use crate::execute::Then;
+use crate::fetch;
+use crate::fetch::Copied;
+use crate::fetch::MAX_WRITE;
+use crate::frame;
+use crate::observe::Done;
+use crate::observe::Verdict;
+use crate::reply;
+use crate::serve::Call;
+use crate::serve::Delivery;
+use crate::serve::Event;
+use crate::serve::Task;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::StubState;
+use crate::session::UcontextId;
+use crate::supervisor::Supervisor;
+use crate::translate;
+use crate::vet::Refusal;
+use crate::vet::Rules;
+use crate::vet::Vetted;
+use crate::vet::vet;
+
+/// The stub's descriptor that requests go to.
+const UCONTEXT: GuestFd = GuestFd(stub_fd::UCONTEXT.cast_signed());
+
+
+impl Supervisor {
+    /// A call on what may be an RDMA descriptor: `ioctl`, `write` or `writev`.
+    pub(crate) fn request(&self, trap: Notification) {
+        let started = Instant::now();
+        let caller = self.caller(&trap);
+        let n = &Native::NUMBERS;
+        let [fd, b, c, ..] = trap.args;
+        let fd = execute::guest_fd(fd);
+        let (form, addr) = if trap.nr == n.ioctl {
+            (Form::Ioctl(c), c)
+        } else {
+            let (addr, count) = if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
+            (Form::Write(usize::try_from(count).unwrap_or(usize::MAX)), addr)
+        };
+        let want = match form {
+            Form::Ioctl(_) => fetch::FIRST_READ,
+            Form::Write(count) if count <= fetch::FIRST_READ => count,
+            // Of a file that is none of ours, maybe.
+            Form::Write(_) => 0,
+        };
+        let whole = !matches!(form, Form::Write(count) if count > fetch::FIRST_READ);
+        let Some((owner, copied)) = fetch::first(&caller, self.window, addr, want) else {
+            return self.unplanted(trap, fd, form);
+        };
+        let copied = whole.then_some(copied);
+        let Some(guest) = self.registry.lock().by_owner(owner) else {
+            self.warn("orphan", || {
+                format!(
+                    "thread {} shares the memory of a process that has ended, and its stubs with \
+                     it: it cannot use RDMA any more",
+                    trap.tid
+                )
+            });
+            return self.refuse(trap, Errno::EIO);
+        };
+        let call = Call { trap, fd, form, addr, copied, started };
+        self.post(&guest, Event::Task(Task::Call(call)));
+    }
+
+    /// A call from an address space that has no stub yet.
+    fn unplanted(&self, trap: Notification, fd: GuestFd, form: Form) {
+        let caller = self.caller(&trap);
+        match self.means(caller, fd, form) {
+            Ok(Some(_)) => self.plant_for(trap),
+            Ok(None) => self.answer(trap, Reply::Continue),
+            Err(errno) => self.refuse(trap, errno),
+        }
+    }
+
+    /// Has a stub planted by way of a call, which is then made again.
+    pub(crate) fn plant_for(&self, trap: Notification) {
+        let caller = self.caller(&trap);
+        let mut guest = self.enter(caller);
+        if let Ok(known) = &guest
+            && known.planted.load(Ordering::Acquire)
+        {
+            // It had one, and has executed another program since.
+            self.forget(known);
+            guest = self.enter(caller);
+        }
+        match guest {
+            Ok(guest) => self.post(&guest, Event::Plant(trap)),
+            Err(errno) => self.refuse(trap, errno),
+        }
+    }
+
+    /// Which ucontext a guest descriptor means. `None`: none, and the kernel may have the call.
+    ///
+    /// A file of the guest's own is recognised by what the kernel knows of it, and not taken: that
+    /// could make the supervisor wait for whoever serves it.
+    pub(crate) fn means(
+        &self,
+        caller: Caller<'_>,
+        fd: GuestFd,
+        form: Form,
+    ) -> Result<Option<UcontextId>, Errno> {
+        let found = if self.own_mounts {
+            caller.mount_of(fd).map(|mount| self.books.lock().by_mount(mount))
+        } else {
+            caller.name_of(fd).map(|name| self.by_name(caller, fd, &name))
+        };
+        match (found, form) {
+            (Ok(Some(id)), _) => Ok(Some(id)),
+            // Some other file with a number in the window: its write is the kernel's. (If the
+            // guest replaces it by an RDMA descriptor meanwhile, the kernel refuses the write,
+            // because the guest's credentials did not open that.)
+            (_, Form::Write(_)) => Ok(None),
+            (Err(_), Form::Ioctl(_)) => Err(Errno::EBADF),
+            // Nothing else knows this ioctl.
+            (Ok(None), Form::Ioctl(_)) => Err(self.foreign(caller, fd)),
+        }
+    }
+
+    /// The ucontext of a descriptor, where opens have no mounts of their own.
+    fn by_name(&self, caller: Caller<'_>, fd: GuestFd, name: &[u8]) -> Option<UcontextId> {
+        use std::os::unix::ffi::OsStrExt;
+        let device = self.devices.position(|d| d.source.as_os_str().as_bytes() == name)?;
+        let holders = self.books.lock().holders_of(device);
+        holders.into_iter().find_map(|(id, key, at)| {
+            let holder = self.registry.lock().by_key(key)?;
+            caller.has_same(fd, (&holder.process, at)).unwrap_or(false).then_some(id)
+        })
+    }
+
+    /// What a verbs request on any other file is answered with.
+    fn foreign(&self, caller: Caller<'_>, fd: GuestFd) -> Errno {
+        let name = caller.name_of(fd).unwrap_or_default();
+        if !name.starts_with(b"/dev/infiniband/") {
+            return Errno(libc::ENOTTY);
+        }
+        // A descriptor of the raw device that somebody outside of the sandbox sent.
+        self.warn("foreign descriptor", || {
+            let name = String::from_utf8_lossy(&name);
+            format!("descriptor {fd} of a thread means {name}, which was not opened here")
+        });
+        Errno(libc::ENODEV)
+    }
+
+    /// The file of a descriptor that was found to mean a ucontext.
+    pub(crate) fn file_of(
+        &self,
+        caller: Caller<'_>,
+        fd: GuestFd,
+        id: UcontextId,
+    ) -> Result<OwnedFd, Errno> {
+        let taken = caller.take(fd).map_err(|_| Errno::EBADF)?;
+        let file = taken.get().ok_or(Errno::EBADF)?;
+        let books = self.books.lock();
+        let ucontext = books.get(id).ok_or(Errno::EBADF)?;
+        let is_it = match &ucontext.mount {
+            Some((mount, _)) => node::mount_id(file.as_fd()).is_ok_and(|of| of == *mount),
+            None => {
+                let rdev = self.devices.get(ucontext.device).map(|device| device.rdev);
+                process::char_device(file.as_fd()).is_ok_and(|of| of.is_some() && of == rdev)
+            }
+        };
+        drop(books);
+        // Replaced between the two looks: as if it had been so from the beginning.
+        if is_it { taken.known().ok_or(Errno::EBADF) } else { Err(Errno(libc::ENOTTY)) }
+    }
+
+    /// Something that takes a stub.
+    pub(crate) fn take_up(&self, guest: &Arc<Guest>, state: &mut GuestState, task: Task) {
+        let trap = *task.trap();
+        if state.over {
+            return self.give_up(task, Errno::EIO);
+        }
+        match task {
+            Task::Call(call) => {
+                if let Err(errno) = self.call(guest, state, call) {
+                    self.refuse(trap, errno);
+                }
+            }
+            Task::Deliver(delivery) => {
+                let idle = state.workers.iter().position(|worker| worker.idle().is_some());
+                match idle {
+                    Some(place) => self.write(guest, state, place, delivery),
+                    None if may_come(state) => {
+                        state.waiting.push_back(Task::Deliver(delivery));
+                    }
+                    None => self.give_up(Task::Deliver(delivery), Errno::EIO),
+                }
+            }
+        }
+    }
+
+    /// A task that no stub will do.
+    pub(crate) fn give_up(&self, task: Task, errno: Errno) {
+        match task {
+            Task::Call(call) => self.refuse(call.trap, errno),
+            Task::Deliver(Delivery { trap, then, .. }) => self.undone(trap, then, errno),
+        }
+    }
+
+    /// Outputs could not be written.
+    pub(crate) fn undone(&self, trap: Notification, then: Then, errno: Errno) {
+        if let Then::Answer(_, Some(undo)) = then {
+            (undo.0)();
+        }
+        self.refuse(trap, errno);
+    }
+
+    fn call(&self, guest: &Arc<Guest>, state: &mut GuestState, call: Call) -> Result<(), Errno> {
+        let caller = self.caller(&call.trap);
+        if let Some((place, ucontext)) = self.held(state, caller, &call)? {
+            return self.run(guest, state, call, place, ucontext);
+        }
+        let Some(ucontext) = self.means(caller, call.fd, call.form)? else {
+            self.answer(call.trap, Reply::Continue);
+            return Ok(());
+        };
+        let device = self.books.lock().get(ucontext).map(|ucontext| ucontext.device);
+        let device = device.and_then(|device| self.devices.get(device)).ok_or(Errno::EBADF)?;
+        if device.kind == Kind::Cm {
+            let file = self.file_of(caller, call.fd, ucontext)?;
+            return self.command(guest, state, call, file);
+        }
+        self.books.lock().hold(guest.key, call.fd, ucontext);
+        match self.find_worker(guest, state, &call)? {
+            Found::Worker(place) => {
+                let file = self.file_of(caller, call.fd, ucontext)?;
+                let worker = state.workers.get_mut(place).ok_or(Errno::EIO)?;
+                let Some(idle) = worker.idle() else { return Err(Errno::EIO) };
+                match execute::bind(&self.listener, idle, &file) {
+                    Ok(()) => {}
+                    // Gone with the program that it belonged to, or by a filter of its own.
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+                        worker.state = StubState::Ended;
+                        self.handle(call.trap);
+                        return Ok(());
+                    }
+                    // The process's RLIMIT_NOFILE leaves its stubs no number.
+                    Err(_) => return Err(Errno::EMFILE),
+                }
+                worker.bound = Some((call.fd, ucontext));
+                // Closing a number outside of the window is not trapped: hold on to it for this
+                // request only.
+                worker.unbind = !self.fds.contains(call.fd.0);
+                self.run(guest, state, call, place, ucontext)
+            }
+            Found::Plant => {
+                self.plant(guest, state, call.trap);
+                Ok(())
+            }
+            Found::Later => {
+                state.waiting.push_back(Task::Call(call));
+                Ok(())
+            }
+        }
+    }
+
+    /// The idle stub that holds the file of a call already, if there is one; and whether the caller
+    /// is of this guest at all.
+    fn held(
+        &self,
+        state: &mut GuestState,
+        caller: Caller<'_>,
+        call: &Call,
+    ) -> Result<Option<(usize, UcontextId)>, Errno> {
+        let bound = state.workers.iter().enumerate().find_map(|(place, worker)| {
+            let (fd, ucontext) = worker.bound?;
+            let idle = worker.idle().filter(|_| fd == call.fd)?;
+            Some((place, ucontext, worker.stub.thread.tid(), idle))
+        });
+        let Some((place, ucontext, stub, idle)) = bound else {
+            let lives = |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
+            let witness = state.workers.iter().find(lives);
+            let shared = witness.map(|w| caller.shares_memory_with(&w.stub.thread));
+            return match shared {
+                Some(Ok(false)) => Err(self.forged(&call.trap)),
+                // It cannot be told for one that is being killed. Its call comes to nothing.
+                _ => Ok(None),
+            };
+        };
+        match caller.shares(call.fd, (stub, UCONTEXT, idle)) {
+            Ok(shared) if !shared.memory => Err(self.forged(&call.trap)),
+            Ok(shared) => match shared.file {
+                Ok(true) => Ok(Some((place, ucontext))),
+                Ok(false) => {
+                    // The number means another file by now.
+                    self.unbind(state, call.fd);
+                    Ok(None)
+                }
+                Err(e) if e.raw_os_error() == Some(libc::EBADF) => Err(Errno::EBADF),
+                Err(_) => Ok(None),
+            },
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
+                if caller.waits()
+                    && let Some(worker) = state.workers.get_mut(place)
+                {
+                    worker.state = StubState::Ended;
+                }
+                Ok(None)
+            }
+            Err(e) => {
+                log::debug!("kcmp of thread {}: {e}", call.trap.tid);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The kernel itself may put a mapping of many TiB across the window, and who was given it can
+    /// write any owner there.
+    fn forged(&self, trap: &Notification) -> Errno {
+        self.warn("forged owner", || {
+            format!("thread {} poses as a part of another process", trap.tid)
+        });
+        Errno::EPERM
+    }
+
+    /// The stages from fetch to execute.
+    fn run(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        call: Call,
+        place: usize,
+        ucontext: UcontextId,
+    ) -> Result<(), Errno> {
+        let Call { trap, form, addr, copied, started, .. } = call;
+        let caller = self.caller(&trap);
+        let copied = match copied {
+            Some(copied) => copied,
+            None => {
+                let Form::Write(count) = form else { return Err(Errno::EIO) };
+                Copied::read(&caller, addr, count.min(MAX_WRITE)).ok_or(Errno::EFAULT)?
+            }
+        };
+        let about = About { trap, ucontext, started };
+        match vet(&caller, form, copied, &self.rules(ucontext)) {
+            Vetted::Refused(request, refusal) => {
+                let errno = refusal.errno;
+                self.refused(&about, request.as_ref(), &refusal);
+                Err(errno)
+            }
+            Vetted::Answered(request, outcome) => {
+                self.tell(&about, Some(&request), Verdict::Executed(outcome.result));
+                let then = Then::Answer(reply::value(form, outcome.result), None);
+                let pieces = reply::pieces(form, &request, outcome);
+                self.write(guest, state, place, Delivery { trap, pieces, then });
+                Ok(())
+            }
+            Vetted::Execute(request) => {
+                let plan = translate::translate(&request, |fd: wire::GuestFd| {
+                    caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF)
+                })?;
+                let prepared = Prepared { trap, form, ucontext, request, plan, started };
+                if frame::supervised(&prepared.request).next().is_none() {
+                    self.start(state, place, prepared);
+                    return Ok(());
+                }
+                // Afterwards there would be a descriptor, or a ucontext, that nobody was told of.
+                // What is there is written again, so that a request which fails changes nothing.
+                let pieces = current(&caller, frame::supervised(&prepared.request))?;
+                let then = Then::Execute(Box::new(prepared));
+                self.write(guest, state, place, Delivery { trap, pieces, then });
+                Ok(())
+            }
+        }
+    }
+
+    /// Lays a vetted request out, and lets the stub make it.
+    fn start(&self, state: &mut GuestState, place: usize, prepared: Prepared) {
+        let Prepared { trap, form, ucontext, request, plan, started } = prepared;
+        let Some(worker) = state.workers.get_mut(place) else { return };
+        let Some(idle) = worker.idle() else { return self.refuse(trap, Errno::EIO) };
+        let base = self.window.slot(worker.stub.slot);
+        let layout = match frame::lay_out(&mut worker.stub.frame, base, &request, &plan) {
+            Ok(layout) => layout,
+            Err(errno) => return self.refuse(trap, errno),
+        };
+        let mut written = 0;
+        if let Form::Ioctl(array) = form
+            && !layout.is_supervised()
+            && !plan.new_fd
+        {
+            let pieces = layout.entries(&request, array);
+            if !pieces.is_empty() {
+                let Some(all) = stub::write_vectors(worker.stub.frame.ro(), base, &pieces) else {
+                    return self.refuse(trap, Errno::E2BIG);
+                };
+                written = all;
+            }
+        }
+        match execute::go(&self.listener, worker, idle, base, &plan, written > 0) {
+            Ok(()) => {
+                let job = InFlight { trap, form, ucontext, request, layout, started, written };
+                worker.state = StubState::Busy(Box::new(Job::Request(job)));
+            }
+            // The stub went with the program that it belonged to; the caller's call is begun again.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
+                worker.state = StubState::Ended;
+                self.handle(trap);
+            }
+            Err(e) => {
+                log::error!("cannot start a request of thread {}: {e}", trap.tid);
+                self.refuse(trap, Errno::EIO);
+            }
+        }
+    }
+
+    /// Has a waiting stub write bytes for a caller.
+    pub(crate) fn write(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        delivery: Delivery,
+    ) {
+        let Delivery { trap, pieces, then } = delivery;
+        if pieces.iter().all(|(_, bytes)| bytes.is_empty()) {
+            return self.written(guest, state, place, trap, then);
+        }
+        let worker = state.workers.get_mut(place);
+        let Some((worker, idle)) = worker.and_then(|worker| Some((worker.idle()?, worker)))
+            .map(|(idle, worker)| (worker, idle))
+        else {
+            return self.undone(trap, then, Errno::EIO);
+        };
+        let base = self.window.slot(worker.stub.slot);
+        match execute::write(&self.listener, worker, idle, base, &pieces) {
+            Ok(written) => {
+                worker.state = StubState::Busy(Box::new(Job::Write { trap, written, then }));
+            }
+            Err(errno) => self.undone(trap, then, errno),
+        }
+    }
+
+    /// Outputs have been written.
+    fn written(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        trap: Notification,
+        then: Then,
+    ) {
+        match then {
+            Then::Answer(reply, _) => self.answer(trap, reply),
+            Then::Execute(prepared) => self.start(state, place, *prepared),
+            Then::Command(written) => self.cm.push(Arc::clone(guest), *written),
+        }
+    }
+
+    /// A stub waits for work, and shows the result of the last.
+    pub(crate) fn stub_trapped(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        trap: Notification,
+    ) {
+        let Some(worker) = state.workers.get_mut(place) else { return };
+        if worker.stub.thread.tid() != trap.tid {
+            // Of the one before, which has been replaced.
+            return;
+        }
+        if !worker.stub.is_own_trap(self.window, &trap) {
+            log::error!(
+                "process {} was ended: its stub did another call than its own: {trap:x?}",
+                guest.process.tgid()
+            );
+            // Killed with its guest; the trap needs no answer.
+            let _ = guest.process.kill();
+            return self.forget(guest);
+        }
+        let was = std::mem::replace(&mut worker.state, StubState::Idle(trap.id));
+        if worker.unbind {
+            execute::unbind(&self.listener, worker, &self.nothing);
+        }
+        if let StubState::Busy(job) = was {
+            self.done(guest, state, place, *job, &trap);
+        }
+        let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
+        if retires {
+            self.retire(state);
+        }
+        self.go_on(guest, state);
+    }
+
+    /// One waiting task per idle stub, or to plant another when all are busy; more when they come to
+    /// nothing.
+    pub(crate) fn go_on(&self, guest: &Arc<Guest>, state: &mut GuestState) {
+        let mut turns = state.waiting.len();
+        while turns > 0 && crate::planting::can_take(state) {
+            turns -= 1;
+            let Some(next) = state.waiting.pop_front() else { return };
+            if self.caller(next.trap()).waits() {
+                self.take_up(guest, state, next);
+            }
+        }
+    }
+
+    /// The stages after execute.
+    fn done(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        job: Job,
+        shown: &Notification,
+    ) {
+        let (result, wrote) = (Stub::shown_result(shown), Stub::shown_written(shown));
+        let in_flight = match job {
+            Job::Write { trap, written, then } if wrote == written => {
+                return self.written(guest, state, place, trap, then);
+            }
+            Job::Write { trap, then, .. } => return self.undone(trap, then, Errno::EFAULT),
+            Job::Request(in_flight) => in_flight,
+        };
+        let Some(worker) = state.workers.get(place) else { return };
+        let InFlight { trap, form, ref request, .. } = in_flight;
+        let supervised = in_flight.layout.is_supervised() || request.new_fds().next().is_some();
+        let outcome = if supervised {
+            commit::commit(&self.listener, &worker.stub, &in_flight, result)
+        } else {
+            commit::Outcome { result, ..commit::Outcome::default() }
+        };
+        if let Some(ucontext) = self.books.lock().get_mut(in_flight.ucontext) {
+            commit::track(&mut ucontext.live, request, outcome.result);
+            // Whatever became of it: there may be one though its answer did not fit.
+            ucontext.asked |= request.makes_ucontext();
+        }
+        self.tell_done(&worker.stub, &in_flight, &outcome);
+        let answer = reply::value(form, outcome.result);
+        if outcome.result < 0 {
+            self.answer(trap, answer);
+        } else if supervised {
+            let pieces = reply::pieces(form, request, outcome);
+            let then = Then::Answer(answer, None);
+            self.write(guest, state, place, Delivery { trap, pieces, then });
+        } else if wrote == in_flight.written {
+            self.answer(trap, answer);
+        } else {
+            self.refuse(trap, Errno::EFAULT);
+        }
+    }
+
+    /// What requests on a ucontext are held against.
+    fn rules(&self, id: UcontextId) -> Rules<'_> {
+        let books = self.books.lock();
+        let ucontext = books.get(id);
+        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
+        let driver = match device.map(|device| device.kind) {
+            Some(Kind::Verbs { driver, .. }) => driver,
+            _ => DriverId::UNKNOWN,
+        };
+        Rules {
+            driver,
+            policy: &self.policy,
+            gids: self.gids.as_deref(),
+            rdev: device.map_or((0, 0), |device| device.rdev),
+            asked: ucontext.is_none_or(|ucontext| ucontext.asked),
+        }
+    }
+
+    fn device_name(&self, id: UcontextId) -> &str {
+        let device = self.books.lock().get(id).map(|ucontext| ucontext.device);
+        device.and_then(|device| self.devices.get(device)).map_or("?", |d| d.name.as_str())
+    }
+
+    /// A request was not executed: told and counted here, and nowhere else.
+    fn refused(&self, about: &About, request: Option<&Request>, refusal: &Refusal) {
+        let Refusal { reason, errno, warns, line } = refusal;
+        let said = || format!("thread {}: {line}", about.trap.tid);
+        if *warns {
+            self.warn(reason, said);
+        } else {
+            self.note(reason, said);
+        }
+        self.tell(about, request, Verdict::Refused(reason, *errno));
+    }
+
+    fn tell(&self, about: &About, request: Option<&Request>, verdict: Verdict) {
+        self.told(&Done {
+            tid: about.trap.tid,
+            device: self.device_name(about.ucontext),
+            request,
+            verdict,
+            made: &[],
+            made_fd: None,
+            elapsed: about.started.elapsed(),
+        });
+    }
+
+    fn tell_done(&self, stub: &Stub, done: &InFlight, outcome: &commit::Outcome) {
+        // For onlookers only: it reads the guest's memory.
+        let made = if self.is_observed && outcome.result >= 0 {
+            commit::made(stub, &self.caller(&done.trap), done)
+        } else {
+            Vec::new()
+        };
+        self.told(&Done {
+            tid: done.trap.tid,
+            device: self.device_name(done.ucontext),
+            request: Some(&done.request),
+            verdict: Verdict::Executed(outcome.result),
+            made: &made,
+            made_fd: outcome.fd,
+            elapsed: done.started.elapsed(),
+        });
+    }
+}
+
+/// The call that something is told about.
+struct About {
+    trap: Notification,
+    ucontext: UcontextId,
+    started: Instant,
+}
+
+/// Who executes a request.
+pub(crate) enum Found {
+    /// The stub in this place.
+    Worker(usize),
+    /// A new one, to be planted.
+    Plant,
+    /// Nobody yet.
+    Later,
+}
+
+impl Supervisor {
+    /// Who binds the file of a call.
+    fn find_worker(
+        &self,
+        guest: &Arc<Guest>,
+        state: &GuestState,
+        call: &Call,
+    ) -> Result<Found, Errno> {
+        let workers = || state.workers.iter().enumerate();
+        let free = workers().find(|(_, w)| w.bound.is_none() && w.idle().is_some());
+        let starting = workers().any(|(_, w)| matches!(w.state, StubState::Starting));
+        if let Some((place, _)) = free {
+            return Ok(Found::Worker(place));
+        }
+        if starting {
+            return Ok(Found::Later);
+        }
+        if crate::planting::has_room(state)
+            && self.caller(&call.trap).is_of(&guest.process).unwrap_or(false)
+        {
+            return Ok(Found::Plant);
+        }
+        if let Some((place, _)) = workers().find(|(_, w)| w.idle().is_some()) {
+            return Ok(Found::Worker(place));
+        }
+        // Another may come, but for stubs that have ended with nobody to plant by way of.
+        if may_come(state) { Ok(Found::Later) } else { Err(Errno::EIO) }
+    }
+}
+
+/// Whether a stub is there that will come back from what it does.
+fn may_come(state: &GuestState) -> bool {
+    state.workers.iter().any(|worker| !matches!(worker.state, StubState::Ended))
+}
+
+/// What guest memory holds in these places, to be written there again.
+pub(crate) fn current(
+    memory: &impl GuestMemory,
+    places: impl Iterator<Item = Range>,
+) -> Result<Vec<(u64, Vec<u8>)>, Errno> {
+    let read = |range: Range| {
+        let mut bytes = vec![0; range.len];
+        mem::gather(memory, &[range], &mut bytes).map_err(|_| Errno::EFAULT)?;
+        Ok((range.addr, bytes))
+    };
+    places.map(read).collect()
+}
+
+/// The first buffer of a `writev`: the device takes each as a command of its own, and a short
+/// count tells the caller to come again with the rest.
+fn first_vector(caller: Caller<'_>, addr: u64, count: u64) -> (u64, u64) {
+    let mut vector = [0; 16];
+    let range = [Range { addr, len: vector.len() }];
+    if mem::gather(&caller, &range, &mut vector).is_err() {
+        // Nothing can be read there, either, so that it ends in EFAULT.
+        return (u64::MAX, 1);
+    }
+    if count == 0 {
+        return (0, 0);
+    }
+    let [base, len] = [0, 8].map(|at| {
+        let word = vector.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or_default();
+        u64::from_ne_bytes(word)
+    });
+    (base, len)
+}

@@ -1,0 +1,225 @@
+//! A guest thread that waits in a trap: the only way in which the supervisor looks at a guest.
+//!
+//! A thread's number names it only as long as it lives, and a trapped call lasts only as long as
+//! its notification is valid. So whatever is found out by the number is believed only if the
+//! notification is found valid *afterwards* (seccomp_unotify(2), "NOTES"): then the thread has
+//! lived, and the number has been its own, all the while. What is opened in this way (a
+//! [`Process`], a network namespace) pins the thing that it was opened for, and can be kept.
+//!
+//! Each of these calls may wait for the guest: for its memory, whose faults it may answer itself,
+//! or for locks that its own system calls hold. None may be made under a lock that serves another.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+
+use crate::GuestFd;
+use crate::Tid;
+use crate::mem;
+use crate::mem::GuestMemory;
+use crate::mem::Range;
+use crate::node::MountId;
+use crate::process;
+use crate::process::GuestFile;
+use crate::process::PidFd;
+use crate::process::Process;
+use crate::process::Thread;
+use crate::seccomp::Listener;
+use crate::seccomp::NotifId;
+use crate::seccomp::Notification;
+
+/// A guest thread that waits in a trap.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    listener: &'a Listener,
+    id: NotifId,
+    tid: Tid,
+}
+
+/// What a caller has in common with a stub.
+#[derive(Debug)]
+pub struct Shared {
+    /// They share their memory.
+    pub memory: bool,
+    /// The caller's descriptor and the stub's ucontext mean the same open file; the error when the
+    /// caller's is not open.
+    pub file: io::Result<bool>,
+}
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
+impl<'a> Caller<'a> {
+    /// The thread that made a call, of which `listener` has told.
+    #[must_use]
+    pub fn of(listener: &'a Listener, trap: &Notification) -> Self {
+        Self { listener, id: trap.id, tid: trap.tid }
+    }
+
+    /// What has been found out, if the number was the thread's all the while.
+    fn believed<T>(self, found: T) -> io::Result<T> {
+        if self.listener.is_valid(self.id) { Ok(found) } else { Err(gone()) }
+    }
+
+    /// Whether it waits still.
+    #[must_use]
+    pub fn waits(self) -> bool {
+        self.listener.is_valid(self.id)
+    }
+
+    /// The process that it belongs to.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn process(self) -> io::Result<Process> {
+        let tgid = process::tgid(self.tid)?;
+        let found = Process::open(tgid)?;
+        self.believed(found)
+    }
+
+    /// Whether it belongs to a process.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn is_of(self, process: &Process) -> io::Result<bool> {
+        let tgid = process::tgid(self.tid)?;
+        self.believed(tgid == process.tgid() && !process.has_ended())
+    }
+
+    /// Whether it shares its memory with its parent: a child between vfork(2) and execve(2).
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone. kcmp(2)'s.
+    pub fn borrows_memory(self) -> io::Result<bool> {
+        let parent = process::parent(self.tid)?;
+        // A parent that ends meanwhile leaves another with its number, at worst: then the answer
+        // is about that one, which shares nothing.
+        let shared = process::same_memory(self.tid, parent)?;
+        self.believed(shared)
+    }
+
+    /// Whether it shares its memory with another thread.
+    ///
+    /// # Errors
+    /// `ESRCH`: one of them is gone. kcmp(2)'s.
+    pub fn shares_memory_with(self, other: &Thread) -> io::Result<bool> {
+        let shared = process::same_memory(self.tid, other.tid())?;
+        if !other.is_alive() {
+            return Err(gone());
+        }
+        self.believed(shared)
+    }
+
+    /// Whether a descriptor of its means the same file as one of a process's.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: one of them is gone. kcmp(2)'s.
+    pub fn has_same(self, fd: GuestFd, (other, at): (&Process, GuestFd)) -> io::Result<bool> {
+        let same = process::same_file((self.tid, fd), (Tid(other.tgid().0), at))?;
+        if other.has_ended() {
+            return Err(gone());
+        }
+        self.believed(same)
+    }
+
+    /// What it shares with a stub that waits in the trap `idle`: memory, and, by its descriptor
+    /// `fd` and the stub's `at`, an open file.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone, or the stub is; kcmp(2)'s.
+    pub fn shares(
+        self,
+        fd: GuestFd,
+        (stub, at, idle): (Tid, GuestFd, NotifId),
+    ) -> io::Result<Shared> {
+        let memory = process::same_memory(self.tid, stub)?;
+        let file = process::same_file((self.tid, fd), (stub, at));
+        if !self.listener.is_valid(idle) {
+            return Err(gone());
+        }
+        self.believed(Shared { memory, file })
+    }
+
+    /// Whether a descriptor of its means a file of this process's.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: it is gone.
+    pub fn has(self, fd: GuestFd, ours: &OwnedFd) -> io::Result<bool> {
+        let me = (Tid(std::process::id().cast_signed()), GuestFd(ours.as_raw_fd()));
+        let same = process::same_file((self.tid, fd), me)?;
+        self.believed(same)
+    }
+
+    /// The name by which the kernel shows what a descriptor means: a path, or `socket:[N]`. No file
+    /// system is asked.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: it is gone.
+    pub fn name_of(self, fd: GuestFd) -> io::Result<Vec<u8>> {
+        let name = process::descriptor_name(self.tid, fd);
+        self.believed(())?;
+        name
+    }
+
+    /// The mount that a descriptor's file was opened through. No file system is asked for anything
+    /// that it does not have at hand.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: it is gone.
+    pub fn mount_of(self, fd: GuestFd) -> io::Result<MountId> {
+        let mount = process::descriptor_mount(self.tid, fd);
+        self.believed(())?;
+        mount
+    }
+
+    /// Whether a number is taken in its descriptor table.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn has_open(self, fd: GuestFd) -> io::Result<bool> {
+        let taken = process::is_open(self.tid, fd);
+        self.believed(taken)
+    }
+
+    /// A duplicate of a descriptor, from its own table.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: it is gone; `EPERM`.
+    pub fn take(self, fd: GuestFd) -> io::Result<GuestFile> {
+        let table = PidFd::of_thread(self.tid)?;
+        self.believed(())?;
+        table.get_fd(fd).map(GuestFile::from)
+    }
+
+    /// Its network namespace.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn network(self) -> io::Result<File> {
+        let network = process::network_of(self.tid)?;
+        self.believed(network)
+    }
+
+    /// Whether a signal waits for it that it does not block, or its process has been stopped.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn is_called_away(self) -> io::Result<bool> {
+        let called = process::is_called_away(self.tid)?;
+        self.believed(called)
+    }
+
+    pub(crate) fn tid(self) -> Tid {
+        self.tid
+    }
+}
+
+impl GuestMemory for Caller<'_> {
+    fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+        let read = mem::read_by_number(self.tid, from, into);
+        self.believed(())?;
+        read
+    }
+}

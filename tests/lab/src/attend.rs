@@ -1,0 +1,193 @@
+//! A machine that runs: its output is passed on, and its limit kept.
+
+use std::fs;
+use std::io::Read as _;
+use std::io::Write;
+use std::path::Path;
+use std::process::Child;
+use std::process::Command;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use anyhow::Result;
+
+use crate::pace::Limit;
+use crate::pace::Pace;
+use crate::pace::Patience;
+
+/// How often a run looks at its limit and its machine.
+const TICK: Duration = Duration::from_millis(100);
+/// How often the pace of the machine is measured, and told to the guest.
+const MEASURE: Duration = Duration::from_secs(1);
+/// How long a machine that has reported its status may take to power off.
+const POWER_OFF: Duration = Duration::from_secs(15);
+/// The file in a run's control folder by which the guest learns, in milliseconds, how long its
+/// machine was kept waiting for a processor.
+const LOST: &str = "lost";
+/// The file by which the guest reports its command's status.
+pub(crate) const STATUS: &str = "status";
+
+/// How the attendance ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Attended {
+    /// Whether the machine ended by itself, and not by its limit.
+    pub ended: bool,
+    /// How long it ran.
+    pub elapsed: Duration,
+    /// How much of this it waited for a processor.
+    pub lost: Duration,
+}
+
+/// Starts a machine's command and copies its output until it ends or its limit is used up; then it
+/// is killed. Output is the sign of progress: a console is not, because a kernel in which nothing
+/// goes on complains of that for ever.
+///
+/// `control` is the run's folder of files that the guest reads and writes: `lost` is written, and
+/// when `status` appears, the machine has some seconds to power off.
+pub fn attend(
+    mut command: Command,
+    control: &Path,
+    limit: Limit,
+    output: &mut dyn Write,
+) -> Result<Attended> {
+    let start = Instant::now();
+    let mut child = KillOnDrop(command.spawn().context("cannot start the lab's machine")?);
+    let mut pipe = child.0.stdout.take().context("the lab's machine has no output")?;
+    let (sender, chunks) = mpsc::channel();
+    // Ends when the machine closes its end, which it does when it is killed.
+    thread::spawn(move || {
+        let mut buffer = [0; 8192];
+        while let Ok(count) = pipe.read(&mut buffer) {
+            match buffer.get(..count) {
+                Some(bytes) if !bytes.is_empty() && sender.send(bytes.to_vec()).is_ok() => {}
+                _ => break,
+            }
+        }
+    });
+    let (mut pace, mut patience) = (Pace::default(), Patience::new(limit));
+    let mut measured = Duration::ZERO;
+    let mut powering_off: Option<Instant> = None;
+    let mut open = true;
+    loop {
+        if open {
+            match chunks.recv_timeout(TICK) {
+                Ok(chunk) => {
+                    patience.progress(&pace);
+                    output
+                        .write_all(&chunk)
+                        .and_then(|()| output.flush())
+                        .context("cannot pass on the guest's output")?;
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => open = false,
+            }
+        } else if child.0.try_wait()?.is_some() {
+            return Ok(Attended { ended: true, elapsed: start.elapsed(), lost: pace.lost() });
+        } else {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let elapsed = start.elapsed();
+        if elapsed >= measured + MEASURE {
+            measured = elapsed;
+            pace.look(child.0.id(), elapsed);
+            tell(control, pace.lost())?;
+        }
+        // The work is done: a machine that cannot power off is not waited for.
+        if powering_off.is_none() && control.join(STATUS).exists() {
+            powering_off = Some(Instant::now());
+        }
+        let is_over = match powering_off {
+            Some(since) => since.elapsed() >= POWER_OFF,
+            None => patience.is_over(&pace),
+        };
+        if is_over {
+            return Ok(Attended { ended: false, elapsed, lost: pace.lost() });
+        }
+    }
+}
+
+/// In one step, so that the guest never reads half of it.
+fn tell(control: &Path, lost: Duration) -> Result<()> {
+    let new = control.join("lost.new");
+    fs::write(&new, lost.as_millis().to_string())
+        .and_then(|()| fs::rename(&new, control.join(LOST)))
+        .with_context(|| format!("cannot write into {}", control.display()))
+}
+
+/// A machine that does not outlive its run.
+#[derive(Debug)]
+pub(crate) struct KillOnDrop(pub(crate) Child);
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    fn run(script: &str, limit: Limit) -> (Attended, String, tempfile::TempDir) {
+        let control = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut output = Vec::new();
+        let attended = attend(command, control.path(), limit, &mut output).unwrap();
+        (attended, String::from_utf8(output).unwrap(), control)
+    }
+
+    #[test]
+    fn what_goes_on_slowly_goes_on() {
+        let script = "for i in 1 2 3 4 5 6 7; do echo $i; sleep 1; done";
+        let (attended, said, _) = run(script, Limit::Silence(Duration::from_secs(5)));
+        assert!(attended.ended && attended.elapsed > Duration::from_secs(5), "{attended:?}");
+        assert_eq!(said, "1\n2\n3\n4\n5\n6\n7\n");
+    }
+
+    #[test]
+    fn what_hangs_is_killed_and_what_it_said_is_kept() {
+        for limit in [Limit::Silence(Duration::from_secs(2)), Limit::Whole(Duration::from_secs(2))]
+        {
+            let (attended, said, _) = run("echo begun; exec sleep 60", limit);
+            assert!(!attended.ended && attended.elapsed < Duration::from_secs(40), "{attended:?}");
+            assert_eq!(said, "begun\n");
+        }
+    }
+
+    /// Beside others on its one processor, and behind them: by the clock it would have ended.
+    #[test]
+    fn time_in_which_there_was_no_processor_does_not_count() {
+        let script = "cpu=$(taskset -cp $$ | sed 's/.*[ ,-]//'); taskset -cp $cpu $$ >/dev/null
+            for i in 1 2 3 4; do timeout 60 sh -c 'while :; do :; done' & others=\"$others $!\"; done
+            trap 'kill $others' EXIT
+            renice -n 19 $$ >/dev/null
+            read -r now rest </proc/uptime; end=$((${now%.*} + 12))
+            while [ ${now%.*} -lt $end ]; do read -r now rest </proc/uptime; done; echo done";
+        let (attended, said, control) = run(script, Limit::Whole(Duration::from_secs(6)));
+        assert!(attended.ended, "{attended:?}: {said}");
+        assert!(attended.lost > Duration::from_secs(4), "{attended:?}");
+        let told: u128 = fs::read_to_string(control.path().join(LOST)).unwrap().parse().unwrap();
+        assert!(told > 3000, "{told}");
+    }
+
+    #[test]
+    fn a_machine_that_has_reported_may_power_off() {
+        let control = tempfile::tempdir().unwrap();
+        fs::write(control.path().join(STATUS), "0").unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 2; echo off"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let limit = Limit::Whole(Duration::from_millis(500));
+        let mut output = Vec::new();
+        let attended = attend(command, control.path(), limit, &mut output).unwrap();
+        assert!(attended.ended && output == b"off\n", "{attended:?}");
+    }
+}

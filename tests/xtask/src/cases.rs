@@ -1,0 +1,240 @@
+//! The cases of one lab: what has ended is counted as it ends, whatever becomes of the rest.
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::Result;
+use verbgate_lab::Kernel;
+use verbgate_lab::Limit;
+use verbgate_lab::StaleBreakpoint;
+use verbgate_tests::cases;
+use verbgate_tests::line::End;
+use verbgate_tests::line::Line;
+use verbgate_tests::runner::Choice;
+use verbgate_tests::tally::Tally;
+
+use crate::guest::Lines;
+use crate::guest::Programs;
+use crate::guest::TESTS;
+use crate::host::Outcome;
+
+/// What a case may take besides its own limit before it is stuck: ending what it started, and
+/// booting before the first.
+const MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// What the cases of a lab have said so far.
+#[derive(Debug, Default)]
+struct Heard {
+    chosen: usize,
+    ended: usize,
+    running: Option<String>,
+    tally: Tally,
+    flaky: Vec<String>,
+    closed: bool,
+}
+
+impl Heard {
+    /// Takes a line; true if it is for people.
+    fn line(&mut self, text: &str) -> bool {
+        match Line::read(text) {
+            // Of a run that goes on after another: it knows of the rest only.
+            Some(Line::Chosen(count)) => self.chosen = self.ended + count,
+            Some(Line::Begun(name)) => self.running = Some(name),
+            Some(Line::Closing(_)) => self.closed = true,
+            Some(Line::Ended(name, end)) => {
+                self.tally += end.tally(&name);
+                self.ended += 1;
+                self.running = None;
+                if end == End::Flaky {
+                    self.flaky.push(name);
+                }
+                return true;
+            }
+            None => return true,
+        }
+        false
+    }
+
+    /// Counts one failure for a run that did not come to its end; says which case was running.
+    fn broken_off(&mut self, why: &str) -> String {
+        self.tally += Tally::FAILED;
+        let running = self.running.take();
+        let mut text = match &running {
+            Some(case) => format!("FAILED {case}: it was running when its lab ended: {why}"),
+            None => format!("FAILED: the lab ended before its cases did: {why}"),
+        };
+        let left = self.chosen.saturating_sub(self.ended + usize::from(running.is_some()));
+        if left > 0 {
+            text += &format!("\n{left} more cases were not run");
+        }
+        text.replace('\n', "\n    ")
+    }
+
+    fn outcome(self) -> Outcome {
+        Outcome { tally: self.tally, skipped: Vec::new(), flaky: self.flaky }
+    }
+}
+
+/// Runs the cases in one lab; `told` gets the counts whenever they change.
+pub(crate) fn in_lab(
+    programs: &Programs,
+    kernel: &'static Kernel,
+    words: &[String],
+    told: &mut dyn FnMut(Tally),
+) -> Outcome {
+    let longest = cases::all().iter().map(|case| case.limit).max().unwrap_or_default();
+    let limit = Limit::Silence(longest + MARGIN);
+    count(told, |from, output| {
+        let mut argv = vec![TESTS, "run"];
+        if let Some(from) = from {
+            argv.extend(["--from", from]);
+        }
+        argv.extend(words.iter().map(String::as_str));
+        programs.run_in_lab(kernel, &argv, limit, output)
+    })
+}
+
+/// Whether the lab has a case that is meant by one of these words.
+pub(crate) fn are_there(words: &[String]) -> bool {
+    !Choice { words: words.to_vec(), from: None }.of(cases::all()).is_empty()
+}
+
+/// Counts what `run` prints, which runs the cases from this one on and gives the status. When the
+/// emulator fails, which says nothing of the cases, it is run once more, from the case that was
+/// running: those that have ended are not run again, or a failure could become a pass.
+fn count(
+    told: &mut dyn FnMut(Tally),
+    mut run: impl FnMut(Option<&str>, &mut dyn Write) -> Result<i32>,
+) -> Outcome {
+    let mut heard = Heard::default();
+    let mut again = false;
+    loop {
+        let from = heard.running.clone();
+        let mut output = Lines::new(|line| {
+            if heard.line(line) {
+                println!("    {line}");
+                told(heard.tally);
+            }
+        });
+        let ended = run(from.as_deref(), &mut output);
+        drop(output);
+        match ended {
+            Err(error)
+                if error.is::<StaleBreakpoint>()
+                    && !again
+                    && (heard.running.is_some() || heard.ended == 0) =>
+            {
+                println!("    again: {error:#}");
+                again = true;
+                continue;
+            }
+            Err(error) => println!("    {}", heard.broken_off(&format!("{error:#}"))),
+            Ok(status) if !heard.closed => {
+                let why = format!("its program ended with status {status}");
+                println!("    {}", heard.broken_off(&why));
+            }
+            Ok(status) if status != 0 && heard.tally.failed == 0 => {
+                println!(
+                    "    FAILED: all cases ended well, but their program with status {status}"
+                );
+                heard.tally += Tally::FAILED;
+            }
+            Ok(_) => {}
+        }
+        told(heard.tally);
+        return heard.outcome();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::process::Stdio;
+
+    use anyhow::bail;
+
+    use super::*;
+
+    const TWO: &str = "echo lab: 96 cases; echo lab: begin one; echo 'ok one [0.1 s]'
+        echo lab: begin two; echo 'skipped two: no device'; echo lab: begin three; ";
+
+    /// A stage of the lab whose machine is a shell.
+    fn fake(script: &str, silence: Duration) -> Outcome {
+        count(&mut |_| {}, |_, output| {
+            let control = tempfile::tempdir()?;
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
+            let limit = Limit::Silence(silence);
+            let attended = verbgate_lab::attend(command, control.path(), limit, output)?;
+            if !attended.ended {
+                bail!("the command is stuck");
+            }
+            Ok(0)
+        })
+    }
+
+    #[test]
+    fn a_stage_that_goes_on_slowly_is_counted_whole() {
+        let script = "echo lab: 5 cases; for i in 1 2 3 4 5; do echo lab: begin c$i; sleep 1; \
+                      echo \"ok c$i [1.0 s]\"; done; echo lab: 5 passed, 0 failed, 0 skipped";
+        let outcome = fake(script, Duration::from_secs(4));
+        assert_eq!(outcome.tally, Tally { passed: 5, ..Tally::NONE });
+    }
+
+    #[test]
+    fn a_stage_that_hangs_ends_with_what_passed() {
+        let outcome = fake(&format!("{TWO} exec sleep 60"), Duration::from_secs(2));
+        assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, skipped: 1, flaky: 0 });
+    }
+
+    #[test]
+    fn a_stage_that_dies_ends_with_what_passed() {
+        for script in [TWO.to_owned(), format!("{TWO} kill -9 $$")] {
+            let outcome = fake(&script, Duration::from_secs(20));
+            assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, skipped: 1, flaky: 0 });
+        }
+        let nothing = fake("exit 1", Duration::from_secs(20));
+        assert_eq!(nothing.tally, Tally::FAILED);
+    }
+
+    #[test]
+    fn the_case_that_hangs_is_named_and_those_after_it_are_counted() {
+        let mut heard = Heard::default();
+        TWO.split(['\n', ';']).for_each(|line| {
+            let text = line.trim().trim_start_matches("echo ").trim_matches('\'');
+            heard.line(text);
+        });
+        let text = heard.broken_off("the command is stuck");
+        assert!(text.starts_with("FAILED three: ") && text.contains("is stuck"), "{text}");
+        assert!(text.ends_with("\n    93 more cases were not run"), "{text}");
+        assert_eq!(heard.tally, Tally { passed: 1, failed: 1, skipped: 1, flaky: 0 });
+    }
+
+    #[test]
+    fn flaky_cases_are_listed_and_attacks_among_them_fail() {
+        let script = "echo lab: 2 cases; echo lab: begin a; echo 'flaky a [1.0 s]: it failed'
+            echo lab: begin hostile_b; echo 'flaky hostile_b [1.0 s]: it failed'
+            echo lab: 0 passed, 1 failed, 0 skipped";
+        let outcome = fake(script, Duration::from_secs(20));
+        assert_eq!(outcome.flaky, ["a", "hostile_b"]);
+        assert_eq!(outcome.tally, Tally { failed: 1, flaky: 1, ..Tally::NONE });
+    }
+
+    /// The emulator dies in the second case; the first has failed, and stays so.
+    #[test]
+    fn after_the_emulators_fault_only_the_rest_is_run() {
+        let mut asked = Vec::new();
+        let outcome = count(&mut |_| {}, |from, output| {
+            asked.push(from.map(ToOwned::to_owned));
+            if from.is_none() {
+                output.write_all(b"lab: 2 cases\nlab: begin a\nFAILED a: no\nlab: begin b\n")?;
+                return Err(anyhow::anyhow!("the end of the console").context(StaleBreakpoint));
+            }
+            output.write_all(b"lab: 1 cases\nlab: begin b\nok b\n")?;
+            output.write_all(b"lab: 1 passed, 0 failed, 0 skipped\n")?;
+            Ok(0)
+        });
+        assert_eq!(asked, [None, Some("b".to_owned())]);
+        assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, ..Tally::NONE });
+    }
+}
