@@ -86,6 +86,7 @@ impl Supervisor {
             self.registry.lock().retire(thread.tid(), thread);
             let was = std::mem::replace(&mut worker.state, StubState::Ended);
             worker.bound = None;
+            state.stillborn += u32::from(matches!(was, StubState::Starting));
             if let StubState::Busy(job) = was {
                 self.warn("stub ended", || {
                     let tgid = guest.process.tgid();

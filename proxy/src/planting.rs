@@ -32,6 +32,10 @@ use crate::supervisor::Supervisor;
 /// How long a trap is waited for before it is looked whether the thread does something else.
 const INTERVAL: Duration = Duration::from_millis(1);
 
+/// How many stubs of a guest may end before they wait for work, one after the other: whoever waits for
+/// one is told then.
+const MOST_STILLBORN: u32 = 3;
+
 /// Has the traps of threads come to whoever plants.
 struct Routed<'a> {
     supervisor: &'a Supervisor,
@@ -106,6 +110,16 @@ impl Supervisor {
 
     /// Plants a stub by way of the thread that makes this call, which then makes it again.
     pub(crate) fn plant(&self, guest: &Arc<Guest>, state: &mut GuestState, trap: Notification) {
+        if state.stillborn >= MOST_STILLBORN {
+            self.warn("stubs end at once", || {
+                let tgid = guest.process.tgid();
+                format!(
+                    "process {tgid} cannot use RDMA: its stubs end as soon as they are made, by a \
+                     seccomp filter of its own; let that allow ioctl, preadv, sendmsg and close_range"
+                )
+            });
+            return self.refuse(trap, Errno::EIO);
+        }
         // The frame of a stub that has ended serves again, once its thread is really gone.
         let ended = state.workers.iter().position(|worker| {
             matches!(worker.state, StubState::Ended) && !worker.stub.thread.is_alive()

@@ -58,7 +58,6 @@ use crate::vet::vet;
 /// The stub's descriptor that requests go to.
 const UCONTEXT: GuestFd = GuestFd(stub_fd::UCONTEXT.cast_signed());
 
-
 impl Supervisor {
     /// A call on what may be an RDMA descriptor: `ioctl`, `write` or `writev`.
     pub(crate) fn request(&self, trap: Notification) {
@@ -70,7 +69,8 @@ impl Supervisor {
         let (form, addr) = if trap.nr == n.ioctl {
             (Form::Ioctl(c), c)
         } else {
-            let (addr, count) = if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
+            let (addr, count) =
+                if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
             (Form::Write(usize::try_from(count).unwrap_or(usize::MAX)), addr)
         };
         let want = match form {
@@ -304,7 +304,8 @@ impl Supervisor {
             Some((place, ucontext, worker.stub.thread.tid(), idle))
         });
         let Some((place, ucontext, stub, idle)) = bound else {
-            let lives = |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
+            let lives =
+                |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
             let witness = state.workers.iter().find(lives);
             let shared = witness.map(|w| caller.shares_memory_with(&w.stub.thread));
             return match shared {
@@ -453,7 +454,8 @@ impl Supervisor {
             return self.written(guest, state, place, trap, then);
         }
         let worker = state.workers.get_mut(place);
-        let Some((worker, idle)) = worker.and_then(|worker| Some((worker.idle()?, worker)))
+        let Some((worker, idle)) = worker
+            .and_then(|worker| Some((worker.idle()?, worker)))
             .map(|(idle, worker)| (worker, idle))
         else {
             return self.undone(trap, then, Errno::EIO);
@@ -506,6 +508,7 @@ impl Supervisor {
             return self.forget(guest);
         }
         let was = std::mem::replace(&mut worker.state, StubState::Idle(trap.id));
+        state.stillborn = 0;
         if worker.unbind {
             execute::unbind(&self.listener, worker, &self.nothing);
         }

@@ -119,6 +119,8 @@ pub(crate) struct GuestState {
     pub(crate) workers: Vec<Worker>,
     /// What waits for a stub, oldest first.
     pub(crate) waiting: VecDeque<Task>,
+    /// Stubs that have ended before their first trap, since one came to it.
+    pub(crate) stillborn: u32,
     /// Forgotten: the process has ended, or executed another program.
     pub(crate) over: bool,
 }

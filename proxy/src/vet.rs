@@ -72,12 +72,7 @@ pub enum Vetted {
 }
 
 /// Judges a request of which the first bytes have been copied, and copies the rest: each byte once.
-pub fn vet(
-    memory: &impl GuestMemory,
-    form: Form,
-    copied: Copied,
-    rules: &Rules<'_>,
-) -> Vetted {
+pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<'_>) -> Vetted {
     let decoded = match form {
         Form::Ioctl(_) => decode::ioctl(memory, copied, rules.driver),
         Form::Write(count) => decode::write(&copied, count, rules.driver),

@@ -47,6 +47,12 @@ pub struct Shared {
     pub file: io::Result<bool>,
 }
 
+/// Whether a supervisor without CAP_DAC_READ_SEARCH was kept from looking at a descriptor of another
+/// user's. It may take the file, which is to be avoided where it can be.
+fn lacks_permission<T>(looked: &io::Result<T>) -> bool {
+    looked.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+}
+
 fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
@@ -160,6 +166,9 @@ impl<'a> Caller<'a> {
     pub fn name_of(self, fd: GuestFd) -> io::Result<Vec<u8>> {
         let name = process::descriptor_name(self.tid, fd);
         self.believed(())?;
+        if lacks_permission(&name) {
+            return self.take(fd)?.name().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF));
+        }
         name
     }
 
@@ -171,6 +180,9 @@ impl<'a> Caller<'a> {
     pub fn mount_of(self, fd: GuestFd) -> io::Result<MountId> {
         let mount = process::descriptor_mount(self.tid, fd);
         self.believed(())?;
+        if lacks_permission(&mount) {
+            return self.take(fd)?.mount();
+        }
         mount
     }
 
@@ -179,7 +191,11 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// `ESRCH`: it is gone.
     pub fn has_open(self, fd: GuestFd) -> io::Result<bool> {
-        let taken = process::is_open(self.tid, fd);
+        let taken = match process::same_file((self.tid, fd), (self.tid, fd)) {
+            Ok(same) => same,
+            Err(e) if e.raw_os_error() == Some(libc::EBADF) => false,
+            Err(e) => return Err(e),
+        };
         self.believed(taken)
     }
 

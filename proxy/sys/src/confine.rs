@@ -19,6 +19,10 @@ pub const KEPT: &[(CapabilitySet, &str)] = &[
         CapabilitySet::SYS_ADMIN,
         "opens devices through mounts of their own, in a guest's network namespace",
     ),
+    (
+        CapabilitySet::DAC_READ_SEARCH,
+        "looks at what descriptors of guests of any user mean, without taking them",
+    ),
     (CapabilitySet::KILL, "passes signals on to guests of any user, and ends them"),
 ];
 

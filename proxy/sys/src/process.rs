@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::FromRawFd;
@@ -132,17 +133,15 @@ pub(crate) fn descriptor_name(tid: Tid, fd: GuestFd) -> io::Result<Vec<u8>> {
     use std::os::unix::ffi::OsStringExt;
     fs::read_link(format!("/proc/{tid}/fd/{fd}"))
         .map(|name| name.into_os_string().into_vec())
-        .map_err(|_| io::Error::from_raw_os_error(libc::EBADF))
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => e,
+            _ => io::Error::from_raw_os_error(libc::EBADF),
+        })
 }
 
 /// The mount that a descriptor's file was opened through.
 pub(crate) fn descriptor_mount(tid: Tid, fd: GuestFd) -> io::Result<MountId> {
     node::mount_at(&format!("/proc/{tid}/fd/{fd}"))
-}
-
-/// Whether a thread has a descriptor of this number.
-pub(crate) fn is_open(tid: Tid, fd: GuestFd) -> bool {
-    fs::symlink_metadata(format!("/proc/{tid}/fd/{fd}")).is_ok()
 }
 
 fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
@@ -481,6 +480,15 @@ impl GuestFile {
     pub fn name(&self) -> Option<Vec<u8>> {
         let me = Tid(std::process::id().cast_signed());
         descriptor_name(me, GuestFd(self.0.as_ref()?.as_raw_fd())).ok()
+    }
+
+    /// The mount that it was opened through.
+    ///
+    /// # Errors
+    /// statx(2)'s.
+    pub fn mount(&self) -> io::Result<MountId> {
+        let file = self.0.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        node::mount_id(file.as_fd())
     }
 
     /// The file, when it is known to be none of the guest's making.
