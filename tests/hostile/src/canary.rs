@@ -26,8 +26,19 @@ pub(crate) fn watch(dir: &str, which: &str) -> io::Result<u8> {
     let board = Board::open(dir)?;
     let word = if which == "heir" { Word::Heir } else { Word::Canary };
     let _files = [File::open("/dev/null")?, File::open(dir)?];
+    settle()?;
+    look(&board, word)
+}
+
+/// Fills its place.
+pub(crate) fn settle() -> io::Result<()> {
     memory(Some(PLACE), LEN)?;
     (0..LEN / 8).for_each(|n| poke(PLACE + 8 * n, pattern(n)));
+    Ok(())
+}
+
+/// Looks at its place for ever.
+pub(crate) fn look(board: &Board, word: Word) -> ! {
     board.at(word, 0).store(1, Ordering::SeqCst);
     loop {
         if let Some(n) = (0..LEN / 8).find(|n| peek(PLACE + 8 * n) != pattern(*n)) {

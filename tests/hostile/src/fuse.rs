@@ -130,7 +130,7 @@ fn entry() -> Vec<u8> {
 
 /// struct fuse_attr.
 fn attributes(node: u64) -> Vec<u8> {
-    let mode: u32 = if node == 1 { 0o040_755 } else { 0o100_666 };
+    let mode: u32 = if node == 1 { 0o040_755 } else { 0o100_777 };
     let mut bytes: Vec<u8> =
         [node, 8192, 16, 0, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
     let rest: [u32; 10] = [0, 0, 0, mode, 1, 0, 0, 0, 4096, 0];

@@ -23,7 +23,7 @@ use crate::raw::sleep;
 use crate::request;
 
 /// How long anything may take that is no attack.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// The user that an attacker without rights is.
 pub(crate) const NOBODY: u32 = 65534;

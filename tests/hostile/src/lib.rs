@@ -28,6 +28,7 @@ mod canary;
 mod faults;
 mod fuse;
 mod guest;
+mod options;
 mod raw;
 mod request;
 mod stubs;

@@ -110,6 +110,11 @@ impl Seen {
     /// Has the kernel end the stub when it comes to its trap again: a filter of the guest's own,
     /// for all its threads. Threads that carry the mark may pass.
     pub(crate) fn end_at_its_next_trap(&self) -> io::Result<()> {
+        self.end_at(self.trap.ip)
+    }
+
+    /// The same at another of its calls, which returns to this address.
+    pub(crate) fn end_at(&self, ip: u64) -> io::Result<()> {
         const LOAD: u16 = 0x20;
         const EQUAL: u16 = 0x15;
         const RETURN: u16 = 0x06;
@@ -117,7 +122,7 @@ impl Seen {
         const ALLOW: u32 = 0x7fff_0000;
         let line = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
         let test = |k, jt, jf| libc::sock_filter { code: EQUAL, jt, jf, k };
-        let (low, high) = (self.trap.ip as u32, (self.trap.ip >> 32) as u32);
+        let (low, high) = (ip as u32, (ip >> 32) as u32);
         let mark = MARK as u32;
         // struct seccomp_data: instruction_pointer at 8, args[4] at 48, args[5] at 56.
         let program = [
@@ -137,6 +142,12 @@ impl Seen {
         call(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0])?;
         let (mode, sync) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
         call(libc::SYS_seccomp, &[u64::from(mode), sync, addr(&program)]).map(drop)
+    }
+
+    /// Where the calls of its code return to.
+    pub(crate) fn calls(&self) -> Vec<u64> {
+        let is = |at: &u64| peek(*at) & 0xffff == 0x050f;
+        (self.code.start..self.code.end - 8).filter(is).map(|at| at + 2).collect()
     }
 
     /// Waits until the stub has ended.

@@ -19,6 +19,7 @@ use crate::board::Board;
 use crate::board::Word;
 use crate::canary;
 use crate::guest::PATIENCE;
+use crate::options::Options;
 use crate::raw;
 use crate::raw::addr;
 use crate::raw::call;
@@ -27,92 +28,11 @@ use crate::raw::sleep;
 use crate::raw::until;
 
 /// How long a world may exist.
-const LIFE: Duration = Duration::from_secs(90);
+const LIFE: Duration = Duration::from_secs(110);
 /// How long a sandbox may take to be gone after SIGTERM.
 const GONE: Duration = Duration::from_secs(5);
 /// How long the bystanders are watched before the attack.
 const QUIET: Duration = Duration::from_millis(400);
-
-/// What is asked for on the command line.
-#[derive(Clone, Debug)]
-pub(crate) struct Options {
-    verbgate: String,
-    /// `NAME` or `NAME=PATH`, as `verbgate run --device` has it, and the node's name.
-    devices: [(String, String); 2],
-    user: String,
-    /// How long a bystander may wait.
-    bound: Duration,
-    /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
-    machine: bool,
-    /// No sandbox, to see that what is tried works where nothing stands in its way.
-    native: bool,
-    /// The IPv4 address by which the connection manager finds the first device.
-    address: String,
-    /// Names what an attack does at random.
-    seed: u64,
-    /// Real devices answer requests with success.
-    real: bool,
-}
-
-impl Options {
-    fn parse(words: &[&str]) -> io::Result<Self> {
-        let mut options = Self {
-            verbgate: String::new(),
-            devices: [device("uverbs9=/dev/null"), device("uverbs8=/dev/urandom")],
-            user: "nobody".to_owned(),
-            bound: Duration::from_millis(1000),
-            machine: false,
-            native: false,
-            address: String::new(),
-            seed: crate::board::now(),
-            real: false,
-        };
-        let mut words = words.iter();
-        while let Some(word) = words.next() {
-            let mut value = || {
-                let missing = || io::Error::other(format!("{word} needs a value"));
-                words.next().map(ToString::to_string).ok_or_else(missing)
-            };
-            match *word {
-                "--verbgate" => options.verbgate = value()?,
-                "--device" => options.devices[0] = device(&value()?),
-                "--other" => options.devices[1] = device(&value()?),
-                "--user" => options.user = value()?,
-                "--bound-ms" => {
-                    options.bound =
-                        Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
-                }
-                "--machine-pid-max" => options.machine = true,
-                "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
-                "--address" => options.address = value()?,
-                "--native" => options.native = true,
-                "--real" => options.real = true,
-                other => return Err(io::Error::other(format!("unknown option {other}"))),
-            }
-        }
-        Ok(options)
-    }
-}
-
-impl Options {
-    /// Where an attacker finds a device.
-    fn path(&self, which: usize) -> String {
-        let (device, node) = &self.devices[which];
-        match device.split_once('=') {
-            Some((_, path)) if self.native => path.to_owned(),
-            _ => format!("/dev/infiniband/{node}"),
-        }
-    }
-}
-
-/// `NODE=PATH`, or `DEVICE:NODE`.
-fn device(word: &str) -> (String, String) {
-    match (word.split_once('='), word.split_once(':')) {
-        (Some((node, _)), _) => (word.to_owned(), node.to_owned()),
-        (None, Some((name, node))) => (name.to_owned(), node.to_owned()),
-        (None, None) => (word.to_owned(), word.to_owned()),
-    }
-}
 
 /// Tries an attack in a world of its own.
 pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
@@ -322,6 +242,12 @@ impl<'a> World<'a> {
                 self.broken("the supervisor grew without end");
             }
         }
+        if code.is_none() && !self.attack.goes_on && !ended_early {
+            self.broken(&format!(
+                "the attacker is not done after {} s: what it found out is not known",
+                (self.attack.lasts * self.options.stretch).as_secs()
+            ));
+        }
         if ended_early {
             self.broken("the attacked sandbox's supervisor ended");
         }
@@ -367,7 +293,7 @@ impl<'a> World<'a> {
             }
             // What it set in motion may come to pass.
             let over = rest.is_some_and(|at| at.elapsed() > Duration::from_millis(300));
-            if over || begun.elapsed() > self.attack.lasts {
+            if over || begun.elapsed() > self.attack.lasts * self.options.stretch {
                 return false;
             }
             sleep(5);
@@ -444,8 +370,11 @@ impl<'a> World<'a> {
             left = filtered();
             left.is_empty()
         });
+        // A guest that waits in the kernel for a file server of its own cannot be ended by anybody.
+        let (stuck, left): (Vec<String>, Vec<String>) =
+            left.into_iter().partition(|line| line.contains(" (D ") && line.contains("/program "));
+        stuck.iter().for_each(|line| println!("in the kernel, by its own call: {line}"));
         if !left.is_empty() {
-            let left: Vec<String> = left.into_iter().collect();
             self.broken(&format!("left behind: {}", left.join(", ")));
         }
     }

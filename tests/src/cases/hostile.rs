@@ -11,11 +11,13 @@ use super::Verdict;
 use crate::exec;
 use crate::world::World;
 
-/// A world ends after 90 s, whatever happens in it; two of them, and the emulator's slowness.
-const LIMIT: Duration = Duration::from_secs(240);
+/// A world ends after 110 s, whatever happens in it; and the emulator's slowness.
+const LIMIT: Duration = Duration::from_secs(150);
 /// How long a bystander may wait, in milliseconds: under emulation everything takes ten times as
 /// long.
-const BOUND: &str = "3000";
+const BOUND: &str = "5000";
+/// Watched so much longer, since shorter than that bound would be no watch.
+const STRETCH: &str = "2";
 
 pub(super) fn cases() -> Vec<Case> {
     let case = |attack: &'static str| {
@@ -25,29 +27,23 @@ pub(super) fn cases() -> Vec<Case> {
     verbgate_hostile::names().into_iter().map(case).collect()
 }
 
+/// By an attacker without rights; one that is root in its sandbox is tried on stand-ins.
 fn holds(world: &World, attack: &str) -> Result<Verdict> {
-    let mut skipped = None;
-    for user in ["nobody", "root"] {
-        let mut command: Command = world.program("verbgate-hostile");
-        command.args(["run", attack, "--user", user, "--bound-ms", BOUND]);
-        command.args(["--machine-pid-max", "--real"]);
-        command.arg("--device").arg(format!("{}:{}", world.device, world.node));
-        if let Ok(address) = world.address() {
-            command.args(["--address", &address]);
-        }
-        command.arg("--verbgate").arg(world.beside("verbgate"));
-        let ended = exec::run(command, LIMIT)?;
-        match ended.status {
-            0 => {}
-            77 => {
-                skipped = ended
-                    .stdout
-                    .lines()
-                    .find_map(|l| l.trim().strip_prefix("SKIPPED: "))
-                    .map(str::to_owned)
-            }
-            _ => bail!("by {user}:\n{}{}", ended.stdout, ended.stderr),
-        }
+    let mut command: Command = world.program("verbgate-hostile");
+    command.args(["run", attack, "--user", "nobody", "--bound-ms", BOUND, "--stretch", STRETCH]);
+    command.args(["--machine-pid-max", "--real"]);
+    command.arg("--device").arg(format!("{}:{}", world.device, world.node));
+    if let Ok(address) = world.address() {
+        command.args(["--address", &address]);
     }
-    Ok(skipped.map_or(Verdict::Ok, Verdict::Skipped))
+    command.arg("--verbgate").arg(world.beside("verbgate"));
+    let ended = exec::run(command, LIMIT)?;
+    match ended.status {
+        0 => Ok(Verdict::Ok),
+        77 => {
+            let why = ended.stdout.lines().find_map(|line| line.trim().strip_prefix("SKIPPED: "));
+            Ok(Verdict::Skipped(why.unwrap_or("it does not say why").to_owned()))
+        }
+        _ => bail!("{}{}", ended.stdout, ended.stderr),
+    }
 }

@@ -2,6 +2,7 @@
 
 mod books;
 mod crowd;
+mod innocents;
 mod model;
 mod numbers;
 mod opens;
@@ -29,6 +30,8 @@ pub(crate) struct Attack {
     pub(crate) numbers: u32,
     /// How long it is watched at most.
     pub(crate) lasts: Duration,
+    /// Whether it goes on until the sandbox is ended.
+    pub(crate) goes_on: bool,
     /// By how many KiB the supervisor may grow.
     pub(crate) growth: u64,
     /// Whether requests are traced.
@@ -47,6 +50,7 @@ impl Attack {
             name,
             numbers: 400,
             lasts: Duration::from_secs(3),
+            goes_on: false,
             growth: 16 << 10,
             traced: false,
             prepare: None,
@@ -68,6 +72,10 @@ impl Attack {
         Self { lasts: Duration::from_secs(seconds), ..self }
     }
 
+    const fn goes_on(self) -> Self {
+        Self { goes_on: true, ..self }
+    }
+
     const fn of(self, numbers: u32) -> Self {
         Self { numbers, ..self }
     }
@@ -80,36 +88,38 @@ impl Attack {
 const ATTACKS: &[Attack] = &[
     Attack::new("ghost", numbers::ghost).beside(numbers::heir).at_most(20),
     Attack::new("ghost_slow", real::ghost_slow).beside(numbers::heir).at_most(30),
-    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir).at_most(40),
+    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir).at_most(60),
     Attack::new("read_only", numbers::read_only).at_most(20),
     Attack::new("read_only_forged", numbers::read_only_forged).at_most(20),
     Attack::new("impersonate", numbers::impersonate).at_most(30),
     Attack::new("impersonate_from_start", numbers::impersonate_from_start).at_most(30),
     Attack::new("dead_stub", numbers::dead_stub).at_most(20),
-    Attack::new("innocent", numbers::innocent).at_most(20),
-    Attack::new("heirs", numbers::heirs).at_most(40),
+    Attack::new("dead_stub_anywhere", numbers::dead_stub_anywhere).at_most(80),
+    Attack::new("innocent", innocents::innocent).at_most(20),
+    Attack::new("heirs", innocents::heirs).at_most(40),
     Attack::new("lives", crowd::lives).at_most(20),
     Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
-    Attack::new("stall", waiting::stall).at_most(4),
-    Attack::new("exec_lease", waiting::exec_lease),
-    Attack::new("exec_zombie", waiting::exec_zombie),
-    Attack::new("fuse_getattr", silent::getattr).with(crate::fuse::prepare),
-    Attack::new("fuse_flush", silent::flush).with(crate::fuse::prepare),
-    Attack::new("fuse_read", silent::read).with(crate::fuse::prepare),
-    Attack::new("fuse_read_sync", silent::read).with(crate::fuse::prepare_sync),
-    Attack::new("fuse_path", silent::path).with(crate::fuse::prepare),
-    Attack::new("fuse_path_sync", silent::path).with(crate::fuse::prepare_sync),
-    Attack::new("faults_request", waiting::faults_request),
-    Attack::new("faults_path", waiting::faults_path),
-    Attack::new("faults_vector", waiting::faults_vector),
-    Attack::new("faults_write", waiting::faults_write),
-    Attack::new("faults_input", waiting::faults_input),
-    Attack::new("faults_output", waiting::faults_output),
-    Attack::new("faults_of_programs", waiting::faults_of_programs),
+    Attack::new("stall", waiting::stall).at_most(15),
+    Attack::new("exec_lease", waiting::exec_lease).goes_on(),
+    Attack::new("exec_zombie", waiting::exec_zombie).goes_on(),
+    Attack::new("exec_fuse", silent::exec).with(crate::fuse::prepare).goes_on(),
+    Attack::new("fuse_getattr", silent::getattr).with(crate::fuse::prepare).goes_on(),
+    Attack::new("fuse_flush", silent::flush).with(crate::fuse::prepare).goes_on(),
+    Attack::new("fuse_read", silent::read).with(crate::fuse::prepare).goes_on(),
+    Attack::new("fuse_read_sync", silent::read).with(crate::fuse::prepare_sync).goes_on(),
+    Attack::new("fuse_path", silent::path).with(crate::fuse::prepare).goes_on(),
+    Attack::new("fuse_path_sync", silent::path).with(crate::fuse::prepare_sync).goes_on(),
+    Attack::new("faults_request", waiting::faults_request).goes_on(),
+    Attack::new("faults_path", waiting::faults_path).goes_on(),
+    Attack::new("faults_vector", waiting::faults_vector).goes_on(),
+    Attack::new("faults_write", waiting::faults_write).goes_on(),
+    Attack::new("faults_input", waiting::faults_input).goes_on(),
+    Attack::new("faults_output", waiting::faults_output).goes_on(),
+    Attack::new("faults_of_programs", waiting::faults_of_programs).at_most(15),
     Attack::new("model", model::model).at_most(25).judged(opens::as_traced),
-    Attack::new("slow_threads", crowd::slow_threads).of(1000),
+    Attack::new("slow_threads", crowd::slow_threads).of(1000).goes_on(),
     Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),
-    Attack { growth: 1 << 10, ..Attack::new("handles", books::handles).at_most(20) },
+    Attack { growth: 4 << 10, ..Attack::new("handles", books::handles).at_most(20) },
     Attack::new("descriptors", books::descriptors).at_most(30),
     Attack::new("opens", books::opens).at_most(30),
     Attack::new("duplicates", books::duplicates).at_most(10),

@@ -14,17 +14,16 @@ use libc::c_void;
 
 use crate::board::Board;
 use crate::board::Word;
+use crate::canary;
 use crate::canary::PLACE;
 use crate::guest::Guest;
+use crate::guest::minion;
 use crate::raw;
 use crate::raw::PAGE;
 use crate::raw::Stack;
-use crate::raw::addr;
-use crate::raw::call;
 use crate::raw::clone;
 use crate::raw::fork_as;
 use crate::raw::gettid;
-use crate::raw::int;
 use crate::raw::memory;
 use crate::raw::mprotect;
 use crate::raw::name;
@@ -38,9 +37,9 @@ use crate::stubs::Impostor;
 use crate::stubs::MADE_UP;
 
 /// How long an attacker tries what does not work any more.
-const TRIES: Duration = Duration::from_secs(4);
+pub(super) const TRIES: Duration = Duration::from_secs(4);
 /// How long a call may take whose stub has died.
-const ANSWERED: Duration = Duration::from_secs(5);
+pub(super) const ANSWERED: Duration = Duration::from_secs(5);
 /// Where outputs go, from where the request is.
 const OUTPUTS: u64 = 1024;
 
@@ -85,26 +84,22 @@ pub(super) fn ghost(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// The world's part: a process outside gets the number that was freed.
-pub(super) fn heir(board: &Board, dir: &str) -> io::Result<()> {
-    if !board.wait(Word::Freed, Duration::from_secs(15)) {
-        return Ok(());
-    }
-    let number = board.get(Word::Freed) as i32;
-    let program = format!("{dir}/program");
+/// The world's part: a process outside gets each number that is freed, as soon as it is.
+pub(super) fn heir(board: &Board, _: &str) -> io::Result<()> {
+    canary::settle()?;
     let begun = Instant::now();
-    while begun.elapsed() < ANSWERED {
-        let made = fork_as(number, || {
-            use std::os::unix::process::CommandExt;
-            drop(std::process::Command::new(&program).args(["canary", dir, "heir"]).exec());
-            1
-        });
-        match made {
-            Ok(_) => return Ok(()),
-            Err(_) => sleep(5),
+    let mut last = 0;
+    while begun.elapsed() < Duration::from_secs(40) {
+        let number = board.get(Word::Freed);
+        if number == last {
+            sleep(1);
+            continue;
+        }
+        // It is in use until its process has ended and been reaped.
+        if fork_as(number as i32, || canary::look(board, Word::Heir)).is_ok() {
+            last = number;
         }
     }
-    println!("the number {number} is not to be had");
     Ok(())
 }
 
@@ -204,6 +199,45 @@ pub(super) fn dead_stub(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
+/// The same for a stub that is ended at any other of its calls, in a process of its own each.
+pub(super) fn dead_stub_anywhere(guest: &Guest) -> io::Result<()> {
+    let fd = guest.planted(guest.device())?;
+    let calls = stubs::find(&[gettid()])?.calls();
+    raw::close(fd);
+    println!("the stub's code has {} calls", calls.len());
+    let expected = guest.answer_of(guest.device());
+    for number in 0..calls.len() {
+        let child = minion(|| {
+            let fd = guest.planted(guest.device())?;
+            let stub = stubs::find(&[gettid()])?;
+            stub.end_at(stub.calls()[number])?;
+            let request = memory(None, PAGE)?;
+            request::lay_out(request, request + OUTPUTS);
+            for which in ["first", "second", "third"] {
+                let begun = Instant::now();
+                let answer = Asked::send(fd, request).answer(ANSWERED);
+                let told = answer.map_or_else(|| "nothing".to_owned(), name);
+                println!("call {number}, {which} request: {told} after {:.0?}", begun.elapsed());
+                match answer {
+                    Some(errno) if errno == expected || errno == libc::EIO => {}
+                    Some(errno) => println!("BROKEN: the {which} caller is told {}", name(errno)),
+                    None => {
+                        println!("BROKEN: the {which} caller waits for ever for a dead stub");
+                        return Ok(());
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        match raw::wait(child, Duration::from_secs(12)) {
+            Some(0) => {}
+            // What a guest does costs at most itself.
+            other => println!("that guest ended with {other:?}"),
+        }
+    }
+    Ok(())
+}
+
 /// A thread that got the number of an ended stub serves in its place, on a file of its choice.
 pub(super) fn impersonate(guest: &Guest) -> io::Result<()> {
     impersonate_by(guest, Entry::Trap)
@@ -260,150 +294,8 @@ fn impersonate_by(guest: &Guest, how: Entry) -> io::Result<()> {
     }
     println!("requests afterwards: {tally:?}");
     let wrong = tally.get("EINVAL").copied().unwrap_or(0);
-    if wrong > 0 && guest.settings.get("real") != "1" {
+    if wrong > 0 {
         println!("BROKEN: {wrong} requests were executed on a file of the attacker's choice");
     }
-    Ok(())
-}
-
-static HOME: AtomicU64 = AtomicU64::new(0);
-static OUTCOME: AtomicI32 = AtomicI32::new(0);
-
-/// A thread that happens to have a retired stub's number, and opens files and uses RDMA.
-extern "C" fn opens_files(_: *mut c_void) -> c_int {
-    if !stubs::has_wanted_number() {
-        return 0;
-    }
-    let flags = int(libc::O_RDWR | libc::O_CLOEXEC);
-    let path = HOME.load(Ordering::SeqCst);
-    let opened = call(libc::SYS_openat, &[int(libc::AT_FDCWD), path, flags]);
-    let asked = request::send(DEVICE.load(Ordering::SeqCst), REQUEST.load(Ordering::SeqCst));
-    let ok = opened.is_ok() && (asked == 0 || asked == libc::ENOTTY);
-    OUTCOME.store(if ok { 1 } else { 2 + asked }, Ordering::SeqCst);
-    loop {
-        let _ = call(libc::SYS_sched_yield, &[]);
-    }
-}
-
-/// No attack: a program that uses RDMA, sets its group to what it is, and starts many threads.
-pub(super) fn innocent(guest: &Guest) -> io::Result<()> {
-    let child = crate::guest::minion(|| {
-        let fd = guest.planted(guest.device())?;
-        let stub = stubs::find(&[gettid()])?;
-        // SAFETY: takes no argument.
-        let group = u64::from(unsafe { libc::getgid() });
-        call(libc::SYS_setgid, &[group])?;
-        println!("its stub {} was retired: {}", stub.tid, stub.wait_ended(ANSWERED));
-        let request = memory(None, PAGE)?;
-        request::lay_out(request, request + OUTPUTS);
-        let path = c"/dev/zero";
-        HOME.store(addr(&path.to_bytes_with_nul()[0]), Ordering::SeqCst);
-        DEVICE.store(fd, Ordering::SeqCst);
-        REQUEST.store(request, Ordering::SeqCst);
-        println!("a thread has its number: {}", stubs::as_number(stub.tid, opens_files, TRIES)?);
-        raw::until(ANSWERED, || OUTCOME.load(Ordering::SeqCst) != 0);
-        match OUTCOME.load(Ordering::SeqCst) {
-            1 => println!("that thread opened a file and used RDMA"),
-            0 => println!("BROKEN: the calls of an innocent thread are not answered"),
-            other => println!("BROKEN: an innocent thread's calls failed: {}", name(other - 2)),
-        }
-        let after = request::query(fd);
-        if after != guest.answer_of(guest.device()) {
-            println!("BROKEN: an innocent program's later request: {}", name(after));
-        }
-        Ok(())
-    })?;
-    match raw::wait(child, Duration::from_secs(15)) {
-        Some(0) => {}
-        Some(code) if code == i32::from(crate::SKIPPED) => {
-            return Err(io::Error::other("SKIPPED: as said above"));
-        }
-        other => println!("BROKEN: an innocent program ended with {other:?}"),
-    }
-    Ok(())
-}
-
-/// An innocent process gets the number of another's stub, or of the process that had it, whatever
-/// that came to its end by: it may use RDMA and open files as anybody.
-pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
-    const WAYS: [&str; 4] = ["exit", "a signal", "execve", "its stub alone"];
-    for (number, way) in WAYS.iter().enumerate() {
-        for stubs in [true, false] {
-            if number >= 2 && !stubs {
-                // That process lives on.
-                continue;
-            }
-            let board = guest.board;
-            board.set_mine(0, 0);
-            let child = crate::guest::minion(|| {
-                let fd = guest.planted(guest.device())?;
-                let stub = stubs::find(&[gettid()])?;
-                if number == 3 {
-                    stub.end_at_its_next_trap()?;
-                    board.set_mine(0, stub.tid as u64);
-                    request::query(fd);
-                    return Ok(());
-                }
-                board.set_mine(0, stub.tid as u64);
-                sleep(if number == 1 { 5000 } else { 0 });
-                if number == 2 {
-                    use std::os::unix::process::CommandExt;
-                    return Err(std::process::Command::new("/bin/sleep").arg("5").exec());
-                }
-                Ok(())
-            })?;
-            raw::until(ANSWERED, || board.mine(0) != 0);
-            let freed = if stubs { board.mine(0) as i32 } else { child };
-            match number {
-                2 | 3 => sleep(50),
-                _ => {
-                    raw::kill(child, if number == 1 { libc::SIGKILL } else { 0 });
-                    raw::wait(child, ANSWERED);
-                }
-            }
-            let how = format!(
-                "the number of {} ended by {way}",
-                if stubs { "a stub" } else { "a process" }
-            );
-            heir_of(guest, freed, &how)?;
-            raw::kill(child, libc::SIGKILL);
-            raw::wait(child, ANSWERED);
-        }
-    }
-    Ok(())
-}
-
-fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
-    let begun = Instant::now();
-    while begun.elapsed() < TRIES {
-        let child = raw::fork(|| {
-            if std::process::id() as i32 != freed {
-                return 100;
-            }
-            let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/zero");
-            for path in [guest.other(), guest.device()] {
-                let asked = request::open(path).map(request::query);
-                if asked.ok() != Some(guest.answer_of(path)) {
-                    return 2;
-                }
-            }
-            i32::from(opened.is_err())
-        });
-        // No number is free this moment.
-        let Ok(child) = child else { continue };
-        match raw::wait(child, ANSWERED) {
-            Some(100) => {}
-            Some(0) => {
-                println!("{how}: its heir works");
-                return Ok(());
-            }
-            end => {
-                println!("BROKEN: {how}: its innocent heir ended with {end:?}");
-                raw::kill(child, libc::SIGKILL);
-                return Ok(());
-            }
-        }
-    }
-    println!("{how}: not to be had");
     Ok(())
 }

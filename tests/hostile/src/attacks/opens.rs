@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::time::Duration;
 
+use super::Inside;
 use crate::guest::Guest;
 use crate::guest::Settings;
 use crate::guest::minion;
@@ -20,7 +21,7 @@ use crate::request;
 /// The kernel numbers mounts anew when they are gone.
 pub(super) fn mount_id(guest: &Guest) -> io::Result<()> {
     for round in 0..4 {
-        let ways: [(&str, fn(&Guest) -> io::Result<()>); 4] = [
+        let ways: [(&str, Inside); 4] = [
             ("a duplicate", by_a_duplicate),
             ("a child that ends", by_a_child),
             ("a descriptor that was sent", by_sending),

@@ -4,6 +4,8 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::IntoRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use crate::board::Word;
 use crate::fuse;
@@ -11,7 +13,6 @@ use crate::guest::Guest;
 use crate::guest::go_on;
 use crate::guest::minion;
 use crate::raw::PAGE;
-use crate::raw::addr;
 use crate::raw::call;
 use crate::raw::dup2;
 use crate::raw::int;
@@ -78,6 +79,21 @@ pub(super) fn path(guest: &Guest) -> io::Result<()> {
     report(guest)
 }
 
+/// A first request beside an execve(2) of the file, whose first bytes do not come: the kernel holds
+/// meanwhile what attaching to the process takes.
+pub(super) fn exec(guest: &Guest) -> io::Result<()> {
+    let path = fuse::path(&guest.dir);
+    fuse::silence(&guest.board, fuse::READ);
+    minion(|| {
+        let fd = request::open(guest.device())?;
+        std::thread::spawn(move || println!("execve: {}", Command::new(path).exec()));
+        sleep(200);
+        println!("a first request: {}", request::query(fd));
+        go_on()
+    })?;
+    report(guest)
+}
+
 fn unread(guest: &Guest) -> io::Result<u64> {
     let file = OpenOptions::new().read(true).write(true).open(fuse::path(&guest.dir))?;
     mmap(0, PAGE, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd())
@@ -87,6 +103,5 @@ fn unread(guest: &Guest) -> io::Result<u64> {
 fn report(guest: &Guest) -> io::Result<()> {
     sleep(1500);
     println!("operations without an answer: {}", guest.board.get(Word::Unanswered));
-    let _ = addr(&());
     go_on()
 }

@@ -1,0 +1,91 @@
+//! The command line of `verbgate-hostile run`.
+
+use std::io;
+use std::time::Duration;
+
+use crate::board::now;
+
+/// What is asked for on the command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) verbgate: String,
+    /// `NAME` or `NAME=PATH`, as `verbgate run --device` has it, and the node's name.
+    pub(crate) devices: [(String, String); 2],
+    pub(crate) user: String,
+    /// How long a bystander may wait.
+    pub(crate) bound: Duration,
+    /// By how much an attack is watched longer, where everything is slow.
+    pub(crate) stretch: u32,
+    /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
+    pub(crate) machine: bool,
+    /// No sandbox, to see that what is tried works where nothing stands in its way.
+    pub(crate) native: bool,
+    /// The IPv4 address by which the connection manager finds the first device.
+    pub(crate) address: String,
+    /// Names what an attack does at random.
+    pub(crate) seed: u64,
+    /// Real devices answer requests with success.
+    pub(crate) real: bool,
+}
+
+impl Options {
+    pub(crate) fn parse(words: &[&str]) -> io::Result<Self> {
+        let mut options = Self {
+            verbgate: String::new(),
+            devices: [device("uverbs9=/dev/null"), device("uverbs8=/dev/urandom")],
+            user: "nobody".to_owned(),
+            bound: Duration::from_millis(1000),
+            stretch: 1,
+            machine: false,
+            native: false,
+            address: String::new(),
+            seed: now(),
+            real: false,
+        };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut value = || {
+                let missing = || io::Error::other(format!("{word} needs a value"));
+                words.next().map(ToString::to_string).ok_or_else(missing)
+            };
+            match *word {
+                "--verbgate" => options.verbgate = value()?,
+                "--device" => options.devices[0] = device(&value()?),
+                "--other" => options.devices[1] = device(&value()?),
+                "--user" => options.user = value()?,
+                "--bound-ms" => {
+                    options.bound =
+                        Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
+                }
+                "--stretch" => options.stretch = value()?.parse().map_err(io::Error::other)?,
+                "--machine-pid-max" => options.machine = true,
+                "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
+                "--address" => options.address = value()?,
+                "--native" => options.native = true,
+                "--real" => options.real = true,
+                other => return Err(io::Error::other(format!("unknown option {other}"))),
+            }
+        }
+        Ok(options)
+    }
+}
+
+impl Options {
+    /// Where an attacker finds a device.
+    pub(crate) fn path(&self, which: usize) -> String {
+        let (device, node) = &self.devices[which];
+        match device.split_once('=') {
+            Some((_, path)) if self.native => path.to_owned(),
+            _ => format!("/dev/infiniband/{node}"),
+        }
+    }
+}
+
+/// `NODE=PATH`, or `DEVICE:NODE`.
+fn device(word: &str) -> (String, String) {
+    match (word.split_once('='), word.split_once(':')) {
+        (Some((node, _)), _) => (word.to_owned(), node.to_owned()),
+        (None, Some((name, node))) => (name.to_owned(), node.to_owned()),
+        (None, None) => (word.to_owned(), word.to_owned()),
+    }
+}
