@@ -16,7 +16,6 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
-use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
 use crate::open;
@@ -73,11 +72,19 @@ impl Supervisor {
         let id = self.books.lock().open(device, mount);
         let cloexec = flags & libc::O_CLOEXEC != 0;
         let mut given = self.give(&guest, trap, file.as_fd(), cloexec);
-        if given == Err(Errno::EMFILE) && granted.kind != Kind::Cm {
-            // Its limit has been lowered below the window, or the window is full: at any other
-            // number a descriptor works, but for commands given with write(2).
+        if given == Err(Errno::EMFILE) && granted.kind.works_unwatched() {
             let how = AddFd { at: None, cloexec, answer: true };
             given = self.listener.add_fd(trap.id, file.as_fd(), how).map_err(errno);
+        } else if given == Err(Errno::EMFILE) {
+            self.warn("no number", || {
+                format!(
+                    "process {} has no free descriptor number from {} on, where RDMA descriptors \
+                     are; let it have a higher limit (ulimit -n), or start verbgate with the lower \
+                     limit that it sets itself",
+                    guest.process.tgid(),
+                    self.fds.first
+                )
+            });
         }
         let mut books = self.books.lock();
         match given {
@@ -188,15 +195,9 @@ impl Supervisor {
         let guest = self.enter(caller)?;
         let at = u32::try_from(least).unwrap_or(0);
         guest.next_fd.fetch_max(at, Ordering::Relaxed);
-        match self.give(&guest, trap, &file, cloexec) {
-            Ok(given) => {
-                self.books.lock().hold(guest.key, given, id);
-                Ok(true)
-            }
-            // As for an open.
-            Err(Errno::EMFILE) => Ok(false),
-            Err(errno) => Err(errno),
-        }
+        let given = self.give(&guest, trap, &file, cloexec)?;
+        self.books.lock().hold(guest.key, given, id);
+        Ok(true)
     }
 
     /// A process changes its credentials: its stubs have the old ones, and are replaced.

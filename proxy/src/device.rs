@@ -89,6 +89,17 @@ pub enum Kind {
     Cm,
 }
 
+impl Kind {
+    /// Whether its descriptors are of use at numbers that are not watched, at which what is written
+    /// to them does not reach the supervisor, and the kernel refuses it: they are where doorbells
+    /// are memory. Software devices ring by write(2), and rdma_cm knows nothing else.
+    #[must_use]
+    pub fn works_unwatched(self) -> bool {
+        let Self::Verbs { driver, .. } = self else { return false };
+        ![DriverId::UNKNOWN, DriverId::RXE, DriverId::SIW].contains(&driver)
+    }
+}
+
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)

@@ -160,16 +160,33 @@ pub(super) fn opens(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
-/// Duplicates at any number are the same file: what is refused by one is refused by all.
+/// Duplicates are the same file: what is refused by one is refused by all.
 pub(super) fn duplicates(guest: &Guest) -> io::Result<()> {
     let fd = guest.planted(guest.device())?;
     let expected = works(guest, fd);
     println!("the descriptor: {expected:?}");
-    for number in [50, 3, 400, fd + 1] {
-        let Ok(duplicate) = dup2(fd, number) else { continue };
+    let at = int(fd);
+    let ways = [
+        ("dup", call(libc::SYS_dup, &[at])),
+        ("F_DUPFD", call(libc::SYS_fcntl, &[at, int(libc::F_DUPFD), 3])),
+        ("F_DUPFD_CLOEXEC", call(libc::SYS_fcntl, &[at, int(libc::F_DUPFD_CLOEXEC), 0])),
+        ("dup2 beside it", call(libc::SYS_dup2, &[at, int(fd + 100)])),
+    ];
+    for (way, made) in ways {
+        let duplicate = made? as i32;
         let found = works(guest, duplicate);
         if found != expected {
-            println!("BROKEN: its duplicate at {number}: {found:?}");
+            println!("BROKEN: its duplicate {duplicate} by {way}: {found:?}");
+        }
+        close(duplicate);
+    }
+    // Where the caller alone says the number, writes are not seen, and a device of ours refuses them
+    // by its opener's credentials; requests are the same.
+    for number in [50, 3, 400] {
+        let Ok(duplicate) = dup2(fd, number) else { continue };
+        let answer = request::query(duplicate);
+        if answer != guest.answer_of(guest.device()) {
+            println!("BROKEN: its duplicate at {number}: {}", name(answer));
         }
         close(duplicate);
     }
