@@ -169,9 +169,7 @@ impl Supervisor {
             }
         };
         if let Err(refusal) = self.policy.check(&request) {
-            state.quiet.warn(refusal.reason, || {
-                format!("thread {tid}: {}: {}", observe::name(&request), refusal.reason)
-            });
+            state.quiet.warn(refusal.reason, || format!("thread {tid}: {refusal}"));
             let verdict = Verdict::Refused(refusal.reason, refusal.errno);
             self.tell(state, call, ucontext, Some(&request), verdict);
             return Err(refusal.errno);
