@@ -56,7 +56,7 @@ pub(crate) enum Error {
     #[error("two devices shall be called {name}; give one of them another number")]
     Twice { name: String },
     #[error("cannot open {}: {source}{}", .path.display(), open_hint(.source))]
-    Open { path: PathBuf, source: io::Error },
+    Open { path: PathBuf, r#source: io::Error },
     #[error(transparent)]
     Sysfs(#[from] collect::Error),
 }

@@ -21,7 +21,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// The errno.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -149,7 +149,7 @@ pub struct Netdev {
 pub enum Refused {
     /// Not JSON, cut off, or of another shape.
     #[error("it is no snapshot, or was cut off: {0}; make it again with: verbgate sysfs snapshot")]
-    Shape(#[from] serde_json::Error),
+    Shape(serde_json::Error),
     /// Of another version.
     #[error(
         "it is of version {found} and this build reads version {VERSION}; make it again with: \
@@ -171,13 +171,13 @@ impl Snapshot {
     /// [`Refused`]; no name leads out of the tree that is made of it.
     pub fn from_json(text: &str) -> Result<Self, Refused> {
         // The version first: another one may have another shape.
-        let any: serde_json::Value = serde_json::from_str(text)?;
+        let any: serde_json::Value = serde_json::from_str(text).map_err(Refused::Shape)?;
         if let Some(found) = any.get("version").and_then(serde_json::Value::as_u64)
             && found != u64::from(VERSION)
         {
             return Err(Refused::Version { found });
         }
-        let snapshot: Self = serde_json::from_value(any)?;
+        let snapshot: Self = serde_json::from_value(any).map_err(Refused::Shape)?;
         snapshot.check()?;
         Ok(snapshot)
     }
