@@ -171,7 +171,7 @@ fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
     let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path))?;
     let before = read(&path)?;
     let undo = Undo::of(&args.state_dir, &path);
-    let at = |e: Error| anyhow!("{}: {e}", path.display());
+    let at = |e: Error| anyhow!("{}: {e:#}", path.display());
     let after = if args.undo {
         match (undo.load()?, &before) {
             (Some(kept), before) if before.as_ref() == Some(&kept.after) => kept.before,
