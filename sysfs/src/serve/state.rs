@@ -182,6 +182,7 @@ fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snap
         select::judged(&snapshot, grant).map(|rdma| rdma.name.clone()).collect();
     snapshot.rdma.retain(|rdma: &Rdma| nics.contains(&rdma.name));
     snapshot.attrs = Attrs::new();
+    snapshot.access.clear();
     for device in &mut snapshot.devices {
         device.attrs = Attrs::new();
     }

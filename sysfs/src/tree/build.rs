@@ -87,6 +87,15 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     for (place, entry) in CLASS_OF_PLACE {
         tree.link(entry, place);
     }
+    for (path, access) in &snapshot.access {
+        // What is hidden has no place, and an interface may have another.
+        let moved = snapshot.netdevs.iter().find_map(|netdev| {
+            let rest = path.strip_prefix(&*netdev.path)?.strip_prefix('/')?;
+            Some(format!("{VIRTUAL_NET}/{}/{rest}", netdev.name))
+        });
+        let id = tree.find(path).or_else(|| tree.find(&moved?));
+        tree.access.extend(id.map(|id| (id, *access)));
+    }
     tree.shrink();
     tree
 }
