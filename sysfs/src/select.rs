@@ -131,13 +131,26 @@ pub struct Selection {
     pub netdevs: BTreeMap<String, Why>,
     /// PCI functions, root complexes, and what lies between, by path.
     pub devices: BTreeMap<String, Why>,
+    /// Of the ports of RDMA devices that are shown: how many entries of their GID tables, where
+    /// that is not the host's number.
+    #[serde(skip)]
+    pub gid_tables: GidTables,
 }
+
+/// Numbers of entries, by device and port.
+pub type GidTables = BTreeMap<(String, u32), u32>;
 
 impl Selection {
     /// Whether the RDMA device of this name is shown.
     #[must_use]
     pub fn shows_rdma(&self, name: &str) -> bool {
         self.rdma.get(name).is_some_and(Why::shown)
+    }
+
+    /// Whether a port's GID table has an entry of this index.
+    #[must_use]
+    pub fn has_gid(&self, rdma: &str, port: u32, index: u32) -> bool {
+        self.gid_tables.get(&(rdma.to_owned(), port)).is_none_or(|length| index < *length)
     }
 
     /// Whether the interface of this name is shown.
@@ -166,6 +179,12 @@ pub fn select(snapshot: &Snapshot, grant: &Grant, ports: &dyn gids::Ports) -> Se
         } else {
             usable(snapshot, rdma, ports)
         };
+        if why.shown() {
+            let lengths = rdma.ports().filter_map(|port| {
+                Some(((rdma.name.clone(), port), ports.length(rdma, port)?))
+            });
+            selection.gid_tables.extend(lengths);
+        }
         selection.rdma.insert(rdma.name.clone(), why);
     }
     let users: Vec<(&Rdma, BTreeSet<String>)> =

@@ -24,6 +24,7 @@ use crate::record;
 use crate::record::Detail;
 use crate::select;
 use crate::select::Grant;
+use crate::select::GidTables;
 use crate::snapshot::Attrs;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
@@ -60,12 +61,16 @@ struct Look {
     entries: BTreeSet<(String, u64)>,
     /// The granted NICs that the NIC rule lets be seen.
     usable: BTreeSet<String>,
+    /// How long GID tables are.
+    gid_tables: GidTables,
 }
 
 struct Current {
     look: Look,
     /// Devices that the NIC rule judges.
     nics: Snapshot,
+    /// Devices that are shown, with the numbers of their ports.
+    ports: Vec<(String, Vec<u32>)>,
     looked: Instant,
 }
 
@@ -141,7 +146,10 @@ impl State {
             return;
         }
         let tables = Tables { source: &self.source, view: &*self.view };
-        let look = look(&self.source, &old.nics, &self.grant, &tables);
+        let look = Look {
+            gid_tables: gid_tables(&old.ports, &*self.view),
+            ..look(&self.source, &old.nics, &self.grant, &tables)
+        };
         if look != old.look {
             match build(&self.source, &self.grant, &*self.view) {
                 Ok((tree, new)) => {
@@ -171,8 +179,18 @@ fn build(source: &Source, grant: &Grant, view: &dyn GidView) -> Result<(Tree, Cu
     let selection = select::select(&snapshot, grant, &tables);
     let mut tree = tree::build(&snapshot, &selection);
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
+    let shown = snapshot.rdma.iter().filter(|rdma| selection.shows_rdma(&rdma.name));
+    let ports = shown.map(|rdma| (rdma.name.clone(), rdma.ports().collect())).collect();
     let nics = only_nics(snapshot, grant, &tables);
-    Ok((tree, Current { look: look(source, &nics, grant, &tables), nics, looked }))
+    // Those that the tree was built with, whatever has happened since.
+    let gid_tables = selection.gid_tables;
+    let look = Look { gid_tables, ..look(source, &nics, grant, &tables) };
+    Ok((tree, Current { look, nics, ports, looked }))
+}
+
+fn gid_tables(ports: &[(String, Vec<u32>)], view: &dyn GidView) -> GidTables {
+    let all = ports.iter().flat_map(|(name, ports)| ports.iter().map(move |port| (name, *port)));
+    all.filter_map(|(name, port)| Some(((name.clone(), port), view.length(name, port)?))).collect()
 }
 
 /// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree: of a
@@ -214,5 +232,5 @@ fn look(source: &Source, nics: &Snapshot, grant: &Grant, tables: &Tables<'_>) ->
         entries
             .extend(read.map(|e| (format!("{dir}/{}", e.file_name().to_string_lossy()), e.ino())));
     }
-    Look { entries, usable: select::usable_rdma(nics, grant, tables) }
+    Look { entries, usable: select::usable_rdma(nics, grant, tables), gid_tables: GidTables::new() }
 }
