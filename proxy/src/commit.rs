@@ -91,6 +91,8 @@ pub fn commit(
     if let (Some(new), Some(fd)) = (new_fd, outcome.fd) {
         put_fd(&mut outcome, done, new.place, fd);
     }
+    let patch = done.patch.as_ref().and_then(|patch| patch.place(&done.request));
+    outcome.outputs.extend(patch);
     for new in done.request.new_handles() {
         if let Some(handle) = handle_at(&outcome, memory, done, new.place) {
             outcome.made.push((new.object, handle));

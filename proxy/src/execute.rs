@@ -21,6 +21,7 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 
 use crate::frame::Layout;
+use crate::gids::Patch;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::session::Worker;
@@ -48,6 +49,8 @@ pub struct InFlight {
     pub request: Request,
     /// Where its outputs are in the frame.
     pub layout: Layout,
+    /// What the guest is told in the place of the kernel's word, if it succeeds.
+    pub patch: Option<Patch>,
     /// When its trap was received.
     pub started: Instant,
 }

@@ -175,8 +175,9 @@ impl Supervisor {
             return Err(refusal.errno);
         }
         let (rdev, asked) = self.opened_as(state, ucontext);
-        match self.gids.as_ref().map(|gids| gids.judge(&request, rdev, asked)) {
-            None | Some(Judged::Passed) => {}
+        let patch = match self.gids.as_ref().map(|gids| gids.judge(&request, rdev, asked)) {
+            None | Some(Judged::Passed) => None,
+            Some(Judged::Patched(patch)) => Some(patch),
             Some(Judged::Refused(reason, errno)) => {
                 state.quiet.note(reason, || {
                     format!("thread {tid}: {}: {reason}", observe::name(&request))
@@ -191,7 +192,7 @@ impl Supervisor {
                 self.tell(state, call, ucontext, Some(&request), verdict);
                 return Ok(());
             }
-        }
+        };
         let mut files: Option<PidFd> = None;
         let plan = translate::translate(&request, |fd: wire::GuestFd| {
             if files.is_none() {
@@ -220,7 +221,7 @@ impl Supervisor {
             return Ok(());
         }
         let (trap, form, started) = (call.trap, call.form, call.started);
-        let in_flight = InFlight { trap, form, ucontext, request, layout, started };
+        let in_flight = InFlight { trap, form, ucontext, request, layout, patch, started };
         worker.state = StubState::Busy(Box::new(in_flight));
         Ok(())
     }
