@@ -187,8 +187,8 @@ pub(crate) struct AbiListArgs {
                         found, 128+n CMD ended by signal n, otherwise CMD's own.")]
 pub(crate) struct RunArgs {
     /// Grant an RDMA device; may be repeated. NAME is that of the device (mlx5_0) or of its node
-    /// (uverbs0); uverbsN=PATH serves the character device PATH under the name uverbsN. Without
-    /// this option, all RDMA devices of the host are granted
+    /// (uverbs0); all grants every RDMA device of the host; uverbsN=PATH serves the character device
+    /// PATH under the name uverbsN. Needed where the host has more than one device
     #[arg(long = "device", value_name = "NAME")]
     pub(crate) devices: Vec<OsString>,
     /// Enter a network namespace, e.g. /run/netns/NAME

@@ -15,6 +15,9 @@ use crate::cli::Global;
 use crate::cli::LogFormat;
 use crate::failure::Failure;
 
+/// Fields for programs: a line for people says the same in its text.
+const SAID: [&str; 2] = ["kind", "unsaid"];
+
 /// Starts logging as the global options say.
 pub(crate) fn start(global: &Global) -> Result<(), Failure> {
     let mut builder = env_logger::Builder::new();
@@ -26,7 +29,9 @@ pub(crate) fn start(global: &Global) -> Result<(), Failure> {
             let level = record.level().as_str().to_ascii_lowercase();
             write!(out, "verbgate: {level}: {}", record.args())?;
             for (key, value) in fields(record) {
-                write!(out, " {key}={value}")?;
+                if !SAID.contains(&&*key) {
+                    write!(out, " {key}={value}")?;
+                }
             }
             writeln!(out)
         }),

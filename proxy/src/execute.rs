@@ -28,6 +28,7 @@ use verbgate_sys::stub::Piece;
 use crate::cm::Written;
 use crate::frame::Layout;
 use crate::frame::SCRATCH;
+use crate::gids::Patch;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::session::Worker;
@@ -69,6 +70,8 @@ pub(crate) struct InFlight {
     pub(crate) request: Request,
     /// Where its outputs are in the frame.
     pub(crate) layout: Layout,
+    /// What the guest is told in the place of the kernel's word, if it succeeds.
+    pub(crate) told: Option<Patch>,
     pub(crate) started: Instant,
     /// What the stub shows when it could write the outputs that it was told to write.
     pub(crate) written: i64,

@@ -50,6 +50,7 @@ use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
 use crate::translate;
+use crate::translate::Plan;
 use crate::vet::Refusal;
 use crate::vet::Rules;
 use crate::vet::Vetted;
@@ -57,7 +58,6 @@ use crate::vet::vet;
 
 /// The stub's descriptor that requests go to.
 const UCONTEXT: GuestFd = GuestFd(stub_fd::UCONTEXT.cast_signed());
-
 
 impl Supervisor {
     /// A call on what may be an RDMA descriptor: `ioctl`, `write` or `writev`.
@@ -70,7 +70,8 @@ impl Supervisor {
         let (form, addr) = if trap.nr == n.ioctl {
             (Form::Ioctl(c), c)
         } else {
-            let (addr, count) = if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
+            let (addr, count) =
+                if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
             (Form::Write(usize::try_from(count).unwrap_or(usize::MAX)), addr)
         };
         let want = match form {
@@ -304,7 +305,8 @@ impl Supervisor {
             Some((place, ucontext, worker.stub.thread.tid(), idle))
         });
         let Some((place, ucontext, stub, idle)) = bound else {
-            let lives = |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
+            let lives =
+                |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
             let witness = state.workers.iter().find(lives);
             let shared = witness.map(|w| caller.shares_memory_with(&w.stub.thread));
             return match shared {
@@ -381,18 +383,19 @@ impl Supervisor {
                 self.write(guest, state, place, Delivery { trap, pieces, then });
                 Ok(())
             }
-            Vetted::Execute(request) => {
+            Vetted::Execute(request, told) => {
                 let plan = translate::translate(&request, |fd: wire::GuestFd| {
                     caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF)
                 })?;
+                let plan = Plan { told, ..plan };
                 let prepared = Prepared { trap, form, ucontext, request, plan, started };
-                if frame::supervised(&prepared.request).next().is_none() {
+                if frame::naming_fds(&prepared.request).next().is_none() {
                     self.start(state, place, prepared);
                     return Ok(());
                 }
                 // Afterwards there would be a descriptor, or a ucontext, that nobody was told of.
                 // What is there is written again, so that a request which fails changes nothing.
-                let pieces = current(&caller, frame::supervised(&prepared.request))?;
+                let pieces = current(&caller, frame::naming_fds(&prepared.request))?;
                 let then = Then::Execute(Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
                 Ok(())
@@ -425,7 +428,9 @@ impl Supervisor {
         }
         match execute::go(&self.listener, worker, idle, base, &plan, written > 0) {
             Ok(()) => {
-                let job = InFlight { trap, form, ucontext, request, layout, started, written };
+                let told = plan.told;
+                let job =
+                    InFlight { trap, form, ucontext, request, layout, told, started, written };
                 worker.state = StubState::Busy(Box::new(Job::Request(job)));
             }
             // The stub went with the program that it belonged to; the caller's call is begun again.
@@ -453,7 +458,8 @@ impl Supervisor {
             return self.written(guest, state, place, trap, then);
         }
         let worker = state.workers.get_mut(place);
-        let Some((worker, idle)) = worker.and_then(|worker| Some((worker.idle()?, worker)))
+        let Some((worker, idle)) = worker
+            .and_then(|worker| Some((worker.idle()?, worker)))
             .map(|(idle, worker)| (worker, idle))
         else {
             return self.undone(trap, then, Errno::EIO);

@@ -37,8 +37,7 @@ impl Served {
 /// A container and those who serve its processes. Those that are busy are `null` this time.
 pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served) -> Value {
     let served = &of.all;
-    let served: Vec<Value> =
-        served.iter().map(|one| held(&one.inventory())).collect();
+    let served: Vec<Value> = served.iter().map(|one| held(&one.inventory())).collect();
     let devices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).collect();
     json!({
         "id": spec.id,

@@ -152,7 +152,6 @@ pub(super) fn granted(
         };
         let options = match stand_in.iter().find(of_name) {
             Some(stand_in) => vec![stand_in.clone()],
-            None if name == wish::ALL => Vec::new(),
             None => vec![name.into()],
         };
         let found = grant::resolve(&options, Host::real()).map_err(|e| match *field {

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
     let life = Life::begin(&place, Tgid(args.runtime));
     let said = match &life {
         Ok(_) => READY.to_owned(),
-        Err(error) => error.to_string().replace('\n', " "),
+        Err(error) => format!("{error:#}").replace('\n', " "),
     };
     // Who asked may be dead; then there will be no container, and this process ends, too.
     let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
@@ -225,7 +225,7 @@ impl Life {
             // Of the first, the container ends; of another, only the `exec` does.
             Err(e) if first => Err(e),
             Err(e) => {
-                log::error!("process {tgid} is not served: {e}");
+                log::error!("process {tgid} is not served: {e:#}");
                 Ok(())
             }
         }
@@ -255,7 +255,7 @@ impl Life {
         let sysfs = (self.spec.sysfs && !self.has_started()).then_some(sysfs);
         let entered = arrival
             .admit(guard.program(), sysfs)
-            .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e}"))?;
+            .map_err(|e| anyhow!("process {tgid} did not come under the filter: {e:#}"))?;
         let siblings = Some(self.siblings.clone());
         let supervisor = self.plan.supervisor(&guard, entered.listener, &views, siblings, None)?;
         if self.views.replace(views).is_some() {

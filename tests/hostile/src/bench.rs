@@ -15,7 +15,10 @@ pub(crate) fn run(words: &[&str]) -> io::Result<u8> {
         [word, rest @ ..] if !word.starts_with("--") => (*word, rest),
         rest => ("", rest),
     };
-    println!("{:<24} {:<8} {:>11} {:>11}  held, with {BOUND} ms", "attack", "by", "inside", "outside");
+    println!(
+        "{:<24} {:<8} {:>11} {:>11}  held, with {BOUND} ms",
+        "attack", "by", "inside", "outside"
+    );
     let mut all = true;
     for name in names().into_iter().filter(|name| name.contains(word)) {
         for user in ["nobody", "root"] {

@@ -52,7 +52,8 @@ impl Board {
     /// Makes the file, for everybody to write.
     pub(crate) fn make(dir: &str) -> io::Result<Self> {
         let path = Path::new(dir).join("board");
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o666).open(&path)?;
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o666).open(&path)?;
         file.set_len(PAGE)?;
         file.set_permissions(std::fs::Permissions::from_mode(0o666))?;
         Self::open(dir)

@@ -55,7 +55,17 @@ pub(crate) fn possessions(pid: i32) -> io::Result<Vec<String>> {
         }
     }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let kept = ["Uid:", "Gid:", "Groups:", "CapEff:", "CapPrm:", "NoNewPrivs:", "Seccomp:", "TracerPid:", "SigCgt:"];
+    let kept = [
+        "Uid:",
+        "Gid:",
+        "Groups:",
+        "CapEff:",
+        "CapPrm:",
+        "NoNewPrivs:",
+        "Seccomp:",
+        "TracerPid:",
+        "SigCgt:",
+    ];
     all.extend(status.lines().filter(|l| kept.iter().any(|k| l.starts_with(k))).map(str::to_owned));
     all.sort();
     Ok(all)

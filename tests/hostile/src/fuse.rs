@@ -52,10 +52,12 @@ pub(crate) fn prepare_sync(board: &Board, dir: &str) -> io::Result<()> {
 
 fn prepare_with(board: &Board, dir: &str, flags: u32) -> io::Result<()> {
     let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    let mut device = device.map_err(|e| io::Error::other(format!("SKIPPED: needs /dev/fuse: {e}")))?;
+    let mut device =
+        device.map_err(|e| io::Error::other(format!("SKIPPED: needs /dev/fuse: {e}")))?;
     let place = format!("{dir}/fuse");
     fs::create_dir(&place)?;
-    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
+    let options =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
     crate::world::mount("hostile", &place, "fuse", libc::MS_NODEV | libc::MS_NOSUID, &options)
         .map_err(|e| io::Error::other(format!("SKIPPED: needs FUSE: {e}")))?;
     let board = *board;
@@ -75,7 +77,9 @@ fn serve(device: &mut File, board: &Board, flags: u32) -> io::Result<()> {
     loop {
         let request = match device.read(&mut buffer) {
             Ok(len) => &buffer[..len],
-            Err(e) if [Some(libc::EINTR), Some(libc::ENOENT)].contains(&e.raw_os_error()) => continue,
+            Err(e) if [Some(libc::EINTR), Some(libc::ENOENT)].contains(&e.raw_os_error()) => {
+                continue;
+            }
             Err(e) => return Err(e),
         };
         // struct fuse_in_header: len, opcode, unique, nodeid, ...
@@ -127,7 +131,8 @@ fn entry() -> Vec<u8> {
 /// struct fuse_attr.
 fn attributes(node: u64) -> Vec<u8> {
     let mode: u32 = if node == 1 { 0o040_755 } else { 0o100_666 };
-    let mut bytes: Vec<u8> = [node, 8192, 16, 0, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+    let mut bytes: Vec<u8> =
+        [node, 8192, 16, 0, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
     let rest: [u32; 10] = [0, 0, 0, mode, 1, 0, 0, 0, 4096, 0];
     bytes.extend(rest.iter().flat_map(|w| w.to_ne_bytes()));
     bytes

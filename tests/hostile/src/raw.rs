@@ -307,9 +307,8 @@ fn message(
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn ioctl_at(page: u64) -> io::Result<impl Fn(i32, u64) + Send> {
     // mov rdx, rsi; mov esi, imm32; mov eax, 16; syscall; ret
-    let code: [u8; 16] = [
-        0x48, 0x89, 0xf2, 0xbe, 0x01, 0x1b, 0x18, 0xc0, 0xb8, 16, 0, 0, 0, 0x0f, 0x05, 0xc3,
-    ];
+    let code: [u8; 16] =
+        [0x48, 0x89, 0xf2, 0xbe, 0x01, 0x1b, 0x18, 0xc0, 0xb8, 16, 0, 0, 0, 0x0f, 0x05, 0xc3];
     for (place, word) in code.chunks_exact(8).enumerate() {
         poke(page + 8 * place as u64, u64::from_ne_bytes(word.try_into().unwrap_or_default()));
     }
@@ -317,14 +316,14 @@ pub(crate) fn ioctl_at(page: u64) -> io::Result<impl Fn(i32, u64) + Send> {
         let at = std::ptr::with_exposed_provenance::<()>(page as usize);
         // SAFETY: the code above is at this address, and follows the C calling convention; if the
         // page goes away, its caller is meant to wait for ever.
-        let code = unsafe {
-            std::mem::transmute::<*const (), extern "C" fn(u64, u64) -> i64>(at)
-        };
+        let code = unsafe { std::mem::transmute::<*const (), extern "C" fn(u64, u64) -> i64>(at) };
         code(int(fd), request);
     })
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn ioctl_at(_: u64) -> io::Result<impl Fn(i32, u64) + Send> {
-    Err::<fn(i32, u64), _>(io::Error::other("SKIPPED: needs x86_64, whose code this attacker writes"))
+    Err::<fn(i32, u64), _>(io::Error::other(
+        "SKIPPED: needs x86_64, whose code this attacker writes",
+    ))
 }

@@ -132,10 +132,8 @@ impl Seen {
             line(RETURN, KILL_THREAD),
             line(RETURN, ALLOW),
         ];
-        let program = libc::sock_fprog {
-            len: program.len() as u16,
-            filter: program.as_ptr().cast_mut(),
-        };
+        let program =
+            libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
         call(libc::SYS_prctl, &[libc::PR_SET_NO_NEW_PRIVS as u64, 1, 0, 0, 0])?;
         let (mode, sync) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
         call(libc::SYS_seccomp, &[u64::from(mode), sync, addr(&program)]).map(drop)
@@ -159,8 +157,22 @@ impl Seen {
         let first = if how == Entry::Trap { self.trap.nr } else { shown };
         // at, rax, rdi, rsi, rdx, r10, r8, r9, rbx, rbp, r12, r13, r14, r15
         [
-            at, first, fd, command, request, shown, MARK, MARK, frame, 0, request, frame,
-            self.scratch.start, frame + 64, 0, 0,
+            at,
+            first,
+            fd,
+            command,
+            request,
+            shown,
+            MARK,
+            MARK,
+            frame,
+            0,
+            request,
+            frame,
+            self.scratch.start,
+            frame + 64,
+            0,
+            0,
         ]
     }
 }

@@ -70,7 +70,8 @@ fn serve(mut line: Line, listener: &str) -> io::Result<u8> {
     loop {
         let Ok(told) = line.hear() else { return Ok(0) };
         let words: Vec<&str> = told.split(' ').collect();
-        let number = |place: usize| words.get(place).and_then(|w| w.parse::<RawFd>().ok()).unwrap_or(-1);
+        let number =
+            |place: usize| words.get(place).and_then(|w| w.parse::<RawFd>().ok()).unwrap_or(-1);
         let answer: i32 = match words.first().copied().unwrap_or("") {
             "open" => open(words.get(1).copied().unwrap_or(""), number(2)),
             "ask" => request::query(number(1)),
@@ -151,10 +152,8 @@ fn device(fd: RawFd) -> i32 {
 
 /// The same of a path.
 pub(crate) fn device_at(path: &str) -> io::Result<i32> {
-    let path_only = std::os::unix::fs::OpenOptionsExt::custom_flags(
-        File::options().read(true),
-        libc::O_PATH,
-    )
-    .open(path)?;
+    let path_only =
+        std::os::unix::fs::OpenOptionsExt::custom_flags(File::options().read(true), libc::O_PATH)
+            .open(path)?;
     Ok(device(path_only.as_raw_fd()))
 }

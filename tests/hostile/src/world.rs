@@ -79,7 +79,8 @@ impl Options {
                 "--other" => options.devices[1] = device(&value()?),
                 "--user" => options.user = value()?,
                 "--bound-ms" => {
-                    options.bound = Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
+                    options.bound =
+                        Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
                 }
                 "--machine-pid-max" => options.machine = true,
                 "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
@@ -184,7 +185,13 @@ fn namespaces_have_their_own() -> bool {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (6, 14)
 }
 
-pub(crate) fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+pub(crate) fn mount(
+    source: &str,
+    target: &str,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: &str,
+) -> io::Result<()> {
     let [source, target, kind, data] =
         [source, target, kind, data].map(|word| CString::new(word).unwrap_or_default());
     let at = |word: &CString| addr(&word.as_bytes_with_nul()[0]);
@@ -233,7 +240,11 @@ impl<'a> World<'a> {
                 options.address,
             )
         };
-        let text = if options.real { settings(0, libc::EINVAL) } else { settings(libc::ENOTTY, libc::EINVAL) };
+        let text = if options.real {
+            settings(0, libc::EINVAL)
+        } else {
+            settings(libc::ENOTTY, libc::EINVAL)
+        };
         fs::write(format!("{dir}/settings"), text)?;
         Ok(Self { attack, options, dir, board, ended: HashMap::new(), broken: 0 })
     }
@@ -246,7 +257,9 @@ impl<'a> World<'a> {
             return Ok(if error.to_string().starts_with("SKIPPED") { SKIPPED } else { 1 });
         }
         let canary = self.helper(&["canary", self.dir, "canary"])?;
-        if !until(PATIENCE, || self.board.at(Word::Canary, 0).load(std::sync::atomic::Ordering::SeqCst) != 0) {
+        if !until(PATIENCE, || {
+            self.board.at(Word::Canary, 0).load(std::sync::atomic::Ordering::SeqCst) != 0
+        }) {
             return Err(io::Error::other("the canary does not live"));
         }
         let before = canary::possessions(canary)?;
@@ -283,7 +296,10 @@ impl<'a> World<'a> {
         let code = self.board.get(Word::AttackerDone).checked_sub(1);
         // The numbers first: what follows may end some of them.
         for (which, (worst, quiet)) in ["inside", "outside"].iter().zip(worst.iter().zip(quiet)) {
-            let requests = self.board.meter(if *which == "inside" { Word::Inside } else { Word::Outside }).requests();
+            let requests = self
+                .board
+                .meter(if *which == "inside" { Word::Inside } else { Word::Outside })
+                .requests();
             println!(
                 "bystander {which}: worst {:.1} ms, {:.1} ms before the attack; {requests} requests",
                 millis(*worst),
@@ -371,7 +387,10 @@ impl<'a> World<'a> {
     }
 
     fn helper(&self, part: &[&str]) -> io::Result<i32> {
-        let child = Command::new(format!("{}/program", self.dir)).args(part).stdin(Stdio::null()).spawn()?;
+        let child = Command::new(format!("{}/program", self.dir))
+            .args(part)
+            .stdin(Stdio::null())
+            .spawn()?;
         Ok(child.id() as i32)
     }
 

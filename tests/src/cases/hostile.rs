@@ -39,7 +39,13 @@ fn holds(world: &World, attack: &str) -> Result<Verdict> {
         let ended = exec::run(command, LIMIT)?;
         match ended.status {
             0 => {}
-            77 => skipped = ended.stdout.lines().find_map(|l| l.trim().strip_prefix("SKIPPED: ")).map(str::to_owned),
+            77 => {
+                skipped = ended
+                    .stdout
+                    .lines()
+                    .find_map(|l| l.trim().strip_prefix("SKIPPED: "))
+                    .map(str::to_owned)
+            }
             _ => bail!("by {user}:\n{}{}", ended.stdout, ended.stderr),
         }
     }

@@ -270,9 +270,14 @@ mod tests {
             1,
             2,
             3,
+            6,
             16,
             20,
+            21,
+            31,
             35,
+            43,
+            256,
             0x4206,
             0o40000,
             0x5412,
@@ -346,6 +351,28 @@ mod tests {
                 assert!(matches!(rule.when, When::Always | When::Words(_)), "{rule:?}");
             }
         }
+    }
+
+    /// Sockets that the kernel carries over RDMA, in the profile that is printed.
+    #[test]
+    fn the_profile_refuses_the_kernels_own_rdma() {
+        let profile = profile(W, F, false);
+        let refusal = |call: &str, values: &[u64]| {
+            let of_values = |one: &Value| {
+                let args = one["args"].as_array().unwrap();
+                args.iter().map(|arg| arg["valueTwo"].as_u64()).eq(values.iter().map(|v| Some(*v)))
+            };
+            let rules = profile["syscalls"].as_array().unwrap().iter();
+            let found = rules.filter(|one| {
+                one["names"].as_array().unwrap().iter().any(|name| name == call) && of_values(one)
+            });
+            found.map(|one| one["errnoRet"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(refusal("socket", &[43]), [97]);
+        assert_eq!(refusal("socket", &[21]), [97]);
+        assert_eq!(refusal("socket", &[2, 256]), [93]);
+        assert_eq!(refusal("socket", &[10, 256]), [93]);
+        assert_eq!(refusal("setsockopt", &[6, 31]), [2]);
     }
 
     #[test]

@@ -215,6 +215,7 @@ pub struct Foreign {
     pub audit: u32,
     pub ioctl: u32,
     pub socket: u32,
+    pub setsockopt: u32,
     /// The call that makes a socket, among others, with arguments in memory.
     pub socketcall: Option<u32>,
     pub ptrace: u32,

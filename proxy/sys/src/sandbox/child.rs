@@ -59,7 +59,7 @@ pub(super) enum SetUpError {
     )]
     Traced(i32),
     #[error("cannot {what}: {source}{}", remedy_after_semicolon(.remedy))]
-    Step { what: String, source: io::Error, remedy: &'static str },
+    Step { what: String, r#source: io::Error, remedy: &'static str },
 }
 
 fn remedy_after_semicolon(remedy: &str) -> String {

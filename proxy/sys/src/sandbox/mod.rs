@@ -180,7 +180,7 @@ pub enum Error {
         /// What was attempted.
         what: &'static str,
         /// The errno.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A step failed in the child, which says what to do about it.
     #[error("{0}")]
@@ -196,7 +196,7 @@ pub enum Error {
         /// As it was given.
         program: OsString,
         /// execve(2)'s errno.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

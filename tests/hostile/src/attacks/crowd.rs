@@ -62,7 +62,11 @@ pub(super) fn slow_processes(guest: &Guest) -> io::Result<()> {
             let first = made % 2 == 0;
             children.push(minion(|| {
                 // Half of them in the request with which they would be planted.
-                let fd = if first { request::open(guest.device())? } else { guest.planted(guest.device())? };
+                let fd = if first {
+                    request::open(guest.device())?
+                } else {
+                    guest.planted(guest.device())?
+                };
                 let uffd = faults::of_the_kernel(&guest.board)?;
                 let page = memory(None, PAGE)?;
                 faults::take(uffd, page, PAGE)?;

@@ -125,7 +125,8 @@ impl Model<'_> {
             called.is_some()
         });
         let (stream, _) = called.ok_or_else(|| fault("nobody came"))?;
-        let set = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
+        let set =
+            stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
         set.map_err(|e| fault(&e.to_string()))?;
         let mut line = Line(stream);
         let pid = line.hear().map_err(|e| fault(&e.to_string()))?;
@@ -257,7 +258,11 @@ impl Model<'_> {
                 let flags = if self.random.below(2) == 0 { 0 } else { libc::O_CLOEXEC };
                 let new = self.tell(worker, &format!("dup3 {fd} {onto} {flags}"))?;
                 if fd == onto {
-                    return if new == -libc::EINVAL { Ok(()) } else { Err(format!("dup3 onto itself: {new}")) };
+                    return if new == -libc::EINVAL {
+                        Ok(())
+                    } else {
+                        Err(format!("dup3 onto itself: {new}"))
+                    };
                 }
                 if new != onto {
                     return Err(format!("worker {worker}: dup3 of {fd} onto {onto}: {new}"));
@@ -277,7 +282,11 @@ impl Model<'_> {
         }
         // The kernel knows it no more, and so must the supervisor.
         let answer = self.tell(worker, &format!("ask {fd}"))?;
-        if answer == libc::EBADF { Ok(()) } else { Err(format!("closed {fd} answers {}", name(answer))) }
+        if answer == libc::EBADF {
+            Ok(())
+        } else {
+            Err(format!("closed {fd} answers {}", name(answer)))
+        }
     }
 
     fn close_range(&mut self, worker: usize) -> Step {

@@ -361,7 +361,10 @@ pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
                     raw::wait(child, ANSWERED);
                 }
             }
-            let how = format!("the number of {} ended by {way}", if stubs { "a stub" } else { "a process" });
+            let how = format!(
+                "the number of {} ended by {way}",
+                if stubs { "a stub" } else { "a process" }
+            );
             heir_of(guest, freed, &how)?;
             raw::kill(child, libc::SIGKILL);
             raw::wait(child, ANSWERED);

@@ -103,7 +103,10 @@ fn by_executing(guest: &Guest) -> io::Result<()> {
         let fd = request::open(guest.device())?;
         request::query(fd);
         use std::os::unix::process::CommandExt;
-        Err(std::process::Command::new("/proc/self/exe").arg("list").stdout(std::process::Stdio::null()).exec())
+        Err(std::process::Command::new("/proc/self/exe")
+            .arg("list")
+            .stdout(std::process::Stdio::null())
+            .exec())
     })?;
     ended(child, "a program that executes another")
 }

@@ -205,9 +205,7 @@ pub(super) fn faults_path(guest: &Guest) -> io::Result<()> {
 
 /// The vector of a writev.
 pub(super) fn faults_vector(guest: &Guest) -> io::Result<()> {
-    in_such_memory(guest, |fd, page| {
-        request::errno(&call(libc::SYS_writev, &[int(fd), page, 1]))
-    })
+    in_such_memory(guest, |fd, page| request::errno(&call(libc::SYS_writev, &[int(fd), page, 1])))
 }
 
 /// The bytes of a write.
