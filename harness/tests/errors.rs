@@ -52,15 +52,10 @@ struct Definition<'a> {
 
 /// Those of types that derive an error.
 fn definitions(item: &Item) -> Vec<Definition<'_>> {
-    let one = |name: &syn::Ident, attrs, fields| Definition {
-        name: name.to_string(),
-        attrs,
-        fields,
-    };
+    let one =
+        |name: &syn::Ident, attrs, fields| Definition { name: name.to_string(), attrs, fields };
     match item {
-        Item::Enum(of) => {
-            of.variants.iter().map(|v| one(&v.ident, &*v.attrs, &v.fields)).collect()
-        }
+        Item::Enum(of) => of.variants.iter().map(|v| one(&v.ident, &*v.attrs, &v.fields)).collect(),
         Item::Struct(of) => vec![one(&of.ident, &*of.attrs, &of.fields)],
         Item::Mod(of) => {
             of.content.iter().flat_map(|(_, items)| items).flat_map(definitions).collect()

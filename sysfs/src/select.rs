@@ -180,9 +180,9 @@ pub fn select(snapshot: &Snapshot, grant: &Grant, ports: &dyn gids::Ports) -> Se
             usable(snapshot, rdma, ports)
         };
         if why.shown() {
-            let lengths = rdma.ports().filter_map(|port| {
-                Some(((rdma.name.clone(), port), ports.length(rdma, port)?))
-            });
+            let lengths = rdma
+                .ports()
+                .filter_map(|port| Some(((rdma.name.clone(), port), ports.length(rdma, port)?)));
             selection.gid_tables.extend(lengths);
         }
         selection.rdma.insert(rdma.name.clone(), why);

@@ -74,9 +74,8 @@ mod tests {
                 Provider::Driver(driver) => driver,
             };
             assert_eq!(QpType::of(known.value, driver), Some(known));
-            let same = |other: &&QpType| {
-                other.value == known.value && other.provider == known.provider
-            };
+            let same =
+                |other: &&QpType| other.value == known.value && other.provider == known.provider;
             assert_eq!(QP_TYPES.iter().filter(same).count(), 1);
         }
         assert_eq!(QpType::of(DRIVER, DriverId::RXE), None);

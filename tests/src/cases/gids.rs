@@ -157,7 +157,8 @@ fn seen(ended: &Ended) -> BTreeMap<&str, Vec<(u32, &str)>> {
 
 /// How long the table is, by QUERY_PORT and by each kind of file.
 fn lengths(ended: &Ended) -> Vec<u32> {
-    let lines = ended.stdout.lines().filter(|l| l.starts_with("length ") || l.starts_with("files "));
+    let lines =
+        ended.stdout.lines().filter(|l| l.starts_with("length ") || l.starts_with("files "));
     lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
 }
 

@@ -201,7 +201,9 @@ impl Side<'_> {
     fn queries_port(&self) -> bool {
         let command = ids::IB_USER_VERBS_CMD_QUERY_PORT;
         if let Some(written) = self.written() {
-            return written.first_chunk().is_some_and(|n| u64::from(u32::from_ne_bytes(*n)) == command);
+            return written
+                .first_chunk()
+                .is_some_and(|n| u64::from(u32::from_ne_bytes(*n)) == command);
         }
         let image = self.image().unwrap_or_default().1;
         let Ok((hdr, _)) = IoctlHdr::read_from_prefix(&image) else { return false };
