@@ -194,6 +194,12 @@ pub(crate) struct RunArgs {
     /// Enter a network namespace, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// Pass on N descriptors behind standard error (3 and up) whatever they are. Other open
+    /// descriptors are passed on if they are files, pipes, sockets, terminals or the like, and
+    /// closed if they could lead out of the sandbox: directories, O_PATH, devices, namespaces,
+    /// pidfds, files of /proc and /sys
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) preserve_fds: u16,
     /// What the program sees as /sys: its own devices and what is around them, or the host's
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
