@@ -280,10 +280,20 @@ impl Sides {
     }
 
     fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {
-        let Some(gid) = known(self.sandbox.read(&port.file("gids", index)))? else {
-            return Ok(Seen::Anything);
-        };
-        let gid: Ipv6Addr = gid.parse().map_err(io::Error::other)?;
+        match self.gid(port, index)? {
+            Some(gid) => self.seen(port, index, gid),
+            None => Ok(Seen::Anything),
+        }
+    }
+
+    /// The host's entry, all zeros if it is empty; none behind the end of the host's table.
+    fn gid(&self, port: &Port, index: GidIndex) -> io::Result<Option<Ipv6Addr>> {
+        let gid = known(self.sandbox.read(&port.file("gids", index)))?;
+        gid.map(|gid| gid.parse().map_err(io::Error::other)).transpose()
+    }
+
+    /// What a sandbox sees of an entry of the host's.
+    fn seen(&mut self, port: &Port, index: GidIndex, gid: Ipv6Addr) -> io::Result<Seen> {
         let entry = |gid_type, ifindex| Entry { port: port.number, index, gid, gid_type, ifindex };
         if gid.is_unspecified() {
             return Ok(Seen::Nothing);

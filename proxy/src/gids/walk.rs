@@ -183,9 +183,10 @@ fn the_end_moves_with_the_entries() {
     let scene = Scene::new("Ethernet\n", "1: CA\n");
     assert_eq!(scene.lengths(), [Some(1); 4]);
     assert_eq!(scene.indices(), Some(Vec::new()));
-    scene.fill(2, "lo\n");
+    // Another's, and so nothing of the sandbox's.
+    scene.fill(0, "eth7\n");
     // Which rtnetlink tells of, as of an address.
-    scene.news.send(&[0; 16]).unwrap();
+    let news = || assert_eq!(scene.news.send(&[0; 16]).unwrap(), 16);
     let until = |wanted: u32| {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
@@ -199,12 +200,25 @@ fn the_end_moves_with_the_entries() {
             std::thread::yield_now();
         }
     };
-    until(3);
-    assert_eq!(scene.indices(), Some(vec![2]));
-    scene.fill(40, "lo\n");
-    until(41);
-    scene.clear(40);
-    until(3);
+    news();
+    until(1);
+    // Each takes the first empty slot.
+    scene.fill(1, "lo\n");
+    news();
+    until(2);
+    assert_eq!(scene.indices(), Some(vec![1]));
+    scene.fill(2, "eth7\n");
+    scene.fill(3, "lo\n");
+    news();
+    until(4);
+    assert_eq!(scene.indices(), Some(vec![1, 3]));
+    scene.clear(1);
+    news();
+    until(4);
+    scene.clear(3);
+    news();
+    until(1);
+    assert_eq!(scene.indices(), Some(Vec::new()));
 }
 
 /// InfiniBand, iWARP, and what has no name (EFA): nothing is masked, and nothing is cut.
