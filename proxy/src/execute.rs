@@ -81,7 +81,7 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A request, which is in the kernel.
-    Request(InFlight),
+    Request(Box<InFlight>),
     /// Outputs for the caller of a trap.
     Write {
         /// The trap.
@@ -97,7 +97,8 @@ impl Job {
     /// Whose trap it is for.
     pub(crate) fn trap(&self) -> &Notification {
         match self {
-            Self::Request(InFlight { trap, .. }) | Self::Write { trap, .. } => trap,
+            Self::Request(in_flight) => &in_flight.trap,
+            Self::Write { trap, .. } => trap,
         }
     }
 }

@@ -431,7 +431,7 @@ impl Supervisor {
                 let told = plan.told;
                 let job =
                     InFlight { trap, form, ucontext, request, layout, told, started, written };
-                worker.state = StubState::Busy(Box::new(Job::Request(job)));
+                worker.state = StubState::Busy(Job::Request(Box::new(job)));
             }
             // The stub went with the program that it belonged to; the caller's call is begun again.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
@@ -467,7 +467,7 @@ impl Supervisor {
         let base = self.window.slot(worker.stub.slot);
         match execute::write(&self.listener, worker, idle, base, &pieces) {
             Ok(written) => {
-                worker.state = StubState::Busy(Box::new(Job::Write { trap, written, then }));
+                worker.state = StubState::Busy(Job::Write { trap, written, then });
             }
             Err(errno) => self.undone(trap, then, errno),
         }
@@ -516,7 +516,7 @@ impl Supervisor {
             execute::unbind(&self.listener, worker, &self.nothing);
         }
         if let StubState::Busy(job) = was {
-            self.done(guest, state, place, *job, &trap);
+            self.done(guest, state, place, job, &trap);
         }
         let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
         if retires {
@@ -556,7 +556,7 @@ impl Supervisor {
             Job::Request(in_flight) => in_flight,
         };
         let Some(worker) = state.workers.get(place) else { return };
-        let InFlight { trap, form, ref request, .. } = in_flight;
+        let InFlight { trap, form, ref request, .. } = *in_flight;
         let supervised = in_flight.layout.is_supervised() || request.new_fds().next().is_some();
         let outcome = if supervised {
             commit::commit(&self.listener, &worker.stub, &in_flight, result)

@@ -93,7 +93,7 @@ impl Sides {
                 continue;
             }
             used = index.saturating_add(1);
-            if matches!(self.seen(port, GidIndex(index), gid)?, Seen::Entry(_)) {
+            if matches!(self.shown(port, GidIndex(index), gid)?, Seen::Entry(_)) {
                 shown = used;
             }
         }

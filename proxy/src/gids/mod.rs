@@ -281,7 +281,7 @@ impl Sides {
 
     fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {
         match self.gid(port, index)? {
-            Some(gid) => self.seen(port, index, gid),
+            Some(gid) => self.shown(port, index, gid),
             None => Ok(Seen::Anything),
         }
     }
@@ -293,7 +293,7 @@ impl Sides {
     }
 
     /// What a sandbox sees of an entry of the host's.
-    fn seen(&mut self, port: &Port, index: GidIndex, gid: Ipv6Addr) -> io::Result<Seen> {
+    fn shown(&mut self, port: &Port, index: GidIndex, gid: Ipv6Addr) -> io::Result<Seen> {
         let entry = |gid_type, ifindex| Entry { port: port.number, index, gid, gid_type, ifindex };
         if gid.is_unspecified() {
             return Ok(Seen::Nothing);

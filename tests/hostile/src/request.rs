@@ -44,7 +44,7 @@ fn get_context(fd: i32) -> io::Result<()> {
 /// A command by write(2): its number, its words, and the length of its response.
 pub(crate) fn command(fd: i32, number: u32, words: &[u64], response: u64) -> io::Result<u64> {
     let len = 8 + 8 * words.len() as u64;
-    let head = u64::from(number) | len / 4 << 32 | response / 4 << 48;
+    let head = u64::from(number) | (len / 4) << 32 | (response / 4) << 48;
     let bytes: Vec<u64> = std::iter::once(head).chain(words.iter().copied()).collect();
     call(libc::SYS_write, &[int(fd), addr(&bytes[0]), len])
 }

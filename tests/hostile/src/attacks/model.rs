@@ -176,7 +176,7 @@ impl Model<'_> {
             }
             _ => {}
         }
-        if self.steps % 60 == 0 {
+        if self.steps.is_multiple_of(60) {
             return self.ask_all();
         }
         if self.workers.is_empty() {

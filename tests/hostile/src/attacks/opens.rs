@@ -15,12 +15,15 @@ use crate::raw::name;
 use crate::raw::sleep;
 use crate::request;
 
+/// A way to use a device.
+type Way = fn(&Guest) -> io::Result<()>;
+
 /// Uses one device in a way that its end is not seen, then the other in another process.
 ///
 /// The kernel numbers mounts anew when they are gone.
 pub(super) fn mount_id(guest: &Guest) -> io::Result<()> {
     for round in 0..4 {
-        let ways: [(&str, fn(&Guest) -> io::Result<()>); 4] = [
+        let ways: [(&str, Way); 4] = [
             ("a duplicate", by_a_duplicate),
             ("a child that ends", by_a_child),
             ("a descriptor that was sent", by_sending),
