@@ -29,8 +29,9 @@ struct Abi {
 
 #[derive(Debug, Serialize)]
 struct Method {
+    /// As profiles name it.
+    name: String,
     object: &'static str,
-    /// As profiles name it, behind the object.
     method: &'static str,
     object_id: u16,
     method_id: u16,
@@ -130,6 +131,7 @@ fn of_method(method: &'static MethodSpec, profiles: Vec<String>) -> Method {
         }
     }
     Method {
+        name: method.full_name(),
         object: method.object.name(),
         method: method.short_name(),
         object_id: method.object.id.0,
@@ -229,9 +231,7 @@ const fn word(access: Access) -> &'static str {
 fn text(abi: &Abi) -> String {
     let mut lines = Vec::new();
     for method in &abi.methods {
-        let driver = method.driver.map_or_else(String::new, |d| format!(" ({d})"));
-        let name = format!("{}.{}{driver}", method.object, method.method);
-        lines.push(head(&name, &method.kernels, &method.profiles));
+        lines.push(head(&method.name, &method.kernels, &method.profiles));
         for attr in &method.attributes {
             let presence = if attr.mandatory { "mandatory" } else { "optional" };
             // Only what differs from the method's.
@@ -302,6 +302,7 @@ mod tests {
         let text = text(&collected(Some("standard")));
         let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
         assert!(line("CQ.CQ_CREATE ").ends_with("6.1 6.12 7.2   standard hpc full"));
+        assert!(!text.contains("mlx5:"), "a driver's method that nobody granted");
         assert!(line("  0x000c CREATE_CQ_BUF_UMEM").ends_with("optional  7.2"));
         assert!(line("  0x1002 CREATE_CQ_UAR_INDEX").contains("6.12 7.2 (mlx5)"));
         assert!(line("  0x000a CREATE_SRQ_EVENT_FD").contains("[residue: "));

@@ -203,13 +203,19 @@ pub(crate) struct AbiListArgs {
                         found, 128+n CMD ended by signal n, otherwise CMD's own.")]
 pub(crate) struct RunArgs {
     /// Grant an RDMA device; may be repeated. NAME is that of the device (mlx5_0) or of its node
-    /// (uverbs0); uverbsN=PATH serves the character device PATH under the name uverbsN. Without
-    /// this option, all RDMA devices of the host are granted
+    /// (uverbs0); all grants every RDMA device of the host; uverbsN=PATH serves the character device
+    /// PATH under the name uverbsN. Needed where the host has more than one device
     #[arg(long = "device", value_name = "NAME")]
     pub(crate) devices: Vec<OsString>,
     /// Enter a network namespace, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// Pass on N descriptors behind standard error (3 and up) whatever they are. Other open
+    /// descriptors are passed on if they are files, pipes, sockets, terminals or the like, and
+    /// closed if they could lead out of the sandbox: directories, O_PATH, devices, namespaces,
+    /// pidfds, files of /proc and /sys
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub(crate) preserve_fds: u16,
     /// What the program sees as /sys: its own devices and what is around them, or the host's
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,

@@ -31,8 +31,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Thiserror's texts hold their sources already.
-        write!(f, "{}", self.error)
+        // With all causes. An error's text holds its cause or has it as its source, never both:
+        // tests/errors.rs reads every definition.
+        write!(f, "{:#}", self.error)
     }
 }
 

@@ -47,6 +47,8 @@ impl From<&Granted> for DeviceNode {
         Self { name, rdev, source }
     }
 }
+/// What grants every device of the host.
+const ALL: &str = "all";
 
 /// Where the host is looked at; directories in the tests.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +69,12 @@ impl Host<'static> {
 pub(crate) enum Error {
     #[error("no RDMA device is called {name:?}; {}", existing(.have))]
     NoSuchDevice { name: String, have: Vec<String> },
+    #[error(
+        "this host has {} RDMA devices: {}; say which one with --device NAME (more than one: \
+         repeat it), or grant all of them with --device {ALL}",
+        .have.len(), .have.join(", ")
+    )]
+    Which { have: Vec<String> },
     #[error("{name:?} is no name for a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
     NodeName { name: String },
     #[error("{} is not a character device; give the path of one", .path.display())]
@@ -78,9 +86,9 @@ pub(crate) enum Error {
     #[error("{name} was removed, renamed or replaced while it was looked at; try again")]
     Changed { name: String },
     #[error("cannot tell which device {} is: {source}; is sysfs mounted at /sys?", .path.display())]
-    Identity { path: PathBuf, source: io::Error },
+    Identity { path: PathBuf, r#source: io::Error },
     #[error("cannot open {}: {source}{}", .path.display(), open_hint(.source))]
-    Open { path: PathBuf, source: io::Error },
+    Open { path: PathBuf, r#source: io::Error },
     #[error(transparent)]
     Sysfs(#[from] collect::Error),
 }
@@ -106,36 +114,45 @@ fn open_hint(source: &io::Error) -> &'static str {
     }
 }
 
-/// Resolves the options; all devices of the host when there are none.
+/// Resolves the options. Without any, the host's only device is meant: a program is given more than
+/// one if somebody says so.
 pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Error> {
     if options.is_empty() {
-        return all(host);
+        let usable = all(host)?;
+        if usable.len() > 1 {
+            return Err(Error::Which { have: usable.into_iter().map(|(name, _)| name).collect() });
+        }
+        return Ok(usable.into_iter().map(|(_, node)| node).collect());
     }
     // Read once, and only if a name needs it.
     let mut known: Option<Vec<RdmaDevice>> = None;
     let mut granted: Vec<Granted> = Vec::new();
     for option in options {
-        let node = match split(option) {
-            Some((name, path)) => stand_in(name, path, host)?,
+        let nodes = match split(option) {
+            _ if option == ALL => all(host)?.into_iter().map(|(_, node)| node).collect(),
+            Some((name, path)) => vec![stand_in(name, path, host)?],
             None => {
                 let known = match &mut known {
                     Some(known) => known,
                     none => none.insert(collect::devices(host.sysfs)?),
                 };
-                by_name(&option.to_string_lossy(), known, host)?
+                vec![by_name(&option.to_string_lossy(), known, host)?]
             }
         };
-        match granted.iter().find(|other| other.name == node.name) {
-            None => granted.push(node),
-            // The same device by both of its names.
-            Some(other) if other.identity == node.identity => {}
-            Some(_) => return Err(Error::Twice { name: node.name }),
+        for node in nodes {
+            match granted.iter().find(|other| other.name == node.name) {
+                None => granted.push(node),
+                // The same device by both of its names.
+                Some(other) if other.identity == node.identity => {}
+                Some(_) => return Err(Error::Twice { name: node.name }),
+            }
         }
     }
     Ok(granted)
 }
 
-fn all(host: Host<'_>) -> Result<Vec<Granted>, Error> {
+/// The devices that the caller may open, and how they are called.
+fn all(host: Host<'_>) -> Result<Vec<(String, Granted)>, Error> {
     let devices = collect::devices(host.sysfs)?;
     if devices.is_empty() {
         log::warn!("this host has no RDMA device to grant");
@@ -146,9 +163,14 @@ fn all(host: Host<'_>) -> Result<Vec<Granted>, Error> {
             log::warn!("{} is not granted: cannot open {}: {source}", device.ibdev, path.display());
             None
         }
-        other => Some(other),
+        other => Some(other.map(|node| (called(device), node))),
     });
     usable.collect()
+}
+
+/// A device's two names.
+fn called(device: &RdmaDevice) -> String {
+    format!("{} ({})", device.ibdev, device.uverbs)
 }
 
 /// The connection manager's node, if this host has one.
@@ -163,7 +185,7 @@ fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, 
     let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
     let device = found.ok_or_else(|| Error::NoSuchDevice {
         name: name.to_owned(),
-        have: known.iter().map(|d| format!("{} ({})", d.ibdev, d.uverbs)).collect(),
+        have: known.iter().map(called).collect(),
     })?;
     node_of(device, host)
 }
@@ -277,7 +299,24 @@ mod tests {
         ]);
         assert_eq!(names(&resolved(&host, &["rxe1"]).unwrap()), ["uverbs1"]);
         assert_eq!(names(&resolved(&host, &["rxe0", "uverbs0"]).unwrap()), ["uverbs0"]);
-        assert_eq!(names(&resolved(&host, &[]).unwrap()), ["uverbs0", "uverbs1"]);
+        assert_eq!(names(&resolved(&host, &["rxe1", "all"]).unwrap()), ["uverbs1", "uverbs0"]);
+    }
+
+    #[test]
+    fn more_than_one_device_is_granted_to_who_asks_for_it_only() {
+        let one = host_with(&[("uverbs0", "rxe0", NULL, "/dev/null")]);
+        assert_eq!(names(&resolved(&one, &[]).unwrap()), ["uverbs0"]);
+        assert_eq!(names(&resolved(&host_with(&[]), &[]).unwrap()), [""; 0]);
+        let two = host_with(&[
+            ("uverbs0", "rxe0", NULL, "/dev/null"),
+            ("uverbs1", "mlx5_1", ZERO, "/dev/zero"),
+        ]);
+        assert_eq!(
+            resolved(&two, &[]).unwrap_err().to_string(),
+            "this host has 2 RDMA devices: rxe0 (uverbs0), mlx5_1 (uverbs1); say which one with \
+             --device NAME (more than one: repeat it), or grant all of them with --device all"
+        );
+        assert_eq!(names(&resolved(&two, &["all"]).unwrap()), ["uverbs0", "uverbs1"]);
     }
 
     #[test]
@@ -299,8 +338,10 @@ mod tests {
         assert!(matches!(resolved(&host, &["../x=/dev/null"]), Err(Error::NodeName { .. })));
         assert!(matches!(resolved(&host, &["uverbs9=/tmp"]), Err(Error::NotADevice { .. })));
         assert!(matches!(resolved(&host, &["uverbs9=/absent"]), Err(Error::Open { .. })));
-        let twice = ["uverbs9=/dev/null", "uverbs9=/dev/zero"];
-        assert!(matches!(resolved(&host, &twice), Err(Error::Twice { .. })));
+        let host = host_with(&[("uverbs9", "rxe0", NULL, "/dev/null")]);
+        for twice in [["uverbs9=/dev/null", "uverbs9=/dev/zero"], ["uverbs9=/dev/zero", "all"]] {
+            assert!(matches!(resolved(&host, &twice), Err(Error::Twice { .. })), "{twice:?}");
+        }
     }
 
     #[test]

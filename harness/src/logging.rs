@@ -21,6 +21,9 @@ use crate::cli::Global;
 use crate::cli::LogFormat;
 use crate::failure::Failure;
 
+/// Fields for programs: a line for people says the same in its text.
+const SAID: [&str; 2] = ["kind", "unsaid"];
+
 /// The options by which a process that this one starts logs as this one.
 static OPTIONS: OnceLock<Vec<OsString>> = OnceLock::new();
 
@@ -92,7 +95,8 @@ fn options_of(global: &Global) -> Result<Vec<OsString>, std::io::Error> {
 /// An event as a line for people.
 fn line(record: &log::Record<'_>) -> String {
     let level = record.level().as_str().to_ascii_lowercase();
-    let fields = fields(record).into_iter().map(|(key, value)| format!(" {key}={value}"));
+    let fields = fields(record).into_iter().filter(|(key, _)| !SAID.contains(&key.as_str()));
+    let fields = fields.map(|(key, value)| format!(" {key}={value}"));
     format!("{level}: {}{}", record.args(), fields.collect::<String>())
 }
 

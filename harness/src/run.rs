@@ -57,6 +57,7 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
         argv: &args.command,
         devices: &nodes,
         netns: args.netns.as_deref(),
+        preserve_fds: args.preserve_fds,
         sysfs: (args.sysfs == SysfsOf::Virtual).then_some(sysfs),
         install: &|| guard.install(),
     };

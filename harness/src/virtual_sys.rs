@@ -35,6 +35,10 @@ impl verbgate_sysfs::GidView for Shown {
     fn shows(&self, ibdev: &str, port: u32, gid: [u8; 16], netdev: Option<&str>) -> bool {
         self.0.shows(ibdev, port, Ipv6Addr::from(gid), netdev)
     }
+
+    fn length(&self, ibdev: &str, port: u32) -> Option<u32> {
+        self.0.length(ibdev, port)
+    }
 }
 
 /// One view, whoever asks and by whichever way.

@@ -36,6 +36,20 @@ fn the_table_is_json_on_request() {
     assert!(standard.stdout.len() < all.stdout.len());
 }
 
+/// Drivers have methods of the core's names, and profiles tell them apart.
+#[test]
+fn a_profile_grants_no_drivers_method_by_the_name_of_the_cores() {
+    let standard = list(&["--profile", "standard", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&standard.stdout).unwrap();
+    let methods = value["methods"].as_array().unwrap();
+    let of_port = methods.iter().filter(|m| m["method"] == "QUERY_PORT");
+    let names: Vec<_> = of_port.map(|method| method["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["DEVICE.QUERY_PORT"]);
+    let of_drivers = methods.iter().filter(|method| method.get("driver").is_some());
+    let names: Vec<_> = of_drivers.map(|method| method["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["efa:MR.MR_QUERY"]);
+}
+
 #[test]
 fn an_unknown_profile_is_a_usage_error() {
     let refused = list(&["--profile", "stanard"]);

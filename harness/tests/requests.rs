@@ -58,6 +58,19 @@ fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
     assert_eq!(ran.count("executed"), 5, "{ran:#?}");
     assert_eq!(ran.count("planted"), 1);
     assert!(ran.status.success());
+    // Each refusal by policy is one line, which says everything once.
+    for (asked, grants) in [
+        ("method COUNTERS.COUNTERS_DESTROY", "hpc"),
+        ("command ATTACH_MCAST", "hpc"),
+        ("queue pair type RAW_PACKET", "full"),
+    ] {
+        let line = format!(
+            "{asked} is not granted by profile \"standard\"; profile \"{grants}\" grants it"
+        );
+        let said = ran.log().into_iter().filter(|said| said.ends_with(&line));
+        assert_eq!(said.count(), 1, "{line}: {ran:#?}");
+    }
+    assert!(!ran.errors.contains("kind="), "{ran:#?}");
 }
 
 #[test]

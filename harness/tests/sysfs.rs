@@ -199,6 +199,40 @@ fn what_is_served_is_what_is_materialised() {
     }
 }
 
+/// Who may not read a file on the host may not read it there; and what tells the machine from every
+/// other is not there.
+#[test]
+fn a_served_file_keeps_its_mode() {
+    if !has_fuse() || !common::has("setpriv") {
+        return;
+    }
+    let host = Host::new("hgx");
+    ok(&host.sysfs(&["snapshot", "--root", "@sys", "-o", "@all"]));
+    for source in ["--root", "--snapshot"] {
+        let file = host.path(if source == "--root" { "sys" } else { "all" });
+        let script = format!(
+            "dir=class/dmi/id; ls $dir; cat $dir/product_serial 2>&1 | grep -o 'No such file.*'
+             guarded=module/nvidia/parameters/guarded; stat -c '%a %u:%g' $guarded; cat $guarded
+             setpriv --reuid 65534 --regid 65534 --clear-groups cat $guarded 2>&1 |
+                 grep -o 'Permission denied'
+             kill $server && wait $server
+             cd / && rmdir {mnt}",
+            mnt = host.path("mnt")
+        );
+        let done = while_served(&host, &format!("{source} {file}"), &script);
+        let text = stdout(&done);
+        let expected = [
+            "product_name",
+            "sys_vendor",
+            "No such file or directory",
+            "440 0:0",
+            "S3CRET-1234",
+            "Permission denied",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{source}: {done:?}");
+    }
+}
+
 #[test]
 fn a_live_tree_follows_the_host() {
     if !has_fuse() {

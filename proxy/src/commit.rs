@@ -82,6 +82,11 @@ pub(crate) fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: 
     if let (Some(new), Some(fd)) = (new_fd, outcome.fd) {
         put_fd(&mut outcome, done, new.place, fd);
     }
+    if let Some(told) = &done.told
+        && let Some(output) = output_of(&mut outcome, done, told.pos)
+    {
+        told.put(output);
+    }
     outcome
 }
 
@@ -97,10 +102,11 @@ pub(crate) fn made(
         .collect()
 }
 
-/// The output behind the attribute at a position.
-fn output_at(done: &InFlight, pos: usize) -> Option<usize> {
-    let supervised = done.layout.written.iter().filter(|written| written.scratch.is_some());
-    supervised.enumerate().find_map(|(at, written)| (written.pos == pos).then_some(at))
+/// The output behind the attribute at a position, if it goes by way of the supervisor.
+fn output_of<'a>(outcome: &'a mut Outcome, done: &InFlight, pos: usize) -> Option<&'a mut [u8]> {
+    let mut supervised = done.layout.written.iter().filter(|written| written.scratch.is_some());
+    let at = supervised.position(|written| written.pos == pos)?;
+    outcome.outputs.get_mut(at).map(|(_, bytes)| bytes.as_mut_slice())
 }
 
 fn put_fd(outcome: &mut Outcome, done: &InFlight, place: OutPlace, fd: GuestFd) {
@@ -111,8 +117,8 @@ fn put_fd(outcome: &mut Outcome, done: &InFlight, place: OutPlace, fd: GuestFd) 
             }
         }
         OutPlace::Output { pos, offset } => {
-            let output = output_at(done, pos).and_then(|at| outcome.outputs.get_mut(at));
-            let bytes = output.into_iter().flat_map(|(_, bytes)| bytes.iter_mut().skip(offset));
+            let output = output_of(outcome, done, pos);
+            let bytes = output.into_iter().flat_map(|bytes| bytes.iter_mut().skip(offset));
             for (to, from) in bytes.zip(fd.0.to_ne_bytes()) {
                 *to = from;
             }

@@ -28,6 +28,7 @@ use verbgate_sys::stub::Piece;
 use crate::cm::Written;
 use crate::frame::Layout;
 use crate::frame::SCRATCH;
+use crate::gids::Patch;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::session::Worker;
@@ -69,6 +70,8 @@ pub(crate) struct InFlight {
     pub(crate) request: Request,
     /// Where its outputs are in the frame.
     pub(crate) layout: Layout,
+    /// What the guest is told in the place of the kernel's word, if it succeeds.
+    pub(crate) told: Option<Patch>,
     pub(crate) started: Instant,
     /// What the stub shows when it could write the outputs that it was told to write.
     pub(crate) written: i64,
@@ -78,7 +81,7 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A request, which is in the kernel.
-    Request(InFlight),
+    Request(Box<InFlight>),
     /// Outputs for the caller of a trap.
     Write {
         /// The trap.
@@ -94,7 +97,8 @@ impl Job {
     /// Whose trap it is for.
     pub(crate) fn trap(&self) -> &Notification {
         match self {
-            Self::Request(InFlight { trap, .. }) | Self::Write { trap, .. } => trap,
+            Self::Request(in_flight) => &in_flight.trap,
+            Self::Write { trap, .. } => trap,
         }
     }
 }

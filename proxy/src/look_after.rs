@@ -92,7 +92,7 @@ impl Supervisor {
                     let tgid = guest.process.tgid();
                     format!("a stub of process {tgid} has ended with a request in the kernel")
                 });
-                self.abandoned(*job);
+                self.abandoned(job);
             }
         }
         self.go_on(guest, state);

@@ -5,23 +5,23 @@
 //! try the legacy command, EOPNOTSUPP says that there is no such feature. Never ENOTTY, on which
 //! it gives up ioctls for the whole ucontext.
 
+mod refusal;
+
 use std::collections::HashSet;
 
 use serde::Deserialize;
-use verbgate_abi::Errno;
-use verbgate_abi::ids;
 use verbgate_abi::legacy;
 use verbgate_abi::legacy::LegacySpec;
+use verbgate_abi::qp_types::QpType;
 use verbgate_abi::request::Request;
 use verbgate_abi::table;
-use verbgate_abi::table::Access;
-use verbgate_abi::table::AttrSpec;
 use verbgate_abi::table::MethodSpec;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::table::Provider;
-use verbgate_abi::table::QP_TYPES;
-use verbgate_abi::wire::AttrId;
 use verbgate_abi::wire::MethodId;
+
+pub use self::refusal::Asked;
+pub use self::refusal::Refusal;
 
 /// Profiles that come with this crate: name and text.
 pub const PROFILES: [(&str, &str); 3] = [
@@ -51,19 +51,6 @@ struct Profile {
     commands: Vec<String>,
 }
 
-/// Attributes of granted methods by which a guest would reach more than its own: granted by
-/// `everything` alone.
-const RESTRICTED: [(AttrId, &str); 2] = [
-    // UD with a source number of one's choice speaks for another queue pair; the ioctl path does
-    // not ask for CAP_NET_RAW, as the legacy command does.
-    (ids::UVERBS_ATTR_CREATE_QP_SOURCE_QPN, "source QP number not granted"),
-    // Receives what flow steering spreads.
-    (ids::UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, "indirection table not granted"),
-];
-
-/// `IB_UVERBS_QP_CREATE_...`: `IB_QP_CREATE_SOURCE_QPN`, include/rdma/ib_verbs.h.
-const CREATE_FLAG_SOURCE_QPN: u64 = 1 << 10;
-
 /// What tells methods apart: drivers reuse each other's ids.
 type MethodKey = (ObjectRef, MethodId, Provider);
 
@@ -77,7 +64,8 @@ pub struct Policy {
     name: String,
     everything: bool,
     rdma_cm: bool,
-    qp_types: HashSet<u64>,
+    /// By value, and whose type it means.
+    qp_types: HashSet<(u64, Provider)>,
     methods: HashSet<MethodKey>,
     commands: HashSet<u64>,
 }
@@ -103,15 +91,6 @@ pub enum ProfileError {
     },
 }
 
-/// Why a request was refused.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Refusal {
-    /// For counters and people.
-    pub reason: &'static str,
-    /// For the guest.
-    pub errno: Errno,
-}
-
 impl Policy {
     /// Reads a profile.
     ///
@@ -131,20 +110,16 @@ impl Policy {
         };
         let Self { everything, rdma_cm, mut qp_types, mut methods, mut commands, .. } = base;
         for name in &profile.methods {
-            let found = table::methods().iter().filter(|m| method_name(m) == *name);
-            let before = methods.len();
-            methods.extend(found.map(key));
-            if methods.len() == before {
-                return Err(unknown("method", name));
-            }
+            let found = table::methods().iter().find(|method| method.full_name() == *name);
+            methods.insert(key(found.ok_or_else(|| unknown("method", name))?));
         }
         for name in &profile.commands {
             let found = legacy::commands().iter().find(|c| c.short_name == name);
             commands.insert(found.ok_or_else(|| unknown("command", name))?.write_cmd);
         }
         for name in &profile.qp_types {
-            let found = QP_TYPES.iter().find(|(known, _)| known == name);
-            qp_types.insert(found.ok_or_else(|| unknown("queue pair type", name))?.1);
+            let found = QpType::named(name).ok_or_else(|| unknown("queue pair type", name))?;
+            qp_types.insert((found.value, found.provider));
         }
         let everything = everything || profile.everything;
         let rdma_cm = rdma_cm || profile.rdma_cm || everything;
@@ -186,7 +161,19 @@ impl Policy {
         self.rdma_cm
     }
 
-    /// Judges a request.
+    /// Whether it grants what a request asks for.
+    fn grants(&self, asked: Asked) -> bool {
+        self.everything
+            || match asked {
+                Asked::Method(method) => self.grants_method(method),
+                Asked::Command(command) => self.grants_command(command),
+                Asked::QpType(value, driver) => QpType::of(value, driver)
+                    .is_some_and(|known| self.qp_types.contains(&(known.value, known.provider))),
+                Asked::Attribute(..) | Asked::SourceQpn => false,
+            }
+    }
+
+    /// Judges a request, whose driver is the device's.
     ///
     /// # Errors
     /// The refusal.
@@ -194,71 +181,95 @@ impl Policy {
         if self.everything {
             return Ok(());
         }
-        if !self.grants_method(request.method()) {
-            return Err(Refusal { reason: "method not granted", errno: Errno::EPROTONOSUPPORT });
+        match refusal::asked(request).into_iter().find(|asked| !self.grants(*asked)) {
+            None => Ok(()),
+            Some(asked) => Err(Refusal {
+                reason: asked.reason(),
+                errno: asked.errno(),
+                asked,
+                profile: self.name.clone(),
+            }),
         }
-        if let Some(legacy) = request.legacy()
-            && !self.grants_command(legacy.spec)
-        {
-            return Err(Refusal { reason: "command not granted", errno: Errno::EOPNOTSUPP });
-        }
-        if let Some(qp_type) = qp_type(request)
-            && !self.qp_types.contains(&qp_type)
-        {
-            return Err(Refusal { reason: "QP type not granted", errno: Errno::EOPNOTSUPP });
-        }
-        if let Some(reason) = restricted(request) {
-            return Err(Refusal { reason, errno: Errno::EOPNOTSUPP });
-        }
-        Ok(())
     }
-}
-
-/// `OBJECT.METHOD`, as profiles name it.
-#[must_use]
-pub fn method_name(method: &MethodSpec) -> String {
-    format!("{}.{}", method.object.name(), method.short_name())
-}
-
-/// What a request asks for beyond what its method is for.
-fn restricted(request: &Request) -> Option<&'static str> {
-    let method = request.method();
-    if request.attrs().iter().any(|attr| is_drivers_own(method, attr.spec)) {
-        return Some("driver attribute not granted");
-    }
-    if method.object == ids::UVERBS_OBJECT_QP && method.id == ids::UVERBS_METHOD_QP_CREATE {
-        let named = |(id, _): &&(AttrId, &str)| request.attr(*id).is_some();
-        return RESTRICTED.iter().find(named).map(|(_, reason)| *reason);
-    }
-    let flags = request.legacy_field("create_flags").filter(|_| qp_type(request).is_some())?;
-    (flags & CREATE_FLAG_SOURCE_QPN != 0).then_some(RESTRICTED[0].1)
-}
-
-/// Whether an attribute is an optional input that a driver has added to a method of the core:
-/// mlx5's and bnxt_re's name doorbells, pages and kinds of memory beyond what the core knows.
-fn is_drivers_own(method: &MethodSpec, attr: &AttrSpec) -> bool {
-    let added = method.provider == Provider::Core && attr.provider != Provider::Core;
-    added && !attr.is_output() && !attr.mandatory
-}
-
-/// The type of the queue pair that a request makes, if it makes one.
-fn qp_type(request: &Request) -> Option<u64> {
-    let method = request.method();
-    if method.object == ids::UVERBS_OBJECT_QP && method.id == ids::UVERBS_METHOD_QP_CREATE {
-        return request.value(ids::UVERBS_ATTR_CREATE_QP_TYPE);
-    }
-    let makes_one = request
-        .legacy()?
-        .spec
-        .handles
-        .iter()
-        .any(|handle| handle.object == ids::UVERBS_OBJECT_QP && handle.access == Access::New);
-    if makes_one { request.legacy_field("qp_type") } else { None }
 }
 
 #[cfg(test)]
 mod tests {
+    use verbgate_abi::decode;
+    use verbgate_abi::encode::RequestBuilder;
+    use verbgate_abi::ids;
+    use verbgate_abi::qp_types;
+    use verbgate_abi::wire::DriverId;
+    use verbgate_abi::wire::GuestAddr;
+
     use super::*;
+
+    /// CREATE_QP of a type, as a program of `driver` asks for it.
+    fn create_qp(qp_type: u64, driver: DriverId) -> Request {
+        let (object, id) = (ids::UVERBS_OBJECT_DEVICE.id, ids::UVERBS_METHOD_INVOKE_WRITE);
+        let invoke = table::method(object, id, driver).unwrap();
+        let spec = legacy::commands().iter().find(|spec| spec.short_name == "CREATE_QP").unwrap();
+        let mut core_in = vec![0; spec.req_size()];
+        core_in[usize::from(spec.req.field("qp_type").unwrap().offset)] =
+            u8::try_from(qp_type).unwrap();
+        let encoded = RequestBuilder::new(invoke, driver)
+            .input(ids::UVERBS_ATTR_CORE_IN, &core_in)
+            .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 32)
+            .constant(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd)
+            .build(GuestAddr(0x1_0000));
+        let outline = decode::parse(&encoded.bytes).unwrap();
+        let mut arena = vec![0; outline.arena_len()];
+        for payload in outline.payloads() {
+            let start = usize::try_from(payload.addr.0 - 0x1_0000).unwrap();
+            arena[payload.range.clone()]
+                .copy_from_slice(&encoded.payload[start..start + payload.range.len()]);
+        }
+        outline.with_payloads(arena).unwrap()
+    }
+
+    #[test]
+    fn a_drivers_type_is_granted_on_that_drivers_devices() {
+        let [standard, hpc, full] = PROFILES.map(|(name, _)| Policy::named(name).unwrap());
+        let srd = create_qp(qp_types::DRIVER, DriverId::EFA);
+        assert!([&standard, &hpc, &full].iter().all(|policy| policy.check(&srd).is_ok()));
+        let dc = create_qp(qp_types::DRIVER, DriverId::MLX5);
+        let refusal = standard.check(&dc).unwrap_err();
+        assert_eq!(refusal.reason, "QP type not granted");
+        assert_eq!(
+            refusal.to_string(),
+            "queue pair type mlx5:DC is not granted by profile \"standard\"; profile \"hpc\" \
+             grants it"
+        );
+        assert!(hpc.check(&dc).is_ok());
+        // Where the value means nothing, it is no name of something else's.
+        let of_rxe = hpc.check(&create_qp(qp_types::DRIVER, DriverId::RXE)).unwrap_err();
+        assert_eq!(
+            of_rxe.to_string(),
+            "queue pair type 255 (a device of driver rxe) is not granted by profile \"hpc\"; \
+             profile \"full\" grants it"
+        );
+        assert!(full.check(&create_qp(qp_types::DRIVER, DriverId::RXE)).is_ok());
+    }
+
+    #[test]
+    fn a_bare_name_is_the_cores_and_a_drivers_has_the_driver_before_it() {
+        let of_port = |driver| {
+            let found = table::methods().iter().filter(|method| {
+                method.object == ids::UVERBS_OBJECT_DEVICE
+                    && method.short_name() == "QUERY_PORT"
+                    && method.provider == driver
+            });
+            found.collect::<Vec<_>>()
+        };
+        let (core, mlx5) =
+            (of_port(Provider::Core)[0], of_port(Provider::Driver(DriverId::MLX5))[0]);
+        let standard = Policy::named("standard").unwrap();
+        assert!(standard.grants_method(core) && !standard.grants_method(mlx5));
+        let profile = |name: &str| format!("name = \"own\"\nmethods = [{name:?}]");
+        let own = Policy::read(&profile("mlx5:DEVICE.QUERY_PORT")).unwrap();
+        assert!(own.grants_method(mlx5) && !own.grants_method(core));
+        assert!(Policy::read(&profile("efa:DEVICE.QUERY_PORT")).is_err());
+    }
 
     #[test]
     fn every_profile_names_what_exists_and_the_next_grants_more() {

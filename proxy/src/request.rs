@@ -50,6 +50,7 @@ use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
 use crate::translate;
+use crate::translate::Plan;
 use crate::vet::Refusal;
 use crate::vet::Rules;
 use crate::vet::Vetted;
@@ -382,18 +383,19 @@ impl Supervisor {
                 self.write(guest, state, place, Delivery { trap, pieces, then });
                 Ok(())
             }
-            Vetted::Execute(request) => {
+            Vetted::Execute(request, told) => {
                 let plan = translate::translate(&request, |fd: wire::GuestFd| {
                     caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF)
                 })?;
+                let plan = Plan { told, ..plan };
                 let prepared = Prepared { trap, form, ucontext, request, plan, started };
-                if frame::supervised(&prepared.request).next().is_none() {
+                if frame::naming_fds(&prepared.request).next().is_none() {
                     self.start(state, place, prepared);
                     return Ok(());
                 }
                 // Afterwards there would be a descriptor, or a ucontext, that nobody was told of.
                 // What is there is written again, so that a request which fails changes nothing.
-                let pieces = current(&caller, frame::supervised(&prepared.request))?;
+                let pieces = current(&caller, frame::naming_fds(&prepared.request))?;
                 let then = Then::Execute(Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
                 Ok(())
@@ -426,8 +428,10 @@ impl Supervisor {
         }
         match execute::go(&self.listener, worker, idle, base, &plan, written > 0) {
             Ok(()) => {
-                let job = InFlight { trap, form, ucontext, request, layout, started, written };
-                worker.state = StubState::Busy(Box::new(Job::Request(job)));
+                let told = plan.told;
+                let job =
+                    InFlight { trap, form, ucontext, request, layout, told, started, written };
+                worker.state = StubState::Busy(Job::Request(Box::new(job)));
             }
             // The stub went with the program that it belonged to; the caller's call is begun again.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
@@ -463,7 +467,7 @@ impl Supervisor {
         let base = self.window.slot(worker.stub.slot);
         match execute::write(&self.listener, worker, idle, base, &pieces) {
             Ok(written) => {
-                worker.state = StubState::Busy(Box::new(Job::Write { trap, written, then }));
+                worker.state = StubState::Busy(Job::Write { trap, written, then });
             }
             Err(errno) => self.undone(trap, then, errno),
         }
@@ -513,7 +517,7 @@ impl Supervisor {
             execute::unbind(&self.listener, worker, &self.nothing);
         }
         if let StubState::Busy(job) = was {
-            self.done(guest, state, place, *job, &trap);
+            self.done(guest, state, place, job, &trap);
         }
         let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
         if retires {
@@ -553,7 +557,7 @@ impl Supervisor {
             Job::Request(in_flight) => in_flight,
         };
         let Some(worker) = state.workers.get(place) else { return };
-        let InFlight { trap, form, ref request, .. } = in_flight;
+        let InFlight { trap, form, ref request, .. } = *in_flight;
         let supervised = in_flight.layout.is_supervised() || request.new_fds().next().is_some();
         let outcome = if supervised {
             commit::commit(&self.listener, &worker.stub, &in_flight, result)

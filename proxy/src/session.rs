@@ -52,7 +52,7 @@ pub(crate) enum StubState {
     /// Waiting in its trap.
     Idle(NotifId),
     /// At work.
-    Busy(Box<Job>),
+    Busy(Job),
     /// Told to end, or ended: its frame can serve another.
     Ended,
 }

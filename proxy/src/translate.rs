@@ -12,6 +12,7 @@ use verbgate_abi::wire::GuestFd;
 use verbgate_sys::process::GuestFile;
 
 use crate::execute::lent_number;
+use crate::gids;
 
 /// A descriptor for the stub's table.
 #[derive(Debug)]
@@ -31,15 +32,17 @@ pub struct Patch {
     pub number: u32,
 }
 
-/// What a request needs in the stub's table.
+/// What a request needs besides itself.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Descriptors to lend.
+    /// Descriptors to lend, in the stub's table.
     pub lent: Vec<Lent>,
     /// Numbers to replace.
     pub patches: Vec<Patch>,
     /// The kernel will install a new descriptor.
     pub new_fd: bool,
+    /// What the guest is told in the place of the kernel's word, if it succeeds.
+    pub told: Option<gids::Patch>,
 }
 
 /// Looks up every descriptor of a request.

@@ -13,6 +13,7 @@ use crate::execute::Form;
 use crate::fetch::Copied;
 use crate::gids::GidView;
 use crate::gids::Judged;
+use crate::gids::Patch;
 use crate::observe;
 use crate::policy::Policy;
 
@@ -63,8 +64,9 @@ pub struct Rules<'a> {
 /// What becomes of a request.
 #[derive(Debug)]
 pub enum Vetted {
-    /// The kernel may have it.
-    Execute(Request),
+    /// The kernel may have it; the guest is told something else than the kernel's word, if there
+    /// is something.
+    Execute(Request, Option<Patch>),
     /// This is the answer.
     Answered(Request, Outcome),
     /// It is not executed; `None` for what could not be decoded.
@@ -85,16 +87,16 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
             return Vetted::Refused(None, refusal);
         }
     };
-    let name = observe::name(&request);
     if let Err(refused) = rules.policy.check(&request) {
-        let line = format!("{name}: {}", refused.reason);
-        return Vetted::Refused(Some(request), Refusal::warn(refused.reason, refused.errno, line));
+        let refusal = Refusal::warn(refused.reason, refused.errno, &refused);
+        return Vetted::Refused(Some(request), refusal);
     }
     match rules.gids.map(|gids| gids.judge(&request, rules.rdev, rules.asked)) {
-        None | Some(Judged::Passed) => Vetted::Execute(request),
+        None | Some(Judged::Passed) => Vetted::Execute(request, None),
+        Some(Judged::Patched(patch)) => Vetted::Execute(request, Some(patch)),
         Some(Judged::Answered(outcome)) => Vetted::Answered(request, outcome),
         Some(Judged::Refused(reason, errno)) => {
-            let line = format!("{name}: {reason}");
+            let line = format!("{}: {reason}", observe::name(&request));
             Vetted::Refused(Some(request), Refusal::note(reason, errno, line))
         }
     }

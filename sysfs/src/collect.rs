@@ -95,7 +95,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// The errno.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A file says something else than the kernel writes.
     #[error("{} holds {value:?} where {expected} belongs; this is not a sysfs of Linux", .path.display())]

@@ -135,6 +135,10 @@ impl fmt::Debug for Tables<'_> {
 }
 
 impl gids::Ports for Tables<'_> {
+    fn length(&self, rdma: &Rdma, port: u32) -> Option<u32> {
+        self.view.length(&rdma.name, port)
+    }
+
     fn gid(&self, rdma: &Rdma, port: u32, index: u32) -> Option<gids::Entry> {
         gids::entry(self.view, &rdma.name, port, index, |file| {
             let key = format!("ports/{port}/{file}");

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::snapshot::Access;
 use crate::snapshot::Snapshot;
 use crate::value::Value;
 
@@ -73,6 +74,10 @@ fn facts(snapshot: &Snapshot) -> BTreeMap<String, String> {
     }
     for netdev in &snapshot.netdevs {
         take(&netdev.path, "(interface)", &netdev.attrs);
+    }
+    for (path, access) in &snapshot.access {
+        let Access { mode, uid, gid } = access;
+        facts.insert(format!("{path} (access)"), format!("{mode:04o} {uid}:{gid}"));
     }
     let rest = snapshot.attrs.iter().map(|(path, value)| (path.clone(), shown(value)));
     facts.extend(rest);

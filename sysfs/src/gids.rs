@@ -15,6 +15,12 @@ pub trait GidView: Send + Sync {
     /// `netdev` is the interface that `gid_attrs/ndevs/I` names, by its name in its own network
     /// namespace; InfiniBand ports have none.
     fn shows(&self, ibdev: &str, port: u32, gid: [u8; 16], netdev: Option<&str>) -> bool;
+
+    /// The number of entries that the port's table has for the sandbox: no file tells of those
+    /// behind. None where that is the host's own.
+    fn length(&self, _ibdev: &str, _port: u32) -> Option<u32> {
+        None
+    }
 }
 
 /// Shows every GID.
@@ -43,6 +49,11 @@ pub struct Entry {
 pub trait Ports {
     /// The entry at an index; `None` for an empty one.
     fn gid(&self, rdma: &Rdma, port: u32, index: u32) -> Option<Entry>;
+
+    /// See [`GidView::length`].
+    fn length(&self, _rdma: &Rdma, _port: u32) -> Option<u32> {
+        None
+    }
 
     /// The interfaces that any GID of the device names, masked ones included.
     fn netdevs(&self, rdma: &Rdma) -> BTreeSet<String> {

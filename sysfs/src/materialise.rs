@@ -1,7 +1,9 @@
 //! The tree as plain files, for where no daemon is wanted.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::path::PathBuf;
@@ -21,7 +23,7 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// The errno.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -56,6 +58,11 @@ pub fn materialise(contents: &Contents<'_>, dir: &Path) -> Result<Written, Error
             _ => match contents.read(id) {
                 Ok(bytes) => {
                     make(&path, fs::write(&path, bytes))?;
+                    if let Some(access) = contents.tree.access(id) {
+                        // The owner is whoever writes the tree.
+                        let mode = Permissions::from_mode((access.mode & 0o444).into());
+                        make(&path, fs::set_permissions(&path, mode))?;
+                    }
                     written.files += 1;
                 }
                 Err(_) => written.failing += 1,

@@ -66,7 +66,7 @@ pub enum Why {
     Switch,
     /// It was not granted.
     NotGranted,
-    /// No port is InfiniBand, and none has a GID whose interface is in the sandbox's network
+    /// All ports are Ethernet, and none has a GID whose interface is in the sandbox's network
     /// namespace: a NIC that NCCL would plan with and could not open.
     NoGid {
         /// The interfaces that its GIDs do name.
@@ -131,13 +131,26 @@ pub struct Selection {
     pub netdevs: BTreeMap<String, Why>,
     /// PCI functions, root complexes, and what lies between, by path.
     pub devices: BTreeMap<String, Why>,
+    /// Of the ports of RDMA devices that are shown: how many entries of their GID tables, where
+    /// that is not the host's number.
+    #[serde(skip)]
+    pub gid_tables: GidTables,
 }
+
+/// Numbers of entries, by device and port.
+pub type GidTables = BTreeMap<(String, u32), u32>;
 
 impl Selection {
     /// Whether the RDMA device of this name is shown.
     #[must_use]
     pub fn shows_rdma(&self, name: &str) -> bool {
         self.rdma.get(name).is_some_and(Why::shown)
+    }
+
+    /// Whether a port's GID table has an entry of this index.
+    #[must_use]
+    pub fn has_gid(&self, rdma: &str, port: u32, index: u32) -> bool {
+        self.gid_tables.get(&(rdma.to_owned(), port)).is_none_or(|length| index < *length)
     }
 
     /// Whether the interface of this name is shown.
@@ -166,6 +179,12 @@ pub fn select(snapshot: &Snapshot, grant: &Grant, ports: &dyn gids::Ports) -> Se
         } else {
             usable(snapshot, rdma, ports)
         };
+        if why.shown() {
+            let lengths = rdma
+                .ports()
+                .filter_map(|port| Some(((rdma.name.clone(), port), ports.length(rdma, port)?)));
+            selection.gid_tables.extend(lengths);
+        }
         selection.rdma.insert(rdma.name.clone(), why);
     }
     let users: Vec<(&Rdma, BTreeSet<String>)> =
@@ -227,12 +246,13 @@ pub fn function_of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a Device>
     })
 }
 
-/// The NIC rule: InfiniBand, or at least one GID of an interface that the sandbox has.
+/// The NIC rule: a link layer other than Ethernet (InfiniBand; EFA's has no name), whose GIDs are of
+/// no interface, or at least one GID of an interface that the sandbox has.
 fn usable(snapshot: &Snapshot, rdma: &Rdma, ports: &dyn gids::Ports) -> Why {
     let mut elsewhere = BTreeSet::new();
     for port in rdma.ports() {
         let link_layer = rdma.attrs.get(&format!("ports/{port}/link_layer"));
-        if link_layer.and_then(|v| v.text()) == Some("InfiniBand") {
+        if link_layer.and_then(|v| v.text()).is_some_and(|layer| layer != "Ethernet") {
             return Why::Granted;
         }
         for index in rdma.gids(port) {
@@ -248,10 +268,11 @@ fn usable(snapshot: &Snapshot, rdma: &Rdma, ports: &dyn gids::Ports) -> Why {
             elsewhere.insert(netdev);
         }
     }
-    // iWARP has addresses of its connections, and a GID in name only: the interface decides.
-    let node_type = rdma.attrs.get("node_type").and_then(|v| v.text()).unwrap_or_default();
-    let is_rnic = node_type.starts_with("4:");
-    if is_rnic && snapshot.netdevs.iter().any(|n| n.parent.is_some() && n.parent == rdma.parent) {
+    // iWARP and usNIC speak by the addresses of an interface, and have a GID in name only: that
+    // interface decides. The others are RoCE.
+    let node_type = rdma.attrs.get("node_type").and_then(|v| v.text());
+    let is_roce = node_type.is_none_or(|kind| kind.starts_with("1:"));
+    if !is_roce && snapshot.netdevs.iter().any(|n| n.parent.is_some() && n.parent == rdma.parent) {
         return Why::Granted;
     }
     Why::NoGid { netdevs: elsewhere.into_iter().collect() }

@@ -12,6 +12,18 @@ use crate::value::Value;
 /// The format that this build writes, and the only one it reads.
 pub const VERSION: u32 = 1;
 
+/// Whose an attribute is, and who may read it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Access {
+    /// The permission bits.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
 /// Attributes by their path relative to the object, e.g. `ports/1/gids/0`.
 pub type Attrs = BTreeMap<String, Value>;
 
@@ -36,6 +48,9 @@ pub struct Snapshot {
     pub netdevs: Vec<Netdev>,
     /// Files of no device: processors, NUMA nodes, modules, by their path.
     pub attrs: Attrs,
+    /// Of the files that not everyone may read, or that have another owner than most, by path.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub access: BTreeMap<String, Access>,
 }
 
 /// A directory below `/sys/devices` that is a PCI function, a root complex, or on the way from one
@@ -149,7 +164,7 @@ pub struct Netdev {
 pub enum Refused {
     /// Not JSON, cut off, or of another shape.
     #[error("it is no snapshot, or was cut off: {0}; make it again with: verbgate sysfs snapshot")]
-    Shape(#[from] serde_json::Error),
+    Shape(serde_json::Error),
     /// Of another version.
     #[error(
         "it is of version {found} and this build reads version {VERSION}; make it again with: \
@@ -171,13 +186,13 @@ impl Snapshot {
     /// [`Refused`]; no name leads out of the tree that is made of it.
     pub fn from_json(text: &str) -> Result<Self, Refused> {
         // The version first: another one may have another shape.
-        let any: serde_json::Value = serde_json::from_str(text)?;
+        let any: serde_json::Value = serde_json::from_str(text).map_err(Refused::Shape)?;
         if let Some(found) = any.get("version").and_then(serde_json::Value::as_u64)
             && found != u64::from(VERSION)
         {
             return Err(Refused::Version { found });
         }
-        let snapshot: Self = serde_json::from_value(any)?;
+        let snapshot: Self = serde_json::from_value(any).map_err(Refused::Shape)?;
         snapshot.check()?;
         Ok(snapshot)
     }
@@ -198,7 +213,23 @@ impl Snapshot {
         reduced.rdma.retain(|rdma| selection.shows_rdma(&rdma.name));
         reduced.verbs.retain(|verbs| selection.shows_rdma(&verbs.ibdev));
         reduced.netdevs.retain(|netdev| selection.shows_netdev(&netdev.name));
+        let mut access = std::mem::take(&mut reduced.access);
+        access.retain(|path, _| reduced.has(path));
+        reduced.access = access;
         reduced
+    }
+
+    /// Whether it has the file at a path.
+    fn has(&self, path: &str) -> bool {
+        let of = |place: &str, attrs: &Attrs| {
+            let inside = path.strip_prefix(place).and_then(|rest| rest.strip_prefix('/'));
+            inside.is_some_and(|name| attrs.contains_key(name))
+        };
+        self.attrs.contains_key(path)
+            || self.devices.iter().any(|device| of(&device.path, &device.attrs))
+            || self.rdma.iter().any(|rdma| of(&rdma.path, &rdma.attrs))
+            || self.verbs.iter().any(|verbs| of(&verbs.path, &verbs.attrs))
+            || self.netdevs.iter().any(|netdev| of(&netdev.path, &netdev.attrs))
     }
 
     /// Refuses names that are not the kernel's.
@@ -232,6 +263,7 @@ impl Snapshot {
             attrs(values)?;
         }
         self.verbs.iter().try_for_each(|v| name(&v.ibdev))?;
+        self.access.keys().try_for_each(|key| path(key))?;
         attrs(&self.attrs)
     }
 }

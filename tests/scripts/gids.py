@@ -48,6 +48,9 @@ def sysfs(device, indices=None):
     if indices is None:
         indices = os.listdir(folder) if os.path.exists(folder) else []
     for index in indices:
+        # A sandbox's table ends behind its last entry.
+        if not os.path.exists(f"{folder}/{index}"):
+            continue
         with open(f"{folder}/{index}") as file:
             gid = file.read().strip()
         if gid != EMPTY:
@@ -57,6 +60,11 @@ def sysfs(device, indices=None):
 
 def see(device):
     with Context(name=device) as ctx:
+        print(f"length {ctx.query_port(1).gid_tbl_len}")
+        folder = f"/sys/class/infiniband/{device}/ports/1"
+        for kind in "gids", "gid_attrs/types", "gid_attrs/ndevs":
+            path = f"{folder}/{kind}"
+            print(f"files {kind} {len(os.listdir(path)) if os.path.exists(path) else 0}")
         for (port, index), (gid, ifindex) in sorted(table(ctx).items()):
             print(f"table {port} {index} {gid} {ifindex}")
         for index in range(16):

@@ -29,13 +29,13 @@ pub(super) enum Error {
     Missing { name: String },
     /// The program cannot be run.
     #[error("cannot run {}: {source}", .program.display())]
-    Run { program: PathBuf, source: io::Error },
+    Run { program: PathBuf, r#source: io::Error },
     /// The program refuses the file.
     #[error("{said}; repair the file first")]
     Refused { said: String },
     /// The copy that the engine is to read cannot be written.
     #[error("cannot write a copy for the engine to check to {}: {source}", .path.display())]
-    Trial { path: PathBuf, source: io::Error },
+    Trial { path: PathBuf, r#source: io::Error },
 }
 
 /// An engine's program.

@@ -234,7 +234,7 @@ fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
     }
     let asked = engine.program(args)?;
     let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
-    let (after, notes) = made.map_err(|e| anyhow!("{}: {e}", path.display()))?;
+    let (after, notes) = made.map_err(|e| anyhow!("{}: {e:#}", path.display()))?;
     for note in notes {
         eprintln!("verbgate: {note}");
     }
@@ -271,7 +271,7 @@ fn take_back(
                 )
             })?;
             let without = entry.engine.without(text, &entry.name);
-            without.map_err(|e| anyhow!("{}: {e}", path.display()))?
+            without.map_err(|e| anyhow!("{}: {e:#}", path.display()))?
         }
         (_, None) => None,
     };
@@ -301,7 +301,7 @@ fn unconfigure(args: &UnconfigureArgs) -> Result<u8, Error> {
             let entry = undo.load()?.and_then(|kept| kept.entry);
             take_back(&undo, entry.as_ref(), now.as_deref(), args.dry_run)
         });
-        failed.extend(done.err().map(|e| e.to_string()));
+        failed.extend(done.err().map(|e| format!("{e:#}")));
     }
     if failed.is_empty() { Ok(0) } else { Err(anyhow!("{}", failed.join("; "))) }
 }

@@ -34,9 +34,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot {what}: {source}{}", privilege(.source))]
-    Netlink { what: String, source: io::Error },
+    Netlink { what: String, r#source: io::Error },
     #[error("cannot enter the network namespace {name}: {source}{}", namespace_hint(.source))]
-    Namespace { name: String, source: io::Error },
+    Namespace { name: String, r#source: io::Error },
     #[error("{} is no network namespace; give a PID, a file like /run/netns/NAME or /proc/PID/ns/net, or a container", .path.display())]
     NoNamespace { path: PathBuf },
     #[error(
@@ -48,7 +48,7 @@ pub(crate) enum Error {
     #[error("no network device is called {name:?} here; there are {}", .have.join(", "))]
     NoSuchNic { name: String, have: Vec<String> },
     #[error("cannot read or write {}: {source}{}", .path.display(), privilege(.source))]
-    File { path: PathBuf, source: io::Error },
+    File { path: PathBuf, r#source: io::Error },
     #[error("{} is no journal of this version of Verbgate ({why}); if no NIC is away, remove it", .path.display())]
     Foreign { path: PathBuf, why: String },
     #[error("{} describes NICs that are not home ({nics}); first: verbgate netdev restore", .path.display())]

@@ -108,7 +108,7 @@ pub(crate) fn keep(args: &KeeperArgs) -> Result<u8, Failure> {
     let kept = Keeper::begin(&Place::at(&args.place), Tgid(args.pid));
     let said = match &kept {
         Ok(_) => READY.to_owned(),
-        Err(error) => error.to_string().replace('\n', " "),
+        Err(error) => format!("{error:#}").replace('\n', " "),
     };
     // Who asked may be dead; then the container is, too, or will be.
     let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());

@@ -65,9 +65,9 @@ pub(super) fn tell(line: &Line, error: &Error) {
     let Some(path) = line.global("--log") else { return };
     let json = line.global("--log-format").is_some_and(|format| format == "json");
     let text = if json {
-        json!({"level": "error", "msg": format!("verbgate: {error}")}).to_string()
+        json!({"level": "error", "msg": format!("verbgate: {error:#}")}).to_string()
     } else {
-        format!("level=error msg=\"verbgate: {error}\"")
+        format!("level=error msg=\"verbgate: {error:#}\"")
     };
     // What is printed says it, too.
     let _ = fs::OpenOptions::new()

@@ -151,7 +151,7 @@ pub(crate) fn stats(args: &StatsArgs, global: &Global) -> Result<u8, Failure> {
         let text = inspect::all(global).map_err(|e| anyhow!("{e}")).and_then(|all| metrics(&all));
         let answered = text.and_then(|text| Ok(answer(reader, &text)?));
         if let Err(error) = answered {
-            log::warn!("numbers were not told: {error}");
+            log::warn!("numbers were not told: {error:#}");
         }
     }
 }

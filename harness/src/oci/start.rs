@@ -185,7 +185,7 @@ pub(super) fn granted(
         let options = match stand_in.iter().find(of_name) {
             Some(stand_in) => vec![stand_in.clone()],
             // Without any, all of the host's.
-            None if name == wish::ALL => stand_in.to_vec(),
+            None if name == wish::ALL && !stand_in.is_empty() => stand_in.to_vec(),
             None => vec![name.into()],
         };
         let found = grant::resolve(&options, Host::real()).map_err(|e| match *field {

@@ -23,6 +23,7 @@ mod generated;
 pub mod gids;
 pub mod legacy;
 pub mod netlink;
+pub mod qp_types;
 pub mod request;
 pub mod residue;
 pub mod table;

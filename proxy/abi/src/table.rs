@@ -34,18 +34,6 @@ impl Kernels {
     }
 }
 
-/// `enum ib_uverbs_qp_type`, `include/uapi/rdma/ib_user_ioctl_verbs.h`: the values of
-/// `CREATE_QP_TYPE` and of `qp_type` in the legacy structures, by name.
-pub const QP_TYPES: [(&str, u64); 7] = [
-    ("RC", 2),
-    ("UC", 3),
-    ("UD", 4),
-    ("RAW_PACKET", 8),
-    ("XRC_INI", 9),
-    ("XRC_TGT", 10),
-    ("DRIVER", 0xff),
-];
-
 /// Whose an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Provider {
@@ -62,6 +50,15 @@ impl Provider {
         match self {
             Self::Core => true,
             Self::Driver(own) => own == driver,
+        }
+    }
+
+    /// What stands before the name of an entry: `efa:`, and nothing before the core's.
+    #[must_use]
+    pub fn prefix(self) -> String {
+        match self {
+            Self::Core => String::new(),
+            Self::Driver(driver) => format!("{driver}:"),
         }
     }
 }
@@ -370,6 +367,13 @@ impl MethodSpec {
             self.name,
             &["UVERBS_METHOD_", "MLX5_IB_METHOD_", "EFA_IB_METHOD_", "BNXT_RE_METHOD_"],
         )
+    }
+
+    /// The name by which profiles, logs and people tell the method from every other one:
+    /// `OBJECT.METHOD` is the core's, `DRIVER:OBJECT.METHOD` a driver's own.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        format!("{}{}.{}", self.provider.prefix(), self.object.name(), self.short_name())
     }
 
     /// True for `UVERBS_METHOD_INVOKE_WRITE`, which carries the legacy commands.

@@ -7,12 +7,13 @@
 //! connects by the connection manager, which knows namespaces.
 //!
 //! Indices are the host's, masked and never renumbered: providers put them into work requests. A
-//! masked entry is as an empty one.
+//! masked entry is as an empty one, and a table ends behind its last entry ([`length`]).
 //!
-//! Nothing is remembered but links, and what is the port's of them, and these only until rtnetlink
-//! has news, which it has before the change returns to whoever made it. The table itself is read
-//! when it is asked for.
+//! Only the links, which of them are a port's, and where tables end are remembered, until rtnetlink
+//! has news, which it has before the change returns to whoever made it. Entries are read when they
+//! are asked for.
 
+mod length;
 mod links;
 mod requests;
 
@@ -24,6 +25,7 @@ use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::fs::AtFlags;
@@ -39,7 +41,9 @@ use verbgate_sysfs::DevNumber;
 use verbgate_sysfs::Identity;
 
 pub use self::requests::Judged;
+pub use self::requests::Patch;
 
+use self::length::Length;
 use self::links::Link;
 use self::links::NamespaceId;
 use crate::netlink::ask;
@@ -80,6 +84,10 @@ struct Sides {
     host: Option<(Side, Option<NamespaceId>)>,
     /// The numbers of the links in the sandbox's namespace that are a port's.
     of_ports: HashMap<PortId, Vec<u32>>,
+    /// Where the tables of ports end.
+    lengths: HashMap<PortId, Length>,
+    /// When the last news came.
+    changed: Instant,
 }
 
 /// The inode of a port in sysfs: another when the device has been made anew.
@@ -133,8 +141,7 @@ impl GidView {
             let id = links::namespace_id(&sandbox.network.route, here.namespace.as_raw_fd())?;
             Some((Side { network: here, links: None }, id))
         };
-        let sides = Mutex::new(Sides { sandbox, host, of_ports: HashMap::new() });
-        Ok(Self { sides, granted })
+        Ok(Self { sides: Mutex::new(Sides::new(sandbox, host)), granted })
     }
 
     /// What is seen at a place of the table of a device, which its node names.
@@ -203,6 +210,11 @@ impl Port {
 }
 
 impl Sides {
+    fn new(sandbox: Side, host: Option<(Side, Option<NamespaceId>)>) -> Self {
+        let (of_ports, lengths) = (HashMap::new(), HashMap::new());
+        Self { sandbox, host, of_ports, lengths, changed: Instant::now() }
+    }
+
     /// Takes the news.
     fn hear(&mut self) -> io::Result<()> {
         let mut any = self.sandbox.hear()?;
@@ -211,6 +223,7 @@ impl Sides {
         }
         if any {
             self.of_ports.clear();
+            self.changed = Instant::now();
         }
         Ok(())
     }
@@ -233,7 +246,8 @@ impl Sides {
         }
         let mut entries = Vec::new();
         for port in &ports {
-            for index in (0..MAX_INDEX).map(GidIndex) {
+            let length = self.length(port)?.unwrap_or(MAX_INDEX);
+            for index in (0..length).map(GidIndex) {
                 match self.at(port, index)? {
                     Seen::Entry(entry) => entries.push(entry),
                     Seen::Nothing => {}
@@ -266,10 +280,20 @@ impl Sides {
     }
 
     fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {
-        let Some(gid) = known(self.sandbox.read(&port.file("gids", index)))? else {
-            return Ok(Seen::Anything);
-        };
-        let gid: Ipv6Addr = gid.parse().map_err(io::Error::other)?;
+        match self.gid(port, index)? {
+            Some(gid) => self.shown(port, index, gid),
+            None => Ok(Seen::Anything),
+        }
+    }
+
+    /// The host's entry, all zeros if it is empty; none behind the end of the host's table.
+    fn gid(&self, port: &Port, index: GidIndex) -> io::Result<Option<Ipv6Addr>> {
+        let gid = known(self.sandbox.read(&port.file("gids", index)))?;
+        gid.map(|gid| gid.parse().map_err(io::Error::other)).transpose()
+    }
+
+    /// What a sandbox sees of an entry of the host's.
+    fn shown(&mut self, port: &Port, index: GidIndex, gid: Ipv6Addr) -> io::Result<Seen> {
         let entry = |gid_type, ifindex| Entry { port: port.number, index, gid, gid_type, ifindex };
         if gid.is_unspecified() {
             return Ok(Seen::Nothing);
@@ -399,6 +423,9 @@ impl Side {
         Ok(text.trim_end().to_owned())
     }
 }
+
+#[cfg(test)]
+mod walk;
 
 #[cfg(test)]
 mod tests {

@@ -18,6 +18,10 @@ use crate::commit::Outcome;
 /// Bytes of `struct ib_uverbs_gid_entry`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const ENTRY_LEN: usize = 32;
 
+/// Where `gid_tbl_len` is in `struct ib_uverbs_query_port_resp`, with which
+/// `struct ib_uverbs_query_port_resp_ex` begins; include/uapi/rdma/ib_user_verbs.h.
+const GID_TBL_LEN: usize = 16;
+
 /// What becomes of a request, as far as GIDs go.
 #[derive(Debug)]
 pub enum Judged {
@@ -27,6 +31,33 @@ pub enum Judged {
     Refused(&'static str, Errno),
     /// This is what the kernel would answer if there were the sandbox's entries only.
     Answered(Outcome),
+    /// The kernel may have it, and this is put into its answer.
+    Patched(Patch),
+}
+
+/// What a sandbox is told in the place of the kernel's word, in an output of a request that
+/// succeeds.
+///
+/// It is no secret: a guest that looks into its frame while the kernel writes sees the length of a
+/// table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Patch {
+    /// The position of the output among the request's attributes.
+    pub pos: usize,
+    /// Where in the output.
+    pub offset: usize,
+    /// The bytes.
+    pub bytes: [u8; 4],
+}
+
+impl Patch {
+    /// Puts the bytes into the output; none where the output ends before.
+    pub fn put(&self, output: &mut [u8]) {
+        let end = self.offset.saturating_add(self.bytes.len());
+        if let Some(place) = output.get_mut(self.offset..end) {
+            place.copy_from_slice(&self.bytes);
+        }
+    }
 }
 
 /// What the kernel says of an entry that is empty (`rdma_get_gid_attr`,
@@ -51,6 +82,9 @@ impl GidView {
             }
         }
         let method = request.method();
+        if let Some((port, pos)) = port_asked(request).filter(|_| asked) {
+            return self.port(rdev, port, pos);
+        }
         if method.object != ids::UVERBS_OBJECT_DEVICE {
             return Ok(Judged::Passed);
         }
@@ -61,6 +95,16 @@ impl GidView {
             return self.answer_table(request, rdev);
         }
         Ok(Judged::Passed)
+    }
+
+    /// What QUERY_PORT says of the table's length, with the answer at a position.
+    fn port(&self, rdev: (u32, u32), port: u32, pos: usize) -> io::Result<Judged> {
+        Ok(match self.length_of(rdev, port)? {
+            Some(length) => {
+                Judged::Patched(Patch { pos, offset: GID_TBL_LEN, bytes: length.to_ne_bytes() })
+            }
+            None => Judged::Passed,
+        })
     }
 
     /// `UVERBS_METHOD_QUERY_GID_ENTRY`.
@@ -110,6 +154,25 @@ impl GidView {
         }
         Ok(Judged::Answered(outcome))
     }
+}
+
+/// The port that a request asks about, and where its answer goes: QUERY_PORT in the form of a
+/// method, whose answer begins with that of the command, and of a command, by whatever way.
+fn port_asked(request: &Request) -> Option<(u32, usize)> {
+    let method = request.method();
+    let (port, answer) = match request.legacy() {
+        Some(legacy) if legacy.spec.write_cmd == ids::IB_USER_VERBS_CMD_QUERY_PORT => {
+            (request.legacy_field("port_num")?, ids::UVERBS_ATTR_CORE_OUT)
+        }
+        None if method.object == ids::UVERBS_OBJECT_DEVICE
+            && method.id == ids::UVERBS_METHOD_QUERY_PORT =>
+        {
+            let port = request.value(ids::UVERBS_ATTR_QUERY_PORT_PORT_NUM)?;
+            (port, ids::UVERBS_ATTR_QUERY_PORT_RESP)
+        }
+        _ => return None,
+    };
+    Some((u32::try_from(port).ok()?, request.position(answer)?))
 }
 
 /// Fills an output.

@@ -111,7 +111,7 @@ pub enum PlantError {
         /// What was to be made.
         what: &'static str,
         /// The error.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The thread died meanwhile, with its process or because another thread executed a program.
     #[error("thread {0} is gone")]
@@ -125,7 +125,7 @@ pub enum PlantError {
         /// The call.
         call: &'static str,
         /// What the kernel said.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The guest did something else than what was injected. It has been killed.
     #[error("thread {tid} stopped at {what} instead of at {call}")]
@@ -143,7 +143,7 @@ pub enum PlantError {
         /// What was being done.
         what: &'static str,
         /// The error.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

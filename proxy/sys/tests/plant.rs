@@ -74,7 +74,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
         let fd = OwnedFd::from(seccomp::install(&program)?);
         // SAFETY: plain numbers; the number is nobody else's.
         if unsafe { libc::dup2(fd.as_raw_fd(), LISTENER_AT) } < 0 {
-            return Err(std::io::Error::last_os_error());
+            return Err(io::Error::last_os_error());
         }
         Ok(())
     };

@@ -31,6 +31,9 @@ pub(super) const NETDEV: &[&str] = &[
     "proto_down", "speed", "statistics", "testing", "threaded", "tx_queue_len", "type", "uevent",
 ];
 
+/// The SMBIOS tables.
+pub(super) const DMI: &str = "devices/virtual/dmi/id";
+
 /// Files and directories of no device. Directories are recorded whole, symbolic links and what is
 /// inside deeper ones left out.
 #[rustfmt::skip]
@@ -44,7 +47,7 @@ pub(super) const SYSTEM: &[&str] = &[
     "kernel/mm/memory_peers/nv_mem", "module/nvidia_peermem", "module/nv_peer_mem",
     "module/nvidia", "module/nvidia_uvm", "module/gdrdrv", "module/amdgpu",
     // On which cloud's machine this is: aws-ofi-nccl and UCX ask.
-    "devices/virtual/dmi/id",
+    DMI,
 ];
 
 /// The attributes of NUMA nodes and processors, which are numbered.

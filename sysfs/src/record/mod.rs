@@ -30,21 +30,25 @@ const DECIDING: &[&str] = &["class"];
 /// # Errors
 /// That `root` cannot be read.
 pub fn record(root: &Path, detail: Detail) -> Result<Snapshot, Error> {
-    fs::read_dir(root).map_err(|source| Error::Read { path: root.to_owned(), source })?;
-    let reader = Reader { root: root.to_owned(), detail };
+    let failed = |source| Error::Read { path: root.to_owned(), source };
+    fs::read_dir(root).map_err(failed)?;
+    let reader = Reader::new(root, detail).map_err(failed)?;
     let rdma = rdma(&reader);
     let verbs = verbs(&reader);
     let netdevs = netdevs(&reader);
     let parents = rdma.iter().map(|r| &r.parent).chain(netdevs.iter().map(|n| &n.parent));
     let devices = devices(&reader, parents.flatten());
+    let attrs = system(&reader);
+    let abi_version = reader.value("class/infiniband_verbs/abi_version");
     Ok(Snapshot {
         version: VERSION,
-        abi_version: reader.value("class/infiniband_verbs/abi_version"),
+        abi_version,
         devices,
         rdma,
         verbs,
         netdevs,
-        attrs: system(&reader),
+        attrs,
+        access: reader.access(),
     })
 }
 

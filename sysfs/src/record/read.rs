@@ -1,16 +1,22 @@
 //! Reading single files and directories of a sysfs.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::path::PathBuf;
 
 use crate::names;
+use crate::snapshot::Access;
 use crate::snapshot::Attrs;
 use crate::value::Value;
+
+use super::lists;
 
 /// No attribute is longer; lists of processors and raw files can exceed a page.
 pub(crate) const ATTRIBUTE_MAX: usize = 64 << 10;
@@ -36,9 +42,29 @@ pub enum Detail {
 pub(super) struct Reader {
     pub(super) root: PathBuf,
     pub(super) detail: Detail,
+    /// Owner and group of the root, and so of nearly all that is below: root's, or in a user
+    /// namespace without root's number, nobody's.
+    owner: (u32, u32),
+    /// Of what was read: that which not everyone may, or which is not that owner's.
+    access: RefCell<BTreeMap<String, Access>>,
 }
 
 impl Reader {
+    /// Of the sysfs at `root`.
+    ///
+    /// # Errors
+    /// stat(2)'s.
+    pub(super) fn new(root: &Path, detail: Detail) -> io::Result<Self> {
+        let meta = fs::metadata(root)?;
+        let owner = (meta.uid(), meta.gid());
+        Ok(Self { root: root.to_owned(), detail, owner, access: RefCell::default() })
+    }
+
+    /// What is to be known of who may read what was read.
+    pub(super) fn access(self) -> BTreeMap<String, Access> {
+        self.access.into_inner()
+    }
+
     /// Names in a directory, ordered; none where there is no such directory.
     pub(super) fn names(&self, dir: &str) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root.join(dir)) else {
@@ -71,7 +97,21 @@ impl Reader {
     /// A value that decides what is shown.
     pub(super) fn value(&self, path: &str) -> Option<Value> {
         let file = self.root.join(path);
-        is_attribute(&file).then(|| read(&file)).flatten()
+        let meta = fs::symlink_metadata(&file).ok()?;
+        self.is_attribute(path, &meta).then(|| read(&file)).flatten()
+    }
+
+    /// Whether a file holds something to be read, by somebody; and if not by everyone, by whom.
+    fn is_attribute(&self, path: &str, meta: &fs::Metadata) -> bool {
+        // `reset` and its like can only be written.
+        let is = meta.is_file() && meta.permissions().mode() & 0o444 != 0;
+        let mode = u16::try_from(meta.permissions().mode() & 0o7777).unwrap_or_default();
+        let access = Access { mode, uid: meta.uid(), gid: meta.gid() };
+        let is_common = mode & 0o444 == 0o444 && (access.uid, access.gid) == self.owner;
+        if is && !is_common {
+            self.access.borrow_mut().insert(path.to_owned(), access);
+        }
+        is
     }
 
     /// A value that is only shown.
@@ -85,14 +125,15 @@ impl Reader {
     /// Takes the listed attributes of `dir`; those that are directories with all that is in them.
     pub(super) fn listed(&self, dir: &str, list: &[&str], prefix: &str, into: &mut Attrs) {
         for name in list {
-            let file = self.root.join(dir).join(name);
+            let path = format!("{dir}/{name}");
+            let file = self.root.join(&path);
             let Ok(meta) = fs::symlink_metadata(&file) else {
                 continue;
             };
             let key = format!("{prefix}{name}");
             if meta.is_dir() {
-                self.all(&format!("{dir}/{name}"), &format!("{key}/"), into);
-            } else if meta.is_file() && is_readable(&meta) {
+                self.all(&path, &format!("{key}/"), into);
+            } else if self.is_attribute(&path, &meta) {
                 into.extend(self.detail(&file).map(|value| (key, value)));
             }
         }
@@ -110,26 +151,25 @@ impl Reader {
             let Ok(kind) = entry.file_type() else {
                 continue;
             };
-            if !names::is_name(&name) || SKIPPED.contains(&&*name) {
+            if !names::is_name(&name) || SKIPPED.contains(&&*name) || is_serial(dir, &name) {
                 continue;
             }
-            let key = format!("{prefix}{name}");
+            let (path, key) = (format!("{dir}/{name}"), format!("{prefix}{name}"));
             if kind.is_dir() {
-                self.all(&format!("{dir}/{name}"), &format!("{key}/"), into);
-            } else if kind.is_file() && entry.metadata().is_ok_and(|meta| is_readable(&meta)) {
+                self.all(&path, &format!("{key}/"), into);
+            } else if kind.is_file()
+                && entry.metadata().is_ok_and(|meta| self.is_attribute(&path, &meta))
+            {
                 into.extend(self.detail(&entry.path()).map(|value| (key, value)));
             }
         }
     }
 }
 
-fn is_attribute(file: &Path) -> bool {
-    fs::symlink_metadata(file).is_ok_and(|meta| meta.is_file() && is_readable(&meta))
-}
-
-/// `reset` and its like can only be written.
-fn is_readable(meta: &fs::Metadata) -> bool {
-    meta.permissions().mode() & 0o444 != 0
+/// Whether a file of the SMBIOS tables tells one machine from every other of its kind: no program
+/// needs that to use a NIC (drivers/firmware/dmi-id.c).
+fn is_serial(dir: &str, name: &str) -> bool {
+    dir == lists::DMI && (name.ends_with("_serial") || name == "product_uuid")
 }
 
 /// `None` for what vanished since it was listed: an attribute that errs is recorded as one that

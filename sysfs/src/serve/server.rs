@@ -44,6 +44,7 @@ use parking_lot::Mutex;
 use super::numbered::Numbered;
 use super::state;
 use super::state::State;
+use crate::snapshot::Access;
 use crate::tree::Kind;
 use crate::tree::NodeId;
 use crate::tree::Tree;
@@ -94,15 +95,19 @@ impl SysfsServer {
 
     fn attributes(&self, tree: &Numbered, id: NodeId) -> FileAttr {
         let ino = tree.number(id);
+        let access = tree.tree().access(id).copied();
+        let access = access.unwrap_or(Access { mode: 0o444, uid: 0, gid: 0 });
         let (kind, perm, size, nlink) = match tree.tree().kind(id) {
             Some(Kind::Dir(_)) => (FileType::Directory, 0o755, 0, 2),
             Some(Kind::Link(_)) => (FileType::Symlink, 0o777, 0, 1),
-            _ => (FileType::RegularFile, 0o444, ATTRIBUTE_SIZE, 1),
+            // Nobody writes here; who may read is the kernel's to say (default_permissions).
+            _ => (FileType::RegularFile, access.mode & 0o444, ATTRIBUTE_SIZE, 1),
         };
         let time = self.started;
         let (atime, mtime, ctime, crtime) = (time, time, time, time);
         let blksize = 4096;
-        let (uid, gid, rdev, flags, blocks) = (0, 0, 0, 0, 0);
+        let Access { uid, gid, .. } = access;
+        let (rdev, flags, blocks) = (0, 0, 0);
         FileAttr {
             ino,
             size,

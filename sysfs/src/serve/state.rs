@@ -26,6 +26,7 @@ use crate::identity::Identity;
 use crate::record;
 use crate::record::Detail;
 use crate::select;
+use crate::select::GidTables;
 use crate::select::Grant;
 use crate::select::Names;
 use crate::snapshot::Attrs;
@@ -64,6 +65,8 @@ struct Look {
     entries: BTreeSet<(String, u64)>,
     /// The granted NICs that the NIC rule lets be seen.
     usable: BTreeSet<String>,
+    /// How long GID tables are.
+    gid_tables: GidTables,
 }
 
 /// What a sandbox was granted, as it was written down.
@@ -81,6 +84,8 @@ struct Current {
     grant: Grant,
     /// Devices that the NIC rule judges.
     nics: Snapshot,
+    /// Devices that are shown, with the numbers of their ports.
+    ports: Vec<(String, Vec<u32>)>,
     looked: Instant,
 }
 
@@ -184,7 +189,8 @@ impl State {
         let tables = Tables { source: &self.source, view: &*self.view };
         let entries = entries(&self.source);
         let usable = select::usable_rdma(&old.nics, &old.grant, &tables);
-        if (Look { entries, usable }) != old.look {
+        let gid_tables = gid_tables(&old.ports, &*self.view);
+        if (Look { entries, usable, gid_tables }) != old.look {
             match build(&self.source, &self.granted, &*self.view) {
                 Ok((tree, guards, new)) => {
                     let next = self.last_tree().then(tree).guarded(guards);
@@ -223,9 +229,13 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
     let selection = select::select(&snapshot, &grant, &tables);
     let mut tree = tree::build(&snapshot, &selection);
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
+    let shown = snapshot.rdma.iter().filter(|rdma| selection.shows_rdma(&rdma.name));
+    let ports = shown.map(|rdma| (rdma.name.clone(), rdma.ports().collect())).collect();
     let nics = only_nics(snapshot, &grant, &tables);
-    let look = Look { entries, usable: select::usable_rdma(&nics, &grant, &tables) };
-    Ok((tree, guards, Current { look, grant, nics, looked }))
+    let usable = select::usable_rdma(&nics, &grant, &tables);
+    // Those that the tree was built with, whatever has happened since.
+    let look = Look { entries, usable, gid_tables: selection.gid_tables };
+    Ok((tree, guards, Current { look, grant, nics, ports, looked }))
 }
 
 impl Granted {
@@ -249,6 +259,11 @@ impl Granted {
     }
 }
 
+fn gid_tables(ports: &[(String, Vec<u32>)], view: &dyn GidView) -> GidTables {
+    let all = ports.iter().flat_map(|(name, ports)| ports.iter().map(move |port| (name, *port)));
+    all.filter_map(|(name, port)| Some(((name.clone(), port), view.length(name, port)?))).collect()
+}
+
 /// What [`select::usable_rdma`] needs of a snapshot, since the whole is as large as the tree: of a
 /// NIC that can be used the one GID by which it can, until that one goes.
 fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snapshot {
@@ -256,6 +271,7 @@ fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snap
         select::judged(&snapshot, grant).map(|rdma| rdma.name.clone()).collect();
     snapshot.rdma.retain(|rdma: &Rdma| nics.contains(&rdma.name));
     snapshot.attrs = Attrs::new();
+    snapshot.access.clear();
     for device in &mut snapshot.devices {
         device.attrs = Attrs::new();
     }

@@ -58,7 +58,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     }
     for rdma in snapshot.rdma.iter().filter(|r| selection.shows_rdma(&r.name)) {
         place_class(&mut tree, "infiniband", &rdma.name, &rdma.path, rdma.parent.as_ref());
-        place_ports(&mut tree, rdma);
+        place_ports(&mut tree, rdma, selection);
     }
     for node in verbs {
         place_class(&mut tree, "infiniband_verbs", &node.name, &node.path, node.parent.as_ref());
@@ -86,6 +86,15 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     files(&mut tree, "", &snapshot.attrs);
     for (place, entry) in CLASS_OF_PLACE {
         tree.link(entry, place);
+    }
+    for (path, access) in &snapshot.access {
+        // What is hidden has no place, and an interface may have another.
+        let moved = snapshot.netdevs.iter().find_map(|netdev| {
+            let rest = path.strip_prefix(&*netdev.path)?.strip_prefix('/')?;
+            Some(format!("{VIRTUAL_NET}/{}/{rest}", netdev.name))
+        });
+        let id = tree.find(path).or_else(|| tree.find(&moved?));
+        tree.access.extend(id.map(|id| (id, *access)));
     }
     tree.shrink();
     tree
@@ -138,9 +147,13 @@ fn place_class(tree: &mut Tree, class: &str, name: &str, path: &str, parent: Opt
     }
 }
 
-fn place_ports(tree: &mut Tree, rdma: &Rdma) {
+fn place_ports(tree: &mut Tree, rdma: &Rdma, selection: &Selection) {
     for (name, value) in &rdma.attrs {
-        let gid = gid_file(name).and_then(|(port, index, is_gid)| {
+        let gid = gid_file(name);
+        if gid.is_some_and(|(port, index, _)| !selection.has_gid(&rdma.name, port, index)) {
+            continue;
+        }
+        let gid = gid.and_then(|(port, index, is_gid)| {
             let port_dir: NodeId = tree.dir(&format!("{}/ports/{port}", rdma.path))?;
             Some(GidFile { port_dir, index, is_gid })
         });

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::names;
+use crate::snapshot::Access;
 use crate::value::Value;
 
 pub use self::build::build;
@@ -68,6 +69,8 @@ pub struct Tree {
     nodes: Vec<Node>,
     /// Where directories are on the host that are elsewhere than here.
     origins: BTreeMap<NodeId, Box<str>>,
+    /// Of the files that not everyone may read, or that have another owner than most.
+    access: BTreeMap<NodeId, Access>,
     /// While it is built: most names are those of many nodes.
     names: BTreeSet<Arc<str>>,
 }
@@ -78,7 +81,12 @@ impl Tree {
 
     pub(crate) fn new() -> Self {
         let root = Node { name: "".into(), parent: Self::ROOT, kind: Kind::Dir(Vec::new()) };
-        Self { nodes: vec![root], origins: BTreeMap::new(), names: BTreeSet::new() }
+        Self {
+            nodes: vec![root],
+            origins: BTreeMap::new(),
+            access: BTreeMap::new(),
+            names: BTreeSet::new(),
+        }
     }
 
     fn node(&self, id: NodeId) -> Option<&Node> {
@@ -134,6 +142,12 @@ impl Tree {
     pub fn find(&self, path: &str) -> Option<NodeId> {
         let components = path.split('/').filter(|c| !c.is_empty());
         components.into_iter().try_fold(Self::ROOT, |dir, name| self.entry(dir, name))
+    }
+
+    /// Who may read a file, if that is not everyone, or whose it is, if not most files' owner's.
+    #[must_use]
+    pub fn access(&self, id: NodeId) -> Option<&Access> {
+        self.access.get(&id)
     }
 
     /// A node's path.

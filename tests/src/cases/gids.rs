@@ -155,6 +155,26 @@ fn seen(ended: &Ended) -> BTreeMap<&str, Vec<(u32, &str)>> {
     seen
 }
 
+/// How long the table is, by QUERY_PORT and by each kind of file.
+fn lengths(ended: &Ended) -> Vec<u32> {
+    let lines =
+        ended.stdout.lines().filter(|l| l.starts_with("length ") || l.starts_with("files "));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+}
+
+/// A walk over the table is as long as the table is, in requests and in files: natively over all of
+/// its slots, in a sandbox up to the last that is its own.
+fn walks_are_short(native: &[u32], inside: &[u32], own: u32, last: u32) -> Result<()> {
+    println!("  slots to walk, by QUERY_PORT and by files: {native:?}, in the sandbox {inside:?}");
+    if native.len() != 4 || native.iter().any(|length| *length <= last) {
+        bail!("natively the table has {native:?} slots, and entry {last}");
+    }
+    if inside.len() != 4 || !inside.iter().all(|length| (own + 1..=last + 1).contains(length)) {
+        bail!("in the sandbox the table has {inside:?} slots; its own is {own}, the last {last}");
+    }
+    Ok(())
+}
+
 fn two_sandboxes(world: &World) -> Result<Verdict> {
     let gids = Gids::new(world)?;
     let tenants = [
@@ -167,6 +187,8 @@ fn two_sandboxes(world: &World) -> Result<Verdict> {
         let argv = gids.argv(&["see", &world.device])?;
         let native = tenant.run(world, Place::Native, &argv)?.expect_status(0)?;
         let inside = tenant.run(world, Place::Sandbox, &argv)?.expect_status(0)?;
+        let last = gids.all()?.keys().max().copied().unwrap_or_default();
+        walks_are_short(&lengths(&native), &lengths(&inside), own, last)?;
         let (native, inside) = (seen(&native), seen(&inside));
         // Addresses come and go while this runs, so what is its own is known by the address, and
         // what is not by the others'.

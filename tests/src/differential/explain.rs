@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use verbgate_abi::DecodeError;
 use verbgate_abi::decode;
+use verbgate_abi::ids;
 use verbgate_abi::table;
 use verbgate_abi::table::AttrKind;
 use verbgate_abi::table::AttrSpec;
@@ -196,6 +197,33 @@ impl Side<'_> {
         extended && addr >= 1 << 47
     }
 
+    /// It asks about a port, in whatever form.
+    fn queries_port(&self) -> bool {
+        let command = ids::IB_USER_VERBS_CMD_QUERY_PORT;
+        if let Some(written) = self.written() {
+            return written
+                .first_chunk()
+                .is_some_and(|n| u64::from(u32::from_ne_bytes(*n)) == command);
+        }
+        let image = self.image().unwrap_or_default().1;
+        let Ok((hdr, _)) = IoctlHdr::read_from_prefix(&image) else { return false };
+        if hdr.object() != ids::UVERBS_OBJECT_DEVICE.id {
+            return false;
+        }
+        let carried = |(_, attr, _): &(u64, Attr, _)| {
+            attr.id() == ids::UVERBS_ATTR_WRITE_CMD && attr.data == command
+        };
+        hdr.method() == ids::UVERBS_METHOD_QUERY_PORT
+            || hdr.method() == ids::UVERBS_METHOD_INVOKE_WRITE && self.attrs().iter().any(carried)
+    }
+
+    /// All that differs is `gid_tbl_len` of `struct ib_uverbs_query_port_resp`.
+    fn differs_in_a_tables_length(&self) -> bool {
+        let Some(at) = self.response().filter(|_| self.queries_port()) else { return false };
+        let of_length = |word: &u64| (at + 13..at + 20).contains(word);
+        !self.words.is_empty() && self.words.iter().all(of_length)
+    }
+
     fn has_no_core_in(&self) -> bool {
         let invoke = self.line.starts_with("ioctl invoke.");
         invoke && !self.attrs().iter().any(|(_, attr, _)| attr.attr_id == 0)
@@ -286,6 +314,9 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
             "an input that cannot be read to its end, of which the driver reads the start",
         );
     }
+    if side.native == side.inside && side.differs_in_a_tables_length() {
+        return Some("the length of a GID table, which ends behind its last entry in a sandbox");
+    }
     if side.native >= 0 || side.inside >= 0 {
         return None;
     }
@@ -342,6 +373,18 @@ mod tests {
         assert!(why("ioctl a 0 0 0 00 >4:100000000020", 0, 0, &[0x20]).is_none());
         assert!(why("ioctl a 0 0 0 00", -22, -28, &[]).is_none());
         assert!(why("ioctl a 0 0 0 00", -95, -1, &[]).is_none());
+    }
+
+    #[test]
+    fn the_length_of_a_gid_table_may_differ_and_nothing_else_of_a_port() {
+        // Command 2, 6 words in, 10 out; the response at 0x100000000020, and port 1.
+        let line = "write:18 write.QUERY_PORT 0 0 0 0200000006000a00200000000010000001000000\
+                    00000000";
+        assert!(why(line, 24, 24, &[0x30]).is_some());
+        assert!(why(line, 24, 24, &[0x30, 0x34]).is_none());
+        assert!(why(line, 24, 24, &[0x20]).is_none());
+        assert!(why(&line.replacen(" 0200", " 0100", 1), 24, 24, &[0x30]).is_none());
+        assert!(why(line, 24, -22, &[0x30]).is_none());
     }
 
     #[test]

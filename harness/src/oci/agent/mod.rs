@@ -133,7 +133,7 @@ fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
         // One that is slow keeps no other waiting.
         std::thread::Builder::new().name("runtime".to_owned()).spawn(move || {
             if let Err(error) = agent.heard(&runtime) {
-                log::error!("{}", error.to_string().replace('\n', " "));
+                log::error!("{}", format!("{error:#}").replace('\n', " "));
             }
         })?;
     }
@@ -169,7 +169,7 @@ impl Agent {
         let arrived = state::receive(runtime)
             .map_err(|e| anyhow!("from process {}: {e}", who.pid.as_raw_nonzero()))?;
         let id = arrived.state.state.id.clone();
-        self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e}"))
+        self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e:#}"))
     }
 
     fn serve(self: Arc<Self>, arrived: &Arrived) -> Result<(), Error> {
@@ -224,7 +224,7 @@ impl Agent {
             .spawn()
             .context("cannot start its supervisor")?;
         supervisor::send(ours.as_fd(), &order, listener.as_fd())
-            .map_err(|e| anyhow!("its supervisor cannot be told: {e}"))?;
+            .map_err(|e| anyhow!("its supervisor cannot be told: {e:#}"))?;
         supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
         drop(supervisors);
         self.attend(child, &place)

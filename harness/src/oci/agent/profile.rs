@@ -35,6 +35,11 @@ use verbgate_sys::window::FdWindow;
 /// Rules about these are only there if they are wanted.
 const WRITES: [&str; 2] = ["write", "writev"];
 
+/// Of these, libseccomp makes one rule on 32-bit x86, where they are parts of socketcall(2), whatever
+/// their arguments: it refuses two with different verdicts. So all are asked about, and fail by the
+/// supervisor's judgement.
+const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
+
 /// The soft RLIMIT_NOFILE for which the profile is made; a guest with a lower one holds its
 /// descriptors outside of the window, which only means that a stub may keep a device open until
 /// its next request.
@@ -150,13 +155,12 @@ fn profile(addrs: AddrWindow, fds: FdWindow, write: bool) -> Value {
     let mut syscalls: Vec<(Vec<&str>, Verdict, Vec<Arg>)> = Vec::new();
     let is_wanted = |rule: &&Rule| write || !WRITES.contains(&rule.name);
     for rule in native.iter().chain(only_foreign).filter(is_wanted) {
+        let verdict = if MULTIPLEXED.contains(&rule.name) { Verdict::Notify } else { rule.verdict };
         for args in said(rule, addrs, fds) {
-            let same = syscalls
-                .iter_mut()
-                .find(|(_, verdict, of)| *verdict == rule.verdict && *of == args);
+            let same = syscalls.iter_mut().find(|(_, one, of)| *one == verdict && *of == args);
             match same {
                 Some((names, ..)) => names.push(rule.name),
-                None => syscalls.push((vec![rule.name], rule.verdict, args)),
+                None => syscalls.push((vec![rule.name], verdict, args)),
             }
         }
     }
@@ -232,6 +236,7 @@ fn blocks(fds: FdWindow) -> impl Iterator<Item = (u64, u64)> {
 mod tests {
     use verbgate_sys::arch::stub_fd;
     use verbgate_sys::seccomp::bpf::RET_ALLOW;
+    use verbgate_sys::seccomp::bpf::RET_ERRNO;
     use verbgate_sys::seccomp::bpf::interpret;
 
     use super::*;
@@ -270,9 +275,14 @@ mod tests {
             1,
             2,
             3,
+            6,
             16,
             20,
+            21,
+            31,
             35,
+            43,
+            256,
             0x4206,
             0o40000,
             0x5412,
@@ -344,6 +354,47 @@ mod tests {
         for rule in rules::native::<Native>() {
             if let Verdict::Fail(_) = rule.verdict {
                 assert!(matches!(rule.when, When::Always | When::Words(_)), "{rule:?}");
+            }
+        }
+    }
+
+    /// Sockets that the kernel carries over RDMA: the profile asks, and the supervisor's own filter
+    /// says no, to callers of 32 bits, too.
+    #[test]
+    fn the_kernels_own_rdma_is_asked_about_and_refused() {
+        let profile = profile(W, F, false);
+        let action = |call: &str, values: &[u64]| {
+            let of_values = |one: &Value| {
+                let args = one["args"].as_array().unwrap();
+                args.iter().map(|arg| arg["valueTwo"].as_u64()).eq(values.iter().map(|v| Some(*v)))
+            };
+            let rules = profile["syscalls"].as_array().unwrap().iter();
+            let found = rules.filter(|one| {
+                one["names"].as_array().unwrap().iter().any(|name| name == call) && of_values(one)
+            });
+            found.map(|one| one["action"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        let n = Native::NUMBERS;
+        let f = Native::FOREIGN;
+        let program = filter::program::<Native>(W, F).unwrap();
+        for (call, numbers, values, args, errno) in [
+            ("socket", (n.socket, f.socket), &[43][..], [43, 1, 0, 0, 0, 0], 97),
+            ("socket", (n.socket, f.socket), &[21], [21, 5, 0, 0, 0, 0], 97),
+            ("socket", (n.socket, f.socket), &[2, 256], [2, 1, 256, 0, 0, 0], 93),
+            ("socket", (n.socket, f.socket), &[10, 256], [10, 1, 256, 0, 0, 0], 93),
+            ("setsockopt", (n.sockets.setsockopt, f.setsockopt), &[6, 31], [5, 6, 31, 0, 3, 0], 2),
+        ] {
+            assert_eq!(action(call, values), ["SCMP_ACT_NOTIFY"], "{call} {values:?}");
+            let judged = |nr, arch| interpret(&program, nr, arch, args).unwrap();
+            let expected = RET_ERRNO | errno;
+            assert_eq!(judged(numbers.0, Native::AUDIT), expected, "{call} {values:?}");
+            assert_eq!(judged(numbers.1, f.audit), expected, "{call} {values:?}");
+        }
+        // Two verdicts for one of these, and libseccomp refuses the profile.
+        for rule in profile["syscalls"].as_array().unwrap() {
+            let names = rule["names"].as_array().unwrap().iter();
+            if names.into_iter().any(|name| MULTIPLEXED.iter().any(|one| name == one)) {
+                assert_eq!(rule["action"], "SCMP_ACT_NOTIFY", "{rule}");
             }
         }
     }

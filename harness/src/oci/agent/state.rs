@@ -61,7 +61,7 @@ pub(super) struct State {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the state did not arrive: {0}")]
-    Lost(#[from] io::Error),
+    Lost(io::Error),
     #[error("the state is longer than {MAX_STATE} bytes")]
     Long,
     #[error("this is no container process state: {0}")]
@@ -70,6 +70,12 @@ pub(super) enum Error {
     NoListener,
     #[error("field fds: {SECCOMP_FD:?} is {0}, and not where seccomp notifications arrive")]
     NotSeccomp(String),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Lost(error)
+    }
 }
 
 /// Receives it.

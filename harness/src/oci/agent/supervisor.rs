@@ -197,10 +197,10 @@ impl Life {
             Ok(None) => self.agent = None,
             Ok(Some((order, listener))) => match self.serve(&order, listener) {
                 Err(e) if first => return Err(e),
-                Err(e) => log::error!("process {} is not served: {e}", order.pid),
+                Err(e) => log::error!("process {} is not served: {e:#}", order.pid),
                 Ok(()) => {}
             },
-            Err(e) => log::error!("an order that cannot be read: {e}"),
+            Err(e) => log::error!("an order that cannot be read: {e:#}"),
         }
         Ok(())
     }

@@ -44,6 +44,17 @@ fn counts_are_the_json_s() {
     assert_eq!(legacy::uhw_specs().len(), with_struct);
 }
 
+#[test]
+fn no_two_methods_have_one_name_and_a_bare_name_is_the_cores() {
+    let mut names = HashSet::new();
+    for method in table::methods() {
+        let name = method.full_name();
+        assert!(names.insert(name.clone()), "{name} is the name of two methods");
+        assert_eq!(method.provider == Provider::Core, !name.contains(':'), "{name}");
+    }
+    assert!(names.contains("DEVICE.QUERY_PORT") && names.contains("mlx5:DEVICE.QUERY_PORT"));
+}
+
 /// All providers with something of their own, and one without.
 fn drivers() -> impl Iterator<Item = DriverId> {
     [DriverId::MLX5, DriverId::BNXT_RE, DriverId::EFA, DriverId::RXE].into_iter()

@@ -10,10 +10,13 @@ use verbgate_abi::legacy;
 use verbgate_abi::legacy::FieldType;
 use verbgate_abi::legacy::LegacySpec;
 use verbgate_abi::legacy::StructSpec;
+use verbgate_abi::qp_types;
+use verbgate_abi::qp_types::QpType;
 use verbgate_abi::table;
 use verbgate_abi::table::AttrKind;
 use verbgate_abi::table::AttrSpec;
 use verbgate_abi::table::Kernels;
+use verbgate_abi::table::Provider;
 use verbgate_abi::wire;
 use verbgate_abi::wire::Attr;
 use verbgate_abi::wire::AttrFlags;
@@ -208,7 +211,8 @@ pub(crate) fn of_libibverbs() -> Vec<Item> {
     for method in table::methods() {
         method.attrs.iter().for_each(|attr| type_of(&mut items, attr));
     }
-    for (name, value) in table::QP_TYPES {
+    items.id("IBV_QPT_DRIVER", qp_types::DRIVER);
+    for QpType { name, value, .. } in core_qp_types() {
         items.id(&format!("IB_UVERBS_QPT_{name}"), value);
         // The library has other words for two of them.
         let own = match name {
@@ -403,7 +407,13 @@ fn constants(items: &mut Items) {
     items.size("struct ib_uverbs_recv_wr", as_size(legacy::RECV_WR_LEN));
     items.size("struct ib_uverbs_flow_spec_hdr", legacy::FLOW_SPEC_HDR_LEN);
     items.id("IB_USER_VERBS_MAX_LOG_IND_TBL_SIZE", legacy::MAX_LOG_IND_TBL_SIZE);
-    for (name, value) in table::QP_TYPES {
+    items.id("IB_UVERBS_QPT_DRIVER", qp_types::DRIVER);
+    for QpType { name, value, .. } in core_qp_types() {
         items.id(&format!("IB_UVERBS_QPT_{name}"), value);
     }
+}
+
+/// The types that the kernel's headers name.
+fn core_qp_types() -> impl Iterator<Item = QpType> {
+    qp_types::QP_TYPES.into_iter().filter(|known| known.provider == Provider::Core)
 }

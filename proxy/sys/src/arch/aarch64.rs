@@ -108,6 +108,7 @@ impl Arch for Aarch64 {
         audit: 0x4000_0028,
         ioctl: 54,
         socket: 281,
+        setsockopt: 294,
         socketcall: None,
         ptrace: 26,
         io_uring_setup: 425,

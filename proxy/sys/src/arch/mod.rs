@@ -160,9 +160,22 @@ pub struct StubCode {
 
 /// How far the vectors of outputs stand behind the message, how far their number and their source
 /// behind the word that says what to do. They are in the code, so they cannot vary.
-const VECTORS_FROM_MESSAGE: u32 = (control::VECTORS - control::MESSAGE) as u32;
-const VECTOR_COUNT: u8 = (control::VECTOR_COUNT - control::AFTER) as u8;
-const VECTOR_SOURCE: u8 = (control::VECTOR_SOURCE - control::AFTER) as u8;
+const VECTORS_FROM_MESSAGE: u32 = behind(control::VECTORS, control::MESSAGE);
+const VECTOR_COUNT: u8 = near(control::VECTOR_COUNT, control::AFTER);
+const VECTOR_SOURCE: u8 = near(control::VECTOR_SOURCE, control::AFTER);
+
+/// A distance that an instruction can hold; one that it cannot hold does not compile.
+#[allow(clippy::cast_possible_truncation, reason = "TryFrom is not const; the line before looks")]
+const fn behind(at: usize, from: usize) -> u32 {
+    assert!(at - from <= u32::MAX as usize);
+    (at - from) as u32
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "as for `behind`")]
+const fn near(at: usize, from: usize) -> u8 {
+    assert!(at - from <= u8::MAX as usize);
+    (at - from) as u8
+}
 
 /// Where a stub finds its frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,6 +228,7 @@ pub struct Foreign {
     pub audit: u32,
     pub ioctl: u32,
     pub socket: u32,
+    pub setsockopt: u32,
     /// The call that makes a socket, among others, with arguments in memory.
     pub socketcall: Option<u32>,
     pub ptrace: u32,

@@ -68,6 +68,7 @@ impl Arch for X86_64 {
         audit: 0x4000_0003,
         ioctl: 54,
         socket: 359,
+        setsockopt: 366,
         socketcall: Some(102),
         ptrace: 26,
         io_uring_setup: 425,

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::os::fd::RawFd;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ use nix::sys::signal::SigmaskHow;
 use nix::sys::signal::Signal;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
+use rustix::process::Pid;
 use rustix::thread::LinkNameSpaceType;
 use rustix::thread::UnshareFlags;
 
@@ -32,6 +34,7 @@ use super::Spawn;
 use super::caps;
 use super::devices;
 use super::handoff;
+use super::inherited;
 use super::landlock;
 use super::mounts;
 use super::sysfs;
@@ -47,6 +50,10 @@ pub(super) struct Plan<'a> {
     pub(super) original_mask: SigSet,
     /// Whether the caller has CAP_SYS_ADMIN; if not, a user namespace gives it.
     pub(super) privileged: bool,
+    /// Descriptors that the guest gets, in ascending order.
+    pub(super) inherited: &'a [RawFd],
+    /// The caller's process.
+    pub(super) own_pid: Pid,
     pub(super) spec: &'a Spawn<'a>,
 }
 
@@ -59,7 +66,7 @@ pub(super) enum SetUpError {
     )]
     Traced(i32),
     #[error("cannot {what}: {source}{}", remedy_after_semicolon(.remedy))]
-    Step { what: String, source: io::Error, remedy: &'static str },
+    Step { what: String, r#source: io::Error, remedy: &'static str },
 }
 
 fn remedy_after_semicolon(remedy: &str) -> String {
@@ -104,6 +111,7 @@ pub(super) fn run(plan: &Plan<'_>, socket: OwnedFd) -> ! {
     });
     match prepared {
         Ok(()) if handoff::wait_for_go(socket) => {
+            inherited::become_listener(plan.own_pid.as_raw_nonzero().get());
             let errno = execute(&plan.candidates, &plan.argv, Some(&plan.original_mask));
             handoff::not_executed(socket, errno);
         }
@@ -117,7 +125,7 @@ pub(super) fn run(plan: &Plan<'_>, socket: OwnedFd) -> ! {
 fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpError> {
     refuse_tracer()?;
     let netns = plan.spec.netns.map(open_netns).transpose()?;
-    close_inherited(socket, netns.as_ref())
+    close_others(socket, netns.as_ref(), plan.inherited)
         .map_err(step("close inherited descriptors", "Linux 5.9 or newer is needed"))?;
 
     if plan.privileged {
@@ -188,10 +196,15 @@ fn open_netns(path: &Path) -> Result<OwnedFd, SetUpError> {
     ))
 }
 
-/// Closes everything above the standard streams: a directory of the host's mount namespace leads
-/// to the raw nodes.
-fn close_inherited(keep: BorrowedFd<'_>, also: Option<&OwnedFd>) -> io::Result<()> {
-    let mut kept = [keep.as_raw_fd(), also.map_or(-1, AsRawFd::as_raw_fd)];
+/// Closes everything above the standard streams but these: a directory of the host's mount namespace
+/// leads to the raw nodes.
+fn close_others(
+    socket: BorrowedFd<'_>,
+    netns: Option<&OwnedFd>,
+    inherited: &[RawFd],
+) -> io::Result<()> {
+    let own = [socket.as_raw_fd(), netns.map_or(-1, AsRawFd::as_raw_fd)];
+    let mut kept: Vec<RawFd> = own.iter().chain(inherited).copied().collect();
     kept.sort_unstable();
     let mut first = 3u32;
     for fd in kept.iter().filter_map(|fd| u32::try_from(*fd).ok()).filter(|fd| *fd > 2) {

@@ -34,6 +34,7 @@ mod child;
 pub mod container;
 mod devices;
 mod handoff;
+mod inherited;
 mod job;
 mod landlock;
 pub(crate) mod mounts;
@@ -62,6 +63,7 @@ pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
 pub use self::devices::show_nodes;
 use self::handoff::FromChild;
+use self::inherited::Inherited;
 pub use self::job::Exit;
 pub use self::job::Job;
 pub use self::job::end_descendants;
@@ -100,6 +102,8 @@ pub struct Spawn<'a> {
     pub devices: &'a [DeviceNode],
     /// The network namespace to enter, e.g. `/run/netns/pod1`.
     pub netns: Option<&'a Path>,
+    /// How many descriptors behind the standard streams the guest gets whatever they are.
+    pub preserve_fds: u16,
     /// Who serves `/sys`; the guest sees the host's without.
     pub sysfs: Option<Sysfs<'a>>,
     /// Runs in the child and puts it under the filter; yields the listener.
@@ -175,13 +179,21 @@ pub enum Error {
         /// What it is connected to.
         what: &'static str,
     },
+    /// A descriptor that shall be passed on cannot be.
+    #[error("--preserve-fds: descriptor {number} {what}; pass fewer, or redirect it")]
+    Preserved {
+        /// Its number.
+        number: i32,
+        /// What is wrong with it.
+        what: &'static str,
+    },
     /// A call failed in the supervisor.
     #[error("cannot {what}: {source}")]
     Call {
         /// What was attempted.
         what: &'static str,
         /// The errno.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// A step failed in the child, which says what to do about it.
     #[error("{0}")]
@@ -197,7 +209,7 @@ pub enum Error {
         /// As it was given.
         program: OsString,
         /// execve(2)'s errno.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -245,6 +257,8 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
         return Err(Error::Threads(threads));
     }
     let program = spec.argv.first().ok_or(Error::NoProgram)?.clone();
+    child::check_streams()?;
+    let inherited = Inherited::find(spec.preserve_fds)?;
     let plan = child::Plan {
         candidates: candidates(&program)?,
         argv: spec.argv.iter().map(c_string).collect::<Result<_, _>>()?,
@@ -254,9 +268,10 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
         })?,
         original_mask: job.original_mask(),
         privileged: probe::is_privileged(),
+        inherited: &inherited.kept,
+        own_pid: rustix::process::getpid(),
         spec,
     };
-    child::check_streams()?;
     if landlock::abi().is_none_or(|abi| abi < landlock::LEAST_ABI) {
         warn_without_landlock();
     }
@@ -276,6 +291,7 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
         }
     };
     drop(theirs);
+    inherited.close();
     // A forked child has a positive pid, so this cannot be `None`.
     let Some(pid) = Pid::from_raw(pid.as_raw()) else {
         return Err(Error::Vanished);
@@ -410,7 +426,14 @@ mod tests {
         let job = Job::for_tests();
         let install = || Err(io::Error::other("not reached"));
         let argv = ["true".into()];
-        let spec = Spawn { argv: &argv, devices: &[], netns: None, sysfs: None, install: &install };
+        let spec = Spawn {
+            argv: &argv,
+            devices: &[],
+            netns: None,
+            preserve_fds: 0,
+            sysfs: None,
+            install: &install,
+        };
         // The test runner itself has more than one thread.
         assert!(matches!(spawn(&job, &spec), Err(Error::Threads(_))));
     }

@@ -236,7 +236,9 @@ mod tests {
     use crate::arch::x86_64::X86_64;
 
     const EPERM: u32 = 1;
+    const ENOENT: u32 = 2;
     const EINVAL: u32 = 22;
+    const EAFNOSUPPORT: u32 = 97;
     const EPROTONOSUPPORT: u32 = 93;
     const EOPNOTSUPP: u32 = 95;
 
@@ -329,6 +331,44 @@ mod tests {
         assert_eq!(x86(101, [16, 0, 0, 0, 0, 0]), NOTIFY);
         assert_eq!(x86(101, [0, 0, 0, 0, 0, 0]), ALLOW);
         assert_eq!(x86_32(26, [16, 0, 0, 0, 0, 0]), RET_ERRNO | EPERM);
+    }
+
+    #[test]
+    fn no_socket_carries_rdma_from_within_the_kernel() {
+        let arm = program::<Aarch64>(W, F).unwrap();
+        let arm = |nr, audit, args| interpret(&arm, nr, audit, args).unwrap();
+        for high in [0, 1 << 32] {
+            // AF_SMC and AF_RDS, of any kind; TCP's families with SMC's protocol.
+            for (family, kind, protocol, errno) in [
+                (43, 1, 0, EAFNOSUPPORT),
+                (43, 1 | 0o2_000_000, 1, EAFNOSUPPORT),
+                (21, 5, 0, EAFNOSUPPORT),
+                (2, 1, 256, EPROTONOSUPPORT),
+                (10, 1, 256, EPROTONOSUPPORT),
+            ] {
+                let args = [family | high, kind, protocol | high, 0, 0, 0];
+                let want = RET_ERRNO | errno;
+                assert_eq!(x86(41, args), want, "{args:x?}");
+                assert_eq!(x86_32(359, args), want, "{args:x?}");
+                assert_eq!(arm(198, Aarch64::AUDIT, args), want, "{args:x?}");
+                assert_eq!(arm(281, Aarch64::FOREIGN.audit, args), want, "{args:x?}");
+            }
+            let upper_layer = [5, 6 | high, 31 | high, 0, 3, 0];
+            let want = RET_ERRNO | ENOENT;
+            assert_eq!(x86(54, upper_layer), want);
+            assert_eq!(x86_32(366, upper_layer), want);
+            assert_eq!(arm(208, Aarch64::AUDIT, upper_layer), want);
+            assert_eq!(arm(294, Aarch64::FOREIGN.audit, upper_layer), want);
+        }
+        assert_eq!(x86_32(102, [14, 0, 0, 0, 0, 0]), RET_ERRNO | ENOSYS);
+        // What programs use: TCP, UDP, local sockets, MPTCP; TCP_NODELAY; and options of a watched
+        // descriptor go to the supervisor.
+        for args in [[2, 1, 0], [2, 1, 6], [10, 2, 17], [1, 1, 0], [2, 1, 262], [40, 1, 0]] {
+            let args = [args[0], args[1], args[2], 0, 0, 0];
+            assert_eq!((x86(41, args), x86_32(359, args)), (ALLOW, ALLOW), "{args:?}");
+        }
+        assert_eq!(x86(54, [5, 6, 1, 0, 4, 0]), ALLOW);
+        assert_eq!(x86(54, [960, 6, 31, 0, 4, 0]), NOTIFY);
     }
 
     /// Every way to name a range, against the definition of overlap.

@@ -11,8 +11,18 @@ const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
 const AF_NETLINK: u32 = 16;
 const NETLINK_RDMA: u32 = 20;
+const AF_INET: u32 = 2;
+const AF_INET6: u32 = 10;
+const AF_RDS: u32 = 21;
+const AF_SMC: u32 = 43;
+/// Linux 6.11, include/uapi/linux/in.h.
+const IPPROTO_SMC: u32 = 256;
+const SOL_TCP: u32 = 6;
+const TCP_ULP: u32 = 31;
 /// The `socket` of socketcall(2), include/uapi/linux/net.h.
 const SYS_SOCKET: u32 = 1;
+/// The `setsockopt` of the same.
+const SYS_SETSOCKOPT: u32 = 14;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
 const SHM_REMAP: u32 = 0o40000;
@@ -24,10 +34,12 @@ const F_DUPFD: u32 = 0;
 const F_DUPFD_CLOEXEC: u32 = 1030;
 
 const EPERM: u32 = 1;
+const ENOENT: u32 = 2;
 const EINVAL: u32 = 22;
 const ENOSYS: u32 = 38;
 const EPROTONOSUPPORT: u32 = 93;
 const EOPNOTSUPP: u32 = 95;
+const EAFNOSUPPORT: u32 = 97;
 
 /// What is compared with an argument's lower word, which is all that the kernel takes of an `int`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,8 +140,21 @@ const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
 const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
 const SET_MM: When = When::Words(&[word(0, PR_SET_MM)]);
 const SOCKET: When = When::Words(&[word(0, SYS_SOCKET)]);
+const SETSOCKOPT: When = When::Words(&[word(0, SYS_SETSOCKOPT)]);
+const UPPER_LAYER: When = When::Words(&[word(1, SOL_TCP), word(2, TCP_ULP)]);
 const ATTACH: When = When::Words(&[word(0, PTRACE_ATTACH)]);
 const SEIZE: When = When::Words(&[word(0, PTRACE_SEIZE)]);
+
+/// Sockets that the kernel itself carries over RDMA devices (net/smc, net/rds), and what socket(2)
+/// says where the kernel was built without them. Their queue pairs are the kernel's: no supervisor
+/// sees them, and neither a grant nor a quota bounds them.
+const RDMA_SOCKETS: [(When, u32); 4] = [
+    (When::Words(&[word(0, AF_SMC)]), EAFNOSUPPORT),
+    (When::Words(&[word(0, AF_RDS)]), EAFNOSUPPORT),
+    // SMC by the family of TCP.
+    (When::Words(&[word(0, AF_INET), word(2, IPPROTO_SMC)]), EPROTONOSUPPORT),
+    (When::Words(&[word(0, AF_INET6), word(2, IPPROTO_SMC)]), EPROTONOSUPPORT),
+];
 
 /// The rules for calls of the processor's own kind; rules of one call stand together.
 #[must_use]
@@ -168,6 +193,11 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     }
     for (name, nr) in n.sockets.named() {
         add(name, nr, When::Fd(0), Notify, About::NetlinkCall);
+        if nr == n.sockets.setsockopt {
+            // Makes a TCP socket one of SMC (Linux 5.17), by a name that is in memory. The same
+            // option turns on TLS in the kernel, which libraries do without when it fails.
+            add(name, nr, UPPER_LAYER, Fail(ENOENT), About::Refused);
+        }
     }
     // A duplicate belongs into the window as well, or what is written to it is not seen.
     add("dup", n.dup, When::Fd(0), Notify, About::Duplicate);
@@ -181,6 +211,9 @@ pub fn native<A: Arch>() -> Vec<Rule> {
 
     // Device discovery: the supervisor shows the sandbox its own devices only.
     add("socket", n.socket, RDMA_NETLINK, Notify, About::NetlinkSocket);
+    for (when, errno) in RDMA_SOCKETS {
+        add("socket", n.socket, when, Fail(errno), About::Refused);
+    }
     // A ring makes system calls that no filter sees.
     add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS), About::Refused);
 
@@ -227,9 +260,14 @@ pub fn foreign(f: &Foreign) -> Vec<Rule> {
     let mut add = |name, nr, when, verdict| rules.push(Rule { name, nr, when, verdict, about });
     add("ioctl", f.ioctl, VERBS, Fail(EOPNOTSUPP));
     add("socket", f.socket, RDMA_NETLINK, Fail(EPROTONOSUPPORT));
+    for (when, errno) in RDMA_SOCKETS {
+        add("socket", f.socket, when, Fail(errno));
+    }
+    add("setsockopt", f.setsockopt, UPPER_LAYER, Fail(ENOENT));
     if let Some(socketcall) = f.socketcall {
-        // Which protocol cannot be seen. C libraries of today do without it.
+        // Which protocol or option cannot be seen. C libraries of today do without it.
         add("socketcall", socketcall, SOCKET, Fail(ENOSYS));
+        add("socketcall", socketcall, SETSOCKOPT, Fail(ENOSYS));
     }
     add("ptrace", f.ptrace, ATTACH, Fail(EPERM));
     add("ptrace", f.ptrace, SEIZE, Fail(EPERM));

@@ -101,16 +101,25 @@ fn judge<A: Arch>(program: &[SockFilter], how: u8, nr: u32, args: [u64; 6]) {
 /// The rules of ARCHITECTURE, section 2, as plainly as they can be said.
 fn meant<A: Arch>(call: &Call) -> Meant {
     const EPERM: u32 = 1;
+    const ENOENT: u32 = 2;
     const EINVAL: u32 = 22;
     const ENOSYS: u32 = 38;
     const EPROTONOSUPPORT: u32 = 93;
     const EOPNOTSUPP: u32 = 95;
+    const EAFNOSUPPORT: u32 = 97;
 
     let Call { nr, arch, args } = *call;
     // The kernel takes these arguments as ints.
     let int = |at: usize| u32::try_from(args[at] & 0xffff_ffff).unwrap();
     let is_verbs = int(1) == RDMA_VERBS_IOCTL;
     let is_rdma_netlink = int(0) == 16 && int(2) == 20;
+    // AF_RDS and AF_SMC; AF_INET and AF_INET6 with IPPROTO_SMC; the option TCP_ULP.
+    let rdma_socket = match (int(0), int(2)) {
+        (21 | 43, _) => Some(Meant::Errno(EAFNOSUPPORT)),
+        (2 | 10, 256) => Some(Meant::Errno(EPROTONOSUPPORT)),
+        _ => None,
+    };
+    let is_upper_layer = int(1) == 6 && int(2) == 31;
     let attaches = matches!(int(0), 16 | 0x4206);
     if arch != A::AUDIT {
         // A 32-bit call: no verbs, no other way around, the rest is the kernel's.
@@ -118,8 +127,10 @@ fn meant<A: Arch>(call: &Call) -> Meant {
         return match nr {
             _ if nr == f.ioctl && is_verbs => Meant::Errno(EOPNOTSUPP),
             _ if nr == f.socket && is_rdma_netlink => Meant::Errno(EPROTONOSUPPORT),
-            // socketcall(SYS_SOCKET): its arguments are in memory.
-            _ if Some(nr) == f.socketcall && int(0) == 1 => Meant::Errno(ENOSYS),
+            _ if nr == f.socket => rdma_socket.unwrap_or(Meant::Allow),
+            _ if nr == f.setsockopt && is_upper_layer => Meant::Errno(ENOENT),
+            // socketcall(SYS_SOCKET) and SYS_SETSOCKOPT: the arguments are in memory.
+            _ if Some(nr) == f.socketcall && matches!(int(0), 1 | 14) => Meant::Errno(ENOSYS),
             _ if nr == f.ptrace && attaches => Meant::Errno(EPERM),
             _ if nr == f.io_uring_setup => Meant::Errno(ENOSYS),
             _ => Meant::Allow,
@@ -149,7 +160,10 @@ fn meant<A: Arch>(call: &Call) -> Meant {
             if int(0) > int(1) { Meant::NotifyOrAllow } else { Meant::notify_if(any) }
         }
         _ if nr == n.socket && is_rdma_netlink => Meant::Notify,
-        _ if n.sockets.all().contains(&nr) => Meant::notify_if(named(int(0))),
+        _ if nr == n.socket => rdma_socket.unwrap_or(Meant::Allow),
+        _ if n.sockets.all().contains(&nr) && named(int(0)) => Meant::Notify,
+        _ if nr == n.sockets.setsockopt && is_upper_layer => Meant::Errno(ENOENT),
+        _ if n.sockets.all().contains(&nr) => Meant::Allow,
         _ if [n.io_uring_setup, n.process_madvise].contains(&nr) => Meant::Errno(ENOSYS),
         _ if nr == n.shmat && int(2) & 0o40000 != 0 => Meant::Errno(EINVAL),
         // PR_SET_MM.

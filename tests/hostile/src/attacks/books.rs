@@ -20,6 +20,7 @@ use crate::raw::become_user;
 use crate::raw::call;
 use crate::raw::close;
 use crate::raw::dup2;
+use crate::raw::int;
 use crate::raw::memory;
 use crate::raw::name;
 use crate::raw::peek;

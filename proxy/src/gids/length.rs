@@ -1,0 +1,169 @@
+//! How long a port's GID table is for a sandbox: it ends right behind the last entry that is shown.
+//!
+//! Programs walk it from end to end, some with three files and a request for each slot: Soft-RoCE
+//! has 1,024 slots and a NIC 256, of which a few are used. No index changes by that, and every port
+//! has slot 0, as natively.
+//!
+//! To find the end takes a read of every slot. So it is kept until rtnetlink has news, which it has of
+//! whatever can make an entry of the sandbox's come or go. The kernel changes its table a moment
+//! after that (by a work queue, drivers/infiniband/core/roce_gid_mgmt.c), so for [`SETTLE`] the table
+//! is looked at again and again, though not as a whole: a new entry takes the first empty slot
+//! (`find_gid`, drivers/infiniband/core/cache.c), so that nothing comes behind an empty slot that is
+//! behind all entries.
+
+use std::io;
+use std::time::Duration;
+use std::time::Instant;
+
+use verbgate_abi::wire::GidIndex;
+
+use super::GidView;
+use super::MAX_INDEX;
+use super::Port;
+use super::Seen;
+use super::Sides;
+
+/// How long the kernel may take to follow the links, on a busy machine.
+const SETTLE: Duration = Duration::from_secs(2);
+/// How old an end may be while it may change; at least [`PAUSES`] times as long as it took to find.
+const FRESH: Duration = Duration::from_millis(50);
+/// Links that change all the time must not keep the supervisor reading all the time.
+const PAUSES: u32 = 4;
+/// How old an end may be at all: whatever was overlooked is seen then.
+const STALE: Duration = Duration::from_secs(30);
+
+/// The end of a port's table, as it was.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Length {
+    /// One behind the last entry that the sandbox sees.
+    shown: u32,
+    /// One behind the last entry of all.
+    used: u32,
+    read: Instant,
+    took: Duration,
+    /// When all slots were read last.
+    read_whole: Instant,
+}
+
+impl Length {
+    /// Whether it can be believed at a moment, if the last news came at another.
+    fn holds(&self, changed: Instant, now: Instant) -> bool {
+        let age = now.saturating_duration_since(self.read);
+        age < FRESH.max(self.took.saturating_mul(PAUSES)) || self.is_settled(changed, now)
+    }
+
+    /// Whether all was read when nothing changed any more, not too long ago.
+    fn is_settled(&self, changed: Instant, now: Instant) -> bool {
+        self.read_whole.saturating_duration_since(changed) >= SETTLE
+            && now.saturating_duration_since(self.read_whole) < STALE
+    }
+
+    /// Up to where a table may be read in vain, while it may change: all of it, if that was not
+    /// done for long, or if now is the time.
+    fn in_vain(known: Option<&Self>, changed: Instant, now: Instant) -> u32 {
+        let is_due = |known: &Self| now.saturating_duration_since(known.read_whole) >= STALE;
+        match known {
+            Some(known) if now.saturating_duration_since(changed) < SETTLE && !is_due(known) => {
+                known.used
+            }
+            _ => MAX_INDEX,
+        }
+    }
+}
+
+impl Sides {
+    /// The number of slots that a sandbox is told; none for a port that is shown as a whole.
+    pub(super) fn length(&mut self, port: &Port) -> io::Result<Option<u32>> {
+        if !port.roce {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        let known = self.lengths.get(&port.id).copied();
+        if let Some(known) = known.filter(|known| known.holds(self.changed, now)) {
+            return Ok(Some(known.shown));
+        }
+        let in_vain = Length::in_vain(known.as_ref(), self.changed, now);
+        let (mut shown, mut used) = (1, 0);
+        for index in 0..MAX_INDEX {
+            let Some(gid) = self.gid(port, GidIndex(index))? else { break };
+            if gid.is_unspecified() {
+                if index >= in_vain {
+                    break;
+                }
+                continue;
+            }
+            used = index.saturating_add(1);
+            if matches!(self.shown(port, GidIndex(index), gid)?, Seen::Entry(_)) {
+                shown = used;
+            }
+        }
+        let whole = known.filter(|_| in_vain < MAX_INDEX);
+        let read_whole = whole.map_or(now, |known| known.read_whole);
+        let took = now.elapsed();
+        self.lengths.insert(port.id, Length { shown, used, read: now, took, read_whole });
+        Ok(Some(shown))
+    }
+}
+
+impl GidView {
+    /// The number of slots of a port's table, for a device by its name; none where it is the
+    /// host's own, whatever that is.
+    #[must_use]
+    pub fn length(&self, ibdev: &str, port: u32) -> Option<u32> {
+        let mut sides = self.sides.lock();
+        let port = sides.hear().and_then(|()| sides.named(ibdev, port)).ok()??;
+        // Whose entries are cannot be told then, and none is shown.
+        sides.length(&port).unwrap_or(Some(1))
+    }
+
+    /// The same for a device by its node.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub(super) fn length_of(&self, rdev: (u32, u32), port: u32) -> io::Result<Option<u32>> {
+        let mut sides = self.sides.lock();
+        sides.hear()?;
+        let length = match sides.port(rdev, port)? {
+            Some(port) => sides.length(&port)?,
+            None => None,
+        };
+        self.check(&sides, rdev)?;
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_while_it_changed_is_read_again() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let took = Duration::from_millis(1);
+        let read = |ms: u64| Length { shown: 3, used: 5, read: at(ms), took, read_whole: at(ms) };
+        let settled = read(5_000);
+        assert!(settled.holds(at(1_000), at(20_000)));
+        assert!(!settled.holds(at(1_000), at(40_000)), "too old");
+        assert!(!settled.holds(at(5_100), at(5_200)), "there was news since");
+        let early = read(1_010);
+        assert!(early.holds(at(1_000), at(1_050)));
+        assert!(!early.holds(at(1_000), at(1_070)), "the kernel may not have been ready");
+        let partly = Length { read: at(5_000), ..read(1_010) };
+        assert!(!partly.holds(at(1_000), at(6_000)), "not all was read since");
+        let slow = Length { took: Duration::from_millis(500), ..early };
+        assert!(slow.holds(at(1_000), at(2_900)) && !slow.holds(at(1_000), at(3_100)));
+    }
+
+    #[test]
+    fn all_is_read_at_first_and_when_nothing_changes_any_more() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let took = Duration::from_millis(1);
+        let known = Length { shown: 3, used: 5, read: at(0), took, read_whole: at(0) };
+        assert_eq!(Length::in_vain(None, at(0), at(1)), MAX_INDEX);
+        assert_eq!(Length::in_vain(Some(&known), at(100), at(200)), 5);
+        assert_eq!(Length::in_vain(Some(&known), at(100), at(2_200)), MAX_INDEX);
+        assert_eq!(Length::in_vain(Some(&known), at(39_900), at(40_000)), MAX_INDEX);
+    }
+}
