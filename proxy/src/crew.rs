@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use parking_lot::Condvar;
 use parking_lot::Mutex;
+use verbgate_sys::Tid;
 use verbgate_sys::process::Process;
 use verbgate_sys::seccomp::Notification;
 
@@ -34,7 +35,11 @@ const LOOKS: u32 = 15;
 
 /// One thread, and what it is doing.
 #[derive(Debug, Default)]
-pub(crate) struct Seat(Mutex<Option<Work>>);
+pub(crate) struct Seat {
+    work: Mutex<Option<Work>>,
+    /// The thread, once it has sat down.
+    thread: Mutex<Option<Tid>>,
+}
 
 #[derive(Debug)]
 struct Work {
@@ -62,16 +67,17 @@ impl Seat {
 
     /// The calling thread sits here.
     pub(crate) fn take(self: &Arc<Self>) {
+        *self.thread.lock() = Some(own_tid());
         OWN.set(Some(Arc::clone(self)));
     }
 
     fn work(&self, whose: Whose) {
-        *self.0.lock() = Some(Work { since: Instant::now(), looks: 0, whose });
+        *self.work.lock() = Some(Work { since: Instant::now(), looks: 0, whose });
     }
 
     /// It is done with.
     pub(crate) fn end(&self) {
-        *self.0.lock() = None;
+        *self.work.lock() = None;
     }
 }
 
@@ -86,6 +92,10 @@ pub(crate) fn serving(process: &Arc<Process>) {
             seat.work(Whose::Process(Arc::clone(process)));
         }
     });
+}
+
+fn own_tid() -> Tid {
+    Tid(rustix::thread::gettid().as_raw_nonzero().get())
 }
 
 /// The threads.
@@ -174,12 +184,20 @@ impl Crew {
         self.wake.notify_all();
     }
 
+    /// The threads, but the calling one.
+    pub(crate) fn others(&self) -> Vec<Tid> {
+        let me = own_tid();
+        let seats = self.seats.lock();
+        let threads = seats.iter().filter_map(|seat| *seat.thread.lock());
+        threads.filter(|tid| *tid != me).collect()
+    }
+
     /// Ends the processes that have kept a thread waiting for too long; `who` tells whose a trap
     /// is. Called every [`INTERVAL`].
     pub(crate) fn watch(&self, who: impl Fn(&Notification) -> Option<Process>) {
         let seats: Vec<_> = self.seats.lock().iter().map(Arc::clone).collect();
         for seat in seats {
-            let mut work = seat.0.lock();
+            let mut work = seat.work.lock();
             let Some(work) = work.as_mut().filter(|work| work.since.elapsed() > INTERVAL) else {
                 continue;
             };

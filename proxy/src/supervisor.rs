@@ -219,7 +219,8 @@ impl Supervisor {
     /// # Errors
     /// See [`Listener::hang_up`].
     pub fn hang_up(&self) -> io::Result<()> {
-        self.listener.hang_up()
+        self.end();
+        self.listener.hang_up(&self.crew.others())
     }
 
     /// Whether [`Supervisor::serve`] has returned, or is about to.

@@ -94,6 +94,9 @@ const NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
 const NOTIF_ADDFD: libc::c_ulong = 0x4018_2103;
 const NOTIF_SET_FLAGS: libc::c_ulong = 0x4008_2104;
 
+/// Wakes a thread that receives. It is ignored by default, so one that comes late harms nobody.
+const WAKE: libc::c_int = libc::SIGURG;
+
 const FLAG_CONTINUE: u32 = 1;
 const ADDFD_FLAG_SETFD: u32 = 1;
 const ADDFD_FLAG_SEND: u32 = 2;
@@ -240,16 +243,30 @@ impl Listener {
     }
 
     /// Ends listening, though others still hold this: every call that waits, and every later one,
-    /// ends with ENOSYS. Calls that another thread is receiving with keep it open until it returns.
+    /// ends with ENOSYS. A thread of this process that is receiving would keep it open until it
+    /// returns, so these threads are interrupted.
     ///
     /// # Errors
     /// `EMFILE`: no descriptor was left to do it with.
-    pub fn hang_up(&self) -> io::Result<()> {
+    pub fn hang_up(&self, receiving: &[Tid]) -> io::Result<()> {
         let nothing = std::fs::File::open("/dev/null")?;
         // SAFETY: plain numbers. The number of this listener goes on being an open descriptor that
         // belongs to it; what it is now fails all its calls with ENOTTY.
         let ret = unsafe { libc::dup3(nothing.as_raw_fd(), self.0.as_raw_fd(), libc::O_CLOEXEC) };
-        check(ret.into()).map(drop)
+        check(ret.into())?;
+        extern "C" fn nothing_to_do(_: libc::c_int) {}
+        // SAFETY: all zeros are a valid sigaction: no flags, so calls are interrupted, and an empty
+        // mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = nothing_to_do as extern "C" fn(libc::c_int) as usize;
+        // SAFETY: the handler does nothing, so it may run anywhere; nobody else uses this signal.
+        check(unsafe { libc::sigaction(WAKE, &raw const action, std::ptr::null_mut()) }.into())?;
+        let me = std::process::id();
+        for tid in receiving {
+            // SAFETY: plain numbers. A thread that has ended is not found in this process.
+            unsafe { libc::syscall(libc::SYS_tgkill, me, tid.0, WAKE) };
+        }
+        Ok(())
     }
 
     /// Whether the trapped call still waits, and so its thread still is who it was.
@@ -341,7 +358,7 @@ mod tests {
         let listener = take.recv().unwrap();
         let waiting = listener.receive().unwrap();
         assert!(listener.is_valid(waiting.id));
-        listener.hang_up().unwrap();
+        listener.hang_up(&[]).unwrap();
         assert_eq!(caller.join().unwrap(), [Some(libc::ENOSYS); 2]);
         assert!(!listener.is_valid(waiting.id));
     }
