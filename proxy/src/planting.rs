@@ -11,6 +11,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
+use std::time::Instant;
 
 use verbgate_abi::Errno;
 use verbgate_sys::Tid;
@@ -31,6 +32,9 @@ use crate::supervisor::Supervisor;
 
 /// How long a trap is waited for before it is looked whether the thread does something else.
 const INTERVAL: Duration = Duration::from_millis(1);
+
+/// How long a stub may take to end that was told to.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How many stubs of a guest may end before they wait for work, one after the other: whoever waits for
 /// one is told then.
@@ -120,10 +124,7 @@ impl Supervisor {
             });
             return self.refuse(trap, Errno::EIO);
         }
-        // The frame of a stub that has ended serves again, once its thread is really gone.
-        let ended = state.workers.iter().position(|worker| {
-            matches!(worker.state, StubState::Ended) && !worker.stub.thread.is_alive()
-        });
+        let ended = ended_slot(state);
         if ended.is_none() && state.workers.len() >= MAX_SLOTS {
             return self.refuse(trap, Errno::EBUSY);
         }
@@ -232,6 +233,24 @@ impl Supervisor {
     /// Has bytes written for a caller, whose call then ends.
     pub(crate) fn deliver(&self, guest: &Arc<Guest>, delivery: crate::serve::Delivery) {
         self.post(guest, Event::Task(crate::serve::Task::Deliver(delivery)));
+    }
+}
+
+/// The place of a stub that has ended, whose frame serves again once its thread is really gone: if all
+/// places are taken, that is waited for. Nobody but the guest waits.
+fn ended_slot(state: &GuestState) -> Option<usize> {
+    let begun = Instant::now();
+    loop {
+        let mut ended = state.workers.iter().enumerate().filter(|(_, worker)| {
+            matches!(worker.state, StubState::Ended) && !worker.stub.thread.is_alive()
+        });
+        let found = ended.next().map(|(place, _)| place);
+        let ending = state.workers.iter().any(|w| matches!(w.state, StubState::Ended));
+        let full = state.workers.len() >= MAX_SLOTS;
+        if found.is_some() || !full || !ending || begun.elapsed() > PATIENCE {
+            return found;
+        }
+        std::thread::sleep(INTERVAL);
     }
 }
 
