@@ -244,6 +244,9 @@ impl Life {
     fn serve(&mut self, arrival: Arrival) -> Result<(), Error> {
         let guard = Guard::new(arrival.descriptors)?;
         let tgid = arrival.tgid;
+        if self.spec.netdevs.is_some() && !self.has_started() {
+            self.plan.follow(&mut self.spec.devices, tgid);
+        }
         let shown = virtual_sys::shown(&self.spec.devices);
         let views = match &self.views {
             Some(views) => views.clone(),
