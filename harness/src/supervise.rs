@@ -31,15 +31,18 @@ use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::GuestFd;
+use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::confine;
 use verbgate_sys::process;
+use verbgate_sys::process::Process;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
+use verbgate_sysfs::Identity;
 use verbgate_sysfs::collect::SYSFS_ROOT;
 
 use crate::grant::Granted;
@@ -132,6 +135,30 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Follows granted devices into the network namespace of a process, to which this command has
+    /// moved them. Where RDMA devices belong to namespaces (`rdma system`: exclusive), moving one
+    /// makes its node anew, and so another entry of sysfs; the kernel's index stays
+    /// (`rdma_dev_change_netns`, drivers/infiniband/core/device.c), and says that it is the same.
+    /// Whatever else has come in the place of one stays another device.
+    pub(crate) fn follow(&mut self, granted: &mut [Granted], into: Tgid) {
+        for one in granted {
+            let own = self.devices.iter_mut().find(|device| device.name == one.name);
+            let Some(device) = own else { continue };
+            let Some(index) = device.index() else { continue };
+            if one.identity.check_below(Path::new(SYSFS_ROOT)).is_ok() {
+                continue;
+            }
+            match moved(one, index, into) {
+                Ok(now) => {
+                    log::info!("{}: {} was {} before it was moved", one.name, now, one.identity);
+                    one.identity = now;
+                    device.identity = Watched::new(one.identity.clone(), Path::new(SYSFS_ROOT));
+                }
+                Err(error) => log::warn!("{}: {error:#}", one.name),
+            }
+        }
+    }
+
     /// Whether the profile has the connection manager.
     pub(crate) fn grants_rdma_cm(&self) -> bool {
         self.policy.grants_rdma_cm()
@@ -192,6 +219,26 @@ fn device(node: &Granted) -> Result<Device, anyhow::Error> {
     }
     node.identity.check_below(Path::new(SYSFS_ROOT)).with_context(|| node.name.clone())?;
     Ok(of_kind(node, Kind::Verbs { driver, index }))
+}
+
+/// What the number of a device leads to now, if that is still the kernel's device of this index.
+fn moved(granted: &Granted, index: u32, into: Tgid) -> Result<Identity, anyhow::Error> {
+    let sysfs = Path::new(SYSFS_ROOT);
+    let now = Identity::below(sysfs, granted.identity.number)?;
+    let number = granted.rdev;
+    // In exclusive mode a device shows in its own namespace alone. A thread for it: the caller
+    // stays where it is.
+    let asked = std::thread::spawn(move || {
+        process::enter_network(&Process::open(into)?.network()?)?;
+        index_of(number)
+    });
+    let asked = asked.join().map_err(|_| anyhow!("the thread that asks RDMA netlink ended"))??;
+    if asked != Some(index) {
+        return Err(anyhow!("it was removed, or is another device: {}", granted.identity));
+    }
+    // After the index was asked by the number, which then was that of this identity.
+    now.check_below(sysfs)?;
+    Ok(now)
 }
 
 fn of_kind(node: &Granted, kind: Kind) -> Device {

@@ -11,6 +11,7 @@
 mod common;
 
 use std::process::Command;
+use std::process::Output;
 
 use common::has;
 use common::is_root;
@@ -25,7 +26,9 @@ const HOST: &str = "
     mount -t tmpfs none /sys/dev/char || exit 97
     register() {
         dir=/sys/dev/char/of/$1/uverbs9
-        mkdir -p $dir; echo rxe$1 >$dir/ibdev; ln -sfn of/$1/uverbs9 /sys/dev/char/1:5
+        # Up to the root and down again, as the kernel's own links lead.
+        mkdir -p $dir; echo rxe$1 >$dir/ibdev
+        ln -sfn ../../dev/char/of/$1/uverbs9 /sys/dev/char/1:5
     }
     soon() {
         tries=0
@@ -43,9 +46,10 @@ const GUEST: &str = r#"
     until [ -e /mnt/go ]; do tries=$((tries + 1)); [ $tries -lt 200 ] || exit 98; sleep 0.05; done
     echo replaced $(try uverbs9) $(try uverbs9) $(try uverbs8)"#;
 
-/// Runs the guest, and what is to be done to the host when it has opened both devices.
-fn run(meanwhile: &str) -> std::process::Output {
-    let run = "run --device uverbs9=/dev/zero --device uverbs8=/dev/null --sysfs host";
+/// Runs the guest, with its own `/sys` or the host's, and what is to be done to the host when it has
+/// opened both devices.
+fn run(sysfs: &str, meanwhile: &str) -> Output {
+    let run = format!("run --device uverbs9=/dev/zero --device uverbs8=/dev/null --sysfs {sysfs}");
     let script = format!(
         "{HOST}
         {verbgate} {run} -- sh -c \"$0\" &
@@ -63,15 +67,19 @@ fn a_device_that_is_replaced_under_a_sandbox_is_enxio_and_a_line() {
     if !is_root() || !has("unshare") {
         return;
     }
-    let ended = run("register 2");
-    assert_eq!(stdout(&ended), "granted 0 0\nreplaced 1 1 0", "{ended:?}");
-    let said = stderr(&ended);
-    let lines: Vec<&str> = said.lines().filter(|line| line.contains("start the sandbox")).collect();
-    // One line, however often it is tried: which device, what it was, what it is, what to do.
-    assert_eq!(lines.len(), 1, "{said}");
-    for part in ["uverbs9 is not opened (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"]
-    {
-        assert!(lines[0].contains(part), "{part}: {said}");
+    for sysfs in ["host", "virtual"] {
+        let ended = run(sysfs, "register 2");
+        assert_eq!(stdout(&ended), "granted 0 0\nreplaced 1 1 0", "{ended:?}");
+        let said = stderr(&ended);
+        let told = |line: &&str| line.contains("start the sandbox");
+        let lines: Vec<&str> = said.lines().filter(told).collect();
+        // One line, however often it is tried: which device, what it was, what it is, what to do.
+        assert_eq!(lines.len(), 1, "{said}");
+        let parts =
+            ["uverbs9 is not opened (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"];
+        for part in parts {
+            assert!(lines[0].contains(part), "{part}: {said}");
+        }
     }
 }
 
@@ -80,7 +88,7 @@ fn a_device_that_is_removed_under_a_sandbox_is_enxio_and_a_line() {
     if !is_root() || !has("unshare") {
         return;
     }
-    let ended = run("rm /sys/dev/char/1:5");
+    let ended = run("host", "rm /sys/dev/char/1:5");
     assert_eq!(stdout(&ended), "granted 0 0\nreplaced 1 1 0", "{ended:?}");
     assert!(stderr(&ended).contains("is now no device that sysfs knows"), "{ended:?}");
 }
@@ -91,6 +99,7 @@ fn a_device_that_is_renamed_or_joined_by_others_is_the_same() {
     if !is_root() || !has("unshare") {
         return;
     }
-    let ended = run("echo rxe7 >/sys/dev/char/of/1/uverbs9/ibdev; mkdir /sys/dev/char/1:6");
+    let meanwhile = "echo rxe7 >/sys/dev/char/of/1/uverbs9/ibdev; mkdir /sys/dev/char/1:6";
+    let ended = run("host", meanwhile);
     assert_eq!(stdout(&ended), "granted 0 0\nreplaced 0 0 0", "{ended:?}");
 }

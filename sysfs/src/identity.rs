@@ -107,8 +107,9 @@ impl Identity {
 
     /// One look; none when the device was renamed meanwhile.
     fn try_read(root: BorrowedFd<'_>, number: DevNumber) -> io::Result<Option<Self>> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let dir = known(rustix::fs::openat(root, place(number), flags, Mode::empty()))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let path = place(root, number)?;
+        let dir = known(rustix::fs::openat(root, &path, flags, Mode::empty()))?;
         let Some(dir) = dir else { return Ok(Some(Self::unknown(number))) };
         // From here on all is read in this directory, which stays that of one registration.
         let inode = Some(rustix::fs::fstat(&dir)?.st_ino);
@@ -116,13 +117,17 @@ impl Identity {
             return Ok(Some(Self { number, inode, rdma: None }));
         };
         let guid = match is_device_name(&ibdev) {
-            true => attribute(root, &format!("class/infiniband/{ibdev}/node_guid"))?,
+            true => {
+                let device = resolved(root, &format!("class/infiniband/{ibdev}"))?;
+                attribute(root, &format!("{device}/node_guid"))?
+            }
             false => None,
         };
+        let parent = link(dir.as_fd(), "device")?;
         let rdma = Rdma {
-            uverbs: uverbs(root, number)?,
+            uverbs: names::last(&path).to_owned(),
             node_guid: guid.and_then(|text| guid_of(&text)),
-            parent: parent(dir.as_fd())?,
+            parent: parent.map(|target| names::last(&target).to_owned()),
             ibdev,
         };
         // The GUID was looked up by a name. As long as the node is there, so is its RDMA device.
@@ -176,11 +181,12 @@ impl Identity {
         Err(Replaced { number: self.number, was: self.to_string(), is })
     }
 
-    /// The same in one system call, for what is asked often: whether the number still leads to the
+    /// The same in two system calls, for what is asked often: whether the number still leads to the
     /// same directory. What of one registration can change, changes nothing about which it is.
     #[must_use]
     pub fn stands(&self, root: BorrowedFd<'_>) -> bool {
-        inode(root, &place(self.number)).ok() == Some(self.inode)
+        let now = place(root, self.number).and_then(|path| inode(root, &path));
+        now.is_ok_and(|now| now == self.inode)
     }
 
     /// The name of the node, as `uverbs0`, if this is an RDMA device.
@@ -216,17 +222,29 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Where sysfs has the device of a number: a link that the kernel makes and removes with it.
-fn place(DevNumber { major, minor }: DevNumber) -> String {
-    format!("dev/char/{major}:{minor}")
+/// Where sysfs has the device of a number: a link leads there that the kernel makes and removes
+/// with it.
+fn place(root: BorrowedFd<'_>, DevNumber { major, minor }: DevNumber) -> io::Result<String> {
+    resolved(root, &format!("dev/char/{major}:{minor}"))
 }
 
-/// The inode that a path leads to; none when there is nothing.
+/// Where an entry of a class leads, as a path without links.
+///
+/// The kernel must not follow the link: it goes up to the root and down again, and on the root of
+/// a guest's sysfs lies what is served to the guest, which would wait for itself.
+fn resolved(root: BorrowedFd<'_>, entry: &str) -> io::Result<String> {
+    let target = link(root, entry)?;
+    let target = target.and_then(|target| names::follow(entry, &target));
+    // Nothing, or a directory in a tree made by hand.
+    Ok(target.unwrap_or_else(|| entry.to_owned()))
+}
+
+/// The inode of what is at a path; none when there is nothing.
 ///
 /// # Errors
 /// stat(2)'s others.
 pub(crate) fn inode(root: BorrowedFd<'_>, path: &str) -> io::Result<Option<u64>> {
-    let stat = known(rustix::fs::statat(root, path, AtFlags::empty()))?;
+    let stat = known(rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW))?;
     Ok(stat.map(|stat| stat.st_ino))
 }
 
@@ -243,7 +261,7 @@ fn known<T>(found: rustix::io::Result<T>) -> io::Result<Option<T>> {
 
 /// The line that an attribute holds.
 fn attribute(dir: BorrowedFd<'_>, path: &str) -> io::Result<Option<String>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file: Option<OwnedFd> = known(rustix::fs::openat(dir, path, flags, Mode::empty()))?;
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
@@ -255,27 +273,14 @@ fn attribute(dir: BorrowedFd<'_>, path: &str) -> io::Result<Option<String>> {
     }
 }
 
-/// The name of the node: that of the directory to which the number's link leads.
-fn uverbs(root: BorrowedFd<'_>, number: DevNumber) -> io::Result<String> {
-    let target = target(root, &place(number))?;
-    Ok(target.unwrap_or_else(|| format!("node {number}")))
-}
-
-/// The last component of where `device` leads.
-fn parent(dir: BorrowedFd<'_>) -> io::Result<Option<String>> {
-    target(dir, "device")
-}
-
-/// The last component of where a link leads; none when there is none.
-fn target(dir: BorrowedFd<'_>, link: &str) -> io::Result<Option<String>> {
+/// The target of a link; none when there is no link.
+fn link(dir: BorrowedFd<'_>, path: &str) -> io::Result<Option<String>> {
     use rustix::io::Errno;
-    let target = match rustix::fs::readlinkat(dir, link, Vec::new()) {
-        // No link.
+    let target = match rustix::fs::readlinkat(dir, path, Vec::new()) {
         Err(Errno::INVAL) => return Ok(None),
         other => known(other)?,
     };
-    let target = target.map(|target| target.to_string_lossy().into_owned());
-    Ok(target.map(|target| names::last(&target).to_owned()))
+    Ok(target.map(|target| target.to_string_lossy().into_owned()))
 }
 
 /// A node GUID as sysfs writes it, `5054:00ff:fe12:3456`; none for zero and for anything else.

@@ -314,6 +314,9 @@ impl Life {
                 "the runtime has made the container's process {first} outside of the filter that                  the runtime is under; use runc or crun"
             ));
         }
+        if self.spec.netdevs.is_some() {
+            self.plan.follow(&mut self.spec.devices, first);
+        }
         self.views_of(first)?;
         self.container = Some((first, pidfd));
         if self.spec.runs { self.start() } else { Ok(()) }

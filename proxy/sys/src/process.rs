@@ -254,6 +254,14 @@ impl Process {
         self.believed(state(Tid(self.tgid.0)))
     }
 
+    /// Its network namespace.
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended. `EPERM`.
+    pub fn network(&self) -> io::Result<fs::File> {
+        self.believed(network_of(Tid(self.tgid.0)))
+    }
+
     /// Whether none of its threads is left but stubs, and the first one, which has ended.
     ///
     /// # Errors
