@@ -51,7 +51,7 @@ pub(super) struct Watch {
 /// Why a supervisor did not do as it was told.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Untold {
-    #[error("its supervisor is gone ({0}); delete the container and create it again")]
+    #[error("its supervisor is gone; delete the container and create it again")]
     Gone(#[from] io::Error),
     #[error("{0}")]
     Refused(String),

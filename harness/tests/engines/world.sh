@@ -84,6 +84,9 @@ echo mlx5_0 >"$verbs/ibdev"
 echo 1 >"$verbs/abi_version"
 echo 10:229 >"$verbs/dev"
 echo 6 >"$classes/infiniband_verbs/abi_version"
+# A grant is known by what its number leads to.
+mount -t tmpfs -o mode=755 tmpfs "$root/sys/dev/char"
+ln -s ../../class/infiniband_verbs/uverbs0 "$root/sys/dev/char/10:229"
 mknod -m 666 "$root/dev/infiniband/uverbs0" c 10 229
 
 mount -t tmpfs -o mode=755 tmpfs "$root/sys/fs/cgroup"

@@ -86,8 +86,8 @@ pub enum CoverError {
     Call {
         /// What was attempted.
         what: &'static str,
-        /// The errno.
-        source: io::Error,
+        /// The errno, said in the text.
+        r#source: io::Error,
     },
 }
 
