@@ -105,9 +105,9 @@ impl Layout {
 }
 
 /// The outputs of a request that go by way of the supervisor, where the guest wants them.
-pub fn supervised(request: &Request) -> impl Iterator<Item = Range> {
+pub fn supervised(request: &Request, plan: &Plan) -> impl Iterator<Item = Range> {
     let outputs = request.attrs().iter().enumerate();
-    let outputs = outputs.filter(|(pos, _)| is_supervised(request, *pos));
+    let outputs = outputs.filter(|(pos, _)| is_supervised(request, plan, *pos));
     outputs.map(|(_, attr)| Range { addr: attr.attr.data, len: attr.attr.len.into() })
 }
 
@@ -208,7 +208,7 @@ pub fn lay_out(
     for pos in outputs {
         let Some(attr) = request.attrs().get(pos) else { continue };
         let mut entry = attr.attr;
-        let scratch = is_supervised(request, pos).then_some(Scratch {
+        let scratch = is_supervised(request, plan, pos).then_some(Scratch {
             at: scratch_at,
             len: usize::from(entry.len),
             guest: entry.data,
@@ -247,11 +247,14 @@ fn payload<'a>(request: &'a Request, attr: &'a ReqAttr) -> Option<&'a [u8]> {
 }
 
 /// Whether an output must be seen by the supervisor before the guest sees it: it carries a new
-/// descriptor, whose number is the stub's.
+/// descriptor, whose number is the stub's, or the plan says so of all.
 ///
 /// A new handle is read where the guest has it, afterwards: only a response that the kernel itself
 /// cannot write makes it take the new object back.
-fn is_supervised(request: &Request, pos: usize) -> bool {
+fn is_supervised(request: &Request, plan: &Plan, pos: usize) -> bool {
+    if plan.supervised {
+        return request.attrs().get(pos).is_some_and(|attr| attr.spec.is_output());
+    }
     let mut places = request.new_fds().map(|new| new.place);
     places.any(|place| matches!(place, OutPlace::Output { pos: at, .. } if at == pos))
 }

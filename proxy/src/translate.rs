@@ -40,6 +40,9 @@ pub struct Plan {
     pub patches: Vec<Patch>,
     /// The kernel will install a new descriptor.
     pub new_fd: bool,
+    /// Every output goes by way of the supervisor: the guest's addresses mean nothing, or something
+    /// else, to whoever executes the request.
+    pub supervised: bool,
 }
 
 /// Looks up every descriptor of a request.
