@@ -92,6 +92,13 @@ impl<F: FnMut(&Request) -> Answer> Recorded<F> {
         Ok(Self { frame, base, script, last: None, events: Vec::new() })
     }
 
+    /// Forgets what happened, and answers from another script.
+    pub fn again(&mut self, script: F) {
+        self.script = script;
+        self.last = None;
+        self.events.clear();
+    }
+
     /// The requests that it was asked to make.
     pub fn asked(&self) -> impl Iterator<Item = &Request> {
         self.events.iter().filter_map(|event| match event {

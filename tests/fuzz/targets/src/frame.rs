@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use verbgate_abi::Errno;
 use verbgate_abi::Request;
@@ -57,7 +58,9 @@ pub(crate) fn check(request: &Request) {
 
 fn one(frame: &mut Frame, request: &Request) {
     // Any open file will do: what is lent is not looked at here.
-    let look_up = |_| File::open("/dev/null").map(Into::into).map_err(|_| Errno::EBADF);
+    let look_up = |_| {
+        File::open("/dev/null").map(|file| OwnedFd::from(file).into()).map_err(|_| Errno::EBADF)
+    };
     let Ok(plan) = translate(request, look_up) else { return };
     frame.ro()[..control::END].fill(OLD);
     let layout = match lay_out(frame, BASE, request, &plan) {
