@@ -390,7 +390,9 @@ impl Books {
     /// Forgets what a guest's descriptors mean.
     pub(crate) fn release_all(&mut self, guest: GuestKey) {
         let of_guest = self.fds.keys().filter(|(key, _)| *key == guest);
-        let fds: Vec<GuestFd> = of_guest.map(|(_, fd)| *fd).collect();
+        let mut fds: Vec<GuestFd> = of_guest.map(|(_, fd)| *fd).collect();
+        // Which is forgotten first must not depend on chance.
+        fds.sort_unstable();
         for fd in fds {
             self.release(guest, fd);
         }
@@ -404,6 +406,9 @@ impl Books {
         held.into_iter()
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -19,6 +19,7 @@ use verbgate_abi::table::AttrKind;
 use verbgate_abi::wire::ATTR_LEN;
 use verbgate_abi::wire::DriverId;
 use verbgate_abi::wire::HDR_LEN;
+use verbgate_abi::wire::INLINE_LEN;
 use verbgate_proxy::execute::Form;
 use verbgate_proxy::execute::lent_number;
 use verbgate_proxy::executor::Recorded;
@@ -66,6 +67,8 @@ pub struct World {
     pub policy: usize,
     /// The device's driver is known.
     pub known_driver: bool,
+    /// Inputs are right behind the request, as rdma-core builds them, and not where it says.
+    pub near: bool,
     /// The guest's descriptors are open.
     pub open_fds: bool,
     /// What the kernel does.
@@ -85,6 +88,7 @@ impl World {
             // Mostly one that grants something.
             policy: usize::from(low >> 4) % (2 * POLICIES_LEN) % POLICIES_LEN,
             known_driver: bit(0),
+            near: bit(3),
             open_fds: !bit(1) || bit(2),
             answer: Answer {
                 result: if bit(8) && bit(9) { -i64::from(high >> 2) - 1 } else { 0 },
@@ -119,13 +123,23 @@ pub fn ioctl(data: &[u8], world: World) {
     let mut pieces = Vec::new();
     let outline = decode::parse(data).ok();
     let length = outline.as_ref().map_or(data.len(), |o| usize::from(o.hdr().length));
+    let mut array = data[..length].to_vec();
+    let mut behind = REQUEST + length as u64;
     for payload in outline.iter().flat_map(|outline| outline.payloads()) {
         let range = length + payload.range.start..length + payload.range.end;
         let mut bytes = data.get(range.start..).unwrap_or_default().to_vec();
         bytes.resize(range.len(), 0);
-        pieces.push((payload.addr.0, bytes));
+        let index = outline.as_ref().and_then(|outline| outline.attrs()[payload.pos].index);
+        let mut addr = payload.addr.0;
+        if let Some(index) = index.filter(|_| world.near) {
+            let at = HDR_LEN + ATTR_LEN * index + 8;
+            array[at..at + 8].copy_from_slice(&behind.to_ne_bytes());
+            addr = behind;
+            behind += range.len().next_multiple_of(8) as u64;
+        }
+        pieces.push((addr, bytes));
     }
-    pieces.push((REQUEST, data[..length].to_vec()));
+    pieces.push((REQUEST, array));
     let driver = outline.map(|outline| outline.hdr().driver());
     carry(Form::Ioctl(REQUEST), pieces, driver, world);
 }
@@ -294,11 +308,17 @@ fn reads(form: Form, memory: &Restless, request: Option<&Request>) {
         Form::Ioctl(_) => FIRST_READ.max(usize::from(request.hdr().length)),
         Form::Write(count) => count,
     };
-    let mut named = vec![REQUEST..REQUEST + head as u64];
-    for attr in request.attrs().iter().filter(|attr| attr.index.is_some()) {
-        named.push(attr.attr.data..attr.attr.data.saturating_add(attr.len() as u64));
+    let head = REQUEST..REQUEST + head as u64;
+    let mut named = vec![head.clone()];
+    for attr in request.attrs().iter().filter(|attr| attr.len() > INLINE_LEN) {
+        let range = attr.attr.data..attr.attr.data.saturating_add(attr.len() as u64);
+        let copied = head.start <= range.start && range.end <= head.end;
+        // An input is taken from the first copy if that has it.
+        if attr.spec.is_output() || attr.index.is_some() && !copied {
+            named.push(range);
+        }
     }
-    for attr in request.outputs().map(|(_, attr)| attr).filter(|attr| attr.index.is_none()) {
+    for (_, attr) in request.outputs().filter(|(_, attr)| attr.len() <= INLINE_LEN) {
         named.push(attr.attr.data..attr.attr.data.saturating_add(attr.len() as u64));
     }
     let reads = memory.reads.borrow();

@@ -39,8 +39,14 @@ fn world() -> impl Strategy<Value = World> {
         writable,
     });
     let fds = prop::bool::weighted(0.9);
-    (0..POLICIES_LEN, any::<bool>(), fds, answer).prop_map(
-        |(policy, known_driver, open_fds, answer)| World { policy, known_driver, open_fds, answer },
+    (0..POLICIES_LEN, any::<bool>(), any::<bool>(), fds, answer).prop_map(
+        |(policy, known_driver, near, open_fds, answer)| World {
+            policy,
+            known_driver,
+            near,
+            open_fds,
+            answer,
+        },
     )
 }
 
@@ -100,7 +106,7 @@ proptest! {
 #[test]
 fn seeds_are_executed() {
     let answer = Answer { fill: Some(7), fd: Some(GuestFd(9)), ..Answer::of(0) };
-    let world = World { policy: 2, known_driver: true, open_fds: true, answer };
+    let world = World { policy: 2, known_driver: true, near: true, open_fds: true, answer };
     let refused: Vec<_> = corpus::requests()
         .into_iter()
         .filter(|(_, seed)| !way::executes(seed, world))
