@@ -46,6 +46,9 @@ const REQUEST: u64 = 0x5500_0000_0100;
 /// Below, nothing can be read.
 const FIRST: u64 = 0x1000;
 
+/// What the guest is told whose table is full.
+const EMFILE: i32 = 24;
+
 /// All profiles that there are, and one that grants nothing.
 static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     let profiles = PROFILES.iter().map(|(name, _)| Policy::named(name).unwrap());
@@ -289,16 +292,11 @@ fn ends(form: Form, carried: &Carried, executed: usize, answer: Answer) {
         }
         // The guest's table is full, or its memory cannot be written.
         Reply::Errno(errno) => {
-            let full = errno == libc_errno::EMFILE && answer.fd.is_none();
+            let full = errno == EMFILE && answer.fd.is_none();
             assert!(full || errno == Errno::EFAULT.0 && !answer.writable, "{errno}");
         }
         reply => assert_eq!(reply, value),
     }
-}
-
-mod libc_errno {
-    //! Of the few numbers that no table of this project has.
-    pub(super) const EMFILE: i32 = 24;
 }
 
 /// Nothing is read twice, but what the request itself names twice.

@@ -1,4 +1,5 @@
 #![forbid(unsafe_code)]
+#![allow(clippy::indexing_slicing, reason = "clippy.toml allows it in test functions")]
 //! The way of random and of changed requests, through every kind of world: see
 //! `verbgate_fuzz_targets::way` for what must hold.
 
