@@ -50,7 +50,6 @@ use crate::device::Kind;
 use crate::execute::Form;
 use crate::execute::Then;
 use crate::execute::Undo;
-use crate::request::current;
 use crate::serve::Call;
 use crate::serve::Delivery;
 use crate::serve::Event;
@@ -58,6 +57,7 @@ use crate::serve::Task;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
+use crate::way::current;
 
 /// How often it is looked whether somebody who waits for an event has been killed or signalled:
 /// nothing tells, and the delay is felt at Ctrl-C.

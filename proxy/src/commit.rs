@@ -3,8 +3,6 @@
 //! The result is the kernel's. Outputs are read from memory that the guest may write, the frame's
 //! or its own: they are shown to onlookers, and the books do not depend on them.
 
-use std::os::fd::AsFd;
-
 use verbgate_abi::Errno;
 use verbgate_abi::request::OutPlace;
 use verbgate_abi::request::Request;
@@ -16,13 +14,11 @@ use verbgate_sys::frame::Frame;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
-use verbgate_sys::seccomp::AddFd;
-use verbgate_sys::seccomp::Listener;
-use verbgate_sys::stub::Stub;
 
-use crate::execute::InFlight;
+use crate::executor::Executor;
 use crate::frame::Written;
 use crate::session::Live;
+use crate::way::InFlight;
 
 /// What a request brought about.
 #[derive(Debug, Default)]
@@ -45,21 +41,14 @@ fn read<const N: usize>(frame: &Frame, at: usize) -> [u8; N] {
 
 /// Takes over what a request brought about that has one of its outputs go by way of the supervisor,
 /// or makes a descriptor.
-#[must_use]
-pub(crate) fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: i64) -> Outcome {
-    let frame = &stub.frame;
+pub(crate) fn commit(executor: &mut impl Executor, done: &InFlight, result: i64) -> Outcome {
     let mut outcome = Outcome { result, ..Outcome::default() };
     let new_fd = done.request.new_fds().next();
     if new_fd.is_some() {
         // Also when the request failed: nothing must be left for the next one.
-        let sent = stub.take_fd();
+        let sent = executor.take_fd();
         if result >= 0 {
-            let given = sent.and_then(|file| {
-                // Every descriptor that the verbs interface makes is O_CLOEXEC.
-                let how = AddFd { cloexec: true, ..AddFd::default() };
-                listener.add_fd(done.trap.id, file.as_fd(), how)
-            });
-            match given {
+            match sent.and_then(|file| executor.give_fd(file)) {
                 Ok(fd) => outcome.fd = Some(fd),
                 // The guest's table is full. The object went with its only descriptor.
                 Err(e) => outcome.result = -i64::from(e.raw_os_error().unwrap_or(libc::EIO)),
@@ -69,6 +58,7 @@ pub(crate) fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: 
     if outcome.result < 0 {
         return outcome;
     }
+    let frame = executor.frame();
     for Written { pos, flags_at, scratch } in &done.layout.written {
         let flags = u16::from_ne_bytes(read(frame, *flags_at));
         let data = u64::from_ne_bytes(read(frame, flags_at + 4));
@@ -92,13 +82,13 @@ pub(crate) fn commit(listener: &Listener, stub: &Stub, done: &InFlight, result: 
 
 /// The handles of new objects, for whoever looks on: a guest can make them up.
 pub(crate) fn made(
-    stub: &Stub,
+    frame: &Frame,
     memory: &impl GuestMemory,
     done: &InFlight,
 ) -> Vec<(ObjectRef, Handle)> {
     let handles = done.request.new_handles();
     handles
-        .filter_map(|new| Some((new.object, handle_at(&stub.frame, memory, done, new.place)?)))
+        .filter_map(|new| Some((new.object, handle_at(frame, memory, done, new.place)?)))
         .collect()
 }
 

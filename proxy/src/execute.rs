@@ -12,7 +12,6 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use verbgate_abi::Errno;
-use verbgate_abi::request::Request;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::arch::stub_fd;
@@ -26,14 +25,14 @@ use verbgate_sys::stub;
 use verbgate_sys::stub::Piece;
 
 use crate::cm::Written;
-use crate::frame::Layout;
 use crate::frame::SCRATCH;
-use crate::gids::Patch;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::session::Worker;
 use crate::translate::Lent;
 use crate::translate::Plan;
+use crate::way::InFlight;
+use crate::way::Prepared;
 
 /// How a request was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,44 +43,29 @@ pub enum Form {
     Write(usize),
 }
 
-/// A vetted request, with what it needs in the stub's table.
-#[derive(Debug)]
-pub(crate) struct Prepared {
+/// The call that a request was made by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
     /// The guest's trap.
     pub(crate) trap: Notification,
-    /// How it was made.
-    pub(crate) form: Form,
     /// The ucontext.
     pub(crate) ucontext: UcontextId,
-    /// The request as it was decoded.
-    pub(crate) request: Request,
-    /// What it needs besides.
-    pub(crate) plan: Plan,
-    /// When its trap was received.
+    /// When the trap was received.
     pub(crate) started: Instant,
-}
-
-/// A request that a stub is executing.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) trap: Notification,
-    pub(crate) form: Form,
-    pub(crate) ucontext: UcontextId,
-    pub(crate) request: Request,
-    /// Where its outputs are in the frame.
-    pub(crate) layout: Layout,
-    /// What the guest is told in the place of the kernel's word, if it succeeds.
-    pub(crate) told: Option<Patch>,
-    pub(crate) started: Instant,
-    /// What the stub shows when it could write the outputs that it was told to write.
-    pub(crate) written: i64,
 }
 
 /// What a stub is at work on.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// A request, which is in the kernel.
-    Request(Box<InFlight>),
+    Request {
+        /// Whose it is.
+        about: About,
+        /// The request.
+        done: Box<InFlight>,
+        /// What the stub shows when it could write the outputs that it was told to write.
+        written: i64,
+    },
     /// Outputs for the caller of a trap.
     Write {
         /// The trap.
@@ -97,8 +81,7 @@ impl Job {
     /// Whose trap it is for.
     pub(crate) fn trap(&self) -> &Notification {
         match self {
-            Self::Request(in_flight) => &in_flight.trap,
-            Self::Write { trap, .. } => trap,
+            Self::Request { about: About { trap, .. }, .. } | Self::Write { trap, .. } => trap,
         }
     }
 }
@@ -109,7 +92,7 @@ pub(crate) enum Then {
     /// The caller's call ends; with EFAULT, and what has been done undone, when they could not be.
     Answer(Reply, Option<Undo>),
     /// The request can begin: its outputs can be written.
-    Execute(Box<Prepared>),
+    Execute(About, Box<Prepared>),
     /// The command can be given: its response can be written.
     Command(Box<Written>),
 }

@@ -37,6 +37,15 @@ impl Copied {
         Some(Self { addr, bytes })
     }
 
+    /// A copy of what can be read at an address, up to `want` bytes; empty when nothing can.
+    #[must_use]
+    pub fn beginning(memory: &impl GuestMemory, addr: u64, want: usize) -> Self {
+        let mut bytes = vec![0; want];
+        let n = memory.read(&mem::pages(Range { addr, len: want }), &mut bytes).unwrap_or(0);
+        bytes.truncate(n);
+        Self { addr, bytes }
+    }
+
     /// The copy of a range, if it was copied.
     #[must_use]
     pub fn get(&self, addr: u64, len: usize) -> Option<&[u8]> {

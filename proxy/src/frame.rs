@@ -104,10 +104,11 @@ impl Layout {
     }
 }
 
-/// The outputs of a request that name a new descriptor, where the guest wants them.
-pub fn naming_fds(request: &Request) -> impl Iterator<Item = Range> {
+/// The outputs of a request that must be found writable before it is made, where the guest wants
+/// them: those that go by way of the supervisor, but one that is only told otherwise.
+pub fn touched(request: &Request, plan: &Plan) -> impl Iterator<Item = Range> {
     let outputs = request.attrs().iter().enumerate();
-    let outputs = outputs.filter(|(pos, _)| names_fd(request, *pos));
+    let outputs = outputs.filter(|(pos, _)| is_touched(request, plan, *pos));
     outputs.map(|(_, attr)| Range { addr: attr.attr.data, len: attr.attr.len.into() })
 }
 
@@ -247,15 +248,20 @@ fn payload<'a>(request: &'a Request, attr: &'a ReqAttr) -> Option<&'a [u8]> {
 }
 
 /// Whether an output must be seen by the supervisor before the guest sees it: it carries a new
-/// descriptor, whose number is the stub's, or what the guest is told in the kernel's place.
+/// descriptor, whose number is the stub's, or what the guest is told in the kernel's place; or the plan
+/// says so of all.
 ///
 /// A new handle is read where the guest has it, afterwards: only a response that the kernel itself
 /// cannot write makes it take the new object back.
 fn is_supervised(request: &Request, plan: &Plan, pos: usize) -> bool {
-    names_fd(request, pos) || plan.told.as_ref().is_some_and(|told| told.pos == pos)
+    let told = plan.told.as_ref().is_some_and(|told| told.pos == pos);
+    told || is_touched(request, plan, pos)
 }
 
-fn names_fd(request: &Request, pos: usize) -> bool {
+fn is_touched(request: &Request, plan: &Plan, pos: usize) -> bool {
+    if plan.supervised {
+        return request.attrs().get(pos).is_some_and(|attr| attr.spec.is_output());
+    }
     let mut places = request.new_fds().map(|new| new.place);
     places.any(|place| matches!(place, OutPlace::Output { pos: at, .. } if at == pos))
 }

@@ -13,8 +13,9 @@
 //! returns ◀──answer──── reply     write-back and result
 //! ```
 //!
-//! Each stage is a module of that name and sees only the types of the stage before it. What
-//! lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
+//! Each stage is a module of that name and sees only the types of the stage before it. [`way`] puts
+//! them together over whatever executes ([`executor`]): a stub, the calling process, or a script.
+//! What lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
 
 mod calls;
 mod cm;
@@ -23,6 +24,7 @@ mod crew;
 pub mod decode;
 pub mod device;
 pub mod execute;
+pub mod executor;
 pub mod fetch;
 pub mod frame;
 pub mod gids;
@@ -41,6 +43,7 @@ pub mod session;
 pub mod supervisor;
 pub mod translate;
 pub mod vet;
+pub mod way;
 
 pub use device::Device;
 pub use device::DeviceView;

@@ -212,7 +212,7 @@ impl Supervisor {
     pub(crate) fn abandoned(&self, job: crate::execute::Job) {
         let trap = *job.trap();
         match job {
-            crate::execute::Job::Request(_) => self.refuse(trap, Errno::EIO),
+            crate::execute::Job::Request { .. } => self.refuse(trap, Errno::EIO),
             crate::execute::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
         }
     }

@@ -15,28 +15,26 @@ use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::arch::stub_fd;
 use verbgate_sys::caller::Caller;
+use verbgate_sys::frame::Frame;
 use verbgate_sys::mem;
-use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::node;
 use verbgate_sys::process;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
-use verbgate_sys::stub;
 use verbgate_sys::stub::Stub;
 
 use crate::commit;
 use crate::device::Kind;
 use crate::execute;
+use crate::execute::About;
 use crate::execute::Form;
-use crate::execute::InFlight;
 use crate::execute::Job;
-use crate::execute::Prepared;
 use crate::execute::Then;
+use crate::executor::Executor;
+use crate::executor::Unbegun;
+use crate::executor::stub;
 use crate::fetch;
-use crate::fetch::Copied;
-use crate::fetch::MAX_WRITE;
-use crate::frame;
 use crate::observe::Done;
 use crate::observe::Verdict;
 use crate::reply;
@@ -49,12 +47,12 @@ use crate::session::GuestState;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
-use crate::translate;
-use crate::translate::Plan;
 use crate::vet::Refusal;
 use crate::vet::Rules;
-use crate::vet::Vetted;
-use crate::vet::vet;
+use crate::way;
+use crate::way::InFlight;
+use crate::way::Next;
+use crate::way::Prepared;
 
 /// The stub's descriptor that requests go to.
 const UCONTEXT: GuestFd = GuestFd(stub_fd::UCONTEXT.cast_signed());
@@ -362,83 +360,65 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let Call { trap, form, addr, copied, started, .. } = call;
         let caller = self.caller(&trap);
-        let copied = match copied {
-            Some(copied) => copied,
-            None => {
-                let Form::Write(count) = form else { return Err(Errno::EIO) };
-                Copied::read(&caller, addr, count.min(MAX_WRITE)).ok_or(Errno::EFAULT)?
-            }
+        let copied = match (copied, form) {
+            (Some(copied), _) => copied,
+            (None, Form::Write(count)) => way::copy_write(&caller, addr, count)?,
+            (None, Form::Ioctl(_)) => return Err(Errno::EIO),
         };
         let about = About { trap, ucontext, started };
-        match vet(&caller, form, copied, &self.rules(ucontext)) {
-            Vetted::Refused(request, refusal) => {
+        let look_up = |fd: wire::GuestFd| caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF);
+        let stub = self.stub(state, place, &trap).ok_or(Errno::EIO)?;
+        match way::prepare(&stub, &caller, form, copied, &self.rules(ucontext), look_up)? {
+            Next::Refused(request, refusal) => {
                 let errno = refusal.errno;
                 self.refused(&about, request.as_ref(), &refusal);
-                Err(errno)
+                return Err(errno);
             }
-            Vetted::Answered(request, outcome) => {
+            Next::Answered(request, outcome) => {
                 self.tell(&about, Some(&request), Verdict::Executed(outcome.result));
                 let then = Then::Answer(reply::value(form, outcome.result), None);
                 let pieces = reply::pieces(form, &request, outcome);
                 self.write(guest, state, place, Delivery { trap, pieces, then });
-                Ok(())
             }
-            Vetted::Execute(request, told) => {
-                let plan = translate::translate(&request, |fd: wire::GuestFd| {
-                    caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF)
-                })?;
-                let plan = Plan { told, ..plan };
-                let prepared = Prepared { trap, form, ucontext, request, plan, started };
-                if frame::naming_fds(&prepared.request).next().is_none() {
-                    self.start(state, place, prepared);
-                    return Ok(());
-                }
-                // Afterwards there would be a descriptor, or a ucontext, that nobody was told of.
-                // What is there is written again, so that a request which fails changes nothing.
-                let pieces = current(&caller, frame::naming_fds(&prepared.request))?;
-                let then = Then::Execute(Box::new(prepared));
+            Next::Execute(prepared, pieces) => {
+                let then = Then::Execute(about, Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
-                Ok(())
             }
         }
+        Ok(())
+    }
+
+    /// The stub in a place, which waits for work, to do some for a trap.
+    fn stub<'a>(
+        &'a self,
+        state: &'a mut GuestState,
+        place: usize,
+        trap: &Notification,
+    ) -> Option<stub::Stub<'a>> {
+        let worker = state.workers.get_mut(place)?;
+        let idle = worker.idle()?;
+        let base = self.window.slot(worker.stub.slot);
+        Some(stub::Stub { listener: &self.listener, worker, idle, base, trap: trap.id })
     }
 
     /// Lays a vetted request out, and lets the stub make it.
-    fn start(&self, state: &mut GuestState, place: usize, prepared: Prepared) {
-        let Prepared { trap, form, ucontext, request, plan, started } = prepared;
-        let Some(worker) = state.workers.get_mut(place) else { return };
-        let Some(idle) = worker.idle() else { return self.refuse(trap, Errno::EIO) };
-        let base = self.window.slot(worker.stub.slot);
-        let layout = match frame::lay_out(&mut worker.stub.frame, base, &request, &plan) {
-            Ok(layout) => layout,
-            Err(errno) => return self.refuse(trap, errno),
+    fn start(&self, state: &mut GuestState, place: usize, about: About, prepared: Prepared) {
+        let trap = about.trap;
+        let Some(mut stub) = self.stub(state, place, &trap) else {
+            return self.refuse(trap, Errno::EIO);
         };
-        let mut written = 0;
-        if let Form::Ioctl(array) = form
-            && !layout.is_supervised()
-            && !plan.new_fd
-        {
-            let pieces = layout.entries(&request, array);
-            if !pieces.is_empty() {
-                let Some(all) = stub::write_vectors(worker.stub.frame.ro(), base, &pieces) else {
-                    return self.refuse(trap, Errno::E2BIG);
-                };
-                written = all;
+        match way::begin(&mut stub, prepared) {
+            Ok((done, written)) => {
+                let done = Box::new(done);
+                stub.worker.state = StubState::Busy(Job::Request { about, done, written });
             }
-        }
-        match execute::go(&self.listener, worker, idle, base, &plan, written > 0) {
-            Ok(()) => {
-                let told = plan.told;
-                let job =
-                    InFlight { trap, form, ucontext, request, layout, told, started, written };
-                worker.state = StubState::Busy(Job::Request(Box::new(job)));
-            }
+            Err(Unbegun::Refused(errno)) => self.refuse(trap, errno),
             // The stub went with the program that it belonged to; the caller's call is begun again.
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {
-                worker.state = StubState::Ended;
+            Err(Unbegun::Failed(e)) if e.raw_os_error() == Some(libc::ENOENT) => {
+                stub.worker.state = StubState::Ended;
                 self.handle(trap);
             }
-            Err(e) => {
+            Err(Unbegun::Failed(e)) => {
                 log::error!("cannot start a request of thread {}: {e}", trap.tid);
                 self.refuse(trap, Errno::EIO);
             }
@@ -457,17 +437,12 @@ impl Supervisor {
         if pieces.iter().all(|(_, bytes)| bytes.is_empty()) {
             return self.written(guest, state, place, trap, then);
         }
-        let worker = state.workers.get_mut(place);
-        let Some((worker, idle)) = worker
-            .and_then(|worker| Some((worker.idle()?, worker)))
-            .map(|(idle, worker)| (worker, idle))
-        else {
+        let Some(mut stub) = self.stub(state, place, &trap) else {
             return self.undone(trap, then, Errno::EIO);
         };
-        let base = self.window.slot(worker.stub.slot);
-        match execute::write(&self.listener, worker, idle, base, &pieces) {
+        match stub.write(&pieces) {
             Ok(written) => {
-                worker.state = StubState::Busy(Job::Write { trap, written, then });
+                stub.worker.state = StubState::Busy(Job::Write { trap, written, then });
             }
             Err(errno) => self.undone(trap, then, errno),
         }
@@ -484,7 +459,7 @@ impl Supervisor {
     ) {
         match then {
             Then::Answer(reply, _) => self.answer(trap, reply),
-            Then::Execute(prepared) => self.start(state, place, *prepared),
+            Then::Execute(about, prepared) => self.start(state, place, about, *prepared),
             Then::Command(written) => self.cm.push(Arc::clone(guest), *written),
         }
     }
@@ -549,39 +524,23 @@ impl Supervisor {
         shown: &Notification,
     ) {
         let (result, wrote) = (Stub::shown_result(shown), Stub::shown_written(shown));
-        let in_flight = match job {
+        let (about, done, written) = match job {
             Job::Write { trap, written, then } if wrote == written => {
                 return self.written(guest, state, place, trap, then);
             }
             Job::Write { trap, then, .. } => return self.undone(trap, then, Errno::EFAULT),
-            Job::Request(in_flight) => in_flight,
+            Job::Request { about, done, written } => (about, done, written),
         };
-        let Some(worker) = state.workers.get(place) else { return };
-        let InFlight { trap, form, ref request, .. } = *in_flight;
-        let supervised = in_flight.layout.is_supervised() || request.new_fds().next().is_some();
-        let outcome = if supervised {
-            commit::commit(&self.listener, &worker.stub, &in_flight, result)
-        } else {
-            commit::Outcome { result, ..commit::Outcome::default() }
-        };
-        if let Some(ucontext) = self.books.lock().get_mut(in_flight.ucontext) {
-            commit::track(&mut ucontext.live, request, outcome.result);
-            // Whatever became of it: there may be one though its answer did not fit.
-            ucontext.asked |= request.makes_ucontext();
+        let trap = about.trap;
+        let Some(mut stub) = self.stub(state, place, &trap) else { return };
+        let outcome = way::finish(&mut stub, &done, result);
+        if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
+            ucontext.enter(&done.request, outcome.result);
         }
-        self.tell_done(&worker.stub, &in_flight, &outcome);
-        let answer = reply::value(form, outcome.result);
-        if outcome.result < 0 {
-            self.answer(trap, answer);
-        } else if supervised {
-            let pieces = reply::pieces(form, request, outcome);
-            let then = Then::Answer(answer, None);
-            self.write(guest, state, place, Delivery { trap, pieces, then });
-        } else if wrote == in_flight.written {
-            self.answer(trap, answer);
-        } else {
-            self.refuse(trap, Errno::EFAULT);
-        }
+        self.tell_done(stub.frame(), &about, &done, &outcome);
+        let (pieces, answer) = way::answer(&done, outcome, wrote == written);
+        let then = Then::Answer(answer, None);
+        self.write(guest, state, place, Delivery { trap, pieces, then });
     }
 
     /// What requests on a ucontext are held against.
@@ -631,30 +590,23 @@ impl Supervisor {
         });
     }
 
-    fn tell_done(&self, stub: &Stub, done: &InFlight, outcome: &commit::Outcome) {
+    fn tell_done(&self, frame: &Frame, about: &About, done: &InFlight, outcome: &commit::Outcome) {
         // For onlookers only: it reads the guest's memory.
         let made = if self.is_observed && outcome.result >= 0 {
-            commit::made(stub, &self.caller(&done.trap), done)
+            commit::made(frame, &self.caller(&about.trap), done)
         } else {
             Vec::new()
         };
         self.told(&Done {
-            tid: done.trap.tid,
-            device: self.device_name(done.ucontext),
+            tid: about.trap.tid,
+            device: self.device_name(about.ucontext),
             request: Some(&done.request),
             verdict: Verdict::Executed(outcome.result),
             made: &made,
             made_fd: outcome.fd,
-            elapsed: done.started.elapsed(),
+            elapsed: about.started.elapsed(),
         });
     }
-}
-
-/// The call that something is told about.
-struct About {
-    trap: Notification,
-    ucontext: UcontextId,
-    started: Instant,
 }
 
 /// Who executes a request.
@@ -700,19 +652,6 @@ impl Supervisor {
 /// Whether a stub is there that will come back from what it does.
 fn may_come(state: &GuestState) -> bool {
     state.workers.iter().any(|worker| !matches!(worker.state, StubState::Ended))
-}
-
-/// What guest memory holds in these places, to be written there again.
-pub(crate) fn current(
-    memory: &impl GuestMemory,
-    places: impl Iterator<Item = Range>,
-) -> Result<Vec<(u64, Vec<u8>)>, Errno> {
-    let read = |range: Range| {
-        let mut bytes = vec![0; range.len];
-        mem::gather(memory, &[range], &mut bytes).map_err(|_| Errno::EFAULT)?;
-        Ok((range.addr, bytes))
-    };
-    places.map(read).collect()
 }
 
 /// The first buffer of a `writev`: the device takes each as a command of its own, and a short

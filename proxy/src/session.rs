@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::Sender;
 
 use parking_lot::Mutex;
+use verbgate_abi::request::Request;
 use verbgate_abi::table::ObjectRef;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
@@ -31,6 +32,7 @@ use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::Stub;
 
+use crate::commit;
 use crate::execute::Job;
 use crate::fetch::Owner;
 use crate::serve::Event;
@@ -239,6 +241,13 @@ pub struct Ucontext {
 }
 
 impl Ucontext {
+    /// Enters what a request on it brought about.
+    pub fn enter(&mut self, request: &Request, result: i64) {
+        commit::track(&mut self.live, request, result);
+        // Whatever became of it: there may be one though its answer did not fit.
+        self.asked |= request.makes_ucontext();
+    }
+
     /// Whether one of a guest's descriptors is known to mean it.
     pub(crate) fn is_held_by(&self, guest: &Guest) -> bool {
         self.holders.iter().any(|(key, _)| *key == guest.key)
@@ -381,7 +390,9 @@ impl Books {
     /// Forgets what a guest's descriptors mean.
     pub(crate) fn release_all(&mut self, guest: GuestKey) {
         let of_guest = self.fds.keys().filter(|(key, _)| *key == guest);
-        let fds: Vec<GuestFd> = of_guest.map(|(_, fd)| *fd).collect();
+        let mut fds: Vec<GuestFd> = of_guest.map(|(_, fd)| *fd).collect();
+        // Which is forgotten first must not depend on chance.
+        fds.sort_unstable();
         for fd in fds {
             self.release(guest, fd);
         }
@@ -395,6 +406,9 @@ impl Books {
         held.into_iter()
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

@@ -43,6 +43,9 @@ pub struct Plan {
     pub new_fd: bool,
     /// What the guest is told in the place of the kernel's word, if it succeeds.
     pub told: Option<gids::Patch>,
+    /// Every output goes by way of the supervisor: the guest's addresses mean nothing, or something
+    /// else, to whoever executes the request.
+    pub supervised: bool,
 }
 
 /// Looks up every descriptor of a request.

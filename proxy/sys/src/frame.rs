@@ -92,6 +92,12 @@ impl Frame {
         &mut self.ro
     }
 
+    /// The read-only half as whoever executes sees it.
+    #[must_use]
+    pub fn ro_bytes(&self) -> &[u8] {
+        &self.ro
+    }
+
     fn rw_bytes(&self) -> &[AtomicU8] {
         let start = self.rw.as_ptr().cast::<AtomicU8>();
         // SAFETY: the mapping is RW_LEN bytes long, lives as long as `self`, cannot shrink

@@ -30,11 +30,24 @@ use crate::sandbox::mounts;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct MountId(u64);
 
+impl From<u64> for MountId {
+    /// The number as statx(2) tells it.
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 /// Keeps the number of a mount from being given again.
 #[derive(Debug)]
 pub struct Pin(Option<OwnedFd>);
 
 impl Pin {
+    /// One that keeps this descriptor of the mount open, or needs none.
+    #[must_use]
+    pub const fn new(mount: Option<OwnedFd>) -> Self {
+        Self(mount)
+    }
+
     /// Whether it takes a descriptor.
     #[must_use]
     pub fn takes_descriptor(&self) -> bool {

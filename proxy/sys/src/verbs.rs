@@ -1,10 +1,28 @@
-//! Requests that the supervisor makes of a device for itself.
+//! Requests that the calling process makes of a device: the supervisor's own, and those of a guest
+//! whose memory and descriptors the calling process has.
 
+use std::ffi::c_void;
 use std::io;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+
+use nix::sys::mman;
+use nix::sys::mman::MapFlags;
+use nix::sys::mman::ProtFlags;
 
 use crate::arch::RDMA_VERBS_IOCTL;
+use crate::frame::Frame;
+use crate::frame::FrameFds;
+use crate::process;
+use crate::stub::INPUTS;
+use crate::stub::request_offset;
+use crate::window::RO_LEN;
+use crate::window::RW_LEN;
 
 /// Whether a driver of this number serves a device that has just been opened.
 ///
@@ -23,4 +41,165 @@ pub fn is_driver(device: BorrowedFd<'_>, driver: u32) -> bool {
         unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), request.as_mut_ptr()) };
     let refused = [libc::EINVAL, libc::ENOTTY];
     ret >= 0 || !refused.contains(&io::Error::last_os_error().raw_os_error().unwrap_or(0))
+}
+
+/// The two halves of a frame, one behind the other in the calling process, as a guest maps them.
+#[derive(Debug)]
+struct View {
+    start: NonNull<c_void>,
+}
+
+// SAFETY: the pointer is only ever turned into a number, and the mapping belongs to the process.
+unsafe impl Send for View {}
+
+impl View {
+    const LEN: NonZeroUsize = NonZeroUsize::new(RO_LEN + RW_LEN).unwrap();
+
+    fn new(fds: &FrameFds) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let start = unsafe {
+            mman::mmap_anonymous(None, Self::LEN, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE)
+        }?;
+        let view = Self { start };
+        let half = |at: usize, len: usize, fd: &OwnedFd, prot: ProtFlags| {
+            let len = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
+            let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
+            let addr = start.addr().checked_add(at);
+            // SAFETY: it replaces a part of the mapping made above, to which nothing refers: the
+            // halves are RO_LEN and RW_LEN bytes long, and the mapping is both.
+            unsafe { mman::mmap(addr, len, prot, flags, fd, 0) }
+        };
+        half(0, RO_LEN, &fds.ro, ProtFlags::PROT_READ)?;
+        half(RO_LEN, RW_LEN, &fds.rw, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        Ok(view)
+    }
+
+    fn base(&self) -> u64 {
+        self.start.addr().get() as u64
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, to which no reference was ever made.
+        let _ = unsafe { mman::munmap(self.start, Self::LEN.get()) };
+    }
+}
+
+/// A device on which the calling process makes requests for a guest, and the frame in which they
+/// are laid out.
+///
+/// Every output is to go into the frame; see [`Device::new`].
+#[derive(Debug)]
+pub struct Device {
+    file: OwnedFd,
+    /// Where requests are laid out.
+    pub frame: Frame,
+    view: View,
+    /// A request can install a descriptor.
+    makes_descriptors: bool,
+}
+
+impl Device {
+    /// Makes requests on an open device.
+    ///
+    /// # Errors
+    /// When memory or descriptors run out, or `/proc` is not mounted.
+    ///
+    /// # Safety
+    /// Requests name memory that the kernel pins in the calling process, and that the device then
+    /// reads and writes: of memory regions and queues, some in words that only a driver
+    /// understands. So the caller vouches that
+    /// - whatever a request can name in the calling process is the guest's to write, or the policy
+    ///   lets no request pass that names memory;
+    /// - all outputs of the requests that are laid out in [`frame`](Self::frame) go into the frame;
+    /// - [`request`](Self::request) is told the place of a new descriptor's number and no other.
+    pub unsafe fn new(file: OwnedFd) -> io::Result<Self> {
+        Self::with(file, true)
+    }
+
+    /// Makes requests on a file that is no device and knows nothing of them: for tests.
+    ///
+    /// # Errors
+    /// `EINVAL` when the file is a character device, as every RDMA device is; else as
+    /// [`new`](Self::new).
+    pub fn stand_in(file: OwnedFd) -> io::Result<Self> {
+        if process::char_device(file.as_fd())?.is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        Self::with(file, false)
+    }
+
+    fn with(file: OwnedFd, makes_descriptors: bool) -> io::Result<Self> {
+        let (frame, fds) = Frame::new()?;
+        let view = View::new(&fds)?;
+        Ok(Self { file, frame, view, makes_descriptors })
+    }
+
+    /// The address of the frame in the calling process.
+    #[must_use]
+    pub fn base(&self) -> u64 {
+        self.view.base()
+    }
+
+    /// Makes the request that lies in the frame. Returns what the kernel does, or `-errno`, and the
+    /// new descriptor whose number the kernel has written at this offset of the read-write half.
+    pub fn request(&self, new_fd_at: Option<usize>) -> (i64, Option<OwnedFd>) {
+        let at = self.view.start.as_ptr().wrapping_byte_add(request_offset(INPUTS));
+        // SAFETY: the kernel reads the request from the view, whose halves stay mapped as long as
+        // `self`, and writes where the request says: into the view, which is never borrowed, or
+        // where the caller of `new` has vouched for.
+        let ret = unsafe { libc::ioctl(self.file.as_raw_fd(), RDMA_VERBS_IOCTL.into(), at) };
+        if ret < 0 {
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            return (-i64::from(errno), None);
+        }
+        let made = new_fd_at.filter(|_| self.makes_descriptors).map(|at| {
+            let mut number = [0; 4];
+            self.frame.rw_read(at, &mut number);
+            // SAFETY: the kernel has installed it during the call above, and nobody else has been
+            // told the number: the frame is mapped in no other process, and the caller of `new`
+            // has vouched for the place.
+            unsafe { OwnedFd::from_raw_fd(i32::from_ne_bytes(number)) }
+        });
+        (ret.into(), made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn the_frame_is_seen_as_a_guest_sees_it() {
+        let mut device = Device::stand_in(tempfile::tempfile().unwrap().into()).unwrap();
+        device.frame.ro()[RO_LEN - 2..].copy_from_slice(&[1, 2]);
+        device.frame.rw_write(0, &[3, 4]);
+        // Read as the kernel reads it: by address.
+        let mut got = [0; 4];
+        let range = crate::mem::Range { addr: device.base() + RO_LEN as u64 - 2, len: 4 };
+        let me = crate::Tid(std::process::id().cast_signed());
+        assert_eq!(crate::mem::read_by_number(me, &[range], &mut got).unwrap(), 4);
+        assert_eq!(got, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_file_that_is_no_device_knows_no_request() {
+        let device = Device::stand_in(tempfile::tempfile().unwrap().into()).unwrap();
+        let (result, made) = device.request(Some(0));
+        assert_eq!((result, made.is_none()), (-i64::from(libc::ENOTTY), true));
+        let null = File::open("/dev/null").unwrap();
+        let refused = Device::stand_in(null.into()).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_device_that_refuses_makes_no_descriptor() {
+        // SAFETY: /dev/null knows no request: it pins no memory.
+        let device = unsafe { Device::new(File::open("/dev/null").unwrap().into()) }.unwrap();
+        let (result, made) = device.request(Some(0));
+        assert_eq!((result, made.is_none()), (-i64::from(libc::ENOTTY), true));
+    }
 }

@@ -61,7 +61,7 @@ pub(crate) struct Args {
     /// How long each target runs.
     #[arg(long, default_value = "1", value_name = "N")]
     minutes: NonZero<u32>,
-    /// Only these: decoder, commands, frame, filter. [default: all]
+    /// Only these: decoder, commands, frame, way, filter. [default: all]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 }

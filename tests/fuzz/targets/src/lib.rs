@@ -19,6 +19,7 @@ mod exercise;
 pub mod filter;
 pub mod frame;
 pub mod mutate;
+pub mod way;
 
 /// The longest input worth trying: a request that fills its page, and payloads.
 pub const MAX_LEN: usize = 6000;
@@ -37,10 +38,12 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 4] = [
+pub const TARGETS: [Target; 5] = [
     Target { name: "decoder", run: decoder::run, corpus: "decoder", seeds: corpus::requests },
     Target { name: "commands", run: commands::run, corpus: "commands", seeds: corpus::writes },
     // The same bytes are a request here, too.
     Target { name: "frame", run: frame::run, corpus: "decoder", seeds: corpus::requests },
+    // And here it goes all the way to its answer.
+    Target { name: "way", run: way::run, corpus: "decoder", seeds: corpus::requests },
     Target { name: "filter", run: filter::run, corpus: "filter", seeds: corpus::calls },
 ];

@@ -1,0 +1,258 @@
+//! The way of a request, as functions: from the first copy of its bytes to its answer.
+//!
+//! ```text
+//! prepare   decode, policy, GIDs; translate     ─▶ refused, answered, or to be executed
+//! begin     frame; the executor makes it
+//! finish    commit: what it brought about
+//! answer    reply: what belongs into the guest's memory, and the end of its call
+//! ```
+//!
+//! The supervisor drives them by events, because its stubs answer later
+//! (`Supervisor::{run, start, done}`); [`carry`] drives them in one go, for executors that do not.
+//! There is no other way from a guest's bytes to a device.
+
+use verbgate_abi::Errno;
+use verbgate_abi::request::Request;
+use verbgate_abi::wire;
+use verbgate_sys::mem;
+use verbgate_sys::mem::GuestMemory;
+use verbgate_sys::mem::Range;
+use verbgate_sys::process::GuestFile;
+use verbgate_sys::seccomp::Reply;
+
+use crate::commit;
+use crate::commit::Outcome;
+use crate::execute::Form;
+use crate::executor::AtOnce;
+use crate::executor::Executor;
+use crate::executor::Order;
+use crate::executor::Pieces;
+use crate::executor::Unbegun;
+use crate::fetch;
+use crate::fetch::Copied;
+use crate::fetch::MAX_WRITE;
+use crate::frame;
+use crate::frame::Layout;
+use crate::gids;
+use crate::reply;
+use crate::session::Ucontext;
+use crate::translate;
+use crate::translate::Plan;
+use crate::vet::Refusal;
+use crate::vet::Rules;
+use crate::vet::Vetted;
+use crate::vet::vet;
+
+/// A vetted request, with what it needs besides.
+#[derive(Debug)]
+pub struct Prepared {
+    /// How it was made.
+    pub form: Form,
+    /// The request as it was decoded.
+    pub request: Request,
+    /// What it needs.
+    pub plan: Plan,
+}
+
+/// A request that is being executed.
+#[derive(Debug)]
+pub struct InFlight {
+    /// How it was made.
+    pub form: Form,
+    /// The request as it was decoded.
+    pub request: Request,
+    /// Where its outputs are in the frame.
+    pub layout: Layout,
+    /// What the guest is told in the place of the kernel's word, if the request succeeds.
+    pub told: Option<gids::Patch>,
+    /// It has an output that goes by way of the supervisor, or makes a descriptor.
+    pub supervised: bool,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Next {
+    /// It is not executed; `None` for what could not be decoded.
+    Refused(Option<Request>, Refusal),
+    /// This is the answer.
+    Answered(Request, Outcome),
+    /// It can be executed, as soon as these have been written.
+    ///
+    /// Afterwards there would be a descriptor, or a ucontext, that nobody was told of. What is
+    /// there is written again, so that a request which fails changes nothing.
+    Execute(Prepared, Pieces),
+}
+
+/// Copies a request, given with `write`, that was not a part of the first read.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn copy_write(memory: &impl GuestMemory, addr: u64, count: usize) -> Result<Copied, Errno> {
+    Copied::read(memory, addr, count.min(MAX_WRITE)).ok_or(Errno::EFAULT)
+}
+
+/// The stages up to translate, of a request of which the first bytes have been copied.
+///
+/// # Errors
+/// Those of [`translate`](translate::translate); `EFAULT` for an output that cannot be read.
+pub fn prepare(
+    executor: &impl Executor,
+    memory: &impl GuestMemory,
+    form: Form,
+    copied: Copied,
+    rules: &Rules<'_>,
+    look_up: impl FnMut(wire::GuestFd) -> Result<GuestFile, Errno>,
+) -> Result<Next, Errno> {
+    match vet(memory, form, copied, rules) {
+        Vetted::Refused(request, refusal) => Ok(Next::Refused(request, refusal)),
+        Vetted::Answered(request, outcome) => Ok(Next::Answered(request, outcome)),
+        Vetted::Execute(request, told) => {
+            let mut plan = Plan { told, ..translate::translate(&request, look_up)? };
+            executor.plan(&mut plan);
+            let pieces = current(memory, frame::touched(&request, &plan))?;
+            Ok(Next::Execute(Prepared { form, request, plan }, pieces))
+        }
+    }
+}
+
+/// Lays a vetted request out, and has it made.
+///
+/// # Errors
+/// See [`Unbegun`].
+pub fn begin<E: Executor>(
+    executor: &mut E,
+    prepared: Prepared,
+) -> Result<(InFlight, E::Begun), Unbegun> {
+    let Prepared { form, request, plan } = prepared;
+    let base = executor.base();
+    let layout = frame::lay_out(executor.frame_mut(), base, &request, &plan)?;
+    let supervised = plan.supervised || plan.new_fd || layout.is_supervised();
+    let entries = match form {
+        Form::Ioctl(array) if !supervised => layout.entries(&request, array),
+        _ => Vec::new(),
+    };
+    let order = Order { request: &request, layout: &layout, plan: &plan, entries: &entries };
+    let begun = executor.begin(&order)?;
+    Ok((InFlight { form, request, layout, told: plan.told, supervised }, begun))
+}
+
+/// Takes over what a request brought about.
+pub fn finish(executor: &mut impl Executor, done: &InFlight, result: i64) -> Outcome {
+    if done.supervised {
+        commit::commit(executor, done, result)
+    } else {
+        Outcome { result, ..Outcome::default() }
+    }
+}
+
+/// What belongs into the guest's memory still, and how the call ends then. `written`: what the
+/// executor was to write, it could write.
+#[must_use]
+pub fn answer(done: &InFlight, outcome: Outcome, written: bool) -> (Pieces, Reply) {
+    let answer = reply::value(done.form, outcome.result);
+    if outcome.result < 0 {
+        (Pieces::new(), answer)
+    } else if done.supervised {
+        (reply::pieces(done.form, &done.request, outcome), answer)
+    } else if written {
+        (Pieces::new(), answer)
+    } else {
+        (Pieces::new(), Reply::Errno(Errno::EFAULT.0))
+    }
+}
+
+/// What guest memory holds in these places, to be written there again.
+pub(crate) fn current(
+    memory: &impl GuestMemory,
+    places: impl Iterator<Item = Range>,
+) -> Result<Pieces, Errno> {
+    let read = |range: Range| {
+        let mut bytes = vec![0; range.len];
+        mem::gather(memory, &[range], &mut bytes).map_err(|_| Errno::EFAULT)?;
+        Ok((range.addr, bytes))
+    };
+    places.map(read).collect()
+}
+
+/// How a request's way ended.
+#[derive(Debug)]
+pub struct Carried {
+    /// How the guest's call ends.
+    pub reply: Reply,
+    /// The request as it was decoded, if it was refused, answered or executed.
+    pub request: Option<Request>,
+    /// Why it was not executed, if it was refused.
+    pub refusal: Option<Refusal>,
+}
+
+impl From<Errno> for Carried {
+    fn from(errno: Errno) -> Self {
+        Self { reply: Reply::Errno(errno.0), request: None, refusal: None }
+    }
+}
+
+/// Carries a call from the bytes at an address to its answer, all stages of it.
+pub fn carry(
+    executor: &mut impl AtOnce,
+    memory: &impl GuestMemory,
+    (form, addr): (Form, u64),
+    rules: &Rules<'_>,
+    ucontext: &mut Ucontext,
+    look_up: impl FnMut(wire::GuestFd) -> Result<GuestFile, Errno>,
+) -> Carried {
+    let copied = match form {
+        Form::Ioctl(_) => Ok(Copied::beginning(memory, addr, fetch::FIRST_READ)),
+        Form::Write(count) => copy_write(memory, addr, count),
+    };
+    let next = copied.and_then(|copied| prepare(executor, memory, form, copied, rules, look_up));
+    match next {
+        Err(errno) => errno.into(),
+        Ok(Next::Refused(request, refusal)) => {
+            Carried { reply: Reply::Errno(refusal.errno.0), request, refusal: Some(refusal) }
+        }
+        Ok(Next::Answered(request, outcome)) => {
+            let value = reply::value(form, outcome.result);
+            let pieces = reply::pieces(form, &request, outcome);
+            let reply = deliver(executor, &pieces, value);
+            Carried { reply, request: Some(request), refusal: None }
+        }
+        Ok(Next::Execute(prepared, before)) => {
+            execute(executor, prepared, &before, ucontext).unwrap_or_else(Carried::from)
+        }
+    }
+}
+
+/// The stages of [`carry`] from frame to reply.
+fn execute(
+    executor: &mut impl AtOnce,
+    prepared: Prepared,
+    before: &Pieces,
+    ucontext: &mut Ucontext,
+) -> Result<Carried, Errno> {
+    write(executor, before)?;
+    let (done, shown) = match begin(executor, prepared) {
+        Ok(begun) => begun,
+        Err(Unbegun::Refused(errno)) => return Err(errno),
+        Err(Unbegun::Failed(e)) => {
+            log::error!("cannot start a request: {e}");
+            return Err(Errno::EIO);
+        }
+    };
+    let outcome = finish(executor, &done, shown.result);
+    ucontext.enter(&done.request, outcome.result);
+    let (pieces, value) = answer(&done, outcome, shown.written);
+    let reply = deliver(executor, &pieces, value);
+    Ok(Carried { reply, request: Some(done.request), refusal: None })
+}
+
+/// Writes what belongs into the guest's memory; the end of the call.
+fn deliver(executor: &mut impl AtOnce, pieces: &Pieces, reply: Reply) -> Reply {
+    write(executor, pieces).map_or_else(|errno| Reply::Errno(errno.0), |()| reply)
+}
+
+fn write(executor: &mut impl AtOnce, pieces: &Pieces) -> Result<(), Errno> {
+    if pieces.iter().all(|(_, bytes)| bytes.is_empty()) {
+        return Ok(());
+    }
+    executor.write(pieces)
+}
