@@ -114,6 +114,14 @@ impl Supervisor {
         if let Ok(known) = &guest
             && known.planted.load(Ordering::Acquire)
         {
+            let owner = fetch::first(&caller, self.window, 0, 0).map(|(owner, _)| owner);
+            if owner == Some(known.owner) {
+                // Planted by way of another thread's call, since this memory was looked at.
+                return self.handle(trap);
+            }
+            if !caller.waits() {
+                return;
+            }
             // It had one, and has executed another program since.
             self.forget(known);
             guest = self.enter(caller);
@@ -473,8 +481,9 @@ impl Supervisor {
         trap: Notification,
     ) {
         let Some(worker) = state.workers.get_mut(place) else { return };
-        if worker.stub.thread.tid() != trap.tid {
-            // Of the one before, which has been replaced.
+        if worker.stub.thread.tid() != trap.tid || !self.listener.is_valid(trap.id) {
+            // Of the one before, which has been replaced; or taken back, where the filter's waits are
+            // not killable: then it shows what was done for somebody else.
             return;
         }
         if !worker.stub.is_own_trap(self.window, &trap) {

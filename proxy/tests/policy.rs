@@ -1,0 +1,150 @@
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
+)]
+//! A policy that does not name a method never lets it pass: over the whole table.
+//!
+//! The table is finite, so this is a proof where `kani` would only be another way to write it. For each
+//! name there are a policy that names all but it, and one that names it alone; every method of that
+//! name, with what the kernel demands and with all that it takes, must fail the one, for being not named,
+//! and not fail the other for that.
+
+use std::collections::BTreeSet;
+
+use verbgate_abi::Request;
+use verbgate_abi::decode;
+use verbgate_abi::encode::RequestBuilder;
+use verbgate_abi::ids;
+use verbgate_abi::legacy;
+use verbgate_abi::table;
+use verbgate_abi::table::AttrKind;
+use verbgate_abi::table::AttrSpec;
+use verbgate_abi::table::MethodSpec;
+use verbgate_abi::table::Provider;
+use verbgate_abi::wire::DriverId;
+use verbgate_abi::wire::GuestAddr;
+use verbgate_abi::wire::Handle;
+use verbgate_proxy::policy::Policy;
+use verbgate_proxy::policy::method_name;
+
+/// Where the payloads of the requests are.
+const PAYLOAD: GuestAddr = GuestAddr(0x10_0000);
+
+const INVOKE: &str = "DEVICE.INVOKE_WRITE";
+
+/// A valid value of the least length.
+fn with(builder: RequestBuilder, spec: &AttrSpec) -> RequestBuilder {
+    match spec.kind {
+        AttrKind::PtrOut { min, .. } => builder.output(spec.id, GuestAddr(0x9000), min),
+        AttrKind::Idr { .. } => builder.handle(spec.id, Handle(1)),
+        AttrKind::Fd { .. } | AttrKind::RawFd => builder.fd(spec.id, 1),
+        AttrKind::EnumIn { elems } => builder.elem(spec.id, 0, &vec![0; elems[0].min.into()]),
+        AttrKind::PtrIn { min, .. } => builder.input(spec.id, &vec![0; min.into()]),
+        AttrKind::ConstIn | AttrKind::FlagsIn => builder.constant(spec.id, 0),
+        AttrKind::IdrsArray { min, .. } => builder.input(spec.id, &vec![0; 4 * usize::from(min)]),
+        AttrKind::Umem => builder.input(spec.id, &[1; 32]),
+    }
+}
+
+fn built(builder: RequestBuilder) -> Request {
+    let encoded = builder.build(PAYLOAD);
+    let outline = decode::parse(&encoded.bytes).unwrap();
+    let mut arena = vec![0; outline.arena_len()];
+    for payload in outline.payloads() {
+        let start = usize::try_from(payload.addr.0 - PAYLOAD.0).unwrap();
+        let len = payload.range.len();
+        arena[payload.range].copy_from_slice(&encoded.payload[start..start + len]);
+    }
+    outline.with_payloads(arena).unwrap()
+}
+
+/// Requests for a method: the least and the most.
+fn requests(method: &'static MethodSpec) -> Vec<Request> {
+    let driver = match method.provider {
+        Provider::Driver(driver) => driver,
+        Provider::Core => DriverId::MLX5,
+    };
+    let request = |all: bool| {
+        let wanted = method.attrs_of(driver).filter(|spec| all || spec.mandatory);
+        built(wanted.fold(RequestBuilder::new(method, driver), with))
+    };
+    vec![request(false), request(true)]
+}
+
+/// A legacy command, with an input of zeros and room for any answer.
+fn command(spec: &legacy::LegacySpec) -> Request {
+    let (object, method) = (ids::UVERBS_OBJECT_DEVICE, ids::UVERBS_METHOD_INVOKE_WRITE);
+    let invoke = table::method(object.id, method, DriverId::MLX5).unwrap();
+    // And room for what may follow: a table has one handle at least.
+    let mut input = vec![0; spec.req_size() + 8];
+    if let Some(field) = spec.req.field("wqe_size") {
+        // Of a work request: none is empty.
+        input[usize::from(field.offset)] = 128;
+    }
+    let builder = RequestBuilder::new(invoke, DriverId::MLX5)
+        .input(ids::UVERBS_ATTR_CORE_IN, &input)
+        .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 4096)
+        .constant(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd);
+    built(builder)
+}
+
+fn policy<'a>(
+    methods: impl Iterator<Item = &'a String>,
+    commands: impl Iterator<Item = &'a str>,
+) -> Policy {
+    let types: Vec<_> = table::QP_TYPES.iter().map(|(name, _)| *name).collect();
+    let (methods, commands): (Vec<_>, Vec<_>) = (methods.collect(), commands.collect());
+    let text = format!(
+        "name = \"test\"\nqp_types = {types:?}\nmethods = {methods:?}\ncommands = {commands:?}\n"
+    );
+    Policy::read(&text).unwrap()
+}
+
+fn reason(policy: &Policy, request: &Request) -> Option<&'static str> {
+    policy.check(request).err().map(|refusal| refusal.reason)
+}
+
+#[test]
+fn a_method_that_is_not_named_never_passes() {
+    let names: BTreeSet<String> = table::methods().iter().map(method_name).collect();
+    let commands = || legacy::commands().iter().map(|spec| spec.short_name);
+    let mut judged = 0;
+    for name in &names {
+        let without = policy(names.iter().filter(|other| *other != name), commands());
+        let alone = policy(std::iter::once(name), commands());
+        for method in table::methods().iter().filter(|method| method_name(method) == *name) {
+            if method.is_invoke_write() {
+                continue;
+            }
+            for request in requests(method) {
+                assert_eq!(reason(&without, &request), Some("method not granted"), "{name}");
+                assert_ne!(reason(&alone, &request), Some("method not granted"), "{name}");
+                judged += 1;
+            }
+        }
+    }
+    assert_eq!(judged, 2 * table::methods().iter().filter(|m| !m.is_invoke_write()).count());
+}
+
+#[test]
+fn a_command_that_is_not_named_never_passes() {
+    let names: BTreeSet<String> = table::methods().iter().map(method_name).collect();
+    assert!(names.contains(INVOKE));
+    for spec in legacy::commands() {
+        let others = legacy::commands().iter().map(|other| other.short_name);
+        let others = others.filter(|other| *other != spec.short_name);
+        let request = command(spec);
+        let without = policy(names.iter(), others);
+        assert_eq!(reason(&without, &request), Some("command not granted"), "{}", spec.short_name);
+        let alone = policy(names.iter(), std::iter::once(spec.short_name));
+        assert_ne!(reason(&alone, &request), Some("command not granted"), "{}", spec.short_name);
+        // The method by which commands are given must be named, too.
+        let not_invoke =
+            policy(names.iter().filter(|name| *name != INVOKE), std::iter::once(spec.short_name));
+        assert_eq!(reason(&not_invoke, &request), Some("method not granted"));
+    }
+}
