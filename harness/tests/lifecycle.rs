@@ -34,6 +34,28 @@ fn signals_do_not_lose_a_result() {
     assert_eq!(ran.count("executed"), 5000 + reached.parse::<u64>().unwrap(), "{ran:#?}");
 }
 
+/// How many of the sequences that a line tells of ended so.
+fn ended(line: &str, how: &str) -> u64 {
+    let ends = line.split(", ").filter_map(|end| end.rsplit_once(' '));
+    ends.filter(|(end, _)| *end == how).map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+}
+
+/// A signal ends a call only in the microseconds before the supervisor has it, also that by way of
+/// which a stub is planted, which takes as long as some of these timers.
+#[test]
+fn programs_with_timers_use_rdma() {
+    for micros in ["5000", "1000"] {
+        let ran = run(&["timers", DEVICE, micros, "100"]).well();
+        assert_eq!(ran.line("restarting"), "well 100", "{ran:#?}");
+        let line = ran.line("interrupting");
+        let interrupted = ["EINTR at open", "EINTR at the first", "EINTR later"];
+        let interrupted: u64 = interrupted.iter().map(|how| ended(line, how)).sum();
+        assert_eq!(ended(line, "well") + interrupted, 100, "{ran:#?}");
+        // A busy machine may let the supervisor wait longer.
+        assert!(interrupted <= 30, "{micros} us: {ran:#?}");
+    }
+}
+
 #[test]
 fn a_stopped_process_stops_and_goes_on() {
     let ran = run(&["stops", DEVICE]).well();

@@ -18,6 +18,7 @@ mod replay;
 mod scale;
 mod stall;
 mod terminal;
+mod timers;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         ["filters", device] => crowd::filters(device),
         ["filtered-stub", device] => crowd::filtered_stub(device),
         ["signals", device] => life::signals(device),
+        ["timers", device, micros, count] => timers::timers(device, micros, count),
         ["stops", device] => life::stops(device),
         ["stops-at-first", device] => life::stops_at_first(device),
         ["forks", device] => life::forks(device),
