@@ -186,6 +186,13 @@ fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
     assert_eq!(code(guest.end()), 0);
 }
 
+/// A thread on its way to its end has no memory any more: that makes nobody a forger.
+#[test]
+fn processes_that_end_in_the_middle_of_requests_are_not_suspected() {
+    let ran = run(&["leaves", DEVICE, "300"]).well();
+    assert_eq!(ran.lines, [r#"{"Code(0)": 300}"#], "{ran:#?}");
+}
+
 #[test]
 fn without_its_supervisor_a_guest_goes_on_without_rdma() {
     let guest = Talk::with_guest("/dev/null", &["bereft", DEVICE]);

@@ -149,13 +149,16 @@ impl Supervisor {
         };
         let route = match (&planted, state.workers.get_mut(slot)) {
             (Ok(()), Some(worker)) => {
-                if !guest.planted.swap(true, Ordering::AcqRel) {
+                if !guest.planted.load(Ordering::Acquire) {
+                    // In this order: whoever reads the name finds whose it is, and whoever sees
+                    // that there is a name can read it.
+                    self.registry.lock().name(guest);
                     let word = guest.owner.0.to_ne_bytes();
                     let ro = worker.stub.frame.ro();
                     for (to, from) in ro.iter_mut().skip(control::OWNER).zip(word) {
                         *to = from;
                     }
-                    self.registry.lock().name(guest);
+                    guest.planted.store(true, Ordering::Release);
                 }
                 let thread = Arc::clone(&worker.stub.thread);
                 Some((thread.tid(), Route::Stub(Arc::clone(guest), slot, thread)))

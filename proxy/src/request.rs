@@ -116,9 +116,17 @@ impl Supervisor {
         if let Ok(known) = &guest
             && known.planted.load(Ordering::Acquire)
         {
-            // It had one, and has executed another program since.
-            self.forget(known);
-            guest = self.enter(caller);
+            let owner = fetch::first(&caller, self.window, 0, 0).map(|(owner, _)| owner);
+            if !caller.waits() {
+                // It is ending: that it showed no owner says nothing.
+                return;
+            }
+            // Unless another thread's call has had one planted just now, it had one, and has
+            // executed another program since.
+            if owner != Some(known.owner) {
+                self.forget(known);
+                guest = self.enter(caller);
+            }
         }
         match guest {
             Ok(guest) => self.post(&guest, Event::Plant(trap)),

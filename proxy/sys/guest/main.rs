@@ -11,6 +11,7 @@ mod crowd;
 mod faults;
 mod kernel;
 mod life;
+mod names;
 mod obey;
 mod passing;
 mod raw;
@@ -59,6 +60,9 @@ fn main() -> ExitCode {
         ["spawns", device] => passing::spawns(device),
         ["inherited"] => passing::inherited(),
         ["attack", name, device] => attack::run(name, device),
+        ["names", device] => names::names(device),
+        ["leaves", device, count] => crowd::leaves(device, count),
+        ["narrow", device] => names::narrow(device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),
         ["replay", device, script] => replay::run(device, script),
