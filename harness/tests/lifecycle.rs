@@ -12,6 +12,7 @@ mod common;
 mod guest;
 
 use std::fs;
+use std::process::Command;
 
 use guest::DEVICE;
 use guest::Talk;
@@ -32,6 +33,28 @@ fn signals_do_not_lose_a_result() {
     assert!(ends.iter().all(|(end, _)| ["EINTR", "ENOTTY"].contains(end)), "{ran:#?}");
     let reached = ends.iter().find(|(end, _)| *end == "ENOTTY").unwrap().1;
     assert_eq!(ran.count("executed"), 5000 + reached.parse::<u64>().unwrap(), "{ran:#?}");
+}
+
+/// How many of the sequences that a line tells of ended so.
+fn ended(line: &str, how: &str) -> u64 {
+    let ends = line.split(", ").filter_map(|end| end.rsplit_once(' '));
+    ends.filter(|(end, _)| *end == how).map(|(_, count)| count.parse::<u64>().unwrap()).sum()
+}
+
+/// A signal ends a call only in the microseconds before the supervisor has it, also that by way of
+/// which a stub is planted, which takes as long as some of these timers.
+#[test]
+fn programs_with_timers_use_rdma() {
+    for micros in ["5000", "1000"] {
+        let ran = run(&["timers", DEVICE, micros, "100"]).well();
+        assert_eq!(ran.line("restarting"), "well 100", "{ran:#?}");
+        let line = ran.line("interrupting");
+        let interrupted = ["EINTR at open", "EINTR at the first", "EINTR later"];
+        let interrupted: u64 = interrupted.iter().map(|how| ended(line, how)).sum();
+        assert_eq!(ended(line, "well") + interrupted, 100, "{ran:#?}");
+        // A busy machine may let the supervisor wait longer.
+        assert!(interrupted <= 30, "{micros} us: {ran:#?}");
+    }
 }
 
 #[test]
@@ -164,6 +187,13 @@ fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
     assert_eq!(code(guest.end()), 0);
 }
 
+/// A thread on its way to its end has no memory any more: that makes nobody a forger.
+#[test]
+fn processes_that_end_in_the_middle_of_requests_are_not_suspected() {
+    let ran = run(&["leaves", DEVICE, "300"]).well();
+    assert_eq!(ran.lines, [r#"{"Code(0)": 300}"#], "{ran:#?}");
+}
+
 #[test]
 fn without_its_supervisor_a_guest_goes_on_without_rdma() {
     let guest = Talk::with_guest("/dev/null", &["bereft", DEVICE]);
@@ -181,7 +211,11 @@ fn without_its_supervisor_a_guest_goes_on_without_rdma() {
 
 #[test]
 fn limits_of_descriptors_are_the_kernels() {
-    let ran = run(&["limits", DEVICE]);
+    // The limit that it starts with decides which numbers are watched.
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -S -n 1024; exec \"$0\" \"$@\"", common::verbgate(), "run"]);
+    command.args(["--device", common::NULL_AS_UVERBS, "--"]).arg(guest::program());
+    let ran = guest::finish(command.args(["limits", DEVICE]));
     let expected = [
         ("no number to plant with", "EMFILE"),
         ("then", "ENOTTY"),

@@ -37,8 +37,7 @@ impl Supervisor {
         let caller = self.caller(&trap);
         let unserved = libc::O_PATH | libc::O_DIRECTORY;
         let wanted = open::wanted(&trap, &caller).filter(|w| w.flags & unserved == 0);
-        let path = wanted.and_then(|w| open::path(&caller, w.path));
-        let device = path.and_then(|path| self.devices.by_path(open::as_path(&path)));
+        let device = wanted.as_ref().and_then(|wanted| open::device(caller, &self.devices, wanted));
         let (Some(wanted), Some(device)) = (wanted, device) else {
             return self.answer(trap, Reply::Continue);
         };

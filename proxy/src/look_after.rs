@@ -88,7 +88,8 @@ impl Supervisor {
             worker.bound = None;
             state.stillborn += u32::from(matches!(was, StubState::Starting));
             if let StubState::Busy(job) = was {
-                self.warn("stub ended", || {
+                // As when the program ends, or executes another, in the middle of a request.
+                self.note("stub ended", || {
                     let tgid = guest.process.tgid();
                     format!("a stub of process {tgid} has ended with a request in the kernel")
                 });

@@ -1,8 +1,8 @@
 //! Opens: the guest's `open(2)` of a granted device is made by the supervisor.
 //!
 //! The path is read from guest memory, which may change at any time; so nothing but service
-//! depends on it. A path that names a granted device is served; anything else goes on natively,
-//! and the raw nodes are out of reach there.
+//! depends on it. A path that names a granted device, or leads to the name of one, is served;
+//! anything else goes on natively, and the raw nodes are out of reach there.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,22 +12,63 @@ use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::caller::Caller;
+use verbgate_sys::lookup::Named;
+use verbgate_sys::lookup::Place;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::window::FdWindow;
 
-/// The longest path that can name a device: `/dev/infiniband/` and a name, or `/dev/char/M:m`.
-const LONGEST: usize = 64;
+use crate::device::Devices;
+use crate::execute;
+
+/// The longest path that the kernel takes, its end included.
+const LONGEST: usize = libc::PATH_MAX as usize;
 
 /// What a trapped open asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Wanted {
+    /// The directory that a relative path begins at.
+    pub dir: GuestFd,
     /// Where the path is.
     pub path: u64,
     /// Open flags.
     pub flags: i32,
+    /// How the path may lead there is limited (`RESOLVE_...`).
+    pub limited: bool,
+}
+
+/// Which device an open means, by whatever path.
+///
+/// Without asking a file system where the path itself tells; links are looked up where it takes
+/// little time, because the path is in `/dev`, or where it is likely, because its last component is
+/// a device's name. So opens of ordinary files wait for nothing.
+#[must_use]
+pub fn device(caller: Caller<'_>, devices: &Devices, wanted: &Wanted) -> Option<usize> {
+    let path = path(&caller, wanted.path)?;
+    let by = |path: &[u8]| devices.by_path(OsStr::from_bytes(path));
+    if let Some(device) = by(&path) {
+        return Some(device);
+    }
+    let last = path.rsplit(|byte| *byte == b'/').next()?;
+    let is_device = devices.iter().any(|device| device.name.as_bytes() == last);
+    // How the path may lead there is limited, or a file is to be made.
+    if wanted.limited || wanted.flags & libc::O_CREAT != 0 {
+        return None;
+    }
+    let relative = !path.starts_with(b"/");
+    let named =
+        Named { dir: wanted.dir, path: &path, follow: wanted.flags & libc::O_NOFOLLOW == 0 };
+    let plain = if relative || is_device { caller.means_by(&named) } else { None };
+    let any = |place: &Place| place.names().iter().find_map(|name| by(name));
+    if let Some(device) = plain.as_ref().and_then(any) {
+        return Some(device);
+    }
+    let in_dev = |place: &Place| place.names().iter().any(|name| name.starts_with(b"/dev/"));
+    let likely = is_device || path.starts_with(b"/dev/") || plain.as_ref().is_some_and(in_dev);
+    let led = if likely { caller.leads_to(&named) } else { None };
+    led.as_ref().and_then(any)
 }
 
 /// The arguments of a trapped `open`, `openat` or `openat2`.
@@ -39,23 +80,27 @@ pub fn wanted(trap: &Notification, memory: &impl GuestMemory) -> Option<Wanted> 
     let n = &Native::NUMBERS;
     let [a, b, c, ..] = trap.args;
     let flags = |word: u64| i32::try_from(word & 0x7fff_ffff).unwrap_or(0);
+    let cwd = GuestFd(libc::AT_FDCWD);
     if Some(trap.nr) == n.open {
-        return Some(Wanted { path: a, flags: flags(b) });
+        return Some(Wanted { dir: cwd, path: a, flags: flags(b), limited: false });
     }
+    let dir = execute::guest_fd(a);
     if trap.nr == n.openat {
-        return Some(Wanted { path: b, flags: flags(c) });
+        return Some(Wanted { dir, path: b, flags: flags(c), limited: false });
     }
     if trap.nr == n.openat2 {
-        // struct open_how begins with u64 flags.
-        let mut word = [0; 8];
-        mem::gather(memory, &[Range { addr: c, len: 8 }], &mut word).ok()?;
-        let flags = flags(u64::from_ne_bytes(word));
-        return (flags & libc::O_ACCMODE == libc::O_RDWR).then_some(Wanted { path: b, flags });
+        // struct open_how: flags, mode, resolve.
+        let mut how = [0; 24];
+        mem::gather(memory, &[Range { addr: c, len: 24 }], &mut how).ok()?;
+        let word = |at: usize| how.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
+        let (flags, limited) = (flags(word(0)?), word(16)? != 0);
+        let both = flags & libc::O_ACCMODE == libc::O_RDWR;
+        return both.then_some(Wanted { dir, path: b, flags, limited });
     }
     None
 }
 
-/// The path at an address, if it is short enough to name a device.
+/// The path at an address, if there is one.
 #[must_use]
 pub fn path(memory: &impl GuestMemory, addr: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; LONGEST];
@@ -63,12 +108,6 @@ pub fn path(memory: &impl GuestMemory, addr: u64) -> Option<Vec<u8>> {
     let end = bytes.iter().take(n).position(|byte| *byte == 0)?;
     bytes.truncate(end);
     Some(bytes)
-}
-
-/// The same as a path.
-#[must_use]
-pub fn as_path(bytes: &[u8]) -> &OsStr {
-    OsStr::from_bytes(bytes)
 }
 
 /// The first free number of the window from `at` on, looking at a caller's table as it is.
@@ -97,7 +136,7 @@ mod tests {
         let mut named = b"/dev/x\0".to_vec();
         named.resize(LONGEST, b'?');
         assert_eq!(path(&memory(&named), 64).unwrap(), b"/dev/x");
-        assert_eq!(path(&memory(&[b'a'; 200]), 64), None);
+        assert_eq!(path(&memory(&[b'a'; LONGEST]), 64), None);
         assert_eq!(path(&memory(&[]), 64), None);
     }
 }

@@ -115,16 +115,16 @@ impl Supervisor {
             && known.planted.load(Ordering::Acquire)
         {
             let owner = fetch::first(&caller, self.window, 0, 0).map(|(owner, _)| owner);
-            if owner == Some(known.owner) {
-                // Planted by way of another thread's call, since this memory was looked at.
-                return self.handle(trap);
-            }
             if !caller.waits() {
+                // It is ending: that it showed no owner says nothing.
                 return;
             }
-            // It had one, and has executed another program since.
-            self.forget(known);
-            guest = self.enter(caller);
+            // Unless another thread's call has had one planted just now, it had one, and has
+            // executed another program since.
+            if owner != Some(known.owner) {
+                self.forget(known);
+                guest = self.enter(caller);
+            }
         }
         match guest {
             Ok(guest) => self.post(&guest, Event::Plant(trap)),

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::RawFd;
 use std::sync::Barrier;
+use std::time::Duration;
 
 use crate::cases::destroy;
 use crate::cases::object;
@@ -43,6 +44,35 @@ pub(crate) fn many(device: &str, count: &str, each: &str) -> Result<(), Box<dyn 
     });
     println!("{ends:?}");
     println!("stubs: {}", threads().len() - 1);
+    Ok(())
+}
+
+/// So many processes end in all ways while threads of theirs make requests.
+pub(crate) fn leaves(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for nth in 0..count.parse::<u64>()? {
+        let child = fork(|| {
+            let Ok(file) = raw::open(device) else { return 1 };
+            let fd = file.as_raw_fd();
+            for _ in 0..6 {
+                std::thread::spawn(move || {
+                    loop {
+                        let _ = request(fd);
+                    }
+                });
+            }
+            let _ = request(fd);
+            std::thread::sleep(Duration::from_micros(nth * 613 % 5000));
+            if nth % 3 == 0 {
+                let next = [c"/bin/true".as_ptr(), std::ptr::null()];
+                // SAFETY: strings and a list that end with a null, and live through the call.
+                unsafe { libc::execv(next[0], next.as_ptr()) };
+            }
+            0
+        })?;
+        *ends.entry(format!("{:?}", child.wait()?)).or_default() += 1;
+    }
+    println!("{ends:?}");
     Ok(())
 }
 

@@ -53,16 +53,21 @@ extern "C" fn on_signal(_: libc::c_int) {
 
 static SIGNALS: AtomicI32 = AtomicI32::new(0);
 
+/// Has a signal counted, and nothing else done.
+pub(crate) fn catch(signal: i32, flags: i32) {
+    // SAFETY: all zeros are a valid sigaction: no mask, no flags.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as *const () as usize;
+    action.sa_flags = flags;
+    // SAFETY: the handler only adds to an atomic number.
+    unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+}
+
 /// Requests under a flood of signals, whose handler asks for restarts or does not.
 pub(crate) fn signals(device: &str) -> Result<(), Box<dyn Error>> {
     let file = raw::open(device)?;
     for (name, flags) in [("restarting", libc::SA_RESTART), ("interrupting", 0)] {
-        // SAFETY: all zeros are a valid sigaction: no mask, no flags.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_signal as *const () as usize;
-        action.sa_flags = flags;
-        // SAFETY: the handler only adds to an atomic number.
-        unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) };
+        catch(libc::SIGALRM, flags);
         let before = SIGNALS.load(Ordering::Relaxed);
         let every = |micros: u64| {
             let timer = [0, micros, 0, micros];

@@ -11,6 +11,7 @@ mod crowd;
 mod faults;
 mod kernel;
 mod life;
+mod names;
 mod obey;
 mod passing;
 mod raw;
@@ -18,6 +19,7 @@ mod replay;
 mod scale;
 mod stall;
 mod terminal;
+mod timers;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["filters", device] => crowd::filters(device),
         ["filtered-stub", device] => crowd::filtered_stub(device),
         ["signals", device] => life::signals(device),
+        ["timers", device, micros, count] => timers::timers(device, micros, count),
         ["stops", device] => life::stops(device),
         ["stops-at-first", device] => life::stops_at_first(device),
         ["forks", device] => life::forks(device),
@@ -57,6 +60,9 @@ fn main() -> ExitCode {
         ["spawns", device] => passing::spawns(device),
         ["inherited"] => passing::inherited(),
         ["attack", name, device] => attack::run(name, device),
+        ["names", device] => names::names(device),
+        ["leaves", device, count] => crowd::leaves(device, count),
+        ["narrow", device] => names::narrow(device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),
         ["replay", device, script] => replay::run(device, script),

@@ -9,12 +9,14 @@
 //! Each of these calls may wait for the guest: for its memory, whose faults it may answer itself,
 //! or for locks that its own system calls hold. None may be made under a lock that serves another.
 
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 
 use crate::GuestFd;
+use crate::Tgid;
 use crate::Tid;
 use crate::mem;
 use crate::mem::GuestMemory;
@@ -57,6 +59,16 @@ fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
 
+/// Whether a thread is ending, or gone. Whoever has no memory any more is.
+fn is_ending(tid: Tid) -> bool {
+    /// include/linux/sched.h.
+    const PF_EXITING: u32 = 0x4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { return true };
+    // The flags are the ninth field; the second, which may hold anything, ends with the last `)`.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse().ok()).is_none_or(|flags: u32| flags & PF_EXITING != 0)
+}
+
 impl<'a> Caller<'a> {
     /// The thread that made a call, of which `listener` has told.
     #[must_use]
@@ -65,7 +77,7 @@ impl<'a> Caller<'a> {
     }
 
     /// What has been found out, if the number was the thread's all the while.
-    fn believed<T>(self, found: T) -> io::Result<T> {
+    pub(crate) fn believed<T>(self, found: T) -> io::Result<T> {
         if self.listener.is_valid(self.id) { Ok(found) } else { Err(gone()) }
     }
 
@@ -102,7 +114,12 @@ impl<'a> Caller<'a> {
         let parent = process::parent(self.tid)?;
         // A parent that ends meanwhile leaves another with its number, at worst: then the answer
         // is about that one, which shares nothing.
-        let shared = process::same_memory(self.tid, parent)?;
+        let mut shared = process::same_memory(self.tid, parent)?;
+        if !shared && is_ending(parent) {
+            // Its first thread has ended, and has no memory any more; its others may.
+            let others = process::threads(Tgid(parent.0)).unwrap_or_default();
+            shared = others.into_iter().any(|t| process::same_memory(self.tid, t).unwrap_or(false));
+        }
         self.believed(shared)
     }
 
@@ -112,7 +129,8 @@ impl<'a> Caller<'a> {
     /// `ESRCH`: one of them is gone. kcmp(2)'s.
     pub fn shares_memory_with(self, other: &Thread) -> io::Result<bool> {
         let shared = process::same_memory(self.tid, other.tid())?;
-        if !other.is_alive() {
+        // A thread on its way to its end has no memory before it counts as ended.
+        if !shared && is_ending(other.tid()) || !other.is_alive() {
             return Err(gone());
         }
         self.believed(shared)

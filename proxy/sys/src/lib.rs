@@ -17,6 +17,7 @@ pub mod confine;
 pub mod ethtool;
 pub mod frame;
 mod inject;
+pub mod lookup;
 pub mod mem;
 pub mod network;
 pub mod node;
