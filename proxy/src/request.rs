@@ -349,11 +349,15 @@ impl Supervisor {
         let Some((place, ucontext, stub, idle)) = bound else {
             let lives =
                 |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
-            let witness = state.workers.iter().find(lives);
-            let witness = witness.filter(|_| !call.met);
-            let shared = witness.map(|w| caller.shares_memory_with(&w.stub.thread));
-            return match shared {
+            let witness = state.workers.iter().position(|worker| lives(&worker));
+            let Some(witness) = witness.filter(|_| !call.met) else { return Ok(None) };
+            let stub = state.workers.get(witness).map(|worker| Arc::clone(&worker.stub.thread));
+            return match stub.map(|stub| caller.shares_memory_with(&stub)) {
                 Some(Ok(false)) => Err(self.forged(&call.trap)),
+                Some(Ok(true)) => {
+                    self.meet(guest, state, witness, call);
+                    Ok(None)
+                }
                 // It cannot be told for one that is being killed. Its call comes to nothing.
                 _ => Ok(None),
             };

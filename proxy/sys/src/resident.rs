@@ -49,30 +49,41 @@ impl PageMap {
 
     /// How many of these ranges, from the first one on, are at hand from end to end.
     pub(crate) fn at_hand(&self, ranges: &[Range]) -> usize {
-        ranges.iter().take_while(|range| self.has(**range)).count()
+        let end = |range: &Range| range.addr.checked_add(range.len as u64);
+        let mut done = 0;
+        // Those that adjoin, as a range does that was cut at pages, are looked at together.
+        for run in ranges.chunk_by(|a, b| end(a) == Some(b.addr)) {
+            let (Some(first), Some(last)) = (run.first(), run.last().and_then(end)) else { break };
+            let there = self.present(first.addr, last);
+            let whole = run.iter().take_while(|r| end(r).is_some_and(|end| end <= there)).count();
+            done += whole;
+            if whole < run.len() {
+                break;
+            }
+        }
+        done
     }
 
-    fn has(&self, Range { addr, len }: Range) -> bool {
-        let Some(end) = addr.checked_add(len as u64) else { return false };
-        let mut page = addr / PAGE;
-        let past = end.div_ceil(PAGE);
+    /// Up to which address memory is at hand, from `from` to `to`.
+    fn present(&self, from: u64, to: u64) -> u64 {
+        let mut page = from / PAGE;
+        let past = to.div_ceil(PAGE);
         while page < past {
             let mut bytes = [0; ENTRIES * 8];
             let more = usize::try_from(past - page).unwrap_or(ENTRIES).min(ENTRIES);
-            let Some(entries) = bytes.get_mut(..more * 8) else { return false };
+            let Some(entries) = bytes.get_mut(..more * 8) else { break };
             crate::count_call();
             // A short read: the address space is gone, or no program has such addresses.
-            match self.0.read_at(entries, page * 8) {
-                Ok(n) if n == entries.len() => {}
-                _ => return false,
+            let n = self.0.read_at(entries, page * 8).unwrap_or(0);
+            let (entries, _) = entries.get(..n).unwrap_or_default().as_chunks::<8>();
+            let is_there = |entry: &&[u8; 8]| u64::from_ne_bytes(**entry) & PRESENT != 0;
+            let there = entries.iter().take_while(is_there).count();
+            page += there as u64;
+            if there < more {
+                break;
             }
-            let (entries, _) = entries.as_chunks::<8>();
-            if !entries.iter().all(|entry| u64::from_ne_bytes(*entry) & PRESENT != 0) {
-                return false;
-            }
-            page += more as u64;
         }
-        true
+        page.saturating_mul(PAGE).clamp(from, to.max(from))
     }
 }
 
