@@ -200,7 +200,9 @@ pub(crate) struct AbiListArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 125 verbgate failed, 126 CMD cannot be invoked, 127 CMD not \
-                        found, 128+n CMD ended by signal n, otherwise CMD's own.")]
+                        found, 128+n CMD ended by signal n, otherwise CMD's own.\n\nSignals are \
+                        passed on to CMD. 3 seconds after SIGTERM, CMD is killed if it neither has \
+                        ended nor handles that signal; another SIGTERM kills it in any case.")]
 pub(crate) struct RunArgs {
     /// Grant an RDMA device; may be repeated. NAME is that of the device (mlx5_0) or of its node
     /// (uverbs0); all grants every RDMA device of the host; uverbsN=PATH serves the character device

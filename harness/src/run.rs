@@ -24,8 +24,8 @@ use crate::trace::Trace;
 use crate::virtual_sys;
 use crate::virtual_sys::Views;
 
-/// How long killed processes may take to end; one that sleeps uninterruptibly (in a driver, on a
-/// dead file server) can take for ever.
+/// How long killed processes may take to end that have work to do at their end, as much memory is.
+/// Those that the kernel holds (in a driver, on a dead file server) are not waited for.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the program; the exit code is its own.
@@ -72,7 +72,10 @@ pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Fai
     let ended = job.attend(&guest);
     let left = sandbox::end_descendants(END_PATIENCE);
     if left > 0 {
-        log::warn!("{left} processes of the program do not end, and go on unsupervised");
+        log::warn!(
+            "{left} processes of the program have been killed and do not end: the kernel holds them \
+             until the device or file server that they use answers"
+        );
     }
     if let Some(file) = &report {
         supervise::report(&supervisor.counts(), file)?;

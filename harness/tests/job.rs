@@ -166,3 +166,33 @@ fn a_shell_stops_continues_and_interrupts_it() {
     assert!(text.contains("INT\n"), "{text}");
     assert!(text.contains("code=4"), "{text}");
 }
+
+/// A guest that does this at SIGTERM, and nothing else.
+fn stays(at_sigterm: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    started(&format!("trap '{at_sigterm}' TERM; echo ready; while :; do sleep 0.1; done"))
+}
+
+#[test]
+fn a_program_that_ignores_sigterm_is_killed_after_a_while() {
+    let (mut child, _out) = stays("");
+    let begun = Instant::now();
+    signal(&child, "TERM");
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 9));
+    assert!((2..8).contains(&begun.elapsed().as_secs()), "after {:?}", begun.elapsed());
+}
+
+#[test]
+fn a_program_that_handles_sigterm_has_its_time_until_another_comes() {
+    let (mut child, mut out) = stays("echo asked");
+    signal(&child, "TERM");
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "asked\n");
+    // At once it means the same.
+    signal(&child, "TERM");
+    sleep(Duration::from_millis(4500));
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+}

@@ -39,6 +39,8 @@ fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
         ("request that ends with its page", "ENOTTY"),
         ("request cut by the end of memory", "EFAULT"),
         ("header cut by the end of memory", "EFAULT"),
+        ("request that is not in memory", "ENOTTY"),
+        ("request whose end is not in memory", "ENOTTY"),
         ("payload nowhere", "EFAULT"),
         ("descriptor that is not open", "EBADF"),
         ("descriptor -1", "EBADF"),
@@ -55,7 +57,7 @@ fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
         ("another ioctl", "ENOTTY"),
     ];
     assert_eq!(ran.pairs(), expected, "{ran:#?}");
-    assert_eq!(ran.count("executed"), 5, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 7, "{ran:#?}");
     assert_eq!(ran.count("planted"), 1);
     assert!(ran.status.success());
     // Each refusal by policy is one line, which says everything once.
@@ -162,6 +164,7 @@ fn a_request_costs_two_notifications_and_few_calls() {
     let (small, large) = (cost("100"), cost("1100"));
     assert_eq!(large.0 - small.0, 2 * 1000);
     let calls = large.1 - small.1;
-    // Of these, five find out whether a number still names what it named.
-    assert!(calls <= 13 * 1000, "{calls} calls for 1000 requests");
+    // Of these, six find out whether a number still names what it named, and one whether the
+    // request is in memory. Looking after guests meanwhile adds a few.
+    assert!(calls <= 14 * 1000 + 100, "{calls} calls for 1000 requests");
 }

@@ -103,7 +103,7 @@ mod tests {
         let mut bytes = 7_u64.to_ne_bytes().to_vec();
         bytes.extend(encoded.bytes);
         let memory = FakeMemory { base, bytes: RefCell::new(bytes) };
-        let (_, copied) = fetch::first(&memory, window, base + 8, HDR_LEN).unwrap();
+        let copied = fetch::first(&memory, base + 8, (HDR_LEN, HDR_LEN));
         ioctl(&memory, copied, device)
     }
 

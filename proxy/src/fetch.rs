@@ -60,38 +60,31 @@ impl Copied {
     }
 }
 
-/// Reads who owns an address space, and the first bytes at an address, in one call.
+/// Reads who owns an address space.
 ///
-/// `None`: no stub lives in it. The filter lets nobody map anything where the owner stands, but
-/// the kernel may; so this says whom to ask, and proves nothing. The copy is empty when nothing can be read at the address.
-pub fn first(
-    memory: &impl GuestMemory,
-    window: AddrWindow,
-    addr: u64,
-    want: usize,
-) -> Option<(Owner, Copied)> {
-    let owner_at = window.slot(0) + control::OWNER as u64;
-    let mut ranges = vec![Range { addr: owner_at, len: 8 }];
-    ranges.extend(mem::pages(Range { addr, len: want }));
-    let mut bytes = vec![0; 8 + want];
-    let n = memory.read(&ranges, &mut bytes).ok()?;
-    bytes.truncate(n);
-    let (owner, copied) = bytes.split_first_chunk::<8>()?;
-    let owner = Owner(u64::from_ne_bytes(*owner));
-    if owner == Owner(0) {
-        // Left by a planting that failed halfway.
-        return None;
-    }
-    Some((owner, Copied { addr, bytes: copied.to_vec() }))
+/// `None`: no stub lives in it, or none that could be read without fetching the page. The filter lets
+/// nobody map anything where the owner stands, but the kernel may; so this says whom to ask, and
+/// proves nothing.
+pub fn owner(memory: &impl GuestMemory, window: AddrWindow) -> Option<Owner> {
+    let addr = window.slot(0) + control::OWNER as u64;
+    let mut word = [0; 8];
+    let n = memory.read_at_hand(&[Range { addr, len: word.len() }], &mut word).ok()?;
+    let owner = Owner(u64::from_ne_bytes(word));
+    // 0 is left by a planting that failed halfway.
+    (n == word.len() && owner != Owner(0)).then_some(owner)
 }
 
-/// The first read of a request made by `ioctl`.
-pub fn request(
-    memory: &impl GuestMemory,
-    window: AddrWindow,
-    addr: u64,
-) -> Option<(Owner, Copied)> {
-    first(memory, window, addr, FIRST_READ)
+/// The first bytes at an address: `want` of them, or as many as are at hand if these are `least` at
+/// least. Empty when nothing can be read there.
+pub fn first(memory: &impl GuestMemory, addr: u64, (least, want): (usize, usize)) -> Copied {
+    let ranges = mem::pages(Range { addr, len: want });
+    let mut bytes = vec![0; want];
+    let mut n = memory.read_at_hand(&ranges, &mut bytes).unwrap_or(0);
+    if n < least {
+        n = memory.read(&ranges, &mut bytes).unwrap_or(0);
+    }
+    bytes.truncate(n);
+    Copied { addr, bytes }
 }
 
 /// The whole of header and attributes, whose length the header tells.
@@ -162,18 +155,41 @@ mod tests {
     fn the_owner_comes_with_the_first_bytes() {
         let memory = memory(&[9; 100]);
         let at = memory.base + 8;
-        let (owner, copied) = first(&memory, WINDOW, at, 50).unwrap();
-        assert_eq!((owner, copied.bytes()), (Owner(7), &[9; 50][..]));
-        assert!(first(&memory, WINDOW, 1, 8).unwrap().1.bytes().is_empty());
-        let unplanted = mem::FakeMemory::default();
-        assert!(first(&unplanted, WINDOW, at, 8).is_none());
+        assert_eq!(owner(&memory, WINDOW), Some(Owner(7)));
+        assert_eq!(first(&memory, at, (50, 50)).bytes(), [9; 50]);
+        assert!(first(&memory, 1, (8, 8)).bytes().is_empty());
+        assert_eq!(owner(&mem::FakeMemory::default(), WINDOW), None);
+    }
+
+    /// Memory of which only so many bytes are at hand.
+    struct Partly(mem::FakeMemory, usize);
+
+    impl GuestMemory for Partly {
+        fn read(&self, from: &[Range], into: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(from, into)
+        }
+
+        fn read_at_hand(&self, from: &[Range], into: &mut [u8]) -> std::io::Result<usize> {
+            let there = |range: &&Range| range.addr + range.len as u64 <= self.1 as u64;
+            let there: Vec<Range> = from.iter().take_while(there).copied().collect();
+            if there.is_empty() { Ok(0) } else { self.0.read(&there, into) }
+        }
+    }
+
+    #[test]
+    fn the_first_read_fetches_no_page_that_may_not_be_needed() {
+        let bytes = RefCell::new(vec![5; 3 * 4096]);
+        let memory = Partly(mem::FakeMemory { base: 0, bytes }, 4096);
+        assert_eq!(first(&memory, 4000, (24, 200)).bytes().len(), 96);
+        assert_eq!(first(&memory, 4000, (200, 200)).bytes().len(), 200);
+        assert_eq!(first(&memory, 4090, (24, 200)).bytes().len(), 200);
     }
 
     #[test]
     fn inputs_are_taken_from_the_first_copy() {
         let memory = memory(&(0..200).collect::<Vec<u8>>());
         let at = memory.base + 8;
-        let (_, copied) = first(&memory, WINDOW, at, 100).unwrap();
+        let copied = first(&memory, at, (100, 100));
         // Changed after the first read: the copy counts, the rest is read now.
         memory.bytes.borrow_mut()[8 + 10] = 255;
         memory.bytes.borrow_mut()[8 + 150] = 254;
@@ -188,7 +204,7 @@ mod tests {
     fn a_long_array_is_completed() {
         let memory = memory(&(0..200).collect::<Vec<u8>>());
         let at = memory.base + 8;
-        let (_, copied) = first(&memory, WINDOW, at, 30).unwrap();
+        let copied = first(&memory, at, (30, 30));
         let whole = array(&memory, copied, 190).unwrap();
         assert_eq!(whole.bytes(), (0..190).collect::<Vec<u8>>());
     }

@@ -13,6 +13,7 @@ use verbgate_sys::process::Thread;
 use verbgate_sys::ptrace;
 use verbgate_sys::ptrace::Running;
 use verbgate_sys::ptrace::Waited;
+use verbgate_sys::resident;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
@@ -54,6 +55,7 @@ impl Supervisor {
         while !self.is_over() {
             std::thread::sleep(INTERVAL);
             self.ends.take();
+            resident::reap();
             netlink::forget_closed(&mut self.netlinks.lock());
             carried.retain(|stub| !self.put_down(stub));
             let all = self.registry.lock().all();

@@ -104,8 +104,18 @@ pub fn wanted(trap: &Notification, memory: &impl GuestMemory) -> Option<Wanted> 
 #[must_use]
 pub fn path(memory: &impl GuestMemory, addr: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; LONGEST];
-    let n = memory.read(&mem::pages(Range { addr, len: LONGEST }), &mut bytes).ok()?;
-    let end = bytes.iter().take(n).position(|byte| *byte == 0)?;
+    let ranges = mem::pages(Range { addr, len: LONGEST });
+    let n = memory.read_at_hand(&ranges, &mut bytes).ok()?;
+    let end_in = |bytes: &[u8], n| bytes.iter().take(n).position(|byte| *byte == 0);
+    let end = match end_in(&bytes, n) {
+        Some(end) => end,
+        None if n == LONGEST => return None,
+        // It goes on where memory has to be fetched.
+        None => {
+            let n = memory.read(&ranges, &mut bytes).ok()?;
+            end_in(&bytes, n)?
+        }
+    };
     bytes.truncate(end);
     Some(bytes)
 }

@@ -22,6 +22,7 @@ use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::control;
 use verbgate_sys::window::MAX_SLOTS;
 
+use crate::request::Whose;
 use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
@@ -223,10 +224,8 @@ impl Supervisor {
     /// call if not. The call's own outputs need one.
     pub(crate) fn planted(&self, trap: &Notification) -> Option<Arc<Guest>> {
         let caller = self.caller(trap);
-        if let Some((owner, _)) = crate::fetch::first(&caller, self.window, 0, 0)
-            && let Some(guest) = self.registry.lock().by_owner(owner)
-        {
-            return Some(guest);
+        if let Whose::Known(met) = self.whose(caller) {
+            return Some(met.guest);
         }
         self.plant_for(*trap);
         None

@@ -10,6 +10,7 @@ use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
 use verbgate_abi::wire;
 use verbgate_abi::wire::DriverId;
+use verbgate_abi::wire::HDR_LEN;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
@@ -20,6 +21,8 @@ use verbgate_sys::mem;
 use verbgate_sys::mem::Range;
 use verbgate_sys::node;
 use verbgate_sys::process;
+use verbgate_sys::process::Thread;
+use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub::Stub;
@@ -72,29 +75,62 @@ impl Supervisor {
                 if trap.nr == n.write { (b, c) } else { first_vector(caller, b, c) };
             (Form::Write(usize::try_from(count).unwrap_or(usize::MAX)), addr)
         };
-        let want = match form {
-            Form::Ioctl(_) => fetch::FIRST_READ,
-            Form::Write(count) if count <= fetch::FIRST_READ => count,
+        let extent = match form {
+            Form::Ioctl(_) => Some((HDR_LEN, fetch::FIRST_READ)),
+            Form::Write(count) if count <= fetch::FIRST_READ => Some((count, count)),
             // Of a file that is none of ours, maybe.
-            Form::Write(_) => 0,
+            Form::Write(_) => None,
         };
-        let whole = !matches!(form, Form::Write(count) if count > fetch::FIRST_READ);
-        let Some((owner, copied)) = fetch::first(&caller, self.window, addr, want) else {
-            return self.unplanted(trap, fd, form);
+        let Met { guest, proven: met, pages } = match self.whose(caller) {
+            Whose::Known(met) => met,
+            Whose::Nobody => return self.unplanted(trap, fd, form),
+            Whose::Orphan => {
+                self.warn("orphan", || {
+                    format!(
+                        "thread {} shares the memory of a process that has ended, and its stubs \
+                         with it: it cannot use RDMA any more",
+                        trap.tid
+                    )
+                });
+                return self.refuse(trap, Errno::EIO);
+            }
         };
-        let copied = whole.then_some(copied);
-        let Some(guest) = self.registry.lock().by_owner(owner) else {
-            self.warn("orphan", || {
-                format!(
-                    "thread {} shares the memory of a process that has ended, and its stubs with \
-                     it: it cannot use RDMA any more",
-                    trap.tid
-                )
-            });
-            return self.refuse(trap, Errno::EIO);
-        };
-        let call = Call { trap, fd, form, addr, copied, started };
+        let known = guest.pages.get().filter(|_| met).or(pages.as_ref());
+        let memory = known.map_or(caller, |pages| caller.looked_at(pages));
+        let copied = extent.map(|extent| fetch::first(&memory, addr, extent));
+        let call = Call { trap, fd, form, addr, copied, met, pages, started };
         self.post(&guest, Event::Task(Task::Call(call)));
+    }
+
+    /// Whose memory a caller has.
+    ///
+    /// A thread that has made a request before is asked first whether it shares memory with a stub
+    /// of the same guest's: then that guest's map of what is resident is the thread's, too, and need
+    /// not be opened, which costs a quarter of a request.
+    pub(crate) fn whose(&self, caller: Caller<'_>) -> Whose {
+        let recent = self.registry.lock().recent(caller.tid());
+        if let Some((guest, stub)) = recent
+            && guest.pages.get().is_some()
+            && caller.seems_to_share_memory_with(&stub).unwrap_or(false)
+        {
+            return Whose::Known(Met { guest, proven: true, pages: None });
+        }
+        let pages = caller.pages().ok();
+        let memory = pages.as_ref().map_or(caller, |pages| caller.looked_at(pages));
+        if let Some(owner) = fetch::owner(&memory, self.window) {
+            return match self.registry.lock().by_owner(owner) {
+                Some(guest) => Whose::Known(Met { guest, proven: false, pages }),
+                None => Whose::Orphan,
+            };
+        }
+        // The page where the owner stands may have been taken from the guest for the while, and is
+        // not fetched: most of those that come here have none.
+        let stubs = self.registry.lock().stubs();
+        let shares = |stub: &Thread| caller.shares_memory_with(stub).unwrap_or(false);
+        match stubs.into_iter().find(|(_, stub)| shares(stub)) {
+            Some((guest, _)) => Whose::Known(Met { guest, proven: true, pages }),
+            None => Whose::Nobody,
+        }
     }
 
     /// A call from an address space that has no stub yet.
@@ -114,14 +150,15 @@ impl Supervisor {
         if let Ok(known) = &guest
             && known.planted.load(Ordering::Acquire)
         {
-            let owner = fetch::first(&caller, self.window, 0, 0).map(|(owner, _)| owner);
+            let is_known = |whose| matches!(whose, Whose::Known(met) if met.guest.key == known.key);
+            let is_it = is_known(self.whose(caller));
             if !caller.waits() {
                 // It is ending: that it showed no owner says nothing.
                 return;
             }
             // Unless another thread's call has had one planted just now, it had one, and has
             // executed another program since.
-            if owner != Some(known.owner) {
+            if !is_it {
                 self.forget(known);
                 guest = self.enter(caller);
             }
@@ -248,9 +285,14 @@ impl Supervisor {
         self.refuse(trap, errno);
     }
 
-    fn call(&self, guest: &Arc<Guest>, state: &mut GuestState, call: Call) -> Result<(), Errno> {
+    fn call(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        mut call: Call,
+    ) -> Result<(), Errno> {
         let caller = self.caller(&call.trap);
-        if let Some((place, ucontext)) = self.held(state, caller, &call)? {
+        if let Some((place, ucontext)) = self.held(guest, state, caller, &mut call)? {
             return self.run(guest, state, call, place, ucontext);
         }
         let Some(ucontext) = self.means(caller, call.fd, call.form)? else {
@@ -301,9 +343,10 @@ impl Supervisor {
     /// is of this guest at all.
     fn held(
         &self,
+        guest: &Arc<Guest>,
         state: &mut GuestState,
         caller: Caller<'_>,
-        call: &Call,
+        call: &mut Call,
     ) -> Result<Option<(usize, UcontextId)>, Errno> {
         let bound = state.workers.iter().enumerate().find_map(|(place, worker)| {
             let (fd, ucontext) = worker.bound?;
@@ -313,18 +356,26 @@ impl Supervisor {
         let Some((place, ucontext, stub, idle)) = bound else {
             let lives =
                 |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
-            let witness = state.workers.iter().find(lives);
-            let shared = witness.map(|w| caller.shares_memory_with(&w.stub.thread));
-            return match shared {
+            let witness = state.workers.iter().position(|worker| lives(&worker));
+            let Some(witness) = witness.filter(|_| !call.met) else { return Ok(None) };
+            let stub = state.workers.get(witness).map(|worker| Arc::clone(&worker.stub.thread));
+            return match stub.map(|stub| caller.shares_memory_with(&stub)) {
                 Some(Ok(false)) => Err(self.forged(&call.trap)),
+                Some(Ok(true)) => {
+                    self.meet(guest, state, witness, call);
+                    Ok(None)
+                }
                 // It cannot be told for one that is being killed. Its call comes to nothing.
                 _ => Ok(None),
             };
         };
-        match caller.shares(call.fd, (stub, UCONTEXT, idle)) {
+        match caller.shares(call.fd, (stub, UCONTEXT, idle), call.met) {
             Ok(shared) if !shared.memory => Err(self.forged(&call.trap)),
             Ok(shared) => match shared.file {
-                Ok(true) => Ok(Some((place, ucontext))),
+                Ok(true) => {
+                    self.meet(guest, state, place, call);
+                    Ok(Some((place, ucontext)))
+                }
                 Ok(false) => {
                     // The number means another file by now.
                     self.unbind(state, call.fd);
@@ -348,6 +399,16 @@ impl Supervisor {
         }
     }
 
+    /// A caller was found to share the memory of the stub in this place: this is faster next time.
+    fn meet(&self, guest: &Arc<Guest>, state: &GuestState, place: usize, call: &mut Call) {
+        call.met = true;
+        let Some(pages) = call.pages.take() else { return };
+        let _ = guest.pages.set(pages);
+        if let Some(worker) = state.workers.get(place) {
+            self.registry.lock().remember(call.trap.tid, guest, &worker.stub.thread);
+        }
+    }
+
     /// The kernel itself may put a mapping of many TiB across the window, and who was given it can
     /// write any owner there.
     fn forged(&self, trap: &Notification) -> Errno {
@@ -366,8 +427,10 @@ impl Supervisor {
         place: usize,
         ucontext: UcontextId,
     ) -> Result<(), Errno> {
-        let Call { trap, form, addr, copied, started, .. } = call;
+        let Call { trap, form, addr, copied, met, started, .. } = call;
         let caller = self.caller(&trap);
+        let pages = guest.pages.get().filter(|_| met);
+        let caller = pages.map_or(caller, |pages| caller.looked_at(pages));
         let copied = match (copied, form) {
             (Some(copied), _) => copied,
             (None, Form::Write(count)) => way::copy_write(&caller, addr, count)?,
@@ -616,6 +679,25 @@ impl Supervisor {
             elapsed: about.started.elapsed(),
         });
     }
+}
+
+/// Whose memory a caller has.
+pub(crate) enum Whose {
+    /// This guest's, it seems.
+    Known(Met),
+    /// That of a guest which has ended.
+    Orphan,
+    /// That of a process without a stub.
+    Nobody,
+}
+
+/// A guest, met by way of a caller.
+pub(crate) struct Met {
+    pub(crate) guest: Arc<Guest>,
+    /// Whether the caller was found to share memory with a stub of this guest's.
+    proven: bool,
+    /// What is resident of the caller's memory, if that had to be opened.
+    pages: Option<PageMap>,
 }
 
 /// Who executes a request.

@@ -16,6 +16,7 @@ use verbgate_sys::GuestFd;
 use verbgate_sys::caller::Caller;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::unguessable;
+use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::seccomp::bpf::RET_ALLOW;
@@ -47,6 +48,10 @@ pub(crate) struct Call {
     pub(crate) addr: u64,
     /// The first bytes of that; none when it is longer than what is read at first.
     pub(crate) copied: Option<Copied>,
+    /// Whether the caller is known to share the memory of the guest that this is posted to.
+    pub(crate) met: bool,
+    /// What is resident of the caller's memory, unless its guest has a map of that already.
+    pub(crate) pages: Option<PageMap>,
     pub(crate) started: Instant,
 }
 

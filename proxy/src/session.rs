@@ -14,6 +14,8 @@ use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::Sender;
@@ -28,6 +30,7 @@ use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::Thread;
+use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::Stub;
@@ -108,6 +111,8 @@ pub(crate) struct Guest {
     pub(crate) owner: Owner,
     /// Its memory names itself.
     pub(crate) planted: AtomicBool,
+    /// What is resident of its memory, once a thread was found to share that with a stub.
+    pub(crate) pages: OnceLock<PageMap>,
     /// Where the next free number for a descriptor is looked for.
     pub(crate) next_fd: AtomicU32,
     pub(crate) inbox: Mutex<VecDeque<Event>>,
@@ -127,6 +132,9 @@ pub(crate) struct GuestState {
     pub(crate) over: bool,
 }
 
+/// Threads that are remembered at most: those that have ended are not told of.
+const MOST_RECENT: usize = 8192;
+
 /// Where the traps of a thread go.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
@@ -144,6 +152,9 @@ pub(crate) struct Registry {
     /// By the thread's number, which is its own: a thread that is being made to make calls is
     /// traced, and a stub is asked whether it lives when its number traps.
     pub(crate) routes: HashMap<Tid, Route>,
+    /// Threads that have made requests, whose they were then, and a stub of that guest's: whoever has
+    /// the number now is believed only if it shares the stub's memory.
+    recent: HashMap<Tid, (Weak<Guest>, Weak<Thread>)>,
     made: u64,
 }
 
@@ -164,6 +175,29 @@ impl Registry {
         self.by_process.values().find(|guest| guest.key == key).map(Arc::clone)
     }
 
+    /// The guest that a thread was of when it last made a request, and a stub of its.
+    pub(crate) fn recent(&self, tid: Tid) -> Option<(Arc<Guest>, Arc<Thread>)> {
+        let (guest, stub) = self.recent.get(&tid)?;
+        Some((guest.upgrade()?, stub.upgrade()?))
+    }
+
+    /// A thread was found to share the memory of this stub of a guest's.
+    pub(crate) fn remember(&mut self, tid: Tid, guest: &Arc<Guest>, stub: &Arc<Thread>) {
+        if self.recent.len() >= MOST_RECENT {
+            self.recent.clear();
+        }
+        self.recent.insert(tid, (Arc::downgrade(guest), Arc::downgrade(stub)));
+    }
+
+    /// All stubs, and whose they are.
+    pub(crate) fn stubs(&self) -> Vec<(Arc<Guest>, Arc<Thread>)> {
+        let stub = |route: &Route| match route {
+            Route::Stub(guest, _, thread) => Some((Arc::clone(guest), Arc::clone(thread))),
+            Route::Made(_) => None,
+        };
+        self.routes.values().filter_map(stub).collect()
+    }
+
     /// The record of a process, made when it is first seen. `owner` is nobody else's.
     pub(crate) fn enter(&mut self, process: Process, owner: Owner) -> Arc<Guest> {
         let tgid = process.tgid();
@@ -176,6 +210,7 @@ impl Registry {
             process: Arc::new(process),
             owner,
             planted: AtomicBool::new(false),
+            pages: OnceLock::new(),
             next_fd: AtomicU32::new(0),
             inbox: Mutex::default(),
             state: Mutex::default(),
@@ -197,6 +232,7 @@ impl Registry {
             entry.remove();
         }
         self.by_owner.remove(&guest.owner);
+        self.recent.retain(|_, (of, _)| of.upgrade().is_some_and(|of| of.key != guest.key));
         self.routes.retain(|_, route| !matches!(route, Route::Stub(of, ..) if of.key == guest.key));
     }
 

@@ -20,6 +20,7 @@ use verbgate_abi::decode;
 use verbgate_abi::encode::RequestBuilder;
 use verbgate_abi::ids;
 use verbgate_abi::legacy;
+use verbgate_abi::qp_types;
 use verbgate_abi::table;
 use verbgate_abi::table::AttrKind;
 use verbgate_abi::table::AttrSpec;
@@ -29,7 +30,6 @@ use verbgate_abi::wire::DriverId;
 use verbgate_abi::wire::GuestAddr;
 use verbgate_abi::wire::Handle;
 use verbgate_proxy::policy::Policy;
-use verbgate_proxy::policy::method_name;
 
 /// Where the payloads of the requests are.
 const PAYLOAD: GuestAddr = GuestAddr(0x10_0000);
@@ -96,7 +96,7 @@ fn policy<'a>(
     methods: impl Iterator<Item = &'a String>,
     commands: impl Iterator<Item = &'a str>,
 ) -> Policy {
-    let types: Vec<_> = table::QP_TYPES.iter().map(|(name, _)| *name).collect();
+    let types: Vec<_> = qp_types::QP_TYPES.iter().map(|known| known.full_name()).collect();
     let (methods, commands): (Vec<_>, Vec<_>) = (methods.collect(), commands.collect());
     let text = format!(
         "name = \"test\"\nqp_types = {types:?}\nmethods = {methods:?}\ncommands = {commands:?}\n"
@@ -110,13 +110,13 @@ fn reason(policy: &Policy, request: &Request) -> Option<&'static str> {
 
 #[test]
 fn a_method_that_is_not_named_never_passes() {
-    let names: BTreeSet<String> = table::methods().iter().map(method_name).collect();
+    let names: BTreeSet<String> = table::methods().iter().map(MethodSpec::full_name).collect();
     let commands = || legacy::commands().iter().map(|spec| spec.short_name);
     let mut judged = 0;
     for name in &names {
         let without = policy(names.iter().filter(|other| *other != name), commands());
         let alone = policy(std::iter::once(name), commands());
-        for method in table::methods().iter().filter(|method| method_name(method) == *name) {
+        for method in table::methods().iter().filter(|method| method.full_name() == *name) {
             if method.is_invoke_write() {
                 continue;
             }
@@ -132,7 +132,7 @@ fn a_method_that_is_not_named_never_passes() {
 
 #[test]
 fn a_command_that_is_not_named_never_passes() {
-    let names: BTreeSet<String> = table::methods().iter().map(method_name).collect();
+    let names: BTreeSet<String> = table::methods().iter().map(MethodSpec::full_name).collect();
     assert!(names.contains(INVOKE));
     for spec in legacy::commands() {
         let others = legacy::commands().iter().map(|other| other.short_name);

@@ -59,11 +59,16 @@ pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
     let _ = listener.wake_synchronously();
     // The guest opens the device, makes its requests and closes it; nothing else is trapped.
     let mut left: u64 = count.parse()?;
+    let mut pages = None;
     while left > 0 {
         let notif = listener.receive()?;
         let is_request = notif.nr == Native::NUMBERS.ioctl;
         if is_request && how == Answer::Served {
-            serve(&listener, &pidfd, &notif)?;
+            let caller = Caller::of(&listener, &notif);
+            if pages.is_none() {
+                pages = Some(caller.pages()?);
+            }
+            serve(pages.as_ref().map_or(caller, |pages| caller.looked_at(pages)), &pidfd, &notif)?;
         }
         let reply = if is_request { Reply::Errno(libc::ENOTTY) } else { Reply::Continue };
         listener.reply(notif.id, reply)?;
@@ -76,8 +81,7 @@ pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// Copies a request of 56 bytes, makes it here, and copies its array back.
-fn serve(listener: &Listener, pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
-    let memory = Caller::of(listener, notif);
+fn serve(memory: Caller<'_>, pidfd: &PidFd, notif: &Notification) -> Result<(), Box<dyn Error>> {
     let [fd, _, addr, ..] = notif.args;
     let mut bytes = [0; 24];
     mem::gather(&memory, &[Range { addr, len: 24 }], &mut bytes)?;

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::io::Write;
 use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
 use std::os::fd::RawFd;
 
 use crate::kernel::addr;
@@ -143,7 +144,40 @@ fn at_the_end_of_memory(fd: RawFd, good: &Request) -> io::Result<()> {
     say("request cut by the end of memory", &put(start + PAGE - len + 16));
     say("header cut by the end of memory", &put(start + PAGE - 16));
     call(libc::SYS_munmap, &[start, PAGE])?;
+    absent(fd, good)
+}
+
+/// A request in memory that is there and has to be fetched: a file's, given back by the program.
+fn absent(fd: RawFd, good: &Request) -> io::Result<()> {
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let file = tempfile()?;
+    file.set_len(2 * PAGE)?;
+    let start = mmap(0, 2 * PAGE, prot, libc::MAP_SHARED, file.as_raw_fd())?;
+    let at = start + PAGE - 32;
+    let put = || {
+        let words = good.words.iter().zip((at..).step_by(8));
+        words.for_each(|(word, at)| crate::kernel::poke(at, *word));
+    };
+    let send = || call(libc::SYS_ioctl, &[int(fd), RDMA_VERBS_IOCTL, at]);
+    let drop = |from, len| call(libc::SYS_madvise, &[from, len, int(libc::MADV_DONTNEED)]);
+    put();
+    drop(start, 2 * PAGE)?;
+    say("request that is not in memory", &send());
+    put();
+    drop(start + PAGE, PAGE)?;
+    say("request whose end is not in memory", &send());
+    call(libc::SYS_munmap, &[start, 2 * PAGE])?;
     Ok(())
+}
+
+fn tempfile() -> io::Result<File> {
+    // SAFETY: the name is a C string.
+    let fd = unsafe { libc::memfd_create(c"absent".as_ptr(), libc::MFD_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor.
+    Ok(unsafe { File::from_raw_fd(fd) })
 }
 
 /// The same call by the 32-bit interface, and by x32's number.

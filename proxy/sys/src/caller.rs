@@ -27,6 +27,8 @@ use crate::process::GuestFile;
 use crate::process::PidFd;
 use crate::process::Process;
 use crate::process::Thread;
+use crate::resident;
+use crate::resident::PageMap;
 use crate::seccomp::Listener;
 use crate::seccomp::NotifId;
 use crate::seccomp::Notification;
@@ -37,6 +39,7 @@ pub struct Caller<'a> {
     listener: &'a Listener,
     id: NotifId,
     tid: Tid,
+    pages: Option<&'a PageMap>,
 }
 
 /// What a caller has in common with a stub.
@@ -73,7 +76,7 @@ impl<'a> Caller<'a> {
     /// The thread that made a call, of which `listener` has told.
     #[must_use]
     pub fn of(listener: &'a Listener, trap: &Notification) -> Self {
-        Self { listener, id: trap.id, tid: trap.tid }
+        Self { listener, id: trap.id, tid: trap.tid, pages: None }
     }
 
     /// What has been found out, if the number was the thread's all the while.
@@ -85,6 +88,41 @@ impl<'a> Caller<'a> {
     #[must_use]
     pub fn waits(self) -> bool {
         self.listener.is_valid(self.id)
+    }
+
+    /// What is resident of its memory: to be kept, because opening it costs as much as a few reads.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone. open(2)'s.
+    pub fn pages(self) -> io::Result<PageMap> {
+        let opened = PageMap::by_number(self.tid);
+        self.believed(())?;
+        opened
+    }
+
+    /// The same caller, whose memory is looked at by this map: its own, or that of a thread that
+    /// shares memory with it.
+    #[must_use]
+    pub fn looked_at<'b>(self, pages: &'b PageMap) -> Caller<'b>
+    where
+        'a: 'b,
+    {
+        Caller { pages: Some(pages), ..self }
+    }
+
+    /// How many of these ranges, from the first one on, are at hand.
+    fn at_hand(self, from: &[Range]) -> io::Result<usize> {
+        if let Some(pages) = self.pages {
+            return Ok(pages.at_hand(from));
+        }
+        match self.pages() {
+            Ok(pages) => Ok(pages.at_hand(from)),
+            Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Err(e),
+            Err(e) => {
+                resident::without_map(&e);
+                Ok(0)
+            }
+        }
     }
 
     /// The process that it belongs to.
@@ -136,6 +174,15 @@ impl<'a> Caller<'a> {
         self.believed(shared)
     }
 
+    /// The same for one that has been asked about before: whether that was about this caller all the
+    /// while, or about another thread of its number, what is done next has to tell.
+    ///
+    /// # Errors
+    /// `ESRCH`: one of them is gone. kcmp(2)'s.
+    pub fn seems_to_share_memory_with(self, other: &Thread) -> io::Result<bool> {
+        Ok(process::same_memory(self.tid, other.tid())? && other.is_alive())
+    }
+
     /// Whether a descriptor of its means the same file as one of a process's.
     ///
     /// # Errors
@@ -148,8 +195,8 @@ impl<'a> Caller<'a> {
         self.believed(same)
     }
 
-    /// What it shares with a stub that waits in the trap `idle`: memory, and, by its descriptor
-    /// `fd` and the stub's `at`, an open file.
+    /// What it shares with a stub that waits in the trap `idle`: memory, unless `met` says that this
+    /// is known, and, by its descriptor `fd` and the stub's `at`, an open file.
     ///
     /// # Errors
     /// `ESRCH`: it is gone, or the stub is; kcmp(2)'s.
@@ -157,8 +204,9 @@ impl<'a> Caller<'a> {
         self,
         fd: GuestFd,
         (stub, at, idle): (Tid, GuestFd, NotifId),
+        met: bool,
     ) -> io::Result<Shared> {
-        let memory = process::same_memory(self.tid, stub)?;
+        let memory = met || process::same_memory(self.tid, stub)?;
         let file = process::same_file((self.tid, fd), (stub, at));
         if !self.listener.is_valid(idle) {
             return Err(gone());
@@ -245,14 +293,30 @@ impl<'a> Caller<'a> {
         self.believed(called)
     }
 
-    pub(crate) fn tid(self) -> Tid {
+    /// Its number, which is its own as long as it waits.
+    #[must_use]
+    pub fn tid(self) -> Tid {
         self.tid
     }
 }
 
 impl GuestMemory for Caller<'_> {
     fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
-        let read = mem::read_by_number(self.tid, from, into);
+        let read = if self.at_hand(from)? == from.len() {
+            mem::read_by_number(self.tid, from, into)
+        } else {
+            resident::read_elsewhere(self.tid, from, into, || self.waits())
+        };
+        self.believed(())?;
+        read
+    }
+
+    fn read_at_hand(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+        let there = from.get(..self.at_hand(from)?).unwrap_or_default();
+        if there.is_empty() {
+            return Ok(0);
+        }
+        let read = mem::read_by_number(self.tid, there, into);
         self.believed(())?;
         read
     }

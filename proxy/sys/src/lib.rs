@@ -26,6 +26,7 @@ pub mod post;
 pub mod process;
 pub mod ptrace;
 pub mod rdma;
+pub mod resident;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;

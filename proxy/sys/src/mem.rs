@@ -27,6 +27,15 @@ pub trait GuestMemory {
     /// # Errors
     /// `EFAULT`: not even the first range; `ESRCH`: the thread is gone; `EPERM`.
     fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize>;
+
+    /// The same, but stops also at the first range that is not in memory as a whole and would have
+    /// to be fetched: 0 when that is the first. It is much faster then than [`GuestMemory::read`].
+    ///
+    /// # Errors
+    /// As [`GuestMemory::read`].
+    fn read_at_hand(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
+        self.read(from, into)
+    }
 }
 
 /// A range cut at page boundaries, so that what can be read of it is.
@@ -58,16 +67,22 @@ pub fn gather(memory: &impl GuestMemory, from: &[Range], into: &mut [u8]) -> io:
 /// `UIO_MAXIOV`.
 const MAX_RANGES: usize = 1024;
 
-fn remote(addr: u64, len: usize) -> io::Result<libc::iovec> {
-    let addr = usize::try_from(addr).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
-    Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(addr), iov_len: len })
+/// Ranges as process_vm_readv(2) takes them: so many of them as it takes.
+pub(crate) fn remote(ranges: &[Range]) -> io::Result<Vec<libc::iovec>> {
+    let one = |range: &Range| {
+        let addr =
+            usize::try_from(range.addr).map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
+        Ok(libc::iovec { iov_base: std::ptr::without_provenance_mut(addr), iov_len: range.len })
+    };
+    ranges.iter().take(MAX_RANGES).map(one).collect()
 }
 
 /// Reads the memory of a thread by its number: to be believed only if the number is found to have
-/// been the thread's still ([`Caller`](crate::caller::Caller)).
+/// been the thread's still ([`Caller`](crate::caller::Caller)). Only of memory that is at hand
+/// ([`resident`](crate::resident)) can it be said that this does not wait.
 pub(crate) fn read_by_number(tid: Tid, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
-    let ranges: Vec<_> = from.iter().map(|r| remote(r.addr, r.len)).collect::<io::Result<_>>()?;
-    let count = ranges.len().min(MAX_RANGES) as libc::c_ulong;
+    let ranges = remote(from)?;
+    let count = ranges.len() as libc::c_ulong;
     let to = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     crate::count_call();
     // SAFETY: `to` is the caller's slice, exclusively borrowed; `ranges` holds numbers that the

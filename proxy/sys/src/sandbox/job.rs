@@ -61,6 +61,15 @@ const TAKEN: &[Signal] = &[
 /// the cost of missing one is a signal that comes twice.
 const MAX_ANCESTORS: usize = 64;
 
+/// How long a main process that does not handle SIGTERM may take to end after one, before it is
+/// killed; and how soon another SIGTERM kills any.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// How long killed processes may do nothing before they are left to the kernel, which holds them (in
+/// a driver, on a dead file server): with [`GRACE`], less than the 5 seconds after which whoever sent
+/// SIGTERM may become impatient.
+const HELD: Duration = Duration::from_millis(500);
+
 /// How often the end of killed processes is looked for.
 const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -123,15 +132,21 @@ impl Job {
     /// Waits for the main process, passing signals on. Other guests may outlive it: see
     /// [`end_descendants`].
     ///
+    /// After SIGTERM the main process is killed when it has not ended in time, unless it handles the
+    /// signal (has a handler, or blocks it, to receive it by sigwait(3) or signalfd(2)): that one
+    /// has the time that it takes, until another SIGTERM comes. One that the kernel holds is left.
+    ///
     /// # Errors
     /// poll(2)'s and waitid(2)'s.
     pub fn attend(&self, guest: &Guest) -> io::Result<Exit> {
+        let mut ending = Ending::NotAsked;
         loop {
             let mut fds = [
                 PollFd::new(&guest.pidfd, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
             ];
-            match rustix::event::poll(&mut fds, None) {
+            let patience = ending.patience();
+            match rustix::event::poll(&mut fds, patience.as_ref()) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
@@ -140,31 +155,36 @@ impl Job {
             // Signals first: one that came before the end is passed on to no one, harmlessly.
             if signalled {
                 while let Some(info) = self.signals.read_signal()? {
-                    self.take(guest, &info);
+                    if self.take(guest, &info) == Some(Signal::SIGTERM) {
+                        ending = ending.asked(guest);
+                    }
                 }
             }
             if exited {
                 return reap(WaitId::PidFd(guest.pidfd.as_fd()));
             }
+            ending = ending.go_on(guest);
+            if matches!(ending, Ending::Held) {
+                return Ok(Exit::Signal(9));
+            }
         }
     }
 
-    fn take(&self, guest: &Guest, info: &siginfo) {
-        let Some(signal) =
-            i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok())
-        else {
-            return;
-        };
+    /// Gives the signal that was passed on.
+    fn take(&self, guest: &Guest, info: &siginfo) -> Option<Signal> {
+        let signal = Signal::try_from(i32::try_from(info.ssi_signo).ok()?).ok()?;
         if signal == Signal::SIGCHLD {
             reap_orphans(guest.pid);
             self.mirror_stop(guest);
-            return;
+            return None;
         }
         let by_process = info.ssi_code <= 0;
         let sender = i32::try_from(info.ssi_pid).unwrap_or(0);
-        if by_process && !is_descendant(sender) {
+        let passed = by_process && !is_descendant(sender);
+        if passed {
             send(guest, signal);
         }
+        passed.then_some(signal)
     }
 
     fn mirror_stop(&self, guest: &Guest) {
@@ -180,6 +200,87 @@ impl Job {
             send(guest, Signal::SIGCONT);
         }
     }
+}
+
+/// How far the end of a main process is that was asked to end, by SIGTERM.
+#[derive(Clone, Copy)]
+enum Ending {
+    NotAsked,
+    /// Since then it may end by itself.
+    Asked(Instant),
+    /// It handles the signal, and may take its time; asked then.
+    Handled(Instant),
+    /// Killed, and last seen to do something then.
+    Killed(Instant),
+    /// Killed, and the kernel holds it.
+    Held,
+}
+
+impl Ending {
+    /// How long nothing is to be done; for ever, if there is none.
+    fn patience(self) -> Option<rustix::event::Timespec> {
+        let left = match self {
+            Self::Asked(since) => GRACE.saturating_sub(since.elapsed()),
+            Self::Killed(_) => HELD / 10,
+            Self::NotAsked | Self::Handled(_) | Self::Held => return None,
+        };
+        rustix::event::Timespec::try_from(left).ok()
+    }
+
+    /// SIGTERM has been passed on.
+    fn asked(self, guest: &Guest) -> Self {
+        match self {
+            Self::NotAsked => Self::Asked(Instant::now()),
+            Self::Asked(since) | Self::Handled(since) if since.elapsed() >= GRACE => {
+                Self::kill(guest)
+            }
+            // Who sends it twice within moments (to a process and to its group) means one.
+            other => other,
+        }
+    }
+
+    fn kill(guest: &Guest) -> Self {
+        send(guest, Signal::SIGKILL);
+        Self::Killed(Instant::now())
+    }
+
+    fn go_on(self, guest: &Guest) -> Self {
+        let pid = guest.pid.as_raw_nonzero().get();
+        match self {
+            Self::Asked(since) if since.elapsed() >= GRACE => {
+                if handles(pid, Signal::SIGTERM) {
+                    Self::Handled(since)
+                } else {
+                    Self::kill(guest)
+                }
+            }
+            Self::Killed(_) if runs(pid) => Self::Killed(Instant::now()),
+            Self::Killed(at) if at.elapsed() >= HELD => Self::Held,
+            other => other,
+        }
+    }
+}
+
+/// Whether a process has a handler for a signal, or blocks it: proc_pid_status(5).
+fn handles(pid: i32, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(line.trim(), 16).ok()
+    };
+    ["SigCgt:", "SigBlk:"]
+        .iter()
+        .any(|name| mask(name).unwrap_or(0) >> (signal as i32 - 1) & 1 == 1)
+}
+
+/// Whether a thread of a process is at work: one that gives back much memory at its end takes long,
+/// but is not held.
+fn runs(pid: i32) -> bool {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    tasks.flatten().any(|task| {
+        fs::read(task.path().join("stat"))
+            .is_ok_and(|stat| stat_fields(&stat).is_some_and(|fields| fields.starts_with('R')))
+    })
 }
 
 fn send(guest: &Guest, signal: Signal) {
@@ -279,7 +380,10 @@ fn reap_orphans(main: Pid) {
 fn reap_if_ended(pid: Pid) {
     // Asked first, because waiting for a live one could take a stop from the tracing thread.
     if is_zombie(pid.as_raw_nonzero().get()) {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        // The supervisor's readers send no signal at their end (`resident`); they are reaped by it,
+        // and here when it is about to end.
+        let all = WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | all;
         let _ = rustix::process::waitid(WaitId::Pid(pid), options);
     }
 }
@@ -296,7 +400,7 @@ fn reap(id: WaitId<'_>) -> io::Result<Exit> {
 }
 
 /// Kills what the main process left behind, as a container's processes are when its init exits;
-/// returns how many could not be ended in time (they sleep in the kernel).
+/// returns how many could not be ended: the kernel holds them, or they are not through in time.
 ///
 /// Only children are killed, never a pid that was read somewhere: theirs cannot be reused before
 /// they are reaped here. Their own children become this process's then, so that the loop comes
@@ -304,9 +408,14 @@ fn reap(id: WaitId<'_>) -> io::Result<Exit> {
 #[must_use]
 pub fn end_descendants(patience: Duration) -> usize {
     let deadline = Instant::now() + patience;
+    // When one of them was last seen to do something, or to have ended.
+    let mut busy = (Instant::now(), usize::MAX);
     loop {
         let left = children();
-        if left.is_empty() || Instant::now() >= deadline {
+        if left.len() != busy.1 || left.iter().any(|pid| runs(*pid)) {
+            busy = (Instant::now(), left.len());
+        }
+        if left.is_empty() || Instant::now() >= deadline || busy.0.elapsed() >= HELD {
             return left.len();
         }
         for pid in left.into_iter().filter_map(Pid::from_raw) {
