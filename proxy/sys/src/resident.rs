@@ -215,9 +215,8 @@ impl Reader {
         let none = ptr::null_mut::<libc::c_void>();
         // SAFETY: without CLONE_VM this is fork(2), and stores a descriptor in `pidfd`. The child makes
         // plain system calls alone: what other threads had locked stays locked in it.
-        let pid = unsafe {
-            libc::syscall(libc::SYS_clone, flags, none, &raw mut pidfd, none, none)
-        };
+        let pid =
+            unsafe { libc::syscall(libc::SYS_clone, flags, none, &raw mut pidfd, none, none) };
         if check(pid)? == 0 {
             read_and_exit(tid, ranges, shared);
         }
@@ -256,9 +255,8 @@ fn read_and_exit(tid: Tid, ranges: &[libc::iovec], shared: &Shared) -> ! {
     // A table of its own with nothing in it: one that stays behind must not keep the listener open,
     // by whose end guests are told that nobody answers them.
     // SAFETY: plain numbers; the parent's table stays as it is.
-    let left = unsafe {
-        libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE)
-    };
+    let left =
+        unsafe { libc::syscall(libc::SYS_close_range, 0_u32, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
     if left == 0 {
         // SAFETY: plain numbers.
         unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
@@ -268,11 +266,12 @@ fn read_and_exit(tid: Tid, ranges: &[libc::iovec], shared: &Shared) -> ! {
         let count = ranges.len() as libc::c_ulong;
         // SAFETY: `to` is the shared mapping, which nobody else uses until this process has ended;
         // `ranges` holds numbers that the kernel checks against the other process.
-        let n = unsafe {
-            libc::process_vm_readv(tid.0, &raw const to, 1, ranges.as_ptr(), count, 0)
-        };
-        // SAFETY: the thread's own errno.
-        let errno = unsafe { *libc::__errno_location() };
+        let n =
+            unsafe { libc::process_vm_readv(tid.0, &raw const to, 1, ranges.as_ptr(), count, 0) };
+        // SAFETY: takes no argument.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno, which lives as long as the thread.
+        let errno = unsafe { errno.read() };
         let result = if n < 0 { -i64::from(errno) } else { n as i64 };
         // SAFETY: the mapping begins with this word.
         unsafe { shared.at.cast::<i64>().write(result) };
@@ -352,8 +351,10 @@ mod tests {
         (0..70).for_each(|page| map.set(page * 4096, 1));
         let pages = PageMap::by_number(me()).unwrap();
         assert_eq!(pages.at_hand(&[Range { addr: map.at(1), len: 70 * 4096 - 1 }]), 1);
+        // SAFETY: inside of the mapping.
+        let last = unsafe { map.0.byte_add(69 * 4096) };
         // SAFETY: the last page of the mapping, to which nothing refers.
-        unsafe { libc::madvise(map.0.byte_add(69 * 4096), 4096, libc::MADV_DONTNEED) };
+        unsafe { libc::madvise(last, 4096, libc::MADV_DONTNEED) };
         assert_eq!(pages.at_hand(&[Range { addr: map.at(1), len: 70 * 4096 - 1 }]), 0);
     }
 

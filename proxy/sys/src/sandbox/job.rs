@@ -248,7 +248,11 @@ impl Ending {
         let pid = guest.pid.as_raw_nonzero().get();
         match self {
             Self::Asked(since) if since.elapsed() >= GRACE => {
-                if handles(pid, Signal::SIGTERM) { Self::Handled(since) } else { Self::kill(guest) }
+                if handles(pid, Signal::SIGTERM) {
+                    Self::Handled(since)
+                } else {
+                    Self::kill(guest)
+                }
             }
             Self::Killed(_) if runs(pid) => Self::Killed(Instant::now()),
             Self::Killed(at) if at.elapsed() >= HELD => Self::Held,
@@ -264,7 +268,9 @@ fn handles(pid: i32, signal: Signal) -> bool {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         u64::from_str_radix(line.trim(), 16).ok()
     };
-    ["SigCgt:", "SigBlk:"].iter().any(|name| mask(name).unwrap_or(0) >> (signal as i32 - 1) & 1 == 1)
+    ["SigCgt:", "SigBlk:"]
+        .iter()
+        .any(|name| mask(name).unwrap_or(0) >> (signal as i32 - 1) & 1 == 1)
 }
 
 /// Whether a thread of a process is at work: one that gives back much memory at its end takes long,
