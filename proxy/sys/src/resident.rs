@@ -268,8 +268,10 @@ fn read_and_exit(tid: Tid, ranges: &[libc::iovec], shared: &Shared) -> ! {
         // `ranges` holds numbers that the kernel checks against the other process.
         let n =
             unsafe { libc::process_vm_readv(tid.0, &raw const to, 1, ranges.as_ptr(), count, 0) };
-        // SAFETY: the thread's own errno.
-        let errno = unsafe { *libc::__errno_location() };
+        // SAFETY: takes no argument.
+        let errno = unsafe { libc::__errno_location() };
+        // SAFETY: the thread's own errno, which lives as long as the thread.
+        let errno = unsafe { errno.read() };
         let result = if n < 0 { -i64::from(errno) } else { n as i64 };
         // SAFETY: the mapping begins with this word.
         unsafe { shared.at.cast::<i64>().write(result) };
@@ -349,8 +351,10 @@ mod tests {
         (0..70).for_each(|page| map.set(page * 4096, 1));
         let pages = PageMap::by_number(me()).unwrap();
         assert_eq!(pages.at_hand(&[Range { addr: map.at(1), len: 70 * 4096 - 1 }]), 1);
+        // SAFETY: inside of the mapping.
+        let last = unsafe { map.0.byte_add(69 * 4096) };
         // SAFETY: the last page of the mapping, to which nothing refers.
-        unsafe { libc::madvise(map.0.byte_add(69 * 4096), 4096, libc::MADV_DONTNEED) };
+        unsafe { libc::madvise(last, 4096, libc::MADV_DONTNEED) };
         assert_eq!(pages.at_hand(&[Range { addr: map.at(1), len: 70 * 4096 - 1 }]), 0);
     }
 
