@@ -357,7 +357,11 @@ impl Supervisor {
             let lives =
                 |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
             let witness = state.workers.iter().position(|worker| lives(&worker));
-            let Some(witness) = witness.filter(|_| !call.met) else { return Ok(None) };
+            let Some(witness) = witness else { return Ok(None) };
+            if call.met {
+                self.meet(guest, state, witness, call);
+                return Ok(None);
+            }
             let stub = state.workers.get(witness).map(|worker| Arc::clone(&worker.stub.thread));
             return match stub.map(|stub| caller.shares_memory_with(&stub)) {
                 Some(Ok(false)) => Err(self.forged(&call.trap)),
