@@ -45,7 +45,7 @@ impl Supervisor {
             .iter()
             .map(|guest| {
                 // Of one that is being served now, at least the stub that does it.
-                let stubs = guest.state.try_lock().map_or(1, |state| state.workers.len());
+                let stubs = self.with_state(guest, |state| state.workers.len()).unwrap_or(1);
                 (guest.process.tgid(), stubs)
             })
             .collect();

@@ -69,6 +69,7 @@ impl Supervisor {
                 if guest.inbox.lock().is_empty() {
                     self.post(&guest, Event::Look);
                 }
+                self.drain(&guest);
                 self.carry_through(&guest, &mut carried);
                 seat.end();
             }
@@ -120,30 +121,33 @@ impl Supervisor {
         match Running::carried(stub.thread.tid()).try_wait() {
             Ok(Waited::Stopped(stopped, _)) => stopped.detach(0).is_ok(),
             Ok(Waited::Nothing(running)) => {
-                // At work still: it comes back.
-                let Some(mut state) = stub.guest.state.try_lock() else { return false };
-                let worker = state.workers.get_mut(stub.place);
-                let is_it = |worker: &&mut Worker| Arc::ptr_eq(&worker.stub.thread, &stub.thread);
-                let Some(worker) = worker.filter(is_it) else { return false };
-                let StubState::Idle(idle) = worker.state else { return false };
-                stub::set_after(worker.stub.frame.ro(), AfterIoctl::NOTHING);
-                let sent = running.interrupt();
-                if sent.and_then(|()| self.listener.reply(idle, Reply::Value(0))).is_err() {
-                    return false;
-                }
-                worker.state = StubState::Starting;
-                let Ok((stopped, _)) = running.wait() else { return true };
-                stopped.detach(0).is_ok()
+                // At work still, or being served: it is looked at again.
+                self.with_state(&stub.guest, |state| self.let_go(stub, state, running))
+                    .unwrap_or(false)
             }
             Ok(Waited::Gone) | Err(_) => true,
         }
     }
 
+    fn let_go(&self, stub: &Carried, state: &mut GuestState, running: Running) -> bool {
+        let worker = state.workers.get_mut(stub.place);
+        let is_it = |worker: &&mut Worker| Arc::ptr_eq(&worker.stub.thread, &stub.thread);
+        let Some(worker) = worker.filter(is_it) else { return false };
+        let StubState::Idle(idle) = worker.state else { return false };
+        stub::set_after(worker.stub.frame.ro(), AfterIoctl::NOTHING);
+        let sent = running.interrupt();
+        if sent.and_then(|()| self.listener.reply(idle, Reply::Value(0))).is_err() {
+            return false;
+        }
+        worker.state = StubState::Starting;
+        let Ok((stopped, _)) = running.wait() else { return true };
+        stopped.detach(0).is_ok()
+    }
+
     /// Has stubs that a stop keeps from showing the result of a request go on to where they show it:
     /// whoever waits for it cannot stop before. They stay traced; see [`Supervisor::put_down`].
     fn carry_through(&self, guest: &Arc<Guest>, carried: &mut Vec<Carried>) {
-        let needed: Vec<_> = {
-            let Some(state) = guest.state.try_lock() else { return };
+        let needed = self.with_state(guest, |state| {
             let waits = !state.waiting.is_empty();
             let needed = |worker: &&Worker| match worker.state {
                 StubState::Busy(_) => true,
@@ -151,8 +155,11 @@ impl Supervisor {
                 StubState::Idle(_) | StubState::Ended => false,
             };
             let workers = state.workers.iter().enumerate().filter(|(_, worker)| needed(worker));
-            workers.map(|(place, worker)| (place, Arc::clone(&worker.stub.thread))).collect()
-        };
+            workers
+                .map(|(place, worker)| (place, Arc::clone(&worker.stub.thread)))
+                .collect::<Vec<_>>()
+        });
+        let needed = needed.unwrap_or_default();
         for (place, thread) in needed {
             if thread.state().is_ok_and(|state| state == 'T') && ptrace::carry(&thread).is_ok() {
                 carried.push(Carried { thread, guest: Arc::clone(guest), place });

@@ -323,6 +323,27 @@ impl Supervisor {
     /// Has something done for a guest: now, or by whoever is serving it.
     pub(crate) fn post(&self, guest: &Arc<Guest>, event: Event) {
         guest.inbox.lock().push_back(event);
+        self.drain(guest);
+    }
+
+    /// Does something with a guest's state, if nobody is serving the guest now.
+    ///
+    /// Whoever has had the state must look into the inbox afterwards: others have left there what
+    /// they found no state to do with.
+    pub(crate) fn with_state<T>(
+        &self,
+        guest: &Arc<Guest>,
+        work: impl FnOnce(&mut GuestState) -> T,
+    ) -> Option<T> {
+        let mut state = guest.state.try_lock()?;
+        let done = work(&mut state);
+        drop(state);
+        self.drain(guest);
+        Some(done)
+    }
+
+    /// Does what there is to do for a guest, unless somebody is at it.
+    pub(crate) fn drain(&self, guest: &Arc<Guest>) {
         loop {
             let Some(mut state) = guest.state.try_lock() else { return };
             loop {
