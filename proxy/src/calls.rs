@@ -105,7 +105,8 @@ impl Supervisor {
     ) -> Result<GuestFd, Errno> {
         let caller = self.caller(trap);
         let first = self.fds.first;
-        let mut at = guest.next_fd.load(Ordering::Relaxed).clamp(first, self.fds.end() - 1);
+        let mut next = guest.next_fd.lock();
+        let mut at = (*next).clamp(first, self.fds.end() - 1);
         let mut wrapped = at == first;
         loop {
             let free = open::free_number(caller, self.fds, at).map_err(errno)?;
@@ -115,7 +116,7 @@ impl Supervisor {
             });
             match given {
                 Some((free, Ok(fd))) => {
-                    guest.next_fd.store(free + 1, Ordering::Relaxed);
+                    *next = free + 1;
                     return Ok(fd);
                 }
                 // Beyond its limit, or beyond the window: from the beginning, once.
@@ -193,7 +194,9 @@ impl Supervisor {
         let file = self.file_of(caller, fd, id)?;
         let guest = self.enter(caller)?;
         let at = u32::try_from(least).unwrap_or(0);
-        guest.next_fd.fetch_max(at, Ordering::Relaxed);
+        let mut next = guest.next_fd.lock();
+        *next = at.max(*next);
+        drop(next);
         let given = self.give(&guest, trap, &file, cloexec)?;
         self.books.lock().hold(guest.key, given, id);
         Ok(true)

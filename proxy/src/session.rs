@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::Weak;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::Sender;
 
 use parking_lot::Mutex;
@@ -113,8 +112,10 @@ pub(crate) struct Guest {
     pub(crate) planted: AtomicBool,
     /// What is resident of its memory, once a thread was found to share that with a stub.
     pub(crate) pages: OnceLock<PageMap>,
-    /// Where the next free number for a descriptor is looked for.
-    pub(crate) next_fd: AtomicU32,
+    /// Where the next free number for a descriptor is looked for. Held until that is given: two
+    /// threads of a guest that open at once must not be given one number, of which the second file
+    /// would take the first one's place.
+    pub(crate) next_fd: Mutex<u32>,
     pub(crate) inbox: Mutex<VecDeque<Event>>,
     pub(crate) state: Mutex<GuestState>,
 }
@@ -211,7 +212,7 @@ impl Registry {
             owner,
             planted: AtomicBool::new(false),
             pages: OnceLock::new(),
-            next_fd: AtomicU32::new(0),
+            next_fd: Mutex::new(0),
             inbox: Mutex::default(),
             state: Mutex::default(),
         });

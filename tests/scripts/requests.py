@@ -264,7 +264,9 @@ def behaviour(node):
     result = ioctl(opened(node, context=False), asked)
     print("outputs", name(result), vectors.raw.hex(), support.raw.hex(), asked.raw[24:32].hex(), asked.raw[40:48].hex())
     state = buffer(48, b"\xff" * 48)
-    print("port", name(ioctl(fd, port(1, state))), state.raw.hex())
+    result = name(ioctl(fd, port(1, state)))
+    # struct ib_uverbs_query_port_resp: gid_tbl_len is a sandbox's own, which has few GIDs.
+    print("port", result, struct.unpack_from("<i", state.raw, 16)[0] > 0, state.raw[:16].hex(), state.raw[20:].hex())
     failed = request(DEVICE, QUERY_PORT, [Attr(0, 77, 8), Attr(1, buffer(48), 48)])
     print("nothing written back", name(ioctl(fd, failed)), failed.raw[24:32].hex(), failed.raw[40:44].hex())
 
