@@ -336,7 +336,8 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     let in_output = |word: u64| {
         outputs.iter().any(|(at, attr)| {
             let target = attr.data.wrapping_sub(IMAGE);
-            word == at + 4 || word.wrapping_sub(target) < attr.len.into()
+            // Its flags, which may lie across words.
+            word < at + 6 && word + 4 > at + 4 || word.wrapping_sub(target) < attr.len.into()
         })
     };
     let end = OUT + REGION - IMAGE;
