@@ -43,7 +43,8 @@ enum Outcome {
 /// Which cases to run.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Those whose names hold one of these words; all without.
+    /// Those whose names hold one of these words. Without any, all but the hostile ones: these take
+    /// as long as the rest of a kernel, and their like on this machine are run always.
     pub words: Vec<String>,
     /// Of these, this one and those after it.
     pub from: Option<String>,
@@ -55,7 +56,10 @@ impl Choice {
     pub fn of(&self, cases: Vec<Case>) -> Vec<Case> {
         let is_early = |case: &Case| self.from.as_ref().is_some_and(|from| from != case.name);
         let is_meant = |case: &Case| {
-            self.words.is_empty() || self.words.iter().any(|word| case.name.contains(word))
+            if self.words.is_empty() {
+                return !is_hostile(case.name);
+            }
+            self.words.iter().any(|word| case.name.contains(word))
         };
         cases.into_iter().skip_while(is_early).filter(is_meant).collect()
     }
