@@ -63,8 +63,16 @@ impl<'a> Routed<'a> {
         }
         registry.routes.extend(stub);
         drop(registry);
-        self.take.try_iter().collect()
+        rest(self.give, &self.take)
     }
+}
+
+/// What is in a channel of which no more ends are given away, and what is yet to come from those who
+/// were given one: they have looked up where to send a trap, and are about to. Without waiting for
+/// them a trap could be sent after the last look, and its caller would wait for ever.
+fn rest<T>(give: Sender<T>, take: &Receiver<T>) -> Vec<T> {
+    drop(give);
+    take.iter().collect()
 }
 
 impl Traps for Routed<'_> {
@@ -266,4 +274,27 @@ pub(crate) fn can_take(state: &GuestState) -> bool {
 pub(crate) fn has_room(state: &GuestState) -> bool {
     state.workers.len() < MAX_SLOTS
         || state.workers.iter().any(|worker| matches!(worker.state, StubState::Ended))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_while_a_planting_ends_is_not_lost() {
+        for turn in 0..100_u32 {
+            let (give, take) = mpsc::channel();
+            let looked_up = give.clone();
+            let sends = std::thread::spawn(move || {
+                std::thread::sleep(INTERVAL);
+                looked_up.send(turn).is_err()
+            });
+            let since = rest(give, &take);
+            // As when whoever plants is not let run for a while.
+            std::thread::sleep(3 * INTERVAL);
+            drop(take);
+            let given_back = sends.join().unwrap();
+            assert!(given_back || since == [turn], "turn {turn}: lost");
+        }
+    }
 }

@@ -47,7 +47,7 @@ pub enum Unbegun {
     #[error("the request cannot be executed: {0:?}")]
     Refused(Errno),
     /// The executor has failed or is gone.
-    #[error("the executor failed: {0}")]
+    #[error("the executor failed")]
     Failed(#[from] io::Error),
 }
 

@@ -17,6 +17,9 @@ use verbgate_abi::wire::Handle;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::aarch64::Aarch64;
 use verbgate_sys::arch::x86_64::X86_64;
+use verbgate_sys::seccomp::rules;
+use verbgate_sys::seccomp::rules::When;
+use verbgate_sys::seccomp::rules::Word;
 
 use crate::filter::ADDRS;
 use crate::filter::FDS;
@@ -203,10 +206,50 @@ fn calls_of<A: Arch>(which: u8, name: &str, seeds: &mut Vec<(String, Vec<u8>)>) 
         ("ptrace", 0, n.ptrace, [0x4206, 1, 0, 0, 0, 0]),
         ("setuid", 0, n.credentials.first().map_or(0, |(_, nr)| *nr), [1; 6]),
     ];
-    for (call, how, nr, args) in calls {
+    let mut add = |call: &str, how: u8, nr: u32, args: [u64; 6]| {
         let mut bytes = vec![which, how];
         bytes.extend(u16::try_from(nr).unwrap().to_ne_bytes());
         bytes.extend(args.iter().flat_map(|arg| arg.to_ne_bytes()));
         seeds.push((format!("{name}-{call}"), bytes));
+    };
+    for (call, how, nr, args) in calls {
+        add(call, how, nr, args);
     }
+    // One of each rule of the table, so that none can be made that is not judged here.
+    for (at, rule) in rules::native::<A>().iter().enumerate() {
+        add(&format!("rule-{at}-{}", rule.name), 0, rule.nr, meets(rule.when));
+    }
+    for (at, rule) in rules::foreign(&A::FOREIGN).iter().enumerate() {
+        add(&format!("rule-32-{at}-{}", rule.name), 2, rule.nr, meets(rule.when));
+    }
+}
+
+/// Arguments that a rule is about.
+fn meets(when: When) -> [u64; 6] {
+    let mut args = [0; 6];
+    let fd = u64::from(FDS.first);
+    let words: &[Word] = match when {
+        When::Always => &[],
+        When::Words(words) => words,
+        When::Fd(at) => {
+            args[at as usize] = fd;
+            &[]
+        }
+        When::FdWords(at, words) => {
+            args[at as usize] = fd;
+            words
+        }
+        When::FdRange => {
+            (args[0], args[1]) = (fd, fd);
+            &[]
+        }
+        When::Range { addr, len } => {
+            (args[addr as usize], args[len as usize]) = (ADDRS.slot(0), 0x1000);
+            &[]
+        }
+    };
+    for word in words {
+        args[word.arg as usize] = u64::from(word.value);
+    }
+    args
 }

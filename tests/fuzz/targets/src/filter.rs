@@ -152,7 +152,9 @@ fn meant<A: Arch>(call: &Call) -> Meant {
         _ if Some(nr) == n.open => Meant::notify_if(read_write(int(1))),
         _ if nr == n.openat => Meant::notify_if(read_write(int(2))),
         _ if nr == n.openat2 => Meant::Notify,
-        _ if [n.write, n.writev, n.close].contains(&nr) => Meant::notify_if(named(int(0))),
+        _ if [n.write, n.writev, n.close, n.dup].contains(&nr) => Meant::notify_if(named(int(0))),
+        // F_DUPFD, F_DUPFD_CLOEXEC.
+        _ if nr == n.fcntl => Meant::notify_if(matches!(int(1), 0 | 1030) && named(int(0))),
         _ if Some(nr) == n.dup2 || nr == n.dup3 => Meant::notify_if(named(int(1))),
         _ if nr == n.close_range => {
             let any = (FDS.first..FDS.end()).any(|fd| int(0) <= fd && fd <= int(1));
