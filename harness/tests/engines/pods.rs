@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::common::stderr;
 use crate::containerd::CONFIGURE;
 use crate::containerd::FILE;
 use crate::containerd::start;
@@ -9,6 +10,7 @@ use crate::cri::Container;
 use crate::cri::Kubelet;
 use crate::cri::Pod;
 use crate::image;
+use crate::package;
 use crate::world::Daemon;
 use crate::world::SYS;
 use crate::world::World;
@@ -45,9 +47,8 @@ struct Node {
 }
 
 impl Node {
-    /// Says why where there can be none.
-    fn of(suite: &str) -> Option<Self> {
-        let mut world = World::of(suite)?;
+    /// Says why where there can be none, or where runc alone can run no pod.
+    fn of(mut world: World) -> Option<Self> {
         let kubelet = Kubelet::of(&world)?;
         let debian = world.read(FILE).unwrap();
         assert!(debian.contains(PLUGIN), "{debian}");
@@ -71,7 +72,8 @@ impl Node {
         image::make(&world);
         let daemon = start(&mut world);
         world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
-        Some(Self { kubelet, daemon: Some(daemon), world })
+        let node = Self { kubelet, daemon: Some(daemon), world };
+        node.works().then_some(node)
     }
 
     fn stop(&mut self) {
@@ -88,7 +90,7 @@ impl Node {
         let pod = Pod::of("native", &[]);
         let run = || {
             let id = self.kubelet.run_pod(&pod, "runc")?;
-            let ran = self.kubelet.run(&id, &pod, Container::of("box", image::NAME, &STAYS));
+            let ran = self.kubelet.run(&id, &pod, box_of("box"));
             self.kubelet.remove_pod(&id);
             ran
         };
@@ -152,17 +154,17 @@ impl Node {
     }
 }
 
+fn box_of(name: &str) -> Container {
+    Container::of(name, image::NAME, &STAYS)
+}
+
 /// Pods, by every way in which their containers ask for the device.
 fn serves_pods(suite: &str, knows_cdi: bool) {
-    let Some(mut node) = Node::of(suite) else { return };
-    if !node.works() {
-        return;
-    }
+    let Some(mut node) = World::of(suite).and_then(Node::of) else { return };
     let before = node.traces();
     // What this test would see if the runtime were not configured, or were not there.
     let why = node.kubelet.run_pod(&Pod::of("absent", &[]), "absent").unwrap_err();
     assert!(why.contains("no runtime for") && why.contains("absent"), "{why}");
-    let box_of = |name| Container::of(name, image::NAME, &STAYS);
 
     // Who writes a pod can annotate it: its containers are served, its pause container is not.
     let annotated = Pod::of("annotated", &[RDMA]);
@@ -214,4 +216,44 @@ fn engines_containerd_1_7_serves_pods_of_a_kubelet() {
 #[test]
 fn engines_containerd_2_serves_pods_of_a_kubelet() {
     serves_pods("sid", true);
+}
+
+/// containerd ends by our runtime also what has no RDMA: a pause container, which every pod has.
+#[test]
+fn engines_package_is_not_removed_under_running_pods() {
+    let Some(world) = World::with("trixie", "") else { return };
+    if !package::make(&world) {
+        return;
+    }
+    assert!(package::dpkg(&world, &["--install", package::DEB]).status.success());
+    let Some(mut node) = Node::of(world) else { return };
+    let pod = Pod::of("stays", &[RDMA]);
+    let pause = node.kubelet.run_pod(&pod, HANDLER).unwrap();
+    let refused = |node: &Node, needles: &[&str]| {
+        let output = package::dpkg(&node.world, &["--remove", "verbgate"]);
+        let why = stderr(&output);
+        assert!(!output.status.success() && package::is_installed(&node.world), "{why}");
+        for needle in [needles, &[&pause, "crictl rmp --force"]].concat() {
+            assert!(why.contains(needle), "{needle}: {why}");
+        }
+    };
+    refused(&node, &["cannot end without the runtime: 1"]);
+    let container = node.kubelet.run(&pause, &pod, box_of("box")).unwrap();
+    refused(
+        &node,
+        &[
+            &container,
+            "which only this package can end cleanly: 1",
+            "cannot end without the runtime: 1",
+        ],
+    );
+    node.assert_has_rdma(&container);
+    // As the messages say.
+    node.kubelet.remove_pod(&pause);
+    node.world.assert_nothing_left();
+    let output = package::dpkg(&node.world, &["--remove", "verbgate"]);
+    assert!(output.status.success(), "{output:?}");
+    node.restart();
+    assert!(node.works());
+    node.stop();
 }
