@@ -52,9 +52,20 @@ struct LinuxPod {
 
 #[derive(Clone, PartialEq, Message)]
 struct PodSecurity {
+    #[prost(message, optional, tag = "1")]
+    namespaces: Option<Namespaces>,
     #[prost(message, optional, tag = "9")]
     seccomp: Option<Seccomp>,
 }
+
+/// The network: a pod's own, or with [`HOST`] the host's.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Namespaces {
+    #[prost(int32, tag = "1")]
+    network: i32,
+}
+
+const HOST: i32 = 2;
 
 /// Without fields: the runtime's default profile. None at all: no profile.
 #[derive(Clone, PartialEq, Message)]
@@ -120,6 +131,8 @@ struct LinuxContainer {
 
 #[derive(Clone, PartialEq, Message)]
 struct ContainerSecurity {
+    #[prost(message, optional, tag = "3")]
+    namespaces: Option<Namespaces>,
     #[prost(message, optional, tag = "15")]
     seccomp: Option<Seccomp>,
 }
@@ -175,6 +188,7 @@ struct Ids {
 impl Pod {
     /// A pod under the default seccomp profile, with a network of its own.
     pub(crate) fn of(name: &str, annotations: &[(&str, &str)]) -> Self {
+        let security = PodSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
         let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         Self {
             metadata: Some(PodMetadata {
@@ -184,15 +198,27 @@ impl Pod {
             }),
             hostname: name.to_owned(),
             annotations: annotations.iter().map(owned).collect(),
-            linux: Some(LinuxPod { security: Some(PodSecurity { seccomp: Some(Seccomp {}) }) }),
+            linux: Some(LinuxPod { security: Some(security) }),
         }
+    }
+
+    /// The same in the network of the host, as most pods with RDMA are.
+    pub(crate) fn in_the_hosts_network(mut self) -> Self {
+        self.hostname.clear();
+        let security = self.linux.iter_mut().flat_map(|linux| &mut linux.security);
+        security.for_each(|security| security.namespaces = Some(Namespaces { network: HOST }));
+        self
+    }
+
+    fn namespaces(&self) -> Option<Namespaces> {
+        self.linux.as_ref()?.security.as_ref()?.namespaces
     }
 }
 
 impl Container {
     /// A container under the default seccomp profile.
     pub(crate) fn of(name: &str, image: &str, command: &[&str]) -> Self {
-        let security = ContainerSecurity { seccomp: Some(Seccomp {}) };
+        let security = ContainerSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
         Self {
             metadata: Some(ContainerMetadata { name: name.to_owned() }),
             image: Some(Image { image: image.to_owned() }),
@@ -243,8 +269,10 @@ impl Kubelet {
         &self,
         pod: &str,
         pod_config: &Pod,
-        container: Container,
+        mut container: Container,
     ) -> Result<String, String> {
+        let security = container.linux.iter_mut().flat_map(|linux| &mut linux.security);
+        security.for_each(|security| security.namespaces = pod_config.namespaces());
         let (config, pod_config) = (Some(container), Some(pod_config.clone()));
         let request = CreateContainer { pod: pod.to_owned(), config, pod_config };
         let id = self.ask::<Id>("CreateContainer", &request)?;

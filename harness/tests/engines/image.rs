@@ -16,7 +16,7 @@ pub(crate) const PAUSE: &str = "docker.io/library/pause:latest";
 const COMMANDS: [(&str, &[&str]); 2] = [(NAME, &["/bin/sh"]), (PAUSE, &["/bin/sleep", "100000"])];
 /// An archive as `docker save` writes it; `ctr image import` and `docker load` read it.
 pub(crate) const ARCHIVE: &str = "/tmp/box.tar";
-const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "sleep", "tail", "true"];
+const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "readlink", "sleep", "tail", "true"];
 
 /// Makes the images in the world.
 pub(crate) fn make(world: &World) {

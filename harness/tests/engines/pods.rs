@@ -1,5 +1,7 @@
 //! containerd as a kubelet drives it: pods by the Container Runtime Interface.
 
+use std::time::Instant;
+
 use serde_json::json;
 
 use crate::common::stderr;
@@ -12,6 +14,7 @@ use crate::cri::Pod;
 use crate::image;
 use crate::package;
 use crate::world::Daemon;
+use crate::world::PATIENCE;
 use crate::world::SYS;
 use crate::world::World;
 
@@ -121,6 +124,14 @@ impl Node {
         ids
     }
 
+    /// Waits until these containers have a supervisor, and no others.
+    fn await_supervised(&self, ids: &[String]) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.supervised() != ids {
+            assert!(Instant::now() < deadline, "{:?} are not {ids:?}", self.supervised());
+        }
+    }
+
     /// A container that was granted the device: it has the node, a `/sys` of ours, and two filters, of
     /// which one is the default profile.
     fn assert_has_rdma(&self, container: &str) {
@@ -158,45 +169,63 @@ fn box_of(name: &str) -> Container {
     Container::of(name, image::NAME, &STAYS)
 }
 
+/// Who writes a pod can annotate it: its containers are served, its pause container is not.
+fn annotated(node: &Node) -> (String, Vec<String>) {
+    let pod = Pod::of("annotated", &[RDMA]);
+    let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
+    assert!(node.supervised().is_empty());
+    let container = node.kubelet.run(&id, &pod, box_of("box")).unwrap();
+    assert_eq!(node.supervised(), [container.as_str()]);
+    (id, vec![container])
+}
+
+/// What hands devices out asks for one container of a pod.
+fn handed(node: &Node, knows_cdi: bool) -> (String, Vec<String>) {
+    let pod = Pod::of("handed", &[]);
+    let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
+    let run = |container| node.kubelet.run(&id, &pod, container).unwrap();
+    node.assert_has_none(&run(box_of("plain")));
+    let mut served = vec![run(box_of("device").with_device(NODE))];
+    served.extend(knows_cdi.then(|| run(box_of("cdi").with_cdi(CDI))));
+    (id, served)
+}
+
+/// A container that ends takes its supervisor along, and the pod stays.
+fn in_the_hosts_network(node: &Node) -> (String, Vec<String>) {
+    let pod = Pod::of("host", &[RDMA]).in_the_hosts_network();
+    let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
+    let ends = Container::of("ends", image::NAME, &["true"]);
+    node.kubelet.run(&id, &pod, ends).unwrap();
+    let container = node.kubelet.run(&id, &pod, box_of("box")).unwrap();
+    let network = ["readlink", "/proc/self/ns/net"];
+    assert_eq!(node.said(&container, &network), node.world.done(&network));
+    (id, vec![container])
+}
+
 /// Pods, by every way in which their containers ask for the device.
 fn serves_pods(suite: &str, knows_cdi: bool) {
     let Some(mut node) = World::of(suite).and_then(Node::of) else { return };
     let before = node.traces();
-    // What this test would see if the runtime were not configured, or were not there.
+    // What this test would see if the runtime were not configured.
     let why = node.kubelet.run_pod(&Pod::of("absent", &[]), "absent").unwrap_err();
     assert!(why.contains("no runtime for") && why.contains("absent"), "{why}");
 
-    // Who writes a pod can annotate it: its containers are served, its pause container is not.
-    let annotated = Pod::of("annotated", &[RDMA]);
-    let first = node.kubelet.run_pod(&annotated, HANDLER).unwrap();
-    assert!(node.supervised().is_empty());
-    let by_annotation = node.kubelet.run(&first, &annotated, box_of("annotated")).unwrap();
-    assert_eq!(node.supervised(), [by_annotation.as_str()]);
-    node.assert_has_rdma(&by_annotation);
-
-    // What hands devices out asks for one container of a pod.
-    let pod = Pod::of("handed", &[]);
-    let second = node.kubelet.run_pod(&pod, HANDLER).unwrap();
-    let plain = node.kubelet.run(&second, &pod, box_of("plain")).unwrap();
-    let mut ways = vec![box_of("device").with_device(NODE)];
-    ways.extend(knows_cdi.then(|| box_of("cdi").with_cdi(CDI)));
-    let mut served = vec![by_annotation];
-    for way in ways {
-        served.push(node.kubelet.run(&second, &pod, way).unwrap());
-    }
+    let pods = [annotated(&node), handed(&node, knows_cdi), in_the_hosts_network(&node)];
+    let mut served: Vec<String> = pods.iter().flat_map(|(_, served)| served.clone()).collect();
     served.sort();
-    assert_eq!(node.supervised(), served);
+    node.await_supervised(&served);
     served.iter().for_each(|id| node.assert_has_rdma(id));
-    node.assert_has_none(&plain);
-
     // containerd goes and comes, and knows its pods again.
     node.restart();
     assert_eq!(node.supervised(), served);
     served.iter().for_each(|id| node.assert_has_rdma(id));
 
-    node.kubelet.remove_pod(&first);
-    assert_eq!(node.supervised().len(), served.len() - 1);
-    node.kubelet.remove_pod(&second);
+    assert_ne!(node.traces(), before);
+    for (pod, ended) in pods {
+        node.kubelet.remove_pod(&pod);
+        served.retain(|id| !ended.contains(id));
+        node.await_supervised(&served);
+    }
     assert_eq!(node.kubelet.list(), Vec::<String>::new());
     node.world.assert_nothing_left();
     assert_eq!(node.traces(), before);
