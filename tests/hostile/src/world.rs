@@ -248,7 +248,11 @@ impl<'a> World<'a> {
             }
         }
         if let (Some(before), Some(after)) = (size, resident(attacked)) {
-            println!("supervisor: {before} KiB before the attack, {after} KiB after");
+            let fetched = fetched(attacked).unwrap_or(0);
+            println!(
+                "supervisor: {before} KiB before the attack, {after} KiB after; pages that it had to \
+                 wait for the disk for: {fetched}"
+            );
             if after > before + self.attack.growth {
                 self.broken("the supervisor grew without end");
             }
@@ -481,6 +485,13 @@ fn resident(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// How many pages of a process had to be fetched from a disk (`majflt`, proc_pid_stat(5)): what makes
+/// a supervisor slow on a machine that is short of memory, and is no attacker's doing.
+fn fetched(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
 }
 
 /// Parts those that nobody can end from the others: a guest that the kernel holds in a call of its
