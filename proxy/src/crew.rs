@@ -108,8 +108,10 @@ fn own_tid() -> Tid {
 }
 
 /// The threads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Crew {
+    /// How many stay ready to receive.
+    enough: usize,
     seats: Mutex<Vec<Arc<Seat>>>,
     receiving: AtomicUsize,
     resting: Mutex<Resting>,
@@ -133,7 +135,23 @@ pub(crate) enum Relief {
     Wanted,
 }
 
+impl Default for Crew {
+    fn default() -> Self {
+        Self::new(READY)
+    }
+}
+
 impl Crew {
+    fn new(enough: usize) -> Self {
+        Self {
+            enough,
+            seats: Mutex::default(),
+            receiving: AtomicUsize::new(0),
+            resting: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
     /// A place for a new thread; `None` when there are as many as there may be.
     pub(crate) fn join(&self) -> Option<Arc<Seat>> {
         let mut seats = self.seats.lock();
@@ -153,10 +171,12 @@ impl Crew {
     /// A thread is about to receive; it rests first if enough do. False: nobody has called for it, and
     /// it ends; or it is over.
     pub(crate) fn ready(&self) -> bool {
-        if self.receiving.fetch_add(1, Ordering::AcqRel) < READY {
+        // Never counted while it does not receive, for however short a time: the last who does would
+        // take it for a relief.
+        let one_more = |receiving| (receiving < self.enough).then_some(receiving + 1);
+        if self.receiving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok() {
             return true;
         }
-        self.receiving.fetch_sub(1, Ordering::AcqRel);
         let mut resting = self.resting.lock();
         resting.threads += 1;
         while resting.called == 0 && !resting.over {
@@ -250,6 +270,23 @@ mod tests {
         assert_eq!(crew.received(), Relief::There);
         assert!(resting.join().unwrap());
         assert_eq!(crew.received(), Relief::Wanted);
+    }
+
+    /// The last to receive would take it for a relief, and for ever nobody would receive.
+    #[test]
+    fn who_comes_to_rest_is_never_counted_as_receiving() {
+        let crew = Arc::new(Crew::new(1));
+        assert!(crew.ready());
+        // Nobody rests for long, so that many come.
+        crew.dismiss();
+        let comes = std::thread::spawn({
+            let crew = Arc::clone(&crew);
+            move || (0..2_000_000).any(|_| crew.ready())
+        });
+        while !comes.is_finished() {
+            assert_eq!(crew.receiving.load(Ordering::Acquire), 1);
+        }
+        assert!(!comes.join().unwrap());
     }
 
     #[test]
