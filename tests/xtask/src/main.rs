@@ -35,6 +35,8 @@ struct Cli {
 enum Task {
     /// Show two sandboxes that talk RDMA, on any machine.
     Demo(demo::Args),
+    /// Check formatting, generated tables and lints: before every commit.
+    Check,
     /// Run every test; the last line counts.
     Test(test::Args),
     /// Measure what the proxy costs.
@@ -71,6 +73,7 @@ const OUR_FAILURE: u8 = 125;
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Demo(args) => demo::run(args),
+        Task::Check => test::check(),
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),

@@ -110,6 +110,19 @@ impl Record {
     }
 }
 
+/// What does not run the project's code: what a change is held against every minute.
+pub(crate) fn check() -> Result<ExitCode> {
+    let mut all = Tally::NONE;
+    for (name, step) in host::CHECKS {
+        println!("== {name}");
+        let outcome = step()?;
+        outcome.skipped.iter().for_each(|line| println!("    skipped {line}"));
+        all += outcome.tally;
+    }
+    println!("{all}");
+    Ok(ExitCode::from(u8::from(all.failed > 0)))
+}
+
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let kernels: Result<Vec<&Kernel>> = match args.kernels.as_slice() {
         [] => TESTED.iter().map(|name| Kernel::find(name)).collect(),
@@ -135,7 +148,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
     if !args.no_host {
         if args.cases.is_empty() {
-            for (name, step) in host::STEPS {
+            for (name, step) in host::CHECKS.iter().chain(host::STEPS) {
                 stage(name, &mut || step());
             }
         } else {
