@@ -22,7 +22,7 @@ use super::route::hops;
 use super::route::renumbered;
 use super::state::Snapshot;
 use super::state::State;
-use super::state::local;
+use super::route::local;
 use super::state::sysctl_path;
 use super::uapi::*;
 

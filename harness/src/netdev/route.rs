@@ -189,3 +189,8 @@ fn table_rule(family: u8, table: u32, priority: u32) -> Message {
     rule.set(FRA_PROTOCOL, [RTPROT_STATIC]);
     rule
 }
+
+/// The address of this host in an address message.
+pub(crate) fn local(message: &Message) -> Option<IpAddr> {
+    message.ip(IFA_LOCAL).or_else(|| message.ip(IFA_ADDRESS))
+}

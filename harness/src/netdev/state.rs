@@ -22,6 +22,7 @@ use super::route::clean_rule;
 use super::route::devices;
 use super::route::is_dead;
 use super::route::is_link_local;
+use super::route::local;
 use super::route::renumbered;
 use super::uapi::*;
 
@@ -208,11 +209,6 @@ impl State {
             format!("net/{path} was {value}, and is {now}")
         })
     }
-}
-
-/// The address of this host in an address message.
-pub(crate) fn local(message: &Message) -> Option<IpAddr> {
-    message.ip(IFA_LOCAL).or_else(|| message.ip(IFA_ADDRESS))
 }
 
 fn addresses(all: &[Message], index: u32) -> Vec<Message> {

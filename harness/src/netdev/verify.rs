@@ -15,7 +15,7 @@ use super::route::is_link_local;
 use super::route::network;
 use super::select::route_to;
 use super::state::Snapshot;
-use super::state::local;
+use super::route::local;
 
 /// How long a network may take to let packets pass, where no more is granted.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);

@@ -29,7 +29,7 @@ use crate::fabric::rendezvous::Table;
 use crate::netdev::link;
 use crate::netdev::netlink::Message;
 use crate::netdev::netlink::Netlink;
-use crate::netdev::state;
+use crate::netdev::route;
 use crate::netdev::uapi::*;
 use crate::netdev::way;
 use crate::netdev::way::Way;
@@ -129,7 +129,7 @@ fn locals() -> io::Result<Vec<Local>> {
     let of = |message: &Message| {
         let index = message.word(IFA_INDEX);
         let link = links.iter().find(|link| link.index == index && link.up)?;
-        let Some(IpAddr::V4(address)) = state::local(message) else { return None };
+        let Some(IpAddr::V4(address)) = route::local(message) else { return None };
         let prefix = message.byte(IFA_PREFIXLEN).into();
         Some(Local { netdev: link.name.clone(), address, prefix })
     };
