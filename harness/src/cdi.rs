@@ -7,11 +7,8 @@
 //! its creation, because a program that finds a device that it cannot open says something else.
 
 use std::fs;
-use std::fs::File;
 use std::io;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::chown;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -22,6 +19,7 @@ use clap::Args;
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
+use verbgate_host::files;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
@@ -145,7 +143,7 @@ fn dispatch(command: &CdiCommand) -> Result<u8, Error> {
             let text = serde_json::to_string_pretty(&spec)? + "\n";
             match &args.output {
                 None => print(&text),
-                Some(path) => replace(path, &text).map_err(|e| {
+                Some(path) => files::replace(path, &text).map(|()| 0).map_err(|e| {
                     anyhow!("cannot write the specification to {}: {e}", path.display())
                 }),
             }
@@ -222,27 +220,6 @@ fn check_runtime() -> Result<u8, Error> {
          it the seccomp profile of: verbgate oci profile",
         of("id")
     ))
-}
-
-/// Writes a file in one step, so that who watches its directory reads a whole one; it keeps its mode
-/// and its owner. It is on the disk when this returns.
-pub(crate) fn replace(path: &Path, text: &str) -> io::Result<u8> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
-    }
-    let temporary = path.with_extension(format!("verbgate-{}", std::process::id()));
-    let write = || -> io::Result<()> {
-        let mut file = File::create(&temporary)?;
-        if let Ok(known) = fs::metadata(path) {
-            file.set_permissions(known.permissions())?;
-            chown(&temporary, Some(known.uid()), Some(known.gid()))?;
-        }
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-    Ok(0)
 }
 
 /// Writes to standard output; that nobody reads it is no error.

@@ -11,6 +11,8 @@ use clap::Subcommand;
 use clap::ValueEnum;
 use verbgate_sys::sandbox;
 
+use verbgate_host::is_root;
+
 use crate::abi;
 use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_netdev::*;
@@ -69,11 +71,6 @@ impl Global {
             of_user().map_or_else(|| "/run".into(), PathBuf::from).join("verbgate")
         })
     }
-}
-
-pub(crate) fn is_root() -> bool {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -17,15 +17,15 @@ use crate::features;
 use crate::netdev::Error;
 use crate::netdev::command::print;
 use crate::netdev::command::print_json;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
-use crate::netdev::discover::ETHERNET;
 use crate::netdev::journal;
 use crate::netdev::plan;
 use crate::netdev::probe;
-use crate::netdev::rdma;
-use crate::netdev::rdma::Mode;
 use crate::netdev::select::route_to;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::discover::ETHERNET;
+use verbgate_host::rdma;
+use verbgate_host::rdma::Mode;
 
 /// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;

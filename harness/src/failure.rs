@@ -43,7 +43,9 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
         let of_netdev = || error.downcast_ref().map(netdev::Error::exit_code);
-        let code = error.downcast_ref().map(sandbox::Error::exit_code).or_else(of_netdev);
+        let of_host = || error.is::<verbgate_host::Error>().then_some(EXIT_TOOL);
+        let code = error.downcast_ref().map(sandbox::Error::exit_code);
+        let code = code.or_else(of_netdev).or_else(of_host);
         let code = code.unwrap_or(sandbox::EXIT_OURS);
         Self { code, error }
     }

@@ -15,18 +15,18 @@ use crate::netdev::Error;
 use crate::netdev::command::print;
 use crate::netdev::command::print_json;
 use crate::netdev::command::say;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
 use crate::netdev::journal;
 use crate::netdev::journal::Journal;
-use crate::netdev::netns;
-use crate::netdev::netns::Namespace;
 use crate::netdev::plan::open;
-use crate::netdev::route::devices;
-use crate::netdev::route::is_link_local;
 use crate::netdev::state::Snapshot;
 use crate::netdev::transfer::is_gid_of;
-use crate::netdev::uapi::RTM_DST_LEN;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::netns;
+use verbgate_host::netns::Namespace;
+use verbgate_host::route::devices;
+use verbgate_host::route::is_link_local;
+use verbgate_host::uapi::RTM_DST_LEN;
 
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;

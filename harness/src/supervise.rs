@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_supervisor_leaves_nobody_waiting() {
-        if !crate::cli::is_root() {
+        if !verbgate_host::is_root() {
             eprintln!("SKIPPED: installing a filter without giving up privileges needs root");
             return;
         }

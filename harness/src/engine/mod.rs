@@ -309,7 +309,7 @@ fn unconfigure(args: &UnconfigureArgs) -> Result<u8, Error> {
 /// Writes a file, or removes it.
 fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
     let done = match text {
-        Some(text) => crate::cdi::replace(path, text).map(drop),
+        Some(text) => verbgate_host::files::replace(path, text),
         None => fs::remove_file(path),
     };
     done.map_err(|e| anyhow!("cannot write {}: {e}", path.display()))

@@ -114,7 +114,8 @@ impl Undo {
         if let Some(dir) = self.file.parent() {
             DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
         }
-        crate::cdi::replace(&self.file, &serde_json::to_string(&kept)?).map_err(failed)?;
+        verbgate_host::files::replace(&self.file, &serde_json::to_string(&kept)?)
+            .map_err(failed)?;
         Ok(())
     }
 

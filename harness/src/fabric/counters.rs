@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 
 use crate::fabric::rail::Rail;
-use crate::netdev;
 
 /// What a counter that moves tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -125,7 +124,7 @@ fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
     if folder.join(rail.port.to_string()).join("hw_counters").exists() {
         return BTreeMap::new();
     }
-    netdev::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {
+    verbgate_host::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {
         // A driver without them, or a sandbox that may not ask.
         log::debug!("no counters of {}:{} by netlink: {error}", rail.device, rail.port);
         BTreeMap::new()

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use std::time::Instant;
 
-use crate::netdev::signals::Signals;
+use verbgate_host::signals::Signals;
 
 /// How long the others may take to end, too.
 pub(crate) const FAREWELL: Duration = Duration::from_secs(10);

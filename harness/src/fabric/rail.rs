@@ -221,7 +221,7 @@ mod tests {
         let here: Vec<String> =
             of_class(&class).unwrap().into_iter().map(|choice| choice.device).collect();
         assert_eq!(here, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10", "mlx5_11"]);
-        let there = crate::netdev::discover::devices(sysfs.path());
+        let there = verbgate_host::discover::devices(sysfs.path());
         let there: Vec<String> = there.into_iter().map(|device| device.name).collect();
         assert_eq!(here, there);
         assert!(of_class(&sysfs.path().join("none")).is_err());

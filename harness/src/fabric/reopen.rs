@@ -11,7 +11,6 @@ use crate::fabric::error::Error;
 use crate::fabric::options::Identity;
 use crate::fabric::random;
 use crate::fabric::rendezvous::Link;
-use crate::netdev;
 
 /// The longest random delay before an open.
 const DELAY_MS: u64 = 50;
@@ -86,5 +85,5 @@ fn none_left(left: usize, rank: u32, by: &str) -> Result<(), Error> {
 /// This process's queue pairs, as the kernel counts them; nothing where it does not tell, as in a
 /// sandbox.
 fn of_this_process() -> Option<usize> {
-    netdev::rdma::queue_pairs(std::process::id()).ok()
+    verbgate_host::rdma::queue_pairs(std::process::id()).ok()
 }

@@ -28,14 +28,14 @@ use crate::netdev::Error;
 use crate::netdev::command::print;
 use crate::netdev::command::print_json;
 use crate::netdev::command::say;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
 use crate::netdev::journal;
 use crate::netdev::plan;
-use crate::netdev::route::is_link_local;
 use crate::netdev::state::State;
 use crate::netdev::transfer::is_gid_of;
 use crate::netdev::verify::Claim;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::route::is_link_local;
 
 const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &ManifestArgs) -> Result<u8, Failure> {
 
 /// A manifest in a file.
 pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
+    let failed = |source| Error::file(path.to_owned(), source);
     let foreign = |why: String| {
         Error::Invalid(format!(
             "{} is no manifest of this version of Verbgate: {why}; write it with: verbgate manifest",

@@ -17,7 +17,7 @@ use super::Rail;
 use super::agree::some;
 use crate::cli::By;
 use crate::netdev::Error;
-use crate::netdev::route::network;
+use verbgate_host::route::network;
 
 /// What is the same for one rail on every node that has it, in the order in which people count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,16 +12,9 @@ use super::journal::Entry;
 use super::journal::Journal;
 use super::journal::Step;
 use super::journal::Store;
-use super::link;
-use super::link::Link;
-use super::netlink::Message;
-use super::netns;
-use super::netns::Namespace;
 use super::plan;
 use super::plan::free_name;
 use super::plan::open;
-use super::rdma;
-use super::route::Route;
 use super::state::Snapshot;
 use super::state::State;
 use super::transfer::PAUSE;
@@ -30,6 +23,13 @@ use super::transfer::await_carrier;
 use super::transfer::gone;
 use super::transfer::here;
 use super::transfer::set_step;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netns;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::route::Route;
 
 /// Brings all NICs of a journal home, as far as they exist, and gives them what they had. Returns
 /// what is not as it was; only when that is nothing is the journal removed.
@@ -99,7 +99,7 @@ fn set_step_back(journal: &mut Journal, at: usize) {
 
 fn home_of(journal: &Journal, same_boot: bool) -> Result<Namespace, Error> {
     if !same_boot {
-        return Namespace::current();
+        return Ok(Namespace::current()?);
     }
     let current = Namespace::current()?;
     if current.id == journal.home {
@@ -135,7 +135,7 @@ fn fetch(
             }
             let what = format!("move {} home", link.name);
             link::send_to(&mut open()?, link.index, home, &name)
-                .map_err(|source| Error::Netlink { what, source })
+                .map_err(|source| Error::netlink(what, source))
         })
     };
     let until = Instant::now() + terms.patience;

@@ -10,18 +10,13 @@ use serde::Serialize;
 
 use super::Error;
 use super::back;
-use super::discover;
 use super::journal;
 use super::journal::Journal;
 use super::journal::Step;
 use super::journal::Store;
-use super::link;
-use super::netns;
-use super::netns::Namespace;
 use super::plan;
 use super::plan::Plan;
 use super::select::Candidate;
-use super::signals::Signals;
 use super::transfer;
 use super::transfer::Terms;
 use super::verify;
@@ -36,6 +31,11 @@ use crate::cli::TermsArgs;
 use crate::cli::VerifyArgs;
 use crate::failure::Failure;
 use crate::manifest;
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::netns;
+use verbgate_host::netns::Namespace;
+use verbgate_host::signals::Signals;
 
 /// Runs one of the subcommands.
 pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
@@ -57,7 +57,7 @@ pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::File { path: "standard output".into(), source: e })
+            Err(Error::file("standard output", e))
         }
         _ => Ok(()),
     }

@@ -12,19 +12,19 @@ use netlink_packet_core::NLM_F_CREATE;
 use netlink_packet_core::NLM_F_REPLACE;
 
 use super::Error;
-use super::link;
-use super::link::Link;
-use super::netlink::Message;
-use super::netlink::Netlink;
-use super::netlink::encode;
-use super::route::Route;
-use super::route::hops;
-use super::route::renumbered;
 use super::state::Snapshot;
 use super::state::State;
-use super::route::local;
 use super::state::sysctl_path;
-use super::uapi::*;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::netlink::encode;
+use verbgate_host::route::Route;
+use verbgate_host::route::hops;
+use verbgate_host::route::local;
+use verbgate_host::route::renumbered;
+use verbgate_host::uapi::*;
 
 /// How long the kernel may take to make addresses usable that it need not defend: it does so in a
 /// work queue.
@@ -46,7 +46,7 @@ impl Wardrobe<'_> {
     fn failed<'b>(&'b self, what: &'b str) -> impl FnOnce(io::Error) -> Error + 'b {
         move |source| {
             let what = format!("{what} of {}", self.link.name);
-            Error::Netlink { what, source }
+            Error::netlink(what, source)
         }
     }
 
@@ -198,7 +198,7 @@ pub(crate) fn finish(netlink: &mut Netlink, nics: &[(&str, &State)]) -> Result<(
 fn write_sysctls(name: &str, wanted: &BTreeMap<String, String>) -> Result<(), Error> {
     for (key, value) in wanted {
         let path = sysctl_path(key, name);
-        let failed = |source| Error::File { path: path.clone(), source };
+        let failed = |source| Error::file(path.clone(), source);
         match fs::read_to_string(&path) {
             Ok(now) if now.trim_end() == value => {}
             // Such as this kernel does not have, or has for another kind of device.
@@ -254,7 +254,7 @@ fn add_route(netlink: &mut Netlink, route: &Message) -> Result<io::Result<()>, E
             let single = (rest.u32(RTA_OIF).unwrap_or_default(), rest.get(RTA_GATEWAY));
             let is_part = match hops(&rest).len() {
                 0 => ours.iter().any(|hop| {
-                    let hop = super::route::hop_route(route, hop);
+                    let hop = verbgate_host::route::hop_route(route, hop);
                     (hop.u32(RTA_OIF).unwrap_or_default(), hop.get(RTA_GATEWAY)) == single
                 }),
                 _ => gateways(&rest).iter().all(|hop| known.contains(hop)),
@@ -286,7 +286,7 @@ pub(crate) fn add_rules(netlink: &mut Netlink, rules: &[Message]) -> Result<(), 
     for rule in rules {
         match netlink.change(NLM_F_CREATE | netlink_packet_core::NLM_F_EXCL, rule) {
             Err(e) if e.raw_os_error() != Some(EEXIST) => {
-                return Err(Error::Netlink { what: "add a routing rule".to_owned(), source: e });
+                return Err(Error::netlink("add a routing rule".to_owned(), e));
             }
             _ => {}
         }
@@ -301,7 +301,7 @@ pub(crate) fn remove_rules(netlink: &mut Netlink, rules: &[Message]) -> Result<(
         removal.kind = RTM_DELRULE;
         match netlink.change(0, &removal) {
             Err(e) if e.raw_os_error() != Some(2) => {
-                return Err(Error::Netlink { what: "remove a routing rule".to_owned(), source: e });
+                return Err(Error::netlink("remove a routing rule".to_owned(), e));
             }
             _ => {}
         }

@@ -20,11 +20,11 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::Error;
-use super::link::Identity;
-use super::netlink::Message;
-use super::netns;
 use super::state::State;
 use crate::cli::Arp;
+use verbgate_host::link::Identity;
+use verbgate_host::netlink::Message;
+use verbgate_host::netns;
 
 /// Counts changes of the format.
 const VERSION: u32 = 1;
@@ -126,7 +126,7 @@ impl Store {
     pub(crate) fn lock(dir: &Path) -> Result<Self, Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
-            move |source| Error::File { path, source }
+            move |source| Error::file(path, source)
         };
         // What it tells of a host's network is not for everyone.
         let mut builder = fs::DirBuilder::new();
@@ -147,7 +147,7 @@ impl Store {
                 let pid = if pid.is_empty() { "?".to_owned() } else { pid };
                 Err(Error::Locked { path: dir.to_owned(), pid })
             }
-            Err((_, e)) => Err(Error::File { path, source: e.into() }),
+            Err((_, e)) => Err(Error::file(path, e.into())),
         }
     }
 
@@ -169,7 +169,7 @@ impl Store {
             fs::rename(&new, &path)?;
             File::open(&self.dir)?.sync_all()
         };
-        write().map_err(|source| Error::File { path, source })?;
+        write().map_err(|source| Error::file(path, source))?;
         step();
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Store {
         step();
         let removed = fs::remove_file(self.path())
             .and_then(|()| File::open(&self.dir).and_then(|dir| dir.sync_all()));
-        removed.map_err(|source| Error::File { path: self.path(), source })?;
+        removed.map_err(|source| Error::file(self.path(), source))?;
         step();
         Ok(())
     }
@@ -194,7 +194,7 @@ pub(crate) fn load(dir: &Path) -> Result<Option<Journal>, Error> {
     let path = path(dir);
     let text = match fs::read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|source| Error::File { path: path.clone(), source })?,
+        other => other.map_err(|source| Error::file(path.clone(), source))?,
     };
     let journal: Journal = serde_json::from_slice(&text)
         .map_err(|e| Error::Foreign { path: path.clone(), why: e.to_string() })?;

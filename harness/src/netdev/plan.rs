@@ -3,24 +3,24 @@
 use std::path::Path;
 
 use super::Error;
-use super::discover;
 use super::dress::describe;
 use super::journal::Entry;
 use super::journal::Step;
-use super::link;
-use super::link::Link;
-use super::netlink::Netlink;
-use super::netns::Namespace;
-use super::rdma;
-use super::route::devices;
 use super::select::Candidate;
 use super::select::Host;
 use super::state::Snapshot;
 use super::state::State;
 use super::strict;
-use super::uapi::RTA_NH_ID;
 use crate::cli::Arp;
 use crate::cli::SelectArgs;
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::route::devices;
+use verbgate_host::uapi::RTA_NH_ID;
 
 /// `IFNAMSIZ` without its NUL.
 const NAME_MAX: usize = 15;
@@ -59,7 +59,7 @@ pub(crate) fn candidates(
 
 pub(crate) fn open() -> Result<Netlink, Error> {
     let what = || "open a netlink socket".to_owned();
-    Netlink::route().map_err(|source| Error::Netlink { what: what(), source })
+    Netlink::route().map_err(|source| Error::netlink(what(), source))
 }
 
 /// Plans a move of the selected NICs to a namespace.
@@ -206,7 +206,7 @@ pub(crate) fn free_name(name: &str, taken: &[String]) -> String {
 /// Links of this namespace.
 pub(crate) fn links() -> Result<Vec<Link>, Error> {
     let what = || "list the network devices".to_owned();
-    link::all(&mut open()?).map_err(|source| Error::Netlink { what: what(), source })
+    link::all(&mut open()?).map_err(|source| Error::netlink(what(), source))
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ use nix::sys::socket::sockopt;
 use nix::sys::time::TimeVal;
 use nix::sys::time::TimeValLike;
 
-use super::link::mac;
+use verbgate_host::link::mac;
 
 /// How long answers to one question are gathered. One that comes later is of no use to RDMA either.
 const WINDOW: Duration = Duration::from_millis(300);
@@ -220,7 +220,8 @@ fn answered(
         // IPv4 gives its header, too, and IPv6 does not.
         let header = if to.is_ipv4() { 20 } else { 0 };
         let body = packet.get(header..).unwrap_or_default();
-        let from = to.is_ipv6() || packet.get(12..16) == Some(&super::netlink::ip_bytes(to));
+        let from =
+            to.is_ipv6() || packet.get(12..16) == Some(&verbgate_host::netlink::ip_bytes(to));
         if from && body.first() == Some(&reply) && body.get(4..8) == Some(&identity) {
             return Ok(true);
         }

@@ -10,20 +10,20 @@ use serde::Serialize;
 use verbgate_sysfs::natural;
 
 use super::Error;
-use super::discover;
-use super::discover::Device;
-use super::discover::ETHERNET;
-use super::discover::Gid;
 use super::hca::Filter;
-use super::link::Link;
-use super::netlink::Message;
-use super::netlink::Netlink;
-use super::route::hops;
-use super::route::is_link_local;
 use super::state::Snapshot;
-use super::uapi::*;
-use super::way;
 use crate::cli::SelectArgs;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::discover::ETHERNET;
+use verbgate_host::discover::Gid;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::route::hops;
+use verbgate_host::route::is_link_local;
+use verbgate_host::uapi::*;
+use verbgate_host::way;
 
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
 const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];
@@ -233,7 +233,7 @@ impl Host<'_> {
     ) -> Result<Vec<(u32, String)>, Error> {
         let mut found = Vec::new();
         for route in self.snapshot.routes.iter().filter(|r| is_default(r)) {
-            for device in super::route::devices(route) {
+            for device in verbgate_host::route::devices(route) {
                 found.push((device, "the default route leads through it".to_owned()));
             }
         }

@@ -11,20 +11,20 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::Error;
-use super::link;
-use super::link::Link;
-use super::netlink::Message;
-use super::netlink::Netlink;
-use super::netlink::to_u32;
-use super::route::Route;
-use super::route::clean_route;
-use super::route::clean_rule;
-use super::route::devices;
-use super::route::is_dead;
-use super::route::is_link_local;
-use super::route::local;
-use super::route::renumbered;
-use super::uapi::*;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::netlink::to_u32;
+use verbgate_host::route::Route;
+use verbgate_host::route::clean_route;
+use verbgate_host::route::clean_rule;
+use verbgate_host::route::devices;
+use verbgate_host::route::is_dead;
+use verbgate_host::route::is_link_local;
+use verbgate_host::route::local;
+use verbgate_host::route::renumbered;
+use verbgate_host::uapi::*;
 
 /// Per-NIC settings, below /proc/sys/net: those of the namespace of the thread that looks.
 pub(crate) const SYSCTLS: &[&str] = &["ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"];
@@ -71,7 +71,7 @@ impl Snapshot {
     pub(crate) fn take(netlink: &mut Netlink) -> Result<Self, Error> {
         let what = |what: &str| {
             let what = format!("read the {what}");
-            move |source| Error::Netlink { what, source }
+            move |source| Error::netlink(what, source)
         };
         let mut dump = |kind: u16, family: u8| {
             let mut message = Message::new(kind);

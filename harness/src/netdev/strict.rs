@@ -11,19 +11,19 @@ use std::fs;
 use std::path::Path;
 
 use super::Error;
-use super::netlink::Message;
-use super::route::Route;
-use super::route::connected;
-use super::route::device_rule;
-use super::route::devices;
-use super::route::hop_route;
-use super::route::hops;
-use super::route::is_link_local;
-use super::route::source_rule;
 use super::state::Snapshot;
 use super::state::State;
-use super::uapi::*;
 use crate::cli::Arp;
+use verbgate_host::netlink::Message;
+use verbgate_host::route::Route;
+use verbgate_host::route::connected;
+use verbgate_host::route::device_rule;
+use verbgate_host::route::devices;
+use verbgate_host::route::hop_route;
+use verbgate_host::route::hops;
+use verbgate_host::route::is_link_local;
+use verbgate_host::route::source_rule;
+use verbgate_host::uapi::*;
 
 /// The first table and the first priority that are tried: above what people and distributions use,
 /// below the main table's rule (32766).

@@ -9,24 +9,24 @@ use std::time::Instant;
 
 use super::Error;
 use super::back::back;
-use super::discover;
 use super::dress;
 use super::dress::Wardrobe;
 use super::journal::Entry;
 use super::journal::Journal;
 use super::journal::Step;
 use super::journal::Store;
-use super::link;
-use super::link::Link;
-use super::netns::Namespace;
 use super::plan;
 use super::plan::Plan;
 use super::plan::open;
-use super::rdma;
-use super::signals::Signals;
 use super::state::State;
 use super::strict;
 use crate::cli::Arp;
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::signals::Signals;
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
@@ -88,7 +88,7 @@ fn forth(
         (terms.progress)(&format!("[{}/{count}] {name} to {target}", at + 1));
         let sent = link::send_to(&mut home, nic.state.link.index, target, &nic.target_name);
         let what = || format!("move {name} to {target}");
-        sent.map_err(|source| Error::Netlink { what: what(), source })?;
+        sent.map_err(|source| Error::netlink(what(), source))?;
         if journal.rdma_exclusive {
             for (device, _) in &nic.rdma {
                 rdma::send_to(device, target)?;

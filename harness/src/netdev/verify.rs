@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use super::Error;
 use super::journal::Journal;
-use super::netns::Namespace;
 use super::plan::open;
 use super::probe;
 use super::probe::Question;
-use super::route::is_link_local;
-use super::route::network;
 use super::select::route_to;
 use super::state::Snapshot;
-use super::route::local;
+use verbgate_host::netns::Namespace;
+use verbgate_host::route::is_link_local;
+use verbgate_host::route::local;
+use verbgate_host::route::network;
 
 /// How long a network may take to let packets pass, where no more is granted.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ pub(crate) fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, 
         }
     }
     let answered = probe::who_has(&questions, limit)
-        .map_err(|source| Error::Netlink { what: "send ARP requests".to_owned(), source })?;
+        .map_err(|source| Error::netlink("send ARP requests".to_owned(), source))?;
     let expected: BTreeMap<Ipv4Addr, &Claim> = claims
         .iter()
         .filter_map(|claim| match claim.ip {

@@ -17,10 +17,10 @@ use crate::netdev::Error;
 use crate::netdev::back;
 use crate::netdev::journal;
 use crate::netdev::journal::Store;
-use crate::netdev::link;
 use crate::netdev::plan;
-use crate::netdev::signals::Signals;
 use crate::netdev::transfer::Terms;
+use verbgate_host::link;
+use verbgate_host::signals::Signals;
 
 /// How long links and GIDs may take to be there again, and the kernel to give a NIC back: as for
 /// `verbgate netdev`.

@@ -42,11 +42,11 @@ use crate::netdev::back;
 use crate::netdev::journal;
 use crate::netdev::journal::Journal;
 use crate::netdev::journal::Store;
-use crate::netdev::netns::Namespace;
 use crate::netdev::plan;
-use crate::netdev::signals::Signals;
 use crate::netdev::transfer;
 use crate::netdev::verify;
+use verbgate_host::netns::Namespace;
+use verbgate_host::signals::Signals;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeeperArgs {

@@ -19,10 +19,10 @@ use super::wish::ALL;
 use crate::cli::PairingArgs;
 use crate::cli::SelectArgs;
 use crate::grant::Granted;
-use crate::netdev::discover;
 use crate::netdev::journal;
-use crate::netdev::netns::Namespace;
 use crate::netdev::plan;
+use verbgate_host::discover;
+use verbgate_host::netns::Namespace;
 
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";

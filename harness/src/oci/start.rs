@@ -168,7 +168,7 @@ pub(super) fn forget_dead(line: &Line, global: &Global) -> Result<(), Error> {
 /// Whether this is root and not one of a user namespace, who can make no nodes.
 fn is_init_namespace_root() -> bool {
     let own = fs::metadata("/proc/self/ns/user").map(|meta| meta.ino()).ok();
-    own == Some(INITIAL_USER_NAMESPACE) && crate::cli::is_root()
+    own == Some(INITIAL_USER_NAMESPACE) && verbgate_host::is_root()
 }
 
 /// The nodes of what is wished for.

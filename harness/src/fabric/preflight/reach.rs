@@ -26,13 +26,13 @@ use crate::fabric::rail::Choice;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Entry;
 use crate::fabric::rendezvous::Table;
-use crate::netdev::link;
-use crate::netdev::netlink::Message;
-use crate::netdev::netlink::Netlink;
-use crate::netdev::route;
-use crate::netdev::uapi::*;
-use crate::netdev::way;
-use crate::netdev::way::Way;
+use verbgate_host::link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::route;
+use verbgate_host::uapi::*;
+use verbgate_host::way;
+use verbgate_host::way::Way;
 
 /// How long a neighbour may take to answer: the kernel asks three times, a second apart.
 const RESOLVE: Duration = Duration::from_secs(4);

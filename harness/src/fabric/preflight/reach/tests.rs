@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::*;
-use crate::netdev::netns::Namespace;
+use verbgate_host::netns::Namespace;
 
 #[test]
 fn a_nic_on_the_same_network_answers_unless_it_is_told_not_to() {
@@ -75,7 +75,10 @@ impl Net {
 
     /// What a check says in here.
     fn says(&self, check: impl FnOnce() -> Said + Send) -> (Verdict, String, Option<Cause>) {
-        let said = Namespace::open(&self.path()).unwrap().within(|| Ok(check())).unwrap();
+        let said = Namespace::open(&self.path())
+            .unwrap()
+            .within(|| Ok::<_, verbgate_host::Error>(check()));
+        let said = said.unwrap();
         (said.verdict, said.detail, said.cause)
     }
 }

@@ -10,26 +10,31 @@ use super::uapi::*;
 
 /// A route, and where it stood: routes to one destination count in their order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Route {
-    pub(crate) position: usize,
-    pub(crate) message: Message,
+pub struct Route {
+    /// The place among the routes to the same destination.
+    pub position: usize,
+    /// A message that makes the route anew.
+    pub message: Message,
     /// It leads through a device that is down; the kernel keeps such a route, and takes none.
-    pub(crate) dead: bool,
+    pub dead: bool,
 }
 
-pub(crate) fn is_link_local(ip: IpAddr) -> bool {
+/// Whether the address is of use on one link only.
+pub fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),
     }
 }
 
-pub(crate) fn is_dead(route: &Message) -> bool {
+/// Whether a route leads through a device that is down.
+pub fn is_dead(route: &Message) -> bool {
     let dead = u32::from(RTNH_F_DEAD);
     route.word(RTM_FLAGS) & dead != 0 || hops(route).iter().any(|hop| hop.flags & RTNH_F_DEAD != 0)
 }
 
-pub(crate) fn clean_route(message: &Message) -> Message {
+/// A message that makes a route anew: without its cache, its lifetime and the state of its devices.
+pub fn clean_route(message: &Message) -> Message {
     let mut clean = message.clone();
     clean.kind = RTM_NEWROUTE;
     let asked = u32::from(RTNH_F_ONLINK | RTNH_F_PERVASIVE);
@@ -41,7 +46,8 @@ pub(crate) fn clean_route(message: &Message) -> Message {
     })
 }
 
-pub(crate) fn clean_rule(message: &Message) -> Message {
+/// A message that makes a rule anew.
+pub fn clean_rule(message: &Message) -> Message {
     let mut clean = message.clone();
     // The others tell whether the device is there.
     clean.set_word(RULE_FLAGS, message.word(RULE_FLAGS) & FIB_RULE_INVERT);
@@ -50,14 +56,19 @@ pub(crate) fn clean_rule(message: &Message) -> Message {
 
 /// A next hop of a multipath route: `struct rtnexthop`, and its attributes as they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Hop {
-    pub(crate) flags: u8,
-    pub(crate) weight: u8,
-    pub(crate) device: u32,
-    pub(crate) rest: Vec<u8>,
+pub struct Hop {
+    /// `RTNH_F_...`.
+    pub flags: u8,
+    /// One less than the weight, as the kernel counts.
+    pub weight: u8,
+    /// The number of the link.
+    pub device: u32,
+    /// The attributes, as they are.
+    pub rest: Vec<u8>,
 }
 
-pub(crate) fn hops(route: &Message) -> Vec<Hop> {
+/// The next hops of a multipath route.
+pub fn hops(route: &Message) -> Vec<Hop> {
     let mut bytes = route.get(RTA_MULTIPATH).unwrap_or_default();
     let mut found = Vec::new();
     while let [l0, l1, flags, weight, d0, d1, d2, d3, ..] = *bytes {
@@ -93,14 +104,14 @@ pub(crate) fn map_hops(route: &Message, mut alter: impl FnMut(&mut Hop) -> bool)
 }
 
 /// The devices that a route leads through.
-pub(crate) fn devices(route: &Message) -> Vec<u32> {
+pub fn devices(route: &Message) -> Vec<u32> {
     let mut found: Vec<u32> = hops(route).iter().map(|hop| hop.device).collect();
     found.extend(route.u32(RTA_OIF));
     found
 }
 
 /// The message with its device numbers replaced.
-pub(crate) fn renumbered(message: &Message, number: &dyn Fn(u32) -> u32) -> Message {
+pub fn renumbered(message: &Message, number: &dyn Fn(u32) -> u32) -> Message {
     let mut new = map_hops(message, |hop| {
         hop.device = number(hop.device);
         true
@@ -119,7 +130,7 @@ pub(crate) fn renumbered(message: &Message, number: &dyn Fn(u32) -> u32) -> Mess
 }
 
 /// A connected route, `DST/LENGTH dev DEVICE scope link src SOURCE`, in a table.
-pub(crate) fn connected(source: IpAddr, length: u8, device: u32, table: u32) -> Message {
+pub fn connected(source: IpAddr, length: u8, device: u32, table: u32) -> Message {
     let mut route = Message::new(RTM_NEWROUTE);
     route.set_byte(0, family(source));
     route.set_byte(RTM_DST_LEN, length);
@@ -133,12 +144,13 @@ pub(crate) fn connected(source: IpAddr, length: u8, device: u32, table: u32) -> 
     route
 }
 
-pub(crate) fn family(ip: IpAddr) -> u8 {
+/// `AF_INET` or `AF_INET6`.
+pub fn family(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// The address with the bits behind the prefix cleared.
-pub(crate) fn network(ip: IpAddr, length: u8) -> IpAddr {
+pub fn network(ip: IpAddr, length: u8) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(length.min(32))).unwrap_or(0);
@@ -152,7 +164,7 @@ pub(crate) fn network(ip: IpAddr, length: u8) -> IpAddr {
 }
 
 /// The value of `RTA_VIA` or `RTA_GATEWAY` nested in a hop.
-pub(crate) fn hop_route(route: &Message, hop: &Hop) -> Message {
+pub fn hop_route(route: &Message, hop: &Hop) -> Message {
     let mut single = route.clone();
     single.remove(&[RTA_MULTIPATH]);
     let mut inner = Message::new(RTM_NEWROUTE);
@@ -166,7 +178,7 @@ pub(crate) fn hop_route(route: &Message, hop: &Hop) -> Message {
 }
 
 /// `from SOURCE lookup TABLE`.
-pub(crate) fn source_rule(source: IpAddr, table: u32, priority: u32) -> Message {
+pub fn source_rule(source: IpAddr, table: u32, priority: u32) -> Message {
     let mut rule = table_rule(family(source), table, priority);
     rule.set_byte(RULE_SRC_LEN, if source.is_ipv4() { 32 } else { 128 });
     rule.set_ip(FRA_SRC, source);
@@ -174,7 +186,7 @@ pub(crate) fn source_rule(source: IpAddr, table: u32, priority: u32) -> Message 
 }
 
 /// `oif DEVICE lookup TABLE`: for sockets that are bound to a device and not yet to an address.
-pub(crate) fn device_rule(family: u8, device: &str, table: u32, priority: u32) -> Message {
+pub fn device_rule(family: u8, device: &str, table: u32, priority: u32) -> Message {
     let mut rule = table_rule(family, table, priority);
     rule.set_text(FRA_OIFNAME, device);
     rule
@@ -191,6 +203,6 @@ fn table_rule(family: u8, table: u32, priority: u32) -> Message {
 }
 
 /// The address of this host in an address message.
-pub(crate) fn local(message: &Message) -> Option<IpAddr> {
+pub fn local(message: &Message) -> Option<IpAddr> {
     message.ip(IFA_LOCAL).or_else(|| message.ip(IFA_ADDRESS))
 }

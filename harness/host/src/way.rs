@@ -17,17 +17,18 @@ const ENOENT: i32 = 2;
 
 /// The kernel's choice for packets to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
-    pub(crate) device: u32,
+pub struct Way {
+    /// The number of the link.
+    pub device: u32,
     /// None: the address is on the device's own network.
-    pub(crate) gateway: Option<IpAddr>,
+    pub gateway: Option<IpAddr>,
 }
 
 /// The way to an address, for packets from an address of this host or from any.
 ///
 /// # Errors
 /// The kernel's, such as `ENETUNREACH`.
-pub(crate) fn to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io::Result<Way> {
+pub fn to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io::Result<Way> {
     let mut message = Message::new(RTM_GETROUTE);
     let bits = if to.is_ipv4() { 32 } else { 128 };
     message.set_byte(0, family(to));
@@ -48,7 +49,7 @@ pub(crate) fn to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io:
 }
 
 /// The MAC address that a neighbour has answered with, if it has.
-pub(crate) fn neighbour(
+pub fn neighbour(
     netlink: &mut Netlink,
     device: u32,
     address: IpAddr,

@@ -8,15 +8,15 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SfdFlags;
 use nix::sys::signalfd::SignalFd;
 
-use super::Error;
+use crate::Error;
 
 /// SIGINT, SIGTERM and SIGHUP, held until they are asked for.
 #[derive(Debug)]
-pub(crate) struct Signals(Option<SignalFd>);
+pub struct Signals(Option<SignalFd>);
 
 impl Signals {
     /// Holds them for this thread and those that it starts.
-    pub(crate) fn hold() -> Self {
+    pub fn hold() -> Self {
         let set = set();
         let held = set.thread_block().and_then(|()| {
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
@@ -25,22 +25,22 @@ impl Signals {
     }
 
     /// Is readable once one has come.
-    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(AsFd::as_fd)
     }
 
     /// An error once one has come.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), Error> {
         if self.have_come() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Whether one has come since this was asked last.
-    pub(crate) fn have_come(&self) -> bool {
+    pub fn have_come(&self) -> bool {
         matches!(self.0.as_ref().map(SignalFd::read_signal), Some(Ok(Some(_))))
     }
 
     /// From now on they do what they do by default.
-    pub(crate) fn release(&self) {
+    pub fn release(&self) {
         // What was blocked can be unblocked.
         let _ = set().thread_unblock();
     }

@@ -5,7 +5,6 @@ use std::io;
 
 use netlink_sys::protocols::NETLINK_RDMA;
 
-use super::Error;
 use super::netlink::Message;
 use super::netlink::Netlink;
 use super::netlink::decode;
@@ -13,10 +12,11 @@ use super::netlink::to_text;
 use super::netlink::to_u32;
 use super::netns::Namespace;
 use super::uapi::*;
+use crate::Error;
 
 /// How the RDMA subsystem treats network namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// Every device is in all of them.
     Shared,
     /// A device is in one of them.
@@ -26,7 +26,7 @@ pub(crate) enum Mode {
 }
 
 /// The mode of this machine.
-pub(crate) fn mode() -> Mode {
+pub fn mode() -> Mode {
     let answer = Netlink::open(NETLINK_RDMA)
         .and_then(|mut netlink| netlink.ask(&Message::new(RDMA_NLDEV_CMD_SYS_GET)));
     match answer.ok().flatten().and_then(|m| m.u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE)) {
@@ -37,7 +37,7 @@ pub(crate) fn mode() -> Mode {
 }
 
 /// Whether the thread's namespace has a device of this name.
-pub(crate) fn index(name: &str) -> io::Result<Option<u32>> {
+pub fn index(name: &str) -> io::Result<Option<u32>> {
     let mut netlink = Netlink::open(NETLINK_RDMA)?;
     let devices = netlink.dump(&Message::new(RDMA_NLDEV_CMD_GET))?;
     let found = devices.iter().find(|m| m.text(RDMA_NLDEV_ATTR_DEV_NAME).as_deref() == Some(name));
@@ -45,7 +45,7 @@ pub(crate) fn index(name: &str) -> io::Result<Option<u32>> {
 }
 
 /// Sends a device from the thread's namespace to another; a device that is not there is not sent.
-pub(crate) fn send_to(name: &str, target: &Namespace) -> Result<(), Error> {
+pub fn send_to(name: &str, target: &Namespace) -> Result<(), Error> {
     let sent = || -> io::Result<()> {
         let Some(index) = index(name)? else { return Ok(()) };
         let mut message = Message::new(RDMA_NLDEV_CMD_SET);
@@ -59,7 +59,7 @@ pub(crate) fn send_to(name: &str, target: &Namespace) -> Result<(), Error> {
 
 /// `hw_counters` of a port (rdma-statistic(8)); none of a device that is not in the thread's
 /// namespace.
-pub(crate) fn counters(device: &str, port: u32) -> io::Result<BTreeMap<String, u64>> {
+pub fn counters(device: &str, port: u32) -> io::Result<BTreeMap<String, u64>> {
     let Some(index) = index(device)? else { return Ok(BTreeMap::new()) };
     let mut message = Message::new(RDMA_NLDEV_CMD_STAT_GET);
     message.set_u32(RDMA_NLDEV_ATTR_DEV_INDEX, index);
@@ -84,7 +84,7 @@ fn counters_in(answer: &Message) -> BTreeMap<String, u64> {
 }
 
 /// How many queue pairs a process has, on all devices that are visible here (rdma-resource(8)).
-pub(crate) fn queue_pairs(pid: u32) -> io::Result<usize> {
+pub fn queue_pairs(pid: u32) -> io::Result<usize> {
     let mut netlink = Netlink::open(NETLINK_RDMA)?;
     let devices = netlink.dump(&Message::new(RDMA_NLDEV_CMD_GET))?;
     let mut count = 0;

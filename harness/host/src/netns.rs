@@ -18,7 +18,7 @@ use nix::sched::CloneFlags;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::Error;
+use crate::Error;
 
 /// Where named namespaces are: of ip-netns(8), of Docker, of containers' network plug-ins.
 const NAMED: &[&str] = &["/run/netns", "/var/run/netns", "/run/docker/netns"];
@@ -30,18 +30,21 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The identity of a namespace, as long as the machine runs and the namespace lives: the device and
 /// inode numbers of namespaces(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
+pub struct Identity {
+    /// The device number of nsfs.
+    pub device: u64,
+    /// The inode number.
+    pub inode: u64,
 }
 
 /// A network namespace, kept alive by its descriptor.
 #[derive(Debug)]
-pub(crate) struct Namespace {
+pub struct Namespace {
     file: File,
-    pub(crate) id: Identity,
+    /// The namespace's identity.
+    pub id: Identity,
     /// For people, and where to look first the next time.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl fmt::Display for Namespace {
@@ -52,12 +55,12 @@ impl fmt::Display for Namespace {
 
 impl Namespace {
     /// The one of this thread.
-    pub(crate) fn current() -> Result<Self, Error> {
+    pub fn current() -> Result<Self, Error> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
     /// A file of /proc/PID/ns or one that ip-netns(8) mounted.
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open(path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Namespace { name: path.display().to_string(), source };
         let file = File::open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
@@ -71,7 +74,7 @@ impl Namespace {
     }
 
     /// What `--to` names: a process, a path, a name of ip-netns(8), or a container.
-    pub(crate) fn named(name: &str) -> Result<Self, Error> {
+    pub fn named(name: &str) -> Result<Self, Error> {
         if name.contains('/') {
             return Self::open(Path::new(name));
         }
@@ -91,7 +94,7 @@ impl Namespace {
 
     /// The namespace with this identity, if it lives: first where it was, then wherever a name or a
     /// process holds it.
-    pub(crate) fn find(id: Identity, hint: &Path) -> Option<Self> {
+    pub fn find(id: Identity, hint: &Path) -> Option<Self> {
         let is_it = |path: &Path| Self::open(path).ok().filter(|found| found.id == id);
         if let Some(found) = is_it(hint) {
             return Some(found);
@@ -105,16 +108,17 @@ impl Namespace {
         named.chain(processes).find_map(|path| is_it(&path))
     }
 
-    pub(crate) fn raw_fd(&self) -> i32 {
+    /// The descriptor that keeps the namespace alive.
+    pub fn raw_fd(&self) -> i32 {
         self.file.as_raw_fd()
     }
 
     /// Runs `work` in this namespace, on a thread of its own: the others stay where they are.
-    pub(crate) fn within<T: Send>(
+    pub fn within<T: Send, E: From<Error> + Send>(
         &self,
-        work: impl FnOnce() -> Result<T, Error> + Send,
-    ) -> Result<T, Error> {
-        let entered = || -> Result<T, Error> {
+        work: impl FnOnce() -> Result<T, E> + Send,
+    ) -> Result<T, E> {
+        let entered = || -> Result<T, E> {
             nix::sched::setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| {
                 Error::Namespace { name: self.path.display().to_string(), source: e.into() }
             })?;
@@ -158,7 +162,7 @@ fn inspect(engine: &str, name: &str) -> Option<String> {
 }
 
 /// Changes with every boot: random(4).
-pub(crate) fn boot_id() -> Result<String, Error> {
+pub fn boot_id() -> Result<String, Error> {
     let path = "/proc/sys/kernel/random/boot_id";
     let read = |source: io::Error| Error::File { path: path.into(), source };
     Ok(fs::read_to_string(path).map_err(read)?.trim().to_owned())

@@ -11,56 +11,66 @@ use serde::Serialize;
 use verbgate_sysfs::natural;
 
 /// The type of a GID that NCCL and routed networks want.
-pub(crate) const ROCE_V2: &str = "RoCE v2";
-pub(crate) const ETHERNET: &str = "Ethernet";
+pub const ROCE_V2: &str = "RoCE v2";
+/// The link layer of RoCE.
+pub const ETHERNET: &str = "Ethernet";
 
 /// An entry of a port's GID table that is in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Gid {
-    pub(crate) index: u32,
-    pub(crate) gid: Ipv6Addr,
+pub struct Gid {
+    /// Its place in the table.
+    pub index: u32,
+    /// The GID; that of RoCE v2 is an IP address.
+    pub gid: Ipv6Addr,
     /// `RoCE v2`, `IB/RoCE v1`.
     #[serde(rename = "type")]
-    pub(crate) kind: Option<String>,
-    pub(crate) netdev: Option<String>,
+    pub kind: Option<String>,
+    /// The link whose address the GID is.
+    pub netdev: Option<String>,
 }
 
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Port {
-    pub(crate) port: u32,
+pub struct Port {
+    /// The port's number; the first is 1.
+    pub port: u32,
     /// `Ethernet` or `InfiniBand`.
-    pub(crate) link_layer: Option<String>,
-    pub(crate) state: Option<String>,
+    pub link_layer: Option<String>,
+    /// `ACTIVE`, `DOWN` and so on.
+    pub state: Option<String>,
     /// In Gb/s.
-    pub(crate) rate: Option<f64>,
+    pub rate: Option<f64>,
     /// Those of the device's own that are this port's, and those of its GIDs.
-    pub(crate) netdevs: BTreeSet<String>,
-    pub(crate) gids: Vec<Gid>,
+    pub netdevs: BTreeSet<String>,
+    /// The table's entries that are in use.
+    pub gids: Vec<Gid>,
     /// Partition keys in use.
-    pub(crate) pkeys: Vec<u16>,
+    pub pkeys: Vec<u16>,
 }
 
 /// An RDMA device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Device {
+pub struct Device {
+    /// The name, `mlx5_0`.
     #[serde(rename = "ifname")]
-    pub(crate) name: String,
+    pub name: String,
     /// The bus address of its function.
-    pub(crate) pci: Option<String>,
+    pub pci: Option<String>,
     /// -1 where the machine does not tell.
-    pub(crate) numa_node: Option<i32>,
-    pub(crate) ports: Vec<Port>,
+    pub numa_node: Option<i32>,
+    /// The ports by their numbers.
+    pub ports: Vec<Port>,
 }
 
 impl Device {
-    pub(crate) fn port_of(&self, netdev: &str) -> Option<&Port> {
+    /// The port that has this link.
+    pub fn port_of(&self, netdev: &str) -> Option<&Port> {
         self.ports.iter().find(|port| port.netdevs.contains(netdev))
     }
 }
 
 /// All RDMA devices below a sysfs root, by name as people count: mlx5_2 before mlx5_10.
-pub(crate) fn devices(root: &Path) -> Vec<Device> {
+pub fn devices(root: &Path) -> Vec<Device> {
     let class = root.join("class/infiniband");
     let mut found: Vec<Device> =
         names(&class).iter().map(|name| device(&class.join(name), name)).collect();
@@ -114,7 +124,7 @@ fn port(dir: &Path, number: u32) -> Port {
 }
 
 /// The GIDs of a port that are in use.
-pub(crate) fn gids(port: &Path) -> Vec<Gid> {
+pub fn gids(port: &Path) -> Vec<Gid> {
     let dir = port.join("gids");
     let mut indices: Vec<u32> = names(&dir).iter().filter_map(|n| n.parse().ok()).collect();
     indices.sort_unstable();
@@ -138,12 +148,12 @@ fn pkeys(dir: &Path) -> Vec<u16> {
 }
 
 /// A netdev's speed in Mb/s, if it has a link.
-pub(crate) fn speed(root: &Path, netdev: &str) -> Option<u32> {
+pub fn speed(root: &Path, netdev: &str) -> Option<u32> {
     attribute(&root.join("class/net").join(netdev).join("speed"))?.parse().ok()
 }
 
 /// The port of its device that a netdev is, from 0.
-pub(crate) fn dev_port(root: &Path, netdev: &str) -> Option<u32> {
+pub fn dev_port(root: &Path, netdev: &str) -> Option<u32> {
     attribute(&root.join("class/net").join(netdev).join("dev_port"))?.parse().ok()
 }
 
@@ -153,7 +163,7 @@ fn names(dir: &Path) -> Vec<String> {
 }
 
 /// One attribute; none where the kernel refuses to tell.
-pub(crate) fn attribute(path: &Path) -> Option<String> {
+pub fn attribute(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }

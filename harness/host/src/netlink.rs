@@ -30,7 +30,7 @@ const DUMP_TRIES: u32 = 50;
 
 /// One attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Attribute {
+pub struct Attribute {
     kind: u16,
     #[serde(with = "hex")]
     value: Vec<u8>,
@@ -38,58 +38,68 @@ pub(crate) struct Attribute {
 
 /// A message of a family that this module knows the header's length of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Message {
-    pub(crate) kind: u16,
+pub struct Message {
+    /// The message's type, `RTM_...`.
+    pub kind: u16,
+    /// The structure before the attributes.
     #[serde(with = "hex")]
-    pub(crate) header: Vec<u8>,
+    pub header: Vec<u8>,
     attributes: Vec<Attribute>,
 }
 
 impl Message {
-    pub(crate) fn new(kind: u16) -> Self {
+    /// A message of this type with no attributes, and a header of zeros.
+    pub fn new(kind: u16) -> Self {
         Self { kind, header: vec![0; header_length(kind)], attributes: Vec::new() }
     }
 
     /// Byte `at` of the header.
-    pub(crate) fn byte(&self, at: usize) -> u8 {
+    pub fn byte(&self, at: usize) -> u8 {
         self.header.get(at).copied().unwrap_or_default()
     }
 
-    pub(crate) fn set_byte(&mut self, at: usize, value: u8) {
+    /// Sets byte `at` of the header.
+    pub fn set_byte(&mut self, at: usize, value: u8) {
         if let Some(byte) = self.header.get_mut(at) {
             *byte = value;
         }
     }
 
     /// The 32-bit number at byte `at` of the header.
-    pub(crate) fn word(&self, at: usize) -> u32 {
+    pub fn word(&self, at: usize) -> u32 {
         self.header.get(at..at + 4).and_then(to_u32).unwrap_or_default()
     }
 
-    pub(crate) fn set_word(&mut self, at: usize, value: u32) {
+    /// Sets the 32-bit number at byte `at` of the header.
+    pub fn set_word(&mut self, at: usize, value: u32) {
         if let Some(bytes) = self.header.get_mut(at..at + 4) {
             bytes.copy_from_slice(&value.to_ne_bytes());
         }
     }
 
-    pub(crate) fn get(&self, kind: u16) -> Option<&[u8]> {
+    /// The value of an attribute.
+    pub fn get(&self, kind: u16) -> Option<&[u8]> {
         let found = self.attributes.iter().find(|a| a.kind & NLA_TYPE_MASK == kind)?;
         Some(&found.value)
     }
 
-    pub(crate) fn u32(&self, kind: u16) -> Option<u32> {
+    /// The attribute as a 32-bit number.
+    pub fn u32(&self, kind: u16) -> Option<u32> {
         self.get(kind).and_then(to_u32)
     }
 
-    pub(crate) fn u8(&self, kind: u16) -> Option<u8> {
+    /// The attribute's first byte.
+    pub fn u8(&self, kind: u16) -> Option<u8> {
         self.get(kind).and_then(|value| value.first().copied())
     }
 
-    pub(crate) fn text(&self, kind: u16) -> Option<String> {
+    /// The attribute as a text.
+    pub fn text(&self, kind: u16) -> Option<String> {
         self.get(kind).map(to_text)
     }
 
-    pub(crate) fn ip(&self, kind: u16) -> Option<IpAddr> {
+    /// The attribute as an IP address.
+    pub fn ip(&self, kind: u16) -> Option<IpAddr> {
         self.get(kind).and_then(to_ip)
     }
 
@@ -99,7 +109,7 @@ impl Message {
     }
 
     /// Sets the attribute in its place, or adds it.
-    pub(crate) fn set(&mut self, kind: u16, value: impl Into<Vec<u8>>) {
+    pub fn set(&mut self, kind: u16, value: impl Into<Vec<u8>>) {
         let value = value.into();
         match self.attributes.iter_mut().find(|a| a.kind & NLA_TYPE_MASK == kind) {
             Some(attribute) => attribute.value = value,
@@ -107,25 +117,29 @@ impl Message {
         }
     }
 
-    pub(crate) fn set_u32(&mut self, kind: u16, value: u32) {
+    /// Sets an attribute to a 32-bit number.
+    pub fn set_u32(&mut self, kind: u16, value: u32) {
         self.set(kind, value.to_ne_bytes());
     }
 
     /// Sets a text, with the NUL that the kernel wants behind it.
-    pub(crate) fn set_text(&mut self, kind: u16, value: &str) {
+    pub fn set_text(&mut self, kind: u16, value: &str) {
         self.set(kind, [value.as_bytes(), &[0]].concat());
     }
 
-    pub(crate) fn set_ip(&mut self, kind: u16, value: IpAddr) {
+    /// Sets an attribute to an IP address.
+    pub fn set_ip(&mut self, kind: u16, value: IpAddr) {
         self.set(kind, ip_bytes(value));
     }
 
-    pub(crate) fn remove(&mut self, kinds: &[u16]) {
+    /// Takes these attributes away.
+    pub fn remove(&mut self, kinds: &[u16]) {
         self.attributes.retain(|a| !kinds.contains(&(a.kind & NLA_TYPE_MASK)));
     }
 }
 
-pub(crate) fn to_u32(bytes: &[u8]) -> Option<u32> {
+/// Four bytes as a number.
+pub fn to_u32(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -138,7 +152,8 @@ pub(crate) fn to_ip(bytes: &[u8]) -> Option<IpAddr> {
     v4().or_else(|| <[u8; 16]>::try_from(bytes).ok().map(IpAddr::from))
 }
 
-pub(crate) fn ip_bytes(ip: IpAddr) -> Vec<u8> {
+/// The bytes of an address, the first byte of the network order first.
+pub fn ip_bytes(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
@@ -169,13 +184,13 @@ fn attributes(mut bytes: &[u8]) -> Result<Vec<Attribute>, DecodeError> {
 }
 
 /// The attributes in the value of one; none, if it has no such form.
-pub(crate) fn decode(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
+pub fn decode(bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let inner = attributes(bytes).unwrap_or_default();
     inner.into_iter().map(|a| (a.kind & NLA_TYPE_MASK, a.value)).collect()
 }
 
 /// Attributes one behind the other, as they are nested in another.
-pub(crate) fn encode(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
+pub fn encode(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (kind, value) in list {
         put(&mut bytes, *kind, value);
@@ -224,18 +239,19 @@ impl NetlinkDeserializable for Message {
 
 /// A netlink socket of the network namespace in which it was opened.
 #[derive(Debug)]
-pub(crate) struct Netlink {
+pub struct Netlink {
     socket: Socket,
     sequence: u32,
 }
 
 impl Netlink {
     /// NETLINK_ROUTE.
-    pub(crate) fn route() -> io::Result<Self> {
+    pub fn route() -> io::Result<Self> {
         Self::open(NETLINK_ROUTE)
     }
 
-    pub(crate) fn open(protocol: isize) -> io::Result<Self> {
+    /// A socket of this protocol, `NETLINK_RDMA` for instance.
+    pub fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
         socket.bind_auto()?;
         // In a sandbox a supervisor stands behind RDMA netlink, and that socket takes no connect; what
@@ -249,17 +265,17 @@ impl Netlink {
     }
 
     /// Makes a change, and waits for the kernel's answer to it.
-    pub(crate) fn change(&mut self, flags: u16, message: &Message) -> io::Result<()> {
+    pub fn change(&mut self, flags: u16, message: &Message) -> io::Result<()> {
         self.talk(NLM_F_ACK | flags, message).map(drop)
     }
 
     /// Asks for one thing.
-    pub(crate) fn ask(&mut self, message: &Message) -> io::Result<Option<Message>> {
+    pub fn ask(&mut self, message: &Message) -> io::Result<Option<Message>> {
         Ok(self.talk(NLM_F_ACK, message)?.pop())
     }
 
     /// Asks for all that there is, consistently.
-    pub(crate) fn dump(&mut self, message: &Message) -> io::Result<Vec<Message>> {
+    pub fn dump(&mut self, message: &Message) -> io::Result<Vec<Message>> {
         for _ in 0..DUMP_TRIES {
             match self.talk(NLM_F_DUMP, message) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

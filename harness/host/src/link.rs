@@ -6,24 +6,25 @@ use std::io;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::Error;
 use super::netlink::Message;
 use super::netlink::Netlink;
 use super::netlink::to_text;
 use super::netlink::to_u32;
 use super::netns::Namespace;
 use super::uapi::*;
+use crate::Error;
 
 /// What a NIC is known by, whatever it is called and wherever it is. Names are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub struct Identity {
     /// The bus address of the device, e.g. a PCI address (IFLA_PARENT_DEV_NAME, Linux 5.14).
-    pub(crate) parent: Option<String>,
+    pub parent: Option<String>,
     /// The permanent MAC address; virtual devices have none.
-    pub(crate) permanent: Option<String>,
-    pub(crate) mac: String,
+    pub permanent: Option<String>,
+    /// The MAC address, which can be changed.
+    pub mac: String,
     /// The port of the device, where sysfs tells (`dev_port`).
-    pub(crate) port: Option<u32>,
+    pub port: Option<u32>,
 }
 
 impl Identity {
@@ -38,26 +39,37 @@ impl Identity {
 
 /// A network device as rtnetlink(7) tells of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Link {
-    pub(crate) index: u32,
-    pub(crate) name: String,
-    pub(crate) mac: String,
-    pub(crate) permanent: Option<String>,
-    pub(crate) parent: Option<String>,
+pub struct Link {
+    /// The link's number in its namespace.
+    pub index: u32,
+    /// The name, which can be changed.
+    pub name: String,
+    /// The MAC address, which can be changed.
+    pub mac: String,
+    /// The permanent MAC address; virtual devices have none.
+    pub permanent: Option<String>,
+    /// The bus address of the device, e.g. a PCI address.
+    pub parent: Option<String>,
     /// `veth`, `bond` and so on; hardware has none.
-    pub(crate) kind: Option<String>,
-    pub(crate) up: bool,
+    pub kind: Option<String>,
+    /// Whether the link is set up.
+    pub up: bool,
     /// Operational, which is some time after the cable has light: until then IPv6 waits, too.
-    pub(crate) carrier: bool,
-    pub(crate) mtu: u32,
-    pub(crate) txqlen: u32,
-    pub(crate) alias: Option<String>,
-    pub(crate) altnames: Vec<String>,
-    pub(crate) qdisc: Option<String>,
+    pub carrier: bool,
+    /// The largest packet, in bytes.
+    pub mtu: u32,
+    /// The length of the queue for sending.
+    pub txqlen: u32,
+    /// A text of the administrator's.
+    pub alias: Option<String>,
+    /// Alternative names.
+    pub altnames: Vec<String>,
+    /// The queueing discipline (tc).
+    pub qdisc: Option<String>,
     /// The bond, bridge or VRF that it is a part of.
-    pub(crate) master: Option<u32>,
+    pub master: Option<u32>,
     /// The device that it stands on, in the same namespace.
-    pub(crate) lower: Option<u32>,
+    pub lower: Option<u32>,
 }
 
 const IFLA_QDISC: u16 = 6;
@@ -94,7 +106,8 @@ impl Link {
         }
     }
 
-    pub(crate) fn identity(&self, port: Option<u32>) -> Identity {
+    /// What the link is known by, whatever becomes of its name.
+    pub fn identity(&self, port: Option<u32>) -> Identity {
         let (parent, permanent, mac) =
             (self.parent.clone(), self.permanent.clone(), self.mac.clone());
         Identity { parent, permanent, mac, port }
@@ -102,17 +115,18 @@ impl Link {
 }
 
 /// All links of the thread's namespace.
-pub(crate) fn all(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
+pub fn all(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
     let found = netlink.dump(&Message::new(RTM_GETLINK))?;
     Ok(found.iter().filter(|m| m.kind == RTM_NEWLINK).map(Link::read).collect())
 }
 
-pub(crate) fn find<'a>(links: &'a [Link], identity: &Identity) -> Option<&'a Link> {
+/// The link of this identity.
+pub fn find<'a>(links: &'a [Link], identity: &Identity) -> Option<&'a Link> {
     links.iter().find(|link| identity.is(link))
 }
 
 /// The links of another namespace.
-pub(crate) fn of(namespace: &Namespace) -> Result<Vec<Link>, Error> {
+pub fn of(namespace: &Namespace) -> Result<Vec<Link>, Error> {
     namespace.within(|| {
         let listed = Netlink::route().and_then(|mut netlink| all(&mut netlink));
         listed.map_err(|source| Error::Netlink { what: "list the network devices".into(), source })
@@ -120,7 +134,7 @@ pub(crate) fn of(namespace: &Namespace) -> Result<Vec<Link>, Error> {
 }
 
 /// As sysfs and ip(8) write it.
-pub(crate) fn mac(bytes: &[u8]) -> String {
+pub fn mac(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let colon = if text.is_empty() { "" } else { ":" };
         // Writing to a string cannot fail.
@@ -130,19 +144,19 @@ pub(crate) fn mac(bytes: &[u8]) -> String {
 }
 
 /// The bytes of a MAC address.
-pub(crate) fn mac_bytes(text: &str) -> Option<Vec<u8>> {
+pub fn mac_bytes(text: &str) -> Option<Vec<u8>> {
     text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect()
 }
 
 /// A change of one link.
-pub(crate) fn change(index: u32) -> Message {
+pub fn change(index: u32) -> Message {
     let mut message = Message::new(RTM_SETLINK);
     message.set_word(IFI_INDEX, index);
     message
 }
 
 /// Sets a link up or down.
-pub(crate) fn set_up(netlink: &mut Netlink, index: u32, up: bool) -> io::Result<()> {
+pub fn set_up(netlink: &mut Netlink, index: u32, up: bool) -> io::Result<()> {
     let mut message = change(index);
     message.set_word(IFI_FLAGS, if up { IFF_UP } else { 0 });
     message.set_word(IFI_CHANGE, IFF_UP);
@@ -151,7 +165,7 @@ pub(crate) fn set_up(netlink: &mut Netlink, index: u32, up: bool) -> io::Result<
 
 /// Moves a link into another namespace, where it gets this name, in one step: between a move and a
 /// renaming another device could take the name.
-pub(crate) fn send_to(
+pub fn send_to(
     netlink: &mut Netlink,
     index: u32,
     namespace: &Namespace,
