@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::Subcommand;
 use clap::ValueEnum;
-use serde::Deserialize;
-use serde::Serialize;
 
-use crate::manifest::Shared;
 use crate::netdev::journal::STATE_DIR;
+use crate::netdev::select::Selection;
+use crate::netdev::select::Shared;
+use crate::netdev::strict::Arp;
 
 /// Where the host is looked at.
 #[derive(Clone, Debug, Args)]
@@ -57,6 +57,22 @@ pub(crate) struct SelectArgs {
     pub(crate) shared: Option<Shared>,
 }
 
+impl SelectArgs {
+    /// What of the options concerns this node alone.
+    pub(crate) fn selection(&self) -> Selection {
+        Selection {
+            iface: self.iface.clone(),
+            hca: self.hca.clone(),
+            exclude: self.exclude.clone(),
+            peer_ifaces: self.peer_ifaces.clone(),
+            require_ipv4: self.require_ipv4,
+            bootstrap: self.bootstrap,
+            peer: self.peer,
+            shared: self.shared.clone(),
+        }
+    }
+}
+
 /// How rails of two nodes are told to be the same rail.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingArgs {
@@ -91,13 +107,21 @@ fn declared(text: &str) -> Result<(String, String), String> {
 }
 
 /// How NICs that share a network are kept apart in the container.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Arp {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ArpOption {
     /// arp_announce 2, arp_ignore 1, arp_filter 1, rp_filter 1, and a routing table for each NIC
     Strict,
     /// arp_announce 2, arp_ignore 1, rp_filter 2, and no tables
     Loose,
+}
+
+impl From<ArpOption> for Arp {
+    fn from(option: ArpOption) -> Self {
+        match option {
+            ArpOption::Strict => Self::Strict,
+            ArpOption::Loose => Self::Loose,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -137,7 +161,7 @@ pub(crate) struct TermsArgs {
     pub(crate) host: HostArgs,
     /// How NICs that share a network are kept apart
     #[arg(long, value_name = "HOW", default_value = "strict")]
-    pub(crate) arp: Arp,
+    pub(crate) arp: ArpOption,
     /// How many seconds links and GIDs may take to be there again; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) wait: u64,

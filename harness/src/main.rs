@@ -17,6 +17,7 @@ mod manifest;
 mod nccl;
 mod netdev;
 mod oci;
+mod output;
 mod pages;
 mod prepare;
 mod run;

@@ -16,12 +16,12 @@ use crate::manifest;
 use crate::nccl;
 use crate::netdev::Error;
 use crate::netdev::command::move_there;
-use crate::netdev::command::print;
-use crate::netdev::command::say;
 use crate::netdev::command::symmetric;
 use crate::netdev::journal::Journal;
 use crate::netdev::plan;
 use crate::netdev::plan::open;
+use crate::output::print;
+use crate::output::say;
 use verbgate_host::link;
 use verbgate_host::netns::Namespace;
 

@@ -6,7 +6,6 @@
 mod agree;
 mod pair;
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -25,14 +24,15 @@ use crate::cli::PairingTerms;
 use crate::cli::SelectArgs;
 use crate::failure::Failure;
 use crate::netdev::Error;
-use crate::netdev::command::print;
-use crate::netdev::command::print_json;
-use crate::netdev::command::say;
 use crate::netdev::journal;
 use crate::netdev::plan;
+use crate::netdev::select::Shared;
 use crate::netdev::state::State;
 use crate::netdev::transfer::is_gid_of;
 use crate::netdev::verify::Claim;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 use verbgate_host::discover;
 use verbgate_host::discover::Device;
 use verbgate_host::route::is_link_local;
@@ -69,26 +69,6 @@ pub(crate) struct Rail {
     /// What the node's operator declared it to be; none where nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rail: Option<String>,
-}
-
-/// What peers' manifests say of this node's NICs.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    /// The netdevs of rails that all have.
-    names: BTreeSet<String>,
-    /// Why the others are none.
-    left_out: BTreeMap<String, String>,
-    /// How many rails, of whichever node, are not in common.
-    pub(crate) dropped: usize,
-}
-
-impl Shared {
-    /// Why a NIC is no common rail.
-    pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
-        let why = || self.left_out.get(netdev).cloned();
-        let none = || "it is no rail of this node".to_owned();
-        (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
-    }
 }
 
 impl Rail {
@@ -166,7 +146,7 @@ fn host_name() -> String {
 
 fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
     let devices = discover::devices(sysfs);
-    let (candidates, snapshot) = plan::candidates(select, sysfs)?;
+    let (candidates, snapshot) = plan::candidates(&select.selection(), sysfs)?;
     let mut rails = Vec::new();
     for candidate in candidates.iter().filter(|candidate| candidate.dropped.is_none()) {
         if let Some(link) = snapshot.link(&candidate.netdev) {

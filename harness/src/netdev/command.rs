@@ -1,6 +1,5 @@
 //! `verbgate netdev`.
 
-use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -31,6 +30,9 @@ use crate::cli::TermsArgs;
 use crate::cli::VerifyArgs;
 use crate::failure::Failure;
 use crate::manifest;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::netns;
@@ -51,26 +53,6 @@ pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
         NetdevCommand::Verify(args) => verify_peer(args),
     };
     Ok(done.map(|()| 0)?)
-}
-
-/// Data, to standard output.
-pub(crate) fn print(text: &str) -> Result<(), Error> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::file("standard output", e))
-        }
-        _ => Ok(()),
-    }
-}
-
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Error> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Error::Invalid(e.to_string()))?;
-    print(&(text + "\n"))
-}
-
-/// Talk, to standard error.
-pub(crate) fn say(line: &str) {
-    eprintln!("verbgate: {line}");
 }
 
 /// The options with what other manifests add to them; rails that were left out are refused, unless
@@ -98,7 +80,7 @@ fn whole(args: &SelectArgs) -> Result<(), Error> {
 
 fn list(args: &ListArgs) -> Result<(), Error> {
     let select = paired(&args.select, &args.sysfs_root)?;
-    let (candidates, _) = plan::candidates(&select, &args.sysfs_root)?;
+    let (candidates, _) = plan::candidates(&select.selection(), &args.sysfs_root)?;
     if args.json {
         print_json(&candidates)?;
     } else {
@@ -164,7 +146,7 @@ pub(crate) fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 /// Plans, and explains each NIC that stays.
 pub(crate) fn planned(to: &str, args: &TermsArgs) -> Result<Plan, Error> {
     let select = symmetric(&args.select, &args.host.sysfs_root)?;
-    let plan = plan::plan(&select, &args.host.sysfs_root, to, args.arp)?;
+    let plan = plan::plan(&select.selection(), &args.host.sysfs_root, to, args.arp.into())?;
     for candidate in &plan.candidates {
         if let Some(why) = &candidate.dropped {
             say(&format!("{} stays: {why}", candidate.netdev));
@@ -258,7 +240,7 @@ pub(crate) fn move_there(to: &str, args: &TermsArgs) -> Result<Journal, Error> {
         Some(peer) => verify::both(journal, target, peer, Duration::from_secs(args.wait)),
         None => verify::alone(journal, target),
     };
-    let journal = transfer::execute(plan, &store, args.arp, &terms, &check)?;
+    let journal = transfer::execute(plan, &store, args.arp.into(), &terms, &check)?;
     let how = match &peer {
         Some(peer) => format!("each answers for itself, as {peer} sees it"),
         None => "routes checked; not resolved, because no --verify-from is given".to_owned(),

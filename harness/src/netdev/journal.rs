@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use super::Error;
 use super::state::State;
-use crate::cli::Arp;
+use super::strict::Arp;
 use verbgate_host::link::Identity;
 use verbgate_host::netlink::Message;
 use verbgate_host::netns;

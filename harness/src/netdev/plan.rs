@@ -8,11 +8,11 @@ use super::journal::Entry;
 use super::journal::Step;
 use super::select::Candidate;
 use super::select::Host;
+use super::select::Selection;
 use super::state::Snapshot;
 use super::state::State;
 use super::strict;
-use crate::cli::Arp;
-use crate::cli::SelectArgs;
+use super::strict::Arp;
 use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::link::Link;
@@ -42,7 +42,7 @@ pub(crate) struct Plan {
 
 /// What there is here, without a target.
 pub(crate) fn candidates(
-    args: &SelectArgs,
+    args: &Selection,
     sysfs: &Path,
 ) -> Result<(Vec<Candidate>, Snapshot), Error> {
     if !sysfs.join("class").is_dir() {
@@ -63,7 +63,7 @@ pub(crate) fn open() -> Result<Netlink, Error> {
 }
 
 /// Plans a move of the selected NICs to a namespace.
-pub(crate) fn plan(args: &SelectArgs, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, Error> {
+pub(crate) fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, Error> {
     let home = Namespace::current()?;
     let target = Namespace::named(to)?;
     if home.id == target.id {

@@ -1,5 +1,6 @@
 //! Which NICs go into a container, and why the others do not.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -12,7 +13,7 @@ use verbgate_sysfs::natural;
 use super::Error;
 use super::hca::Filter;
 use super::state::Snapshot;
-use crate::cli::SelectArgs;
+
 use verbgate_host::discover;
 use verbgate_host::discover::Device;
 use verbgate_host::discover::ETHERNET;
@@ -27,6 +28,47 @@ use verbgate_host::way;
 
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
 const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];
+
+/// Which NICs are wanted. The default is every NIC that the host can do without.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    /// These NICs and no others, separated by commas; wins over `exclude`.
+    pub(crate) iface: Option<String>,
+    /// Only NICs of these RDMA devices, as in NCCL_IB_HCA: `[^][=]NAME[:PORT],...`
+    pub(crate) hca: Option<String>,
+    /// Not the NICs whose names match this regular expression; empty turns it off.
+    pub(crate) exclude: String,
+    /// Only NICs that the peer has, too, by these names.
+    pub(crate) peer_ifaces: Option<String>,
+    /// Whether a NIC without an IPv4 address is an error, and does not just stay.
+    pub(crate) require_ipv4: bool,
+    /// Not the NIC with this address, by which the nodes find each other.
+    pub(crate) bootstrap: Option<IpAddr>,
+    /// Not the NIC by which this address is reached.
+    pub(crate) peer: Option<IpAddr>,
+    /// What the peers' manifests say of this node's NICs, once they have been read.
+    pub(crate) shared: Option<Shared>,
+}
+
+/// What peers' manifests say of this node's NICs.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    /// The netdevs of rails that all have.
+    pub(crate) names: BTreeSet<String>,
+    /// Why the others are none.
+    pub(crate) left_out: BTreeMap<String, String>,
+    /// How many rails, of whichever node, are not in common.
+    pub(crate) dropped: usize,
+}
+
+impl Shared {
+    /// Why a NIC is no common rail.
+    pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
+        let why = || self.left_out.get(netdev).cloned();
+        let none = || "it is no rail of this node".to_owned();
+        (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
+    }
+}
 
 /// A NIC that has RDMA, and what becomes of it.
 #[derive(Clone, Debug, Serialize)]
@@ -72,7 +114,7 @@ impl Host<'_> {
     /// Every netdev with RDMA, and those that were asked for by name.
     pub(crate) fn candidates(
         &self,
-        args: &SelectArgs,
+        args: &Selection,
         netlink: &mut Netlink,
     ) -> Result<Vec<Candidate>, Error> {
         let exclude = match args.exclude.as_str() {
@@ -228,7 +270,7 @@ impl Host<'_> {
     /// Devices that the host cannot do without.
     fn guarded(
         &self,
-        args: &SelectArgs,
+        args: &Selection,
         netlink: &mut Netlink,
     ) -> Result<Vec<(u32, String)>, Error> {
         let mut found = Vec::new();

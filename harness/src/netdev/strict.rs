@@ -13,7 +13,8 @@ use std::path::Path;
 use super::Error;
 use super::state::Snapshot;
 use super::state::State;
-use crate::cli::Arp;
+use serde::Deserialize;
+use serde::Serialize;
 use verbgate_host::netlink::Message;
 use verbgate_host::route::Route;
 use verbgate_host::route::connected;
@@ -38,6 +39,16 @@ const CARRIED: &[&str] = &[
     "ipv6/conf/autoconf",
     "ipv6/conf/disable_ipv6",
 ];
+
+/// How NICs that share a network are kept apart in the container. The journal has these words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Arp {
+    /// arp_announce 2, arp_ignore 1, arp_filter 1, rp_filter 1, and a routing table for each NIC
+    Strict,
+    /// arp_announce 2, arp_ignore 1, rp_filter 2, and no tables
+    Loose,
+}
 
 fn settings(arp: Arp) -> &'static [(&'static str, &'static str)] {
     match arp {

@@ -20,7 +20,7 @@ use super::plan::Plan;
 use super::plan::open;
 use super::state::State;
 use super::strict;
-use crate::cli::Arp;
+use super::strict::Arp;
 use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::link::Link;

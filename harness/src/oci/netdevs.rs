@@ -16,11 +16,10 @@ use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
-use crate::cli::PairingArgs;
-use crate::cli::SelectArgs;
 use crate::grant::Granted;
 use crate::netdev::journal;
 use crate::netdev::plan;
+use crate::netdev::select::Selection;
 use verbgate_host::discover;
 use verbgate_host::netns::Namespace;
 
@@ -149,17 +148,6 @@ fn of_devices(nodes: &[Granted], sysfs: &Path) -> Result<Vec<String>, anyhow::Er
 }
 
 /// A selection of these NICs, or of all.
-pub(super) fn selection(names: Option<&[String]>) -> SelectArgs {
-    SelectArgs {
-        iface: names.map(|names| names.join(",")),
-        hca: None,
-        exclude: String::new(),
-        peer_ifaces: None,
-        peer_manifest: Vec::new(),
-        require_ipv4: false,
-        bootstrap: None,
-        peer: None,
-        pairing: PairingArgs::default(),
-        shared: None,
-    }
+pub(super) fn selection(names: Option<&[String]>) -> Selection {
+    Selection { iface: names.map(|names| names.join(",")), ..Selection::default() }
 }
