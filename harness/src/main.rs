@@ -15,6 +15,7 @@ mod grant;
 mod logging;
 mod manifest;
 mod nccl;
+mod nics;
 mod netdev;
 mod oci;
 mod output;
@@ -72,7 +73,7 @@ fn main() -> ExitCode {
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
-        Command::Netdev(command) => netdev::command::run(command),
+        Command::Netdev(command) => nics::run(command),
         Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),

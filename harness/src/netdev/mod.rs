@@ -4,7 +4,6 @@
 //! resolves addresses in the network namespace of the caller.
 
 pub(crate) mod back;
-pub(crate) mod command;
 pub(crate) mod dress;
 pub(crate) mod hca;
 pub(crate) mod journal;

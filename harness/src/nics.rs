@@ -7,19 +7,19 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use super::Error;
-use super::back;
-use super::journal;
-use super::journal::Journal;
-use super::journal::Step;
-use super::journal::Store;
-use super::plan;
-use super::plan::Plan;
-use super::select::Candidate;
-use super::transfer;
-use super::transfer::Terms;
-use super::verify;
-use super::verify::Claim;
+use crate::netdev::Error;
+use crate::netdev::back;
+use crate::netdev::journal;
+use crate::netdev::journal::Journal;
+use crate::netdev::journal::Step;
+use crate::netdev::journal::Store;
+use crate::netdev::plan;
+use crate::netdev::plan::Plan;
+use crate::netdev::select::Candidate;
+use crate::netdev::transfer;
+use crate::netdev::transfer::Terms;
+use crate::netdev::verify;
+use crate::netdev::verify::Claim;
 use crate::cli::ListArgs;
 use crate::cli::MoveArgs;
 use crate::cli::NetdevCommand;
@@ -184,7 +184,7 @@ fn show_plan(args: &MoveArgs) -> Result<(), Error> {
             addresses: nic.state.ips().iter().map(|(ip, n)| format!("{ip}/{n}")).collect(),
             mtu: nic.state.link.mtu,
             up: nic.state.link.up,
-            routes: nic.state.routes.iter().map(|r| super::dress::describe(&r.message)).collect(),
+            routes: nic.state.routes.iter().map(|r| crate::netdev::dress::describe(&r.message)).collect(),
             rules: nic.state.rules.len(),
             neighbours: nic.state.neighbours.len(),
             table: nic.table,
