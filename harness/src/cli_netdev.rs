@@ -7,10 +7,10 @@ use clap::Args;
 use clap::Subcommand;
 use clap::ValueEnum;
 
-use crate::netdev::journal::STATE_DIR;
-use crate::netdev::select::Selection;
-use crate::netdev::select::Shared;
-use crate::netdev::strict::Arp;
+use verbgate_netdev::journal::STATE_DIR;
+use verbgate_netdev::select::Selection;
+use verbgate_netdev::select::Shared;
+use verbgate_netdev::strict::Arp;
 
 /// Where the host is looked at.
 #[derive(Clone, Debug, Args)]

@@ -14,11 +14,6 @@ use crate::cli::DoctorArgs;
 use crate::cli::HostArgs;
 use crate::failure::Failure;
 use crate::features;
-use crate::netdev::Error;
-use crate::netdev::journal;
-use crate::netdev::plan;
-use crate::netdev::probe;
-use crate::netdev::select::route_to;
 use crate::output::print;
 use crate::output::print_json;
 use verbgate_host::discover;
@@ -26,6 +21,11 @@ use verbgate_host::discover::Device;
 use verbgate_host::discover::ETHERNET;
 use verbgate_host::rdma;
 use verbgate_host::rdma::Mode;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::probe;
+use verbgate_netdev::select::route_to;
 
 /// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;

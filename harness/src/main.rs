@@ -16,7 +16,6 @@ mod logging;
 mod manifest;
 mod nccl;
 mod nics;
-mod netdev;
 mod oci;
 mod output;
 mod pages;

@@ -11,12 +11,6 @@ use crate::cli::Format;
 use crate::cli::NcclArgs;
 use crate::cli::NcclOptions;
 use crate::failure::Failure;
-use crate::netdev::Error;
-use crate::netdev::journal;
-use crate::netdev::journal::Journal;
-use crate::netdev::plan::open;
-use crate::netdev::state::Snapshot;
-use crate::netdev::transfer::is_gid_of;
 use crate::output::print;
 use crate::output::print_json;
 use crate::output::say;
@@ -27,6 +21,12 @@ use verbgate_host::netns::Namespace;
 use verbgate_host::route::devices;
 use verbgate_host::route::is_link_local;
 use verbgate_host::uapi::RTM_DST_LEN;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::plan::open;
+use verbgate_netdev::state::Snapshot;
+use verbgate_netdev::transfer::is_gid_of;
 
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;

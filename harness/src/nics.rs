@@ -7,19 +7,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::netdev::Error;
-use crate::netdev::back;
-use crate::netdev::journal;
-use crate::netdev::journal::Journal;
-use crate::netdev::journal::Step;
-use crate::netdev::journal::Store;
-use crate::netdev::plan;
-use crate::netdev::plan::Plan;
-use crate::netdev::select::Candidate;
-use crate::netdev::transfer;
-use crate::netdev::transfer::Terms;
-use crate::netdev::verify;
-use crate::netdev::verify::Claim;
 use crate::cli::ListArgs;
 use crate::cli::MoveArgs;
 use crate::cli::NetdevCommand;
@@ -38,6 +25,19 @@ use verbgate_host::link;
 use verbgate_host::netns;
 use verbgate_host::netns::Namespace;
 use verbgate_host::signals::Signals;
+use verbgate_netdev::Error;
+use verbgate_netdev::back;
+use verbgate_netdev::journal;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::journal::Step;
+use verbgate_netdev::journal::Store;
+use verbgate_netdev::plan;
+use verbgate_netdev::plan::Plan;
+use verbgate_netdev::select::Candidate;
+use verbgate_netdev::transfer;
+use verbgate_netdev::transfer::Terms;
+use verbgate_netdev::verify;
+use verbgate_netdev::verify::Claim;
 
 /// Runs one of the subcommands.
 pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
@@ -184,7 +184,12 @@ fn show_plan(args: &MoveArgs) -> Result<(), Error> {
             addresses: nic.state.ips().iter().map(|(ip, n)| format!("{ip}/{n}")).collect(),
             mtu: nic.state.link.mtu,
             up: nic.state.link.up,
-            routes: nic.state.routes.iter().map(|r| crate::netdev::dress::describe(&r.message)).collect(),
+            routes: nic
+                .state
+                .routes
+                .iter()
+                .map(|r| verbgate_netdev::dress::describe(&r.message))
+                .collect(),
             rules: nic.state.rules.len(),
             neighbours: nic.state.neighbours.len(),
             table: nic.table,

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use serde::Serialize;
 
-use crate::netdev::Error;
+use verbgate_netdev::Error;
 
 /// Data, to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Error> {

@@ -14,16 +14,16 @@ use crate::doctor::Verdict;
 use crate::failure::Failure;
 use crate::manifest;
 use crate::nccl;
-use crate::netdev::Error;
 use crate::nics::move_there;
 use crate::nics::symmetric;
-use crate::netdev::journal::Journal;
-use crate::netdev::plan;
-use crate::netdev::plan::open;
 use crate::output::print;
 use crate::output::say;
 use verbgate_host::link;
 use verbgate_host::netns::Namespace;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::plan::open;
 
 /// Where ip-netns(8) keeps named namespaces.
 const NAMED: &str = "/run/netns";

@@ -33,7 +33,7 @@ use self::undo::Entry;
 use self::undo::Undo;
 use crate::cdi::print;
 use crate::failure::Failure;
-use crate::netdev::journal::STATE_DIR;
+use verbgate_netdev::journal::STATE_DIR;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuntimeCommand {

@@ -9,7 +9,7 @@ use super::Manifest;
 use super::Rail;
 use super::pair;
 use crate::cli::By;
-use crate::netdev::Error;
+use verbgate_netdev::Error;
 
 /// What nodes agree on.
 #[derive(Debug, Serialize)]

@@ -23,19 +23,19 @@ use crate::cli::ManifestCommand;
 use crate::cli::PairingTerms;
 use crate::cli::SelectArgs;
 use crate::failure::Failure;
-use crate::netdev::Error;
-use crate::netdev::journal;
-use crate::netdev::plan;
-use crate::netdev::select::Shared;
-use crate::netdev::state::State;
-use crate::netdev::transfer::is_gid_of;
-use crate::netdev::verify::Claim;
 use crate::output::print;
 use crate::output::print_json;
 use crate::output::say;
 use verbgate_host::discover;
 use verbgate_host::discover::Device;
 use verbgate_host::route::is_link_local;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::select::Shared;
+use verbgate_netdev::state::State;
+use verbgate_netdev::transfer::is_gid_of;
+use verbgate_netdev::verify::Claim;
 
 const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.

@@ -13,14 +13,14 @@ use verbgate_sysfs::collect;
 
 use super::netdevs;
 use super::place;
-use crate::netdev::Error;
-use crate::netdev::back;
-use crate::netdev::journal;
-use crate::netdev::journal::Store;
-use crate::netdev::plan;
-use crate::netdev::transfer::Terms;
 use verbgate_host::link;
 use verbgate_host::signals::Signals;
+use verbgate_netdev::Error;
+use verbgate_netdev::back;
+use verbgate_netdev::journal;
+use verbgate_netdev::journal::Store;
+use verbgate_netdev::plan;
+use verbgate_netdev::transfer::Terms;
 
 /// How long links and GIDs may take to be there again, and the kernel to give a NIC back: as for
 /// `verbgate netdev`.

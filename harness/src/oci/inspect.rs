@@ -18,7 +18,7 @@ use super::place;
 use super::place::Place;
 use crate::cli::Global;
 use crate::failure::Failure;
-use crate::netdev::journal::STATE_DIR;
+use verbgate_netdev::journal::STATE_DIR;
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectArgs {

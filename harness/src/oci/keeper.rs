@@ -37,16 +37,16 @@ use super::start::READY;
 use super::wish;
 use crate::failure::Failure;
 use crate::logging;
-use crate::netdev::back;
-use crate::netdev::journal;
-use crate::netdev::journal::Journal;
-use crate::netdev::journal::Store;
-use crate::netdev::plan;
-use crate::netdev::strict::Arp;
-use crate::netdev::transfer;
-use crate::netdev::verify;
 use verbgate_host::netns::Namespace;
 use verbgate_host::signals::Signals;
+use verbgate_netdev::back;
+use verbgate_netdev::journal;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::journal::Store;
+use verbgate_netdev::plan;
+use verbgate_netdev::strict::Arp;
+use verbgate_netdev::transfer;
+use verbgate_netdev::verify;
 
 #[derive(Debug, Args)]
 pub(crate) struct KeeperArgs {

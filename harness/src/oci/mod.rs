@@ -58,7 +58,7 @@ pub(crate) use self::supervisor::run as supervise;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
 use crate::failure::Failure;
-use crate::netdev::journal::STATE_DIR;
+use verbgate_netdev::journal::STATE_DIR;
 
 /// The hidden command that hooks give.
 pub(crate) const HOOK: &str = "oci-hook";

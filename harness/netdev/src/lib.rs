@@ -1,26 +1,45 @@
-//! RoCE netdevs: into a container's network namespace, and back.
+#![forbid(unsafe_code)]
+//! RoCE NICs: into a container's network namespace, and back.
 //!
-//! The RDMA device alone is not enough there: a RoCE GID is an address of a netdev, and the kernel
-//! resolves addresses in the network namespace of the caller.
+//! The RDMA device alone is not enough there: a RoCE GID is an address of a link, and the kernel
+//! resolves addresses in the network namespace of the caller. [`select`] says which NICs go and why
+//! the others do not, [`plan`] works out a move, [`transfer`] does it and [`back`] undoes it, each
+//! step after the [`journal`] has it on disk, and [`verify`] asks afterwards who answers.
+//!
+//! Which NICs would go, and why the others stay:
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use verbgate_netdev::plan;
+//! use verbgate_netdev::select::Selection;
+//!
+//! let (nics, _) = plan::candidates(&Selection::default(), Path::new("/sys"))?;
+//! for nic in nics {
+//!     println!("{}: {}", nic.netdev, nic.dropped.as_deref().unwrap_or("goes"));
+//! }
+//! # Ok::<(), verbgate_netdev::Error>(())
+//! ```
 
-pub(crate) mod back;
-pub(crate) mod dress;
-pub(crate) mod hca;
-pub(crate) mod journal;
-pub(crate) mod plan;
-pub(crate) mod probe;
-pub(crate) mod select;
-pub(crate) mod state;
-pub(crate) mod strict;
-pub(crate) mod transfer;
-pub(crate) mod verify;
+pub mod back;
+pub mod dress;
+mod hca;
+pub mod journal;
+pub mod plan;
+pub mod probe;
+pub mod select;
+pub mod state;
+pub mod strict;
+pub mod transfer;
+pub mod verify;
 
 use std::io;
 use std::path::PathBuf;
 
 /// What went wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[allow(missing_docs, reason = "the text of each says what it is about")]
+pub enum Error {
     /// What the host did not do.
     #[error(transparent)]
     Host(#[from] verbgate_host::Error),
@@ -51,17 +70,17 @@ pub(crate) enum Error {
 
 impl Error {
     /// Netlink did not do `what`.
-    pub(crate) fn netlink(what: impl Into<String>, source: io::Error) -> Self {
+    pub fn netlink(what: impl Into<String>, source: io::Error) -> Self {
         Self::Host(verbgate_host::Error::Netlink { what: what.into(), source })
     }
 
     /// A file cannot be read or written.
-    pub(crate) fn file(path: impl Into<PathBuf>, source: io::Error) -> Self {
+    pub fn file(path: impl Into<PathBuf>, source: io::Error) -> Self {
         Self::Host(verbgate_host::Error::File { path: path.into(), source })
     }
 
     /// 2 for what the caller wrote, 1 for the rest.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
             _ => 1,

@@ -47,9 +47,9 @@ const ARP_REPLY: [u8; 2] = [0, 2];
 /// A question: which MAC has `target`, asked by `device` in the name of `source`.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    pub(crate) device: String,
-    pub(crate) source: Ipv4Addr,
-    pub(crate) target: Ipv4Addr,
+    pub device: String,
+    pub source: Ipv4Addr,
+    pub target: Ipv4Addr,
 }
 
 /// All MACs that answered for each address; runs in the thread's namespace. Asked again for as long
@@ -141,17 +141,12 @@ fn patience(fd: &OwnedFd, left: Duration) -> io::Result<()> {
 }
 
 /// The least echo request, headers included, in bytes: it fits every link.
-pub(crate) const SMALL: u32 = 64;
+pub const SMALL: u32 = 64;
 
 /// Whether `to` answers an echo request of `size` bytes, IP header included, from the address `from`
 /// of the thread's namespace, or from whichever the kernel takes. The kernel forbids its
 /// fragmentation.
-pub(crate) fn echoes(
-    from: Option<IpAddr>,
-    to: IpAddr,
-    size: u32,
-    limit: Duration,
-) -> io::Result<bool> {
+pub fn echoes(from: Option<IpAddr>, to: IpAddr, size: u32, limit: Duration) -> io::Result<bool> {
     let (family, protocol, request, reply) = match to {
         IpAddr::V4(_) => (AddressFamily::Inet, SockProtocol::Icmp, 8, 0),
         IpAddr::V6(_) => (AddressFamily::Inet6, SockProtocol::IcmpV6, 128, 129),

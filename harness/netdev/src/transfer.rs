@@ -32,17 +32,19 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What both directions need to know.
 #[allow(missing_debug_implementations, reason = "it holds a function")]
-pub(crate) struct Terms<'a> {
-    pub(crate) sysfs: &'a Path,
+pub struct Terms<'a> {
+    /// Where sysfs is.
+    pub sysfs: &'a Path,
     /// How long a link may take to come up, GIDs to appear, and the kernel to give a NIC back.
-    pub(crate) patience: Duration,
-    pub(crate) signals: &'a Signals,
+    pub patience: Duration,
+    /// What asks for the end between two steps.
+    pub signals: &'a Signals,
     /// Gets a line for each step.
-    pub(crate) progress: &'a dyn Fn(&str),
+    pub progress: &'a dyn Fn(&str),
 }
 
 /// Moves what is planned; on an error everything is put back.
-pub(crate) fn execute(
+pub fn execute(
     plan: Plan,
     store: &Store,
     arp: Arp,
@@ -149,13 +151,14 @@ fn there(nic: &Entry, arp: Arp) -> State {
     State { sysctls: strict::sysctls(&nic.state, arp), ..nic.state.clone() }
 }
 
-pub(crate) fn gone(nic: &Entry) -> Error {
+/// The error that a NIC is nowhere.
+pub fn gone(nic: &Entry) -> Error {
     let why = "it is in neither namespace any more; was it unplugged or removed?".to_owned();
     Error::Nic { nic: nic.state.link.name.clone(), why }
 }
 
 /// The NIC, if it is in the thread's namespace.
-pub(crate) fn here(nic: &Entry) -> Result<Option<Link>, Error> {
+pub fn here(nic: &Entry) -> Result<Option<Link>, Error> {
     Ok(link::find(&plan::links()?, &nic.identity).cloned())
 }
 
@@ -210,7 +213,7 @@ fn expected_gids(journal: &Journal, sysfs: &Path) -> BTreeMap<(String, u32), Vec
 }
 
 /// Whether this is the RoCE v2 GID that an address makes.
-pub(crate) fn is_gid_of(gid: &discover::Gid, ip: IpAddr) -> bool {
+pub fn is_gid_of(gid: &discover::Gid, ip: IpAddr) -> bool {
     let address = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,

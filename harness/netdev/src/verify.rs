@@ -18,20 +18,23 @@ use verbgate_host::route::local;
 use verbgate_host::route::network;
 
 /// How long a network may take to let packets pass, where no more is granted.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 /// How long an echo may take, all tries together.
 const ECHO: Duration = Duration::from_secs(3);
 
 /// An address, and whose it is.
 #[derive(Clone, Debug)]
-pub(crate) struct Claim {
-    pub(crate) nic: String,
-    pub(crate) ip: IpAddr,
-    pub(crate) mac: String,
+pub struct Claim {
+    /// The NIC, for people.
+    pub nic: String,
+    /// The address that is claimed.
+    pub ip: IpAddr,
+    /// The MAC address that must answer for it.
+    pub mac: String,
 }
 
 /// What the NICs of a journal claim.
-pub(crate) fn claims(journal: &Journal) -> Vec<Claim> {
+pub fn claims(journal: &Journal) -> Vec<Claim> {
     let up = journal.nics.iter().filter(|nic| nic.state.link.up && nic.state.link.carrier);
     let of = up.flat_map(|nic| {
         nic.state.ips().into_iter().filter(|(ip, _)| !is_link_local(*ip)).map(|(ip, _)| Claim {
@@ -45,7 +48,7 @@ pub(crate) fn claims(journal: &Journal) -> Vec<Claim> {
 
 /// Checks from the thread's namespace that each address is answered for by its own NIC's MAC and by
 /// no other; returns a pair of addresses, ours and theirs, for each that was found.
-pub(crate) fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
+pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
     let snapshot = Snapshot::take(&mut open()?)?;
     let own: Vec<(String, IpAddr, u8)> = snapshot
         .links
@@ -120,7 +123,7 @@ fn answers(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), Error> {
 }
 
 /// Checks in the container's namespace that each NIC reaches the peer from its own address.
-pub(crate) fn reach(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), Error> {
+pub fn reach(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), Error> {
     let mut netlink = open()?;
     let links = super::plan::links()?;
     for (claim, (theirs, ours)) in claims.iter().zip(pairs) {
@@ -141,7 +144,7 @@ pub(crate) fn reach(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), 
 }
 
 /// Both directions, from the namespace of a peer.
-pub(crate) fn both(
+pub fn both(
     journal: &Journal,
     target: &Namespace,
     peer: &Namespace,
@@ -153,7 +156,7 @@ pub(crate) fn both(
 }
 
 /// What can be checked without a peer: that the NIC's addresses are routed by the NIC.
-pub(crate) fn alone(journal: &Journal, target: &Namespace) -> Result<(), Error> {
+pub fn alone(journal: &Journal, target: &Namespace) -> Result<(), Error> {
     target.within(|| {
         let mut netlink = open()?;
         let links = super::plan::links()?;

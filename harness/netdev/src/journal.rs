@@ -29,7 +29,7 @@ use verbgate_host::netns;
 /// Counts changes of the format.
 const VERSION: u32 = 1;
 /// Where the journal is by default: it must outlive a reboot.
-pub(crate) const STATE_DIR: &str = "/var/lib/verbgate";
+pub const STATE_DIR: &str = "/var/lib/verbgate";
 /// For the tests: `KILL:N` or `STOP:N`, the signal that the process sends itself at step N. Steps
 /// are numbered by how often the journal was to be written or had been.
 const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
@@ -37,7 +37,7 @@ const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
 /// How far a NIC has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Step {
+pub enum Step {
     /// It is home, untouched.
     Captured,
     /// It is being sent to the container.
@@ -54,40 +54,49 @@ pub(crate) enum Step {
 
 /// One NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) identity: Identity,
+pub struct Entry {
+    /// What the NIC is found by again.
+    pub identity: Identity,
     /// As it was.
-    pub(crate) state: State,
+    pub state: State,
     /// What it is called in the container.
-    pub(crate) target_name: String,
-    pub(crate) step: Step,
+    pub target_name: String,
+    /// How far the NIC has come.
+    pub step: Step,
     /// The rules made for it in the container: they stay when it goes.
-    pub(crate) rules: Vec<Message>,
+    pub rules: Vec<Message>,
     /// Its own routing table in the container.
-    pub(crate) table: Option<u32>,
+    pub table: Option<u32>,
     /// The RDMA devices that have it as a port, with the port's number.
-    pub(crate) rdma: Vec<(String, u32)>,
+    pub rdma: Vec<(String, u32)>,
 }
 
 /// A move.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Journal {
+pub struct Journal {
     version: u32,
-    pub(crate) boot_id: String,
-    pub(crate) home: netns::Identity,
+    /// The boot in which the move was begun.
+    pub boot_id: String,
+    /// The namespace that the NICs came from.
+    pub home: netns::Identity,
     pub(crate) home_path: PathBuf,
-    pub(crate) target: netns::Identity,
-    pub(crate) target_path: PathBuf,
+    /// The namespace that the NICs go to.
+    pub target: netns::Identity,
+    /// Where the target is looked for first.
+    pub target_path: PathBuf,
     /// Whether the move has been done whole, and is not being undone.
-    pub(crate) complete: bool,
-    pub(crate) arp: Arp,
+    pub complete: bool,
+    /// How the NICs are kept apart in the target.
+    pub arp: Arp,
     /// Whether the RDMA devices went with their netdevs.
     pub(crate) rdma_exclusive: bool,
-    pub(crate) nics: Vec<Entry>,
+    /// The NICs, in the order in which they move.
+    pub nics: Vec<Entry>,
 }
 
 impl Journal {
-    pub(crate) fn new(
+    /// A journal of NICs that have not left yet.
+    pub fn new(
         home: &netns::Namespace,
         target: &netns::Namespace,
         arp: Arp,
@@ -108,7 +117,8 @@ impl Journal {
         })
     }
 
-    pub(crate) fn names(&self) -> String {
+    /// The names of the NICs at home, for people.
+    pub fn names(&self) -> String {
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.state.link.name.as_str()).collect();
         names.join(", ")
     }
@@ -116,14 +126,14 @@ impl Journal {
 
 /// The directory of the journal, locked.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     dir: PathBuf,
     _lock: Flock<File>,
 }
 
 impl Store {
     /// Locks the directory, which is made if need be.
-    pub(crate) fn lock(dir: &Path) -> Result<Self, Error> {
+    pub fn lock(dir: &Path) -> Result<Self, Error> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| Error::file(path, source)
@@ -151,7 +161,8 @@ impl Store {
         }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
+    /// The file of the journal.
+    pub fn path(&self) -> PathBuf {
         path(&self.dir)
     }
 
@@ -175,7 +186,7 @@ impl Store {
     }
 
     /// All NICs are home.
-    pub(crate) fn remove(&self) -> Result<(), Error> {
+    pub fn remove(&self) -> Result<(), Error> {
         step();
         let removed = fs::remove_file(self.path())
             .and_then(|()| File::open(&self.dir).and_then(|dir| dir.sync_all()));
@@ -190,7 +201,7 @@ fn path(dir: &Path) -> PathBuf {
 }
 
 /// The journal in a directory, if there is one.
-pub(crate) fn load(dir: &Path) -> Result<Option<Journal>, Error> {
+pub fn load(dir: &Path) -> Result<Option<Journal>, Error> {
     let path = path(dir);
     let text = match fs::read(&path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -36,11 +36,7 @@ use verbgate_host::route::Route;
 ///
 /// Every step looks at what is there and goes on from it, so that it does not matter where an
 /// earlier attempt ended.
-pub(crate) fn back(
-    journal: &mut Journal,
-    store: &Store,
-    terms: &Terms<'_>,
-) -> Result<Vec<String>, Error> {
+pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<Vec<String>, Error> {
     let same_boot = journal.boot_id == netns::boot_id()?;
     let home = home_of(journal, same_boot)?;
     let target = match same_boot {

@@ -38,8 +38,8 @@ const EEXIST: i32 = 17;
 /// What `dress` works on.
 #[derive(Debug)]
 pub(crate) struct Wardrobe<'a> {
-    pub(crate) netlink: &'a mut Netlink,
-    pub(crate) link: Link,
+    pub netlink: &'a mut Netlink,
+    pub link: Link,
 }
 
 impl Wardrobe<'_> {
@@ -310,7 +310,7 @@ pub(crate) fn remove_rules(netlink: &mut Netlink, rules: &[Message]) -> Result<(
 }
 
 /// A route as ip-route(8) would write it, in short.
-pub(crate) fn describe(route: &Message) -> String {
+pub fn describe(route: &Message) -> String {
     let to = match route.ip(RTA_DST) {
         Some(ip) => format!("{ip}/{}", route.byte(RTM_DST_LEN)),
         None => "default".to_owned(),

@@ -29,22 +29,22 @@ const OWN_QDISCS: &[&str] = &["noqueue", "noop", "mq", "pfifo_fast", "fq_codel",
 
 /// A planned move.
 #[derive(Debug)]
-pub(crate) struct Plan {
-    pub(crate) home: Namespace,
-    pub(crate) target: Namespace,
-    pub(crate) candidates: Vec<Candidate>,
+pub struct Plan {
+    /// The namespace that the NICs leave.
+    pub home: Namespace,
+    /// The namespace that the NICs go to.
+    pub target: Namespace,
+    /// Every NIC that has RDMA, those that stay with the reason.
+    pub candidates: Vec<Candidate>,
     /// In the order in which they move.
-    pub(crate) entries: Vec<Entry>,
+    pub entries: Vec<Entry>,
     /// What is lost all the same.
-    pub(crate) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     pub(crate) rdma_exclusive: bool,
 }
 
 /// What there is here, without a target.
-pub(crate) fn candidates(
-    args: &Selection,
-    sysfs: &Path,
-) -> Result<(Vec<Candidate>, Snapshot), Error> {
+pub fn candidates(args: &Selection, sysfs: &Path) -> Result<(Vec<Candidate>, Snapshot), Error> {
     if !sysfs.join("class").is_dir() {
         let why = "has no class/, and so is no sysfs; see --sysfs-root";
         return Err(Error::Usage(format!("{} {why}", sysfs.display())));
@@ -57,13 +57,14 @@ pub(crate) fn candidates(
     Ok((found, snapshot))
 }
 
-pub(crate) fn open() -> Result<Netlink, Error> {
+/// A netlink socket of the thread's namespace.
+pub fn open() -> Result<Netlink, Error> {
     let what = || "open a netlink socket".to_owned();
     Netlink::route().map_err(|source| Error::netlink(what(), source))
 }
 
 /// Plans a move of the selected NICs to a namespace.
-pub(crate) fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, Error> {
+pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, Error> {
     let home = Namespace::current()?;
     let target = Namespace::named(to)?;
     if home.id == target.id {
@@ -204,7 +205,7 @@ pub(crate) fn free_name(name: &str, taken: &[String]) -> String {
 }
 
 /// Links of this namespace.
-pub(crate) fn links() -> Result<Vec<Link>, Error> {
+pub fn links() -> Result<Vec<Link>, Error> {
     let what = || "list the network devices".to_owned();
     link::all(&mut open()?).map_err(|source| Error::netlink(what(), source))
 }

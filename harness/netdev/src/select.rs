@@ -31,34 +31,34 @@ const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];
 
 /// Which NICs are wanted. The default is every NIC that the host can do without.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Selection {
+pub struct Selection {
     /// These NICs and no others, separated by commas; wins over `exclude`.
-    pub(crate) iface: Option<String>,
+    pub iface: Option<String>,
     /// Only NICs of these RDMA devices, as in NCCL_IB_HCA: `[^][=]NAME[:PORT],...`
-    pub(crate) hca: Option<String>,
+    pub hca: Option<String>,
     /// Not the NICs whose names match this regular expression; empty turns it off.
-    pub(crate) exclude: String,
+    pub exclude: String,
     /// Only NICs that the peer has, too, by these names.
-    pub(crate) peer_ifaces: Option<String>,
+    pub peer_ifaces: Option<String>,
     /// Whether a NIC without an IPv4 address is an error, and does not just stay.
-    pub(crate) require_ipv4: bool,
+    pub require_ipv4: bool,
     /// Not the NIC with this address, by which the nodes find each other.
-    pub(crate) bootstrap: Option<IpAddr>,
+    pub bootstrap: Option<IpAddr>,
     /// Not the NIC by which this address is reached.
-    pub(crate) peer: Option<IpAddr>,
+    pub peer: Option<IpAddr>,
     /// What the peers' manifests say of this node's NICs, once they have been read.
-    pub(crate) shared: Option<Shared>,
+    pub shared: Option<Shared>,
 }
 
 /// What peers' manifests say of this node's NICs.
 #[derive(Clone, Debug)]
-pub(crate) struct Shared {
+pub struct Shared {
     /// The netdevs of rails that all have.
-    pub(crate) names: BTreeSet<String>,
+    pub names: BTreeSet<String>,
     /// Why the others are none.
-    pub(crate) left_out: BTreeMap<String, String>,
+    pub left_out: BTreeMap<String, String>,
     /// How many rails, of whichever node, are not in common.
-    pub(crate) dropped: usize,
+    pub dropped: usize,
 }
 
 impl Shared {
@@ -72,42 +72,54 @@ impl Shared {
 
 /// A NIC that has RDMA, and what becomes of it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Candidate {
-    pub(crate) netdev: String,
+pub struct Candidate {
+    /// The link's name.
+    pub netdev: String,
     /// The RDMA devices and ports that have it; usually one.
-    pub(crate) rdma: Vec<Port>,
-    pub(crate) pci: Option<String>,
-    pub(crate) numa_node: Option<i32>,
+    pub rdma: Vec<Port>,
+    /// The bus address of its device.
+    pub pci: Option<String>,
+    /// The NUMA node; -1 where the machine does not tell.
+    pub numa_node: Option<i32>,
     /// In Gb/s.
-    pub(crate) speed: Option<f64>,
-    pub(crate) mtu: Option<u32>,
-    pub(crate) mac: Option<String>,
-    pub(crate) up: bool,
-    pub(crate) addresses: Vec<String>,
-    pub(crate) gids: Vec<Gid>,
+    pub speed: Option<f64>,
+    /// The largest packet, in bytes.
+    pub mtu: Option<u32>,
+    /// The MAC address.
+    pub mac: Option<String>,
+    /// Whether the link is set up.
+    pub up: bool,
+    /// The IP addresses, with the lengths of their networks.
+    pub addresses: Vec<String>,
+    /// The entries of the GID tables that are of this link.
+    pub gids: Vec<Gid>,
     /// Why it stays.
-    pub(crate) dropped: Option<String>,
+    pub dropped: Option<String>,
+    /// The IP addresses, as `addresses` has them.
     #[serde(skip)]
-    pub(crate) ips: Vec<(IpAddr, u8)>,
+    pub ips: Vec<(IpAddr, u8)>,
 }
 
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Port {
+pub struct Port {
     /// As rdma(8) calls it.
     #[serde(rename = "ifname")]
-    pub(crate) device: String,
-    pub(crate) port: u32,
-    pub(crate) link_layer: Option<String>,
-    pub(crate) state: Option<String>,
+    pub device: String,
+    /// The port's number; the first is 1.
+    pub port: u32,
+    /// `Ethernet` or `InfiniBand`.
+    pub link_layer: Option<String>,
+    /// `ACTIVE`, `DOWN` and so on.
+    pub state: Option<String>,
 }
 
 /// All of a host that selection asks for.
 #[derive(Debug)]
 pub(crate) struct Host<'a> {
-    pub(crate) sysfs: &'a Path,
-    pub(crate) snapshot: &'a Snapshot,
-    pub(crate) devices: &'a [Device],
+    pub sysfs: &'a Path,
+    pub snapshot: &'a Snapshot,
+    pub devices: &'a [Device],
 }
 
 impl Host<'_> {
@@ -312,7 +324,7 @@ impl Host<'_> {
 const NO_ADDRESS: &str = "it has no IPv4 address and no routable IPv6 address";
 
 /// Words between commas or blanks.
-pub(crate) fn list(text: &str) -> Vec<String> {
+pub fn list(text: &str) -> Vec<String> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace());
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
@@ -327,7 +339,7 @@ fn is_default(route: &Message) -> bool {
 }
 
 /// The device by which the kernel would send to an address.
-pub(crate) fn route_to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> Option<u32> {
+pub fn route_to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> Option<u32> {
     Some(way::to(netlink, to, from).ok()?.device)
 }
 

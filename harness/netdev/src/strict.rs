@@ -43,7 +43,7 @@ const CARRIED: &[&str] = &[
 /// How NICs that share a network are kept apart in the container. The journal has these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Arp {
+pub enum Arp {
     /// arp_announce 2, arp_ignore 1, arp_filter 1, rp_filter 1, and a routing table for each NIC
     Strict,
     /// arp_announce 2, arp_ignore 1, rp_filter 2, and no tables
@@ -114,7 +114,7 @@ pub(crate) fn free_tables(target: &Snapshot, count: usize) -> Vec<u32> {
 }
 
 /// The rules that lead from a NIC's addresses, and from the NIC, to its table.
-pub(crate) fn rules(home: &State, name: &str, table: u32) -> Vec<Message> {
+pub fn rules(home: &State, name: &str, table: u32) -> Vec<Message> {
     let mut ips: Vec<_> = home.ips();
     ips.retain(|(ip, _)| !is_link_local(*ip));
     let mut rules: Vec<Message> =
@@ -129,7 +129,7 @@ pub(crate) fn rules(home: &State, name: &str, table: u32) -> Vec<Message> {
 
 /// The routes of a NIC in the container: in its own table all that led through it, and in the main
 /// table what stood there, but for a default route, which is the container's own business.
-pub(crate) fn routes(home: &State, index: u32, table: Option<u32>) -> Vec<Route> {
+pub fn routes(home: &State, index: u32, table: Option<u32>) -> Vec<Route> {
     let mut found = Vec::new();
     let mut add = |message: Message| {
         let position = found.len();
@@ -165,4 +165,17 @@ fn through(route: &Message, device: u32) -> Option<Message> {
         return Some(hop_route(route, hop));
     }
     devices(route).contains(&device).then(|| route.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_of_all_versions_have_the_same_words() {
+        for (arp, word) in [(Arp::Strict, "\"strict\""), (Arp::Loose, "\"loose\"")] {
+            assert_eq!(serde_json::to_string(&arp).unwrap(), word);
+            assert_eq!(serde_json::from_str::<Arp>(word).unwrap(), arp);
+        }
+    }
 }

@@ -38,37 +38,43 @@ const CLONED: u32 = 0x200;
 
 /// A NIC's configuration. Messages are such as make it anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
-    pub(crate) link: Link,
+pub struct State {
+    /// The link itself.
+    pub link: Link,
     /// In the order in which they must be added so that the kernel lists them as it did.
-    pub(crate) addresses: Vec<Message>,
+    pub addresses: Vec<Message>,
     /// Of all tables, without those that the kernel or a router makes.
-    pub(crate) routes: Vec<Route>,
+    pub routes: Vec<Route>,
     /// Where the kernel's own route to the NIC's first network stands among those of other NICs.
     pub(crate) rank: Option<usize>,
     /// Those that name the NIC or one of its addresses.
-    pub(crate) rules: Vec<Message>,
+    pub rules: Vec<Message>,
     /// The permanent ones.
-    pub(crate) neighbours: Vec<Message>,
+    pub neighbours: Vec<Message>,
     /// By their paths below /proc/sys/net, the NIC's name left out: `ipv4/conf/rp_filter`.
     pub(crate) sysctls: BTreeMap<String, String>,
     /// The names of the devices that the routes mention by number.
-    pub(crate) names: BTreeMap<u32, String>,
+    pub names: BTreeMap<u32, String>,
 }
 
 /// All of a namespace that can belong to a NIC.
 #[derive(Debug)]
-pub(crate) struct Snapshot {
-    pub(crate) links: Vec<Link>,
-    pub(crate) addresses: Vec<Message>,
-    pub(crate) routes: Vec<Message>,
-    pub(crate) rules: Vec<Message>,
-    pub(crate) neighbours: Vec<Message>,
+pub struct Snapshot {
+    /// The links.
+    pub links: Vec<Link>,
+    /// The IP addresses of all links.
+    pub addresses: Vec<Message>,
+    /// The routes of all tables.
+    pub routes: Vec<Message>,
+    /// The routing rules.
+    pub rules: Vec<Message>,
+    /// The neighbours.
+    pub neighbours: Vec<Message>,
 }
 
 impl Snapshot {
     /// Of the thread's namespace.
-    pub(crate) fn take(netlink: &mut Netlink) -> Result<Self, Error> {
+    pub fn take(netlink: &mut Netlink) -> Result<Self, Error> {
         let what = |what: &str| {
             let what = format!("read the {what}");
             move |source| Error::netlink(what, source)
@@ -95,7 +101,8 @@ impl Snapshot {
         Ok(Self { links, addresses, routes, rules, neighbours })
     }
 
-    pub(crate) fn link(&self, name: &str) -> Option<&Link> {
+    /// The link of this name or alternative name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.iter().find(|l| l.name == name || l.altnames.iter().any(|alt| alt == name))
     }
 
@@ -106,7 +113,7 @@ impl Snapshot {
     }
 
     /// The configuration of one link.
-    pub(crate) fn state(&self, link: &Link) -> State {
+    pub fn state(&self, link: &Link) -> State {
         let index = link.index;
         let addresses = addresses(&self.addresses, index);
         let own: BTreeSet<IpAddr> = addresses.iter().filter_map(local).collect();
@@ -153,7 +160,7 @@ impl Snapshot {
 
 impl State {
     /// IPv4 and IPv6 addresses with their prefix lengths; those that are local to the link last.
-    pub(crate) fn ips(&self) -> Vec<(IpAddr, u8)> {
+    pub fn ips(&self) -> Vec<(IpAddr, u8)> {
         let found = self.addresses.iter();
         let mut ips: Vec<_> =
             found.filter_map(|m| Some((local(m)?, m.byte(IFA_PREFIXLEN)))).collect();
