@@ -26,9 +26,9 @@ use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
 use crate::failure::Failure;
-use crate::grant;
-use crate::grant::Host;
 use crate::oci;
+use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::Host;
 
 /// The version from which on engines understand a specification: the highest of those whose fields or
 /// names it uses (SPEC.md of CDI, "Released versions").

@@ -11,7 +11,6 @@ mod engine;
 mod fabric;
 mod failure;
 mod features;
-mod grant;
 mod logging;
 mod manifest;
 mod nccl;
@@ -21,10 +20,8 @@ mod output;
 mod pages;
 mod prepare;
 mod run;
-mod supervise;
 mod sysfs;
 mod trace;
-mod virtual_sys;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -11,7 +11,7 @@ use serde::Serialize;
 use verbgate_sys::post::Way;
 
 use super::place::Place;
-use crate::supervise::Windows;
+use verbgate_sandbox::Windows;
 
 /// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;

@@ -16,12 +16,12 @@ use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
-use crate::grant::Granted;
 use verbgate_host::discover;
 use verbgate_host::netns::Namespace;
 use verbgate_netdev::journal;
 use verbgate_netdev::plan;
 use verbgate_netdev::select::Selection;
+use verbgate_sandbox::grant::Granted;
 
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";

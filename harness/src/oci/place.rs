@@ -35,7 +35,7 @@ use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
-use crate::grant::Granted;
+use verbgate_sandbox::grant::Granted;
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.

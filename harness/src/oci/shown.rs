@@ -12,7 +12,6 @@ use verbgate_proxy::observe::Counts;
 use verbgate_sys::Tgid;
 
 use super::place::Spec;
-use crate::supervise;
 
 /// Those who serve a container's processes, and what those have done that are gone.
 #[derive(Debug, Default)]
@@ -48,12 +47,12 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
         "pid": first.map(|tgid| tgid.0),
         "started": started,
         "served": served,
-        "past": supervise::counted(&of.past),
+        "past": verbgate_sandbox::counted(&of.past),
     })
 }
 
 fn held(all: &Inventory) -> Value {
-    let mut value = supervise::counted(&all.counts);
+    let mut value = verbgate_sandbox::counted(&all.counts);
     let ucontext = |one: &Held| {
         let processes: Vec<i32> = one.processes.iter().map(|tgid| tgid.0).collect();
         json!({

@@ -39,10 +39,10 @@ use super::wish;
 use super::wish::Wish;
 use crate::cli::Global;
 use crate::cli::SysfsOf;
-use crate::grant;
-use crate::grant::Granted;
-use crate::grant::Host;
 use crate::logging;
+use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sandbox::grant::Host;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";

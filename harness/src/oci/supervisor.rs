@@ -49,11 +49,10 @@ use super::shown::shown;
 use super::start::READY;
 use super::under;
 use crate::failure::Failure;
-use crate::supervise;
-use crate::supervise::Guard;
-use crate::supervise::Plan;
-use crate::virtual_sys;
-use crate::virtual_sys::Views;
+use verbgate_sandbox::Guard;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::Rights;
+use verbgate_sandbox::Views;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.
@@ -108,7 +107,7 @@ struct Early {
 struct Life {
     place: Place,
     spec: Spec,
-    plan: Plan,
+    plan: Rights,
     control: Post,
     runtime: Option<PidFd>,
     early: Option<Early>,
@@ -130,7 +129,7 @@ impl Life {
         // A session of its own: what is sent to the engine's does not end it.
         rustix::process::setsid().context("cannot leave the session")?;
         rustix::process::chdir("/")?;
-        let plan = Plan::with_cm(&spec.devices, &spec.profile)?;
+        let plan = Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?;
         let control = Post::bind(&place.control())
             .with_context(|| format!("cannot make the socket {}", place.control().display()))?;
         let runtime = PidFd::open(runtime).context("the runtime has ended")?;
@@ -276,7 +275,7 @@ impl Life {
             Word::Sysfs(pid) => {
                 let served = container::served(files)
                     .map_err(|files| anyhow!("/sys came with {} files", files.len()))?;
-                let shown = virtual_sys::shown(&self.spec.devices);
+                let shown = verbgate_sandbox::shown(&self.spec.devices);
                 Ok(self.views_of(Tgid(pid))?.serve(served, shown)?)
             }
             Word::Created(pid) if self.container.is_none() => self.created(Tgid(pid)),
@@ -296,7 +295,7 @@ impl Life {
             .map_err(|files| anyhow!("a filter came with {} listeners", files.len()))?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
         if self.started {
-            return self.serve(&guard, listener.into(), supervise::serve);
+            return self.serve(&guard, listener.into(), verbgate_sandbox::serve);
         }
         if self.container.is_some() || self.early.is_some() {
             return Err(anyhow!("the container is not started yet; start it first"));
@@ -338,7 +337,7 @@ impl Life {
         if self.container.is_none() {
             return Err(anyhow!("the container is not created yet"));
         }
-        self.serve(&early.guard, early.listener.into(), supervise::start)?;
+        self.serve(&early.guard, early.listener.into(), verbgate_sandbox::start)?;
         self.started = true;
         let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
         log::info!("container {} starts with {}", self.spec.id, devices.join(", "));

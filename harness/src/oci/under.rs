@@ -21,7 +21,7 @@ use super::letter;
 use super::letter::Untold;
 use super::letter::Watch;
 use super::letter::Word;
-use crate::supervise::Guard;
+use verbgate_sandbox::Guard;
 
 /// Puts the calling process under a filter, and has the supervisor watch it. Given is the
 /// description of the process that the runtime will execute.

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::exposed;
 use crate::cdi::KIND;
 use crate::cdi::device_of;
-use crate::grant::RDMA_CM;
+use verbgate_sandbox::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
 pub(crate) const DEVICES: &str = "org.verbgate.devices";

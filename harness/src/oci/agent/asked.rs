@@ -17,8 +17,8 @@ use super::super::start;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
-use crate::grant::Granted;
-use crate::grant::RDMA_CM;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sandbox::grant::RDMA_CM;
 
 /// What is decided for a container. It has no devices when it asks for none: then its filter is
 /// served, and nothing else.

@@ -4,7 +4,7 @@
 //! Such a filter compares arguments one by one, and a call's first matching rule counts. It cannot add
 //! two arguments, which the end of a range of addresses takes, nor say "from .. to" of one. So it asks
 //! about more than ours, and never about less; what it asks too much, the supervisor lets through,
-//! which judges by ours ([`crate::supervise::Guard::behind`]).
+//! which judges by ours ([`verbgate_sandbox::Guard::behind`]).
 //!
 //! `write` and `writev` are left out unless they are wanted: runc writes itself between installing the
 //! filter and passing its listener on, and refuses rules about `write`, whatever they compare (crun

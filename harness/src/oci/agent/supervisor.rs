@@ -42,10 +42,10 @@ use super::super::place::Spec;
 use super::super::shown::Served;
 use super::super::shown::shown;
 use crate::failure::Failure;
-use crate::supervise;
-use crate::supervise::Guard;
-use crate::supervise::Plan;
-use crate::virtual_sys::Views;
+use verbgate_sandbox::Guard;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::Rights;
+use verbgate_sandbox::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
 
 struct Life {
     spec: Spec,
-    plan: Plan,
+    plan: Rights,
     agent: Option<OwnedFd>,
     control: Post,
     first: Option<(Tgid, PidFd)>,
@@ -144,7 +144,7 @@ impl Life {
         let null = fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null)?;
         Ok(Self {
-            plan: Plan::with_cm(&spec.devices, &spec.profile)?,
+            plan: Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?,
             spec,
             agent: Some(agent),
             control: Post::bind(&place.control())?,
@@ -215,11 +215,11 @@ impl Life {
         let siblings = Some(self.siblings.clone());
         let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;
         if self.views.replace(views).is_some() {
-            supervise::serve(&supervisor)?;
+            verbgate_sandbox::serve(&supervisor)?;
         } else {
             let first = Tgid(order.pid);
             self.first = Some((first, PidFd::open(first)?));
-            supervise::start(&supervisor).context("cannot start the supervisor")?;
+            verbgate_sandbox::start(&supervisor).context("cannot start the supervisor")?;
         }
         self.served.all.push(supervisor);
         Ok(())

@@ -23,7 +23,7 @@ use crate::supervise;
 /// The RDMA devices that the guest is shown: those that are granted by their own names.
 ///
 /// A stand-in can have the name of a device that is not granted, and none of its own in sysfs.
-pub(crate) fn shown(granted: &[Granted]) -> Vec<Identity> {
+pub fn shown(granted: &[Granted]) -> Vec<Identity> {
     let own = granted.iter().filter(|one| one.identity.uverbs() == Some(&one.name));
     own.map(|one| one.identity.clone()).collect()
 }
@@ -43,7 +43,7 @@ impl verbgate_sysfs::GidView for Shown {
 
 /// One view, whoever asks and by whichever way.
 #[derive(Clone, Debug)]
-pub(crate) struct Views {
+pub struct Views {
     pub(crate) gids: Arc<GidView>,
     /// Where it is served.
     sysfs: Arc<OnceLock<Arc<State>>>,
@@ -51,7 +51,7 @@ pub(crate) struct Views {
 
 impl Views {
     /// Those of who is in the network namespace of a process, and is granted these devices.
-    pub(crate) fn of(guest: Tgid, granted: &[Granted]) -> io::Result<Self> {
+    pub fn of(guest: Tgid, granted: &[Granted]) -> io::Result<Self> {
         let identities = granted.iter().map(|one| one.identity.clone()).collect();
         let gids = GidView::of(Tid(guest.0), identities).map_err(|e| {
             let what = "cannot see the links of the program's network namespace";
@@ -62,7 +62,7 @@ impl Views {
 
     /// Serves sysfs, with these RDMA devices and all GPUs, since `run` takes none of those away: in
     /// a thread of its own, which has no capability and ends with the guest's last mount.
-    pub(crate) fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
+    pub fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
         let view = Arc::new(Shown(Arc::clone(&self.gids)));
         let state = State::granting(served.root, shown, Names::All, view);
         let state = state.map_err(io::Error::other)?;

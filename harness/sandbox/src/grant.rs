@@ -20,20 +20,20 @@ use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
 /// The name of the connection manager's node.
-pub(crate) const RDMA_CM: &str = "rdma_cm";
+pub const RDMA_CM: &str = "rdma_cm";
 
 /// A device that is granted.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Granted {
+pub struct Granted {
     /// The name of the node for the guest, as `uverbs0`.
-    pub(crate) name: String,
+    pub name: String,
     /// Major and minor number.
-    pub(crate) rdev: (u32, u32),
+    pub rdev: (u32, u32),
     /// The node on the host.
-    pub(crate) source: PathBuf,
+    pub source: PathBuf,
     /// Which device it was when it was granted: the number is given to others afterwards.
     #[serde(default = "unrecorded")]
-    pub(crate) identity: Identity,
+    pub identity: Identity,
 }
 
 /// That of a container which an older version has made, for those who list it: of no device.
@@ -47,26 +47,30 @@ impl From<&Granted> for DeviceNode {
         Self { name, rdev, source }
     }
 }
+
 /// What grants every device of the host.
 const ALL: &str = "all";
 
 /// Where the host is looked at; directories in the tests.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Host<'a> {
-    pub(crate) sysfs: &'a Path,
-    pub(crate) nodes: &'a Path,
+pub struct Host<'a> {
+    /// Where sysfs is.
+    pub sysfs: &'a Path,
+    /// Where the device nodes are.
+    pub nodes: &'a Path,
 }
 
 impl Host<'static> {
     /// The machine this runs on.
-    pub(crate) fn real() -> Self {
+    pub fn real() -> Self {
         Self { sysfs: Path::new(collect::SYSFS_ROOT), nodes: Path::new(RDMA_DIR) }
     }
 }
 
 /// Why a device cannot be granted.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+#[allow(missing_docs, reason = "the text of each says what it is about")]
+pub enum Error {
     #[error("no RDMA device is called {name:?}; {}", existing(.have))]
     NoSuchDevice { name: String, have: Vec<String> },
     #[error(
@@ -116,7 +120,7 @@ fn open_hint(source: &io::Error) -> &'static str {
 
 /// Resolves the options. Without any, the host's only device is meant: a program is given more than
 /// one if somebody says so.
-pub(crate) fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Error> {
+pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Error> {
     if options.is_empty() {
         let usable = all(host)?;
         if usable.len() > 1 {
@@ -174,7 +178,7 @@ fn called(device: &RdmaDevice) -> String {
 }
 
 /// The connection manager's node, if this host has one.
-pub(crate) fn connection_manager(host: Host<'_>) -> Option<Granted> {
+pub fn connection_manager(host: Host<'_>) -> Option<Granted> {
     let name = RDMA_CM.to_owned();
     let source = host.nodes.join(&name);
     let granted = openable(&source).and_then(|found| of_number(name, found, source, host));
