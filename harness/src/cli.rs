@@ -15,9 +15,9 @@ use verbgate_host::is_root;
 
 use crate::abi;
 use crate::cdi::CdiCommand;
+pub(crate) use crate::cli_fabric::*;
 pub(crate) use crate::cli_netdev::*;
 use crate::engine::RuntimeCommand;
-use crate::fabric;
 use crate::oci;
 use crate::oci::GcArgs;
 use crate::oci::HookArgs;
@@ -155,28 +155,6 @@ impl Command {
             _ => None,
         }
     }
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum FabricCommand {
-    /// Check every rank, connect all pairs on all rails, and compare what they exchange
-    Verify(fabric::VerifyArgs),
-    /// Measure all paths alone and together, and judge whether they are as fast as they should be
-    Bench(fabric::BenchArgs),
-    /// Find out what is wrong, and where: by name, with the evidence and the remedy
-    Diagnose(fabric::DiagnoseArgs),
-    /// Let many ranks meet and connect without verbs, for measurements
-    #[command(hide = true)]
-    Simulate(fabric::SimulateArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
-pub(crate) struct ExplainArgs {
-    /// Numbers, names or lines: 12, 0x81, RNR_RETRY, IBV_EVENT_PORT_ERR, ENODEV, out_of_sequence, or
-    /// what NCCL, UCX or perftest wrote; - reads standard input
-    #[arg(value_name = "CODE|LINE", required = true)]
-    pub(crate) codes: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@
 mod abi;
 mod cdi;
 mod cli;
+mod cli_fabric;
 mod cli_netdev;
 mod config;
 mod doctor;
@@ -74,10 +75,10 @@ fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
-        Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
-        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
-        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(args),
+        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(&args.into()),
+        Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(&args.into()),
+        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(&args.into()),
+        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(&args.into()),
         Command::Explain(args) => fabric::explain(&args.codes),
     });
     match result {

@@ -8,7 +8,6 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::fabric::bench::Cell;
 use crate::fabric::endpoint::Action;
 use crate::fabric::endpoint::Counts;
 use crate::fabric::endpoint::Endpoint;
@@ -43,8 +42,8 @@ pub(crate) enum Control {
         step: u64,
         fault: Option<String>,
     },
-    /// What was measured, to rank 0.
-    Cells(Vec<Cell>),
+    /// What was measured, to rank 0, which knows its form.
+    Cells(Vec<Value>),
 }
 
 /// One connection to one peer on one rail.

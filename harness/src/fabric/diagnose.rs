@@ -24,17 +24,17 @@ use crate::fabric::exchange::Trouble;
 use crate::fabric::hardware::TUNING;
 use crate::fabric::hardware::Tuning;
 use crate::fabric::options;
-use crate::fabric::options::DiagnoseArgs;
+use crate::fabric::options::DiagnoseOptions;
 use crate::fabric::options::Identity;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
 use crate::fabric::rail::Rail;
 use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
+use crate::fabric::report::PathReport;
 use crate::fabric::session;
 use crate::fabric::session::Session;
 use crate::fabric::verify;
-use crate::fabric::verify::PathReport;
 use trial::Trial;
 
 /// Small, longer than any packet, and many packets: enough for each fault, and soon done.
@@ -58,7 +58,7 @@ struct Report {
 }
 
 /// Runs one rank; what to print, and the exit code.
-pub(crate) fn run(args: &DiagnoseArgs, me: &Identity) -> Result<(String, u8), Error> {
+pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8), Error> {
     let sizes = if args.sizes.is_empty() { SIZES.to_vec() } else { args.sizes.clone() };
     let parameters = format!("diagnose --sizes {}", options::sizes_text(&sizes));
     let lie = |rail: &mut Rail| {

@@ -18,7 +18,7 @@ use crate::fabric::exchange::Trouble;
 use crate::fabric::explain;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
-use crate::fabric::verify::PathReport;
+use crate::fabric::report::PathReport;
 
 /// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
 const FLUSHED: u32 = 5;

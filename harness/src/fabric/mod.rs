@@ -22,6 +22,7 @@ mod rail;
 mod random;
 mod rendezvous;
 mod reopen;
+mod report;
 mod session;
 mod simulate;
 mod verify;
@@ -29,21 +30,26 @@ mod verify;
 use std::io::Write;
 
 use crate::failure::Failure;
-pub(crate) use bench::BenchArgs;
+pub(crate) use bench::BenchOptions;
+pub(crate) use bench::By;
+pub(crate) use bench::Sweep;
 use error::Error;
-use options::Common;
-pub(crate) use options::DiagnoseArgs;
+pub(crate) use exchange::Injection;
+pub(crate) use options::Common;
+pub(crate) use options::DiagnoseOptions;
 use options::Identity;
-pub(crate) use options::SimulateArgs;
-pub(crate) use options::VerifyArgs;
+pub(crate) use options::SimulateOptions;
+pub(crate) use options::VerifyOptions;
+pub(crate) use options::size;
+pub(crate) use rail::Choice;
 
 /// `verbgate fabric verify`.
-pub(crate) fn verify(args: &VerifyArgs) -> Result<u8, Failure> {
+pub(crate) fn verify(args: &VerifyOptions) -> Result<u8, Failure> {
     rank(&args.common, |identity| verify::run(args, identity))
 }
 
 /// `verbgate fabric diagnose`.
-pub(crate) fn diagnose(args: &DiagnoseArgs) -> Result<u8, Failure> {
+pub(crate) fn diagnose(args: &DiagnoseOptions) -> Result<u8, Failure> {
     rank(&args.common, |identity| diagnose::run(args, identity))
 }
 
@@ -60,14 +66,14 @@ fn rank(
 }
 
 /// `verbgate fabric bench`.
-pub(crate) fn bench(args: &BenchArgs) -> Result<u8, Failure> {
+pub(crate) fn bench(args: &BenchOptions) -> Result<u8, Failure> {
     let environment = |name: &str| std::env::var(name).ok();
     let identity = Identity::find(&args.common, &environment);
     identity.and_then(|identity| bench::run(args, &identity)).map_err(fail)
 }
 
 /// `verbgate fabric simulate`.
-pub(crate) fn simulate(args: &SimulateArgs) -> Result<u8, Failure> {
+pub(crate) fn simulate(args: &SimulateOptions) -> Result<u8, Failure> {
     simulate::run(args).and_then(|text| print(&text)).map_err(fail)?;
     Ok(0)
 }

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
-
 use crate::fabric::error::Error;
 use crate::fabric::exchange::Injection;
 use crate::fabric::hardware::SLOT;
@@ -21,87 +19,70 @@ const LAUNCHERS: &[(&str, &str, &str)] = &[
 const RANKS: u32 = 1 << 16;
 const LONGEST_WAIT: u64 = 86_400;
 
-#[derive(Debug, Args)]
+/// What every rank of every command is told.
+#[derive(Clone, Debug)]
 pub(crate) struct Common {
-    /// Where the ranks meet, on rank 0's host [default: $VERBGATE_RENDEZVOUS, or torchrun's
-    /// $MASTER_ADDR and the port after $MASTER_PORT]
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where the ranks meet, `HOST:PORT`, on rank 0's host; the launcher may say.
     pub(crate) rendezvous: Option<String>,
-    /// Where rank 0 listens, if that is not the address by which the others find it
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Where rank 0 listens, if that is not the address by which the others find it.
     pub(crate) bind: Option<String>,
-    /// This process's number, from 0 [default: as Slurm, Open MPI or torchrun say]
-    #[arg(long)]
+    /// This process's number, from 0; the launcher may say.
     pub(crate) rank: Option<u32>,
-    /// How many processes there are [default: as Slurm, Open MPI or torchrun say]
-    #[arg(long)]
+    /// How many processes there are; the launcher may say.
     pub(crate) ranks: Option<u32>,
-    /// A rail; may be repeated, in the same order on all ranks. Without it, all devices in the
-    /// order of their names
-    #[arg(long = "device", value_name = "DEVICE[:PORT][@GID_INDEX]")]
+    /// The rails, in the same order on all ranks; all devices if there are none.
     pub(crate) devices: Vec<Choice>,
-    /// How long a stage may wait for the slowest rank, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    /// How long a stage may wait for the slowest rank, in seconds.
     pub(crate) timeout: u64,
-    /// Print JSON
-    #[arg(short, long)]
+    /// Whether results are JSON.
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 all is well, 1 a check failed, 2 usage, or ranks that do \
-                        not fit together, 3 a rank did not come or answer in time.")]
-pub(crate) struct VerifyArgs {
-    #[command(flatten)]
+impl Default for Common {
+    fn default() -> Self {
+        let (rendezvous, bind, devices) = (None, None, Vec::new());
+        Self { rendezvous, bind, rank: None, ranks: None, devices, timeout: 60, json: false }
+    }
+}
+
+/// What to verify.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VerifyOptions {
+    /// Who this rank is.
     pub(crate) common: Common,
-    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
-    /// the edges of the device and some between]
-    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    /// Sizes of messages in bytes; the edges of the device and some between if there are none.
     pub(crate) sizes: Vec<usize>,
-    /// Connect and disconnect this often before, each time with random delays
-    #[arg(long, default_value_t = 0, value_name = "N")]
+    /// How often to connect and disconnect before, each time with random delays.
     pub(crate) reconnects: u32,
-    /// What those delays are made of, to have the same again [default: drawn by rank 0, and shown]
-    #[arg(long, value_name = "N")]
+    /// What those delays are made of; drawn by rank 0 if it is not given.
     pub(crate) seed: Option<u64>,
-    /// Do something wrong, as a test of what is said of it
-    #[arg(long, hide = true, value_name = "FAULT")]
+    /// A fault to put in, for tests.
     pub(crate) inject: Option<Injection>,
-    /// File to write the report of all ranks to, on rank 0 (JSON)
-    #[arg(long, value_name = "FILE")]
+    /// File for the report of all ranks, on rank 0 (JSON).
     pub(crate) report: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 usage, or ranks that \
-                        do not fit together, 3 a rank did not come or answer in time."
-)]
-pub(crate) struct DiagnoseArgs {
-    #[command(flatten)]
+/// What to diagnose.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiagnoseOptions {
+    /// Who this rank is.
     pub(crate) common: Common,
-    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
-    /// 1, 4099, 64K]
-    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    /// Sizes of messages in bytes; a few if there are none.
     pub(crate) sizes: Vec<usize>,
-    /// Do something wrong, as a test of what is said of it
-    #[arg(long, hide = true, value_name = "FAULT")]
+    /// A fault to put in, for tests.
     pub(crate) inject: Option<Injection>,
-    /// File to write the report of all ranks to, on rank 0 (JSON)
-    #[arg(long, value_name = "FILE")]
+    /// File for the report of all ranks, on rank 0 (JSON).
     pub(crate) report: Option<PathBuf>,
 }
 
 /// Many ranks in two processes, without verbs.
-#[derive(Debug, Args)]
-pub(crate) struct SimulateArgs {
-    #[arg(long, default_value_t = 1000)]
+#[derive(Clone, Debug)]
+pub(crate) struct SimulateOptions {
+    /// How many there are.
     pub(crate) ranks: u32,
-    /// With how many others each rank connects, one after the other
-    #[arg(long, default_value_t = 10)]
+    /// With how many others each rank connects, one after the other.
     pub(crate) rounds: usize,
-    /// Only the ranks, which meet here
-    #[arg(long, value_name = "ADDR:PORT")]
+    /// Only the ranks, which meet here.
     pub(crate) at: Option<String>,
 }
 
@@ -208,13 +189,16 @@ mod tests {
     use super::*;
 
     fn common(arguments: &[&str]) -> Common {
-        #[derive(Debug, clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            common: Common,
+        let mut common = Common { devices: vec!["d".parse().unwrap()], ..Common::default() };
+        for pair in arguments.chunks(2) {
+            match pair[0] {
+                "--rendezvous" => common.rendezvous = Some(pair[1].to_owned()),
+                "--rank" => common.rank = Some(pair[1].parse().unwrap()),
+                "--ranks" => common.ranks = Some(pair[1].parse().unwrap()),
+                other => panic!("{other}"),
+            }
         }
-        let line = ["x", "--device", "d"].iter().chain(arguments);
-        <Line as clap::Parser>::try_parse_from(line).unwrap().common
+        common
     }
 
     fn identity(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Identity, Error> {

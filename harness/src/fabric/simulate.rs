@@ -21,7 +21,7 @@ use crate::fabric::endpoint::Sid;
 use crate::fabric::endpoint::State;
 use crate::fabric::error::Error;
 use crate::fabric::interrupt::Interrupt;
-use crate::fabric::options::SimulateArgs;
+use crate::fabric::options::SimulateOptions;
 use crate::fabric::plan::rounds;
 use crate::fabric::rail::Rail;
 use crate::fabric::random;
@@ -59,7 +59,7 @@ struct Outcome {
 }
 
 /// Both halves; what to print.
-pub(crate) fn run(args: &SimulateArgs) -> Result<String, Error> {
+pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
     let needed = u64::from(args.ranks) * DESCRIPTORS + 64;
     verbgate_sys::process::raise_descriptor_limit();
     if verbgate_sys::process::descriptor_limit() < needed {
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<String, Error> {
 }
 
 /// Rank 0's half, which starts the others'.
-fn whole(args: &SimulateArgs) -> Result<Outcome, Error> {
+fn whole(args: &SimulateOptions) -> Result<Outcome, Error> {
     let io = |what: &str| {
         let what = what.to_owned();
         move |error| Error::Io { what, error }
@@ -113,7 +113,7 @@ struct Done {
 }
 
 /// The half of all ranks.
-fn ranks(args: &SimulateArgs, at: &str) -> Result<Outcome, Error> {
+fn ranks(args: &SimulateOptions, at: &str) -> Result<Outcome, Error> {
     let began = Instant::now();
     let rank = |rank: u32| {
         let (at, ranks, rounds) = (at.to_owned(), args.ranks, args.rounds);

@@ -22,7 +22,7 @@ use crate::fabric::exchange::Trouble;
 use crate::fabric::hardware::TUNING;
 use crate::fabric::hardware::Tuning;
 use crate::fabric::options::Identity;
-use crate::fabric::options::VerifyArgs;
+use crate::fabric::options::VerifyOptions;
 use crate::fabric::plan::rounds;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
@@ -31,26 +31,9 @@ use crate::fabric::rendezvous::Link;
 use crate::fabric::rendezvous::Table;
 use crate::fabric::reopen;
 use crate::fabric::reopen::Reopened;
+use crate::fabric::report::PathReport;
 use crate::fabric::session;
 use crate::fabric::session::Session;
-
-/// One pair on one rail, as one of them saw it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct PathReport {
-    pub(crate) rank: u32,
-    pub(crate) peer: u32,
-    pub(crate) rail: usize,
-    pub(crate) steps: usize,
-    pub(crate) bytes: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) trouble: Option<Trouble>,
-    /// Counters of the rail that moved meanwhile, of those that tell.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) evidence: BTreeMap<String, u64>,
-    /// What was looked at once more after it failed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) state: Vec<Check>,
-}
 
 /// What all ranks hear from rank 0, which alone has the paths of all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -101,7 +84,7 @@ struct Report {
 }
 
 /// Runs one rank; what to print, and the exit code.
-pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Error> {
+pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
     let Session { server, mut link, table, checks, sound, hardware } =
         Session::open(me, parameters(args))?;
     let (rank, ranks) = (me.rank, me.ranks);
@@ -169,7 +152,7 @@ pub(crate) fn run(args: &VerifyArgs, me: &Identity) -> Result<(String, u8), Erro
 }
 
 /// What must be the same on all ranks.
-fn parameters(args: &VerifyArgs) -> String {
+fn parameters(args: &VerifyOptions) -> String {
     let sizes: Vec<String> = args.sizes.iter().map(usize::to_string).collect();
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
     let seed = args.seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
@@ -178,7 +161,7 @@ fn parameters(args: &VerifyArgs) -> String {
 
 /// All pairs on all rails; each rank has one partner at a time.
 fn paths(
-    args: &VerifyArgs,
+    args: &VerifyOptions,
     me: &Identity,
     mesh: &mut Mesh,
     link: &mut Link,
@@ -325,19 +308,5 @@ fn verdict(report: &Report) -> String {
         (0, broken) => format!("verify: FAILED: {broken} ends of paths\n"),
         (failed, 0) => format!("verify: FAILED: {failed} checks of the preflight\n"),
         _ => format!("verify: FAILED: {failed} checks, {broken} ends of paths\n"),
-    }
-}
-
-#[cfg(test)]
-impl PathReport {
-    /// One for tests.
-    pub(crate) fn of(
-        rank: u32,
-        peer: u32,
-        rail: usize,
-        trouble: Option<Trouble>,
-        evidence: BTreeMap<String, u64>,
-    ) -> Self {
-        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence, state: Vec::new() }
     }
 }

@@ -153,15 +153,20 @@ impl Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fabric::bench::options::BenchOptions;
     use crate::fabric::bench::options::By;
     use crate::fabric::bench::plan::Shape;
     use crate::fabric::bench::plan::steps;
-    use crate::fabric::bench::tests::args;
 
     #[test]
     fn what_failed_has_no_numbers_and_what_is_not_counted_is_not_zero() {
         let shape = Shape { ranks: 2, rates: vec![None] };
-        let steps = steps(&args(&["--sweep", "sizes", "--sizes", "5000"]), &shape);
+        let options = BenchOptions {
+            sweeps: vec![Sweep::Sizes],
+            sizes: vec![5000],
+            ..BenchOptions::default()
+        };
+        let steps = steps(&options, &shape);
         let flow = Flow { from: 0, to: 1, rail: 0 };
         let before = BTreeMap::from([("rcvd_rnr_err".to_owned(), 1), ("sent_pkts".to_owned(), 5)]);
         let after = BTreeMap::from([("rcvd_rnr_err".to_owned(), 4), ("sent_pkts".to_owned(), 5)]);
@@ -185,6 +190,6 @@ mod tests {
         outcome.first_error = Some("RETRY_EXC_ERR".to_owned());
         let failed = Cell::new(&steps[0], flow, 1024, &outcome, &counted);
         assert!(!failed.valid && failed.gbps.is_none() && failed.p99_us.is_none());
-        assert_eq!(args(&[]).by, By::Write);
+        assert_eq!(BenchOptions::default().by, By::Write);
     }
 }

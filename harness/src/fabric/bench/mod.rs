@@ -12,7 +12,9 @@ mod sender;
 mod verdict;
 
 pub(crate) use cell::Cell;
-pub(crate) use options::BenchArgs;
+pub(crate) use options::BenchOptions;
+pub(crate) use options::By;
+pub(crate) use options::Sweep;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -77,7 +79,7 @@ type Path = (u32, u32, usize);
 /// One rank's part.
 #[derive(Debug)]
 struct Bench<'a> {
-    args: &'a BenchArgs,
+    args: &'a BenchOptions,
     me: &'a Identity,
     mesh: Mesh,
     rings: Rings,
@@ -90,7 +92,7 @@ struct Bench<'a> {
 }
 
 /// Runs one rank; the exit code.
-pub(crate) fn run(args: &BenchArgs, me: &Identity) -> Result<u8, Error> {
+pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     args.check()?;
     if me.ranks < 2 {
         return Err(Error::Usage("--ranks 1: nobody is there to send to: give 2 or more".into()));
@@ -145,9 +147,9 @@ fn shape(table: &Table) -> Shape {
     Shape { ranks, rates: (0..rails).map(rate).collect() }
 }
 
-fn load_of(args: &BenchArgs, step: &Step) -> Load {
+fn load_of(args: &BenchOptions, step: &Step) -> Load {
     let Step { size, window, target, .. } = *step;
-    let BenchArgs { by, seconds, inject, .. } = *args;
+    let BenchOptions { by, seconds, inject, .. } = *args;
     let stall = args.tuning().gives_up_after();
     Load { by, size, window, target, seconds, stall, injection: inject }
 }
@@ -247,7 +249,11 @@ impl Bench<'_> {
         if self.me.rank == 0 {
             return cells.into_iter().try_for_each(|cell| self.output.cell(cell));
         }
-        cells.chunks(CELLS).try_for_each(|cells| link.send(0, &Control::Cells(cells.to_vec())))
+        cells.chunks(CELLS).try_for_each(|cells| {
+            let cells = cells.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+            let cells = cells.map_err(|e| Error::Check(e.to_string()))?;
+            link.send(0, &Control::Cells(cells))
+        })
     }
 
     /// What the others have measured: it came before their last word of the step.
@@ -256,7 +262,9 @@ impl Bench<'_> {
         while let Some((from, control)) = self.mesh.said.pop_front() {
             match control {
                 Control::Cells(cells) => {
-                    cells.into_iter().try_for_each(|cell| self.output.cell(cell))?;
+                    // What is not understood is dropped, as in all that ranks say.
+                    let cells = cells.into_iter().map(serde_json::from_value::<Cell>);
+                    cells.flatten().try_for_each(|cell| self.output.cell(cell))?;
                 }
                 other => kept.push_back((from, other)),
             }
@@ -279,31 +287,29 @@ impl Bench<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Arguments, for the tests of the modules.
-    pub(crate) fn args(arguments: &[&str]) -> BenchArgs {
-        #[derive(Debug, clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            bench: BenchArgs,
-        }
-        let line = ["x"].iter().chain(arguments);
-        <Line as clap::Parser>::try_parse_from(line).unwrap().bench
-    }
+    use crate::fabric::bench::options::By;
 
     #[test]
     fn what_cannot_be_measured_is_said_and_parameters_are_all_that_matters() {
-        for wrong in
-            [["--sizes", "0"], ["--seconds", "0"], ["--tolerance", "100"], ["--message", "0"]]
-        {
-            let error = args(&wrong).check().unwrap_err();
+        let by_default = BenchOptions::default;
+        for wrong in [
+            BenchOptions { sizes: vec![0], ..by_default() },
+            BenchOptions { seconds: 0.0, ..by_default() },
+            BenchOptions { tolerance: 100.0, ..by_default() },
+            BenchOptions { message: 0, ..by_default() },
+        ] {
+            let error = wrong.check().unwrap_err();
             assert_eq!(error.exit_code(), 2, "{error}");
         }
-        args(&[]).check().unwrap();
+        by_default().check().unwrap();
         // 4.096 us times 2 to the power of 17, four times as long, and eight times, are 17 s.
-        assert_eq!(args(&[]).tuning().gives_up_after().as_secs(), 20);
-        assert_ne!(args(&[]).parameters(), args(&["--min-rnr-timer", "0"]).parameters());
-        assert_ne!(args(&[]).parameters(), args(&["--by", "send"]).parameters());
-        assert_eq!(args(&[]).parameters(), args(&["--min-gbps", "1"]).parameters());
+        assert_eq!(by_default().tuning().gives_up_after().as_secs(), 20);
+        let parameters = by_default().parameters();
+        let other = BenchOptions { min_rnr_timer: 0, ..by_default() };
+        assert_ne!(parameters, other.parameters());
+        let other = BenchOptions { by: By::Send, ..by_default() };
+        assert_ne!(parameters, other.parameters());
+        let same = BenchOptions { min_gbps: Some(1.0), ..by_default() };
+        assert_eq!(parameters, same.parameters());
     }
 }

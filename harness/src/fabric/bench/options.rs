@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
-use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -13,7 +11,6 @@ use crate::fabric::hardware::DEPTH;
 use crate::fabric::hardware::TUNING;
 use crate::fabric::hardware::Tuning;
 use crate::fabric::options::Common;
-use crate::fabric::options::size;
 
 /// How often each target of the pace sweep is measured: what collapses now and then does not do so
 /// each time.
@@ -22,7 +19,7 @@ const PACE_REPEATS: u32 = 3;
 const TARGETS: &[f64] = &[1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 200.0, 400.0, 0.0];
 
 /// A kind of measurement.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Sweep {
     /// One message at a time, of each size
@@ -39,8 +36,25 @@ pub(crate) enum Sweep {
     Ring,
 }
 
+impl Sweep {
+    /// Each by the word that says it, and what it does.
+    pub(crate) const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Latency, "latency", "One message at a time, of each size"),
+        (Self::Sizes, "sizes", "As many messages as go, of each size"),
+        (Self::Pace, "pace", "Targets of bandwidth"),
+        (Self::Bidirectional, "bidirectional", "Both ends of a pair at the same time"),
+        (Self::AllToAll, "all-to-all", "Every rank to every other, on all rails at the same time"),
+        (Self::Ring, "ring", "Every rank to the next, on all rails at the same time"),
+    ];
+
+    /// The word.
+    pub(crate) fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(of, ..)| *of == self).map_or("", |(_, word, _)| word)
+    }
+}
+
 /// By what messages are sent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum By {
     /// To the peer's memory: nothing is needed of its program
@@ -51,86 +65,90 @@ pub(crate) enum By {
     Read,
 }
 
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 all is well, 1 a cell failed, a verdict is bad or a threshold \
-                        is missed, 2 usage, or ranks that do not fit together, 3 a rank did not come \
-                        or answer in time, 130 interrupted."
-)]
-pub(crate) struct BenchArgs {
-    #[command(flatten)]
+impl By {
+    /// Each by the word that says it, and what it does.
+    pub(crate) const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Write, "write", "To the peer's memory: nothing is needed of its program"),
+        (Self::Send, "send", "To receives that the peer's program must post in time"),
+        (Self::Read, "read", "From the peer's memory"),
+    ];
+}
+
+/// What to measure, and what is asked of it.
+#[derive(Clone, Debug)]
+pub(crate) struct BenchOptions {
+    /// Who this rank is.
     pub(crate) common: Common,
-    /// What to measure [default: all]
-    #[arg(long = "sweep", value_enum, value_delimiter = ',', value_name = "SWEEP,...")]
+    /// Kinds of measurements; all if there are none.
     pub(crate) sweeps: Vec<Sweep>,
-    /// Sizes of messages in bytes, with K or M; 1 to 1M
-    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
-    #[arg(default_value = "64,512,4K,8K,64K,1M")]
+    /// Sizes of messages in bytes, from 1.
     pub(crate) sizes: Vec<usize>,
-    /// Size of messages where it is not swept
-    #[arg(long, value_parser = size, value_name = "SIZE", default_value = "64K")]
+    /// The size of messages where it is not swept.
     pub(crate) message: usize,
-    /// Targets of the pace sweep in Gb/s; 0 is unpaced [default: 1 to 400 as the ports allow, and 0]
-    #[arg(long, value_delimiter = ',', value_parser = gbps, value_name = "GBPS,...")]
+    /// Targets of the pace sweep in Gb/s, 0 is unpaced; those that the ports can reach if there are
+    /// none.
     pub(crate) pace: Vec<f64>,
-    /// How often each cell is measured [default: 3 for the pace sweep, else 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    /// How often each cell is measured; 3 times in the pace sweep, else once, if it is not given.
     pub(crate) repeat: Option<u32>,
-    /// How long each cell is measured, in seconds
-    #[arg(long, default_value_t = 0.5, value_name = "SECONDS")]
+    /// How long each cell is measured, in seconds.
     pub(crate) seconds: f64,
-    /// By what messages are sent
-    #[arg(long, value_enum, default_value_t = By::Write)]
+    /// By what messages are sent.
     pub(crate) by: By,
-    /// Messages on their way at a time, on each connection
-    #[arg(long, default_value_t = 16, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH)))]
+    /// Messages on their way at a time, on each connection; 1 to [`BenchOptions::WINDOW_MAX`].
     pub(crate) window: u32,
-    /// How far a cell may be from what is expected of it, in percent
-    #[arg(long, default_value_t = 10.0, value_name = "PERCENT")]
+    /// How far a cell may be from what is expected of it, in percent.
     pub(crate) tolerance: f64,
-    /// Fail when the best cell of a path is below this
-    #[arg(long, value_name = "GBPS")]
+    /// The least that the best cell of a path may have.
     pub(crate) min_gbps: Option<f64>,
-    /// Fail when the smallest size's 99th percentile of latency is above this on a path
-    #[arg(long, value_name = "US")]
+    /// The most that the smallest size's 99th percentile of latency may be on a path, in
+    /// microseconds.
     pub(crate) max_p99_us: Option<f64>,
-    /// How long a receiver that has no receive lets the sender wait: 1 is 0.01 ms, 12 is 0.64 ms, 31
-    /// is 491.52 ms, and 0 is 655.36 ms
-    #[arg(long, default_value_t = TUNING.min_rnr_timer, value_name = "CODE")]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=31))]
+    /// How long a receiver that has no receive lets the sender wait, as the device counts: 0 to 31.
     pub(crate) min_rnr_timer: u8,
-    /// How often that is repeated; 7 is for ever
-    #[arg(long, default_value_t = TUNING.rnr_retry, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
+    /// How often that is repeated: 0 to 6, and 7 is for ever.
     pub(crate) rnr_retry: u8,
-    /// How long an acknowledgement may take: 4.096 us times 2 to the power of this
-    #[arg(long, default_value_t = TUNING.timeout, value_name = "CODE")]
-    #[arg(value_parser = clap::value_parser!(u8).range(1..=31))]
+    /// How long an acknowledgement may take: 4.096 us times 2 to the power of this, 1 to 31.
     pub(crate) ack_timeout: u8,
-    /// How often what was not acknowledged is repeated
-    #[arg(long, default_value_t = TUNING.retry_cnt, value_name = "N")]
-    #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
+    /// How often what was not acknowledged is repeated: 0 to 7.
     pub(crate) retry_cnt: u8,
-    /// File for the cells as CSV, on rank 0; a cell is in it once it is measured
-    #[arg(long, value_name = "FILE")]
+    /// File for the cells as CSV, on rank 0.
     pub(crate) csv: Option<PathBuf>,
-    /// File for a plot of the sweeps, on rank 0 (SVG)
-    #[arg(long, value_name = "FILE")]
+    /// File for a plot of the sweeps, on rank 0 (SVG).
     pub(crate) plot: Option<PathBuf>,
-    /// Do something wrong, as a test of what is said of it
-    #[arg(long, hide = true, value_name = "FAULT")]
+    /// A fault to put in, for tests.
     pub(crate) inject: Option<Injection>,
 }
 
-fn gbps(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    number
-        .filter(|number| number.is_finite() && *number >= 0.0)
-        .ok_or_else(|| format!("{text:?} is no target: give Gb/s, as 25 or 0.5; 0 is unpaced"))
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self {
+            common: Common::default(),
+            sweeps: Vec::new(),
+            sizes: vec![64, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20],
+            message: 64 << 10,
+            pace: Vec::new(),
+            repeat: None,
+            seconds: 0.5,
+            by: By::Write,
+            window: 16,
+            tolerance: 10.0,
+            min_gbps: None,
+            max_p99_us: None,
+            min_rnr_timer: TUNING.min_rnr_timer,
+            rnr_retry: TUNING.rnr_retry,
+            ack_timeout: TUNING.timeout,
+            retry_cnt: TUNING.retry_cnt,
+            csv: None,
+            plot: None,
+            inject: None,
+        }
+    }
 }
 
-impl BenchArgs {
+impl BenchOptions {
+    /// The largest [`BenchOptions::window`].
+    pub(crate) const WINDOW_MAX: u32 = DEPTH;
+
     /// # Errors
     /// What cannot be measured.
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -186,5 +204,21 @@ impl BenchArgs {
              {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
             self.tuning()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told by a word is written by the same word.
+    #[test]
+    fn words_are_those_of_the_reports() {
+        for (sweep, word, _) in Sweep::WORDS {
+            assert_eq!(serde_json::to_value(sweep).unwrap(), *word);
+        }
+        for (by, word, _) in By::WORDS {
+            assert_eq!(serde_json::to_value(by).unwrap(), *word);
+        }
     }
 }

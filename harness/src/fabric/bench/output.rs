@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::fabric::bench::cell::Cell;
-use crate::fabric::bench::options::BenchArgs;
+use crate::fabric::bench::options::BenchOptions;
 use crate::fabric::bench::options::By;
 use crate::fabric::bench::options::Sweep;
 use crate::fabric::bench::plot;
@@ -76,13 +76,13 @@ const OF_CSV: &[Column] = &[
 ];
 
 fn name(sweep: Sweep) -> String {
-    clap::ValueEnum::to_possible_value(&sweep).map_or(String::new(), |v| v.get_name().to_owned())
+    sweep.word().to_owned()
 }
 
 /// Where cells go.
 #[derive(Debug)]
 pub(crate) struct Output<'a> {
-    args: &'a BenchArgs,
+    args: &'a BenchOptions,
     csv: Option<(&'a Path, File)>,
     pub(crate) cells: Vec<Cell>,
 }
@@ -100,7 +100,7 @@ pub(crate) struct Settings<'a> {
 }
 
 /// Each rank says this; the rest is rank 0's.
-pub(crate) fn begin(args: &BenchArgs, settings: Settings<'_>) -> Result<(), Error> {
+pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), Error> {
     let Settings { table, strays, rank, ranks, steps, lasts } = settings;
     let (by, window, seconds, tuning) = (args.by, args.window, args.seconds, args.tuning());
     if args.common.json {
@@ -134,7 +134,7 @@ fn json(line: &Line<'_>) -> Result<(), Error> {
 impl<'a> Output<'a> {
     /// # Errors
     /// When the file for the CSV cannot be made.
-    pub(crate) fn new(args: &'a BenchArgs, rank: u32) -> Result<Self, Error> {
+    pub(crate) fn new(args: &'a BenchOptions, rank: u32) -> Result<Self, Error> {
         let csv = match args.csv.as_deref().filter(|_| rank == 0) {
             Some(path) => {
                 let file = File::create(path).map_err(|error| cannot_write(path, error))?;

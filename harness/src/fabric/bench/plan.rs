@@ -1,7 +1,7 @@
 //! Which cells are measured, and in which order: a plan that all ranks make alike, and of which each
 //! takes its part.
 
-use crate::fabric::bench::options::BenchArgs;
+use crate::fabric::bench::options::BenchOptions;
 use crate::fabric::bench::options::Sweep;
 use crate::fabric::plan::partner;
 use crate::fabric::plan::round_count;
@@ -54,7 +54,7 @@ pub(crate) struct Shape {
 }
 
 /// All steps, in their order.
-pub(crate) fn steps(args: &BenchArgs, shape: &Shape) -> Vec<Step> {
+pub(crate) fn steps(args: &BenchOptions, shape: &Shape) -> Vec<Step> {
     let mut steps = Vec::new();
     let rails = || shape.rates.iter().enumerate();
     let rounds = round_count(shape.ranks);
@@ -136,7 +136,11 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::fabric::bench::tests::args;
+    use crate::fabric::bench::options::BenchOptions;
+
+    fn of_sizes(pace: &[f64]) -> BenchOptions {
+        BenchOptions { sizes: vec![64, 4096], pace: pace.to_vec(), ..BenchOptions::default() }
+    }
 
     fn shape(ranks: u32) -> Shape {
         Shape { ranks, rates: vec![Some(100.0), Some(25.0)] }
@@ -146,7 +150,7 @@ mod tests {
     fn both_ends_of_each_flow_take_part_in_it_at_the_same_time() {
         for ranks in 1..=5 {
             let shape = shape(ranks);
-            for step in steps(&args(&["--sizes", "64,4K"]), &shape) {
+            for step in steps(&of_sizes(&[]), &shape) {
                 let parts: Vec<Vec<Flow>> =
                     (0..ranks).map(|rank| step.flows(rank, &shape)).collect();
                 for (rank, flow) in
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn every_path_is_measured_in_each_direction_by_every_sweep() {
         let shape = shape(4);
-        let steps = steps(&args(&["--sizes", "64,4K", "--pace", "1,0"]), &shape);
+        let steps = steps(&of_sizes(&[1.0, 0.0]), &shape);
         let count = |sweep: Sweep| -> (usize, usize) {
             let flows = steps.iter().filter(|step| step.sweep == sweep).flat_map(|step| {
                 let of =
@@ -184,9 +188,9 @@ mod tests {
 
     #[test]
     fn targets_that_no_port_can_reach_are_left_out_unless_they_are_asked_for() {
-        let targets = args(&[]).targets(Some(25.0));
+        let targets = BenchOptions::default().targets(Some(25.0));
         assert_eq!(targets, [Some(1.0), Some(5.0), Some(10.0), Some(25.0), None]);
-        assert_eq!(args(&["--pace", "50,0"]).targets(Some(25.0)), [Some(50.0), None]);
+        assert_eq!(of_sizes(&[50.0, 0.0]).targets(Some(25.0)), [Some(50.0), None]);
         assert_eq!(rate("100 Gb/sec (4X EDR)"), Some(100.0));
         assert_eq!(rate("2.5 Gb/sec (1X SDR)"), Some(2.5));
         assert_eq!(rate(""), None);

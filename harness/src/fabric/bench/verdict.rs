@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::fabric::bench::cell::Cell;
-use crate::fabric::bench::options::BenchArgs;
+use crate::fabric::bench::options::BenchOptions;
 use crate::fabric::bench::options::Sweep;
 
 /// Below this part of what a smaller size reaches, the bandwidth of a size has collapsed.
@@ -38,7 +38,7 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(crate) fn of(args: &BenchArgs, cells: &[Cell], complete: bool) -> Self {
+    pub(crate) fn of(args: &BenchOptions, cells: &[Cell], complete: bool) -> Self {
         let tolerance = args.tolerance / 100.0;
         let (sizes, pace) = (sizes(cells, tolerance), pace(cells, tolerance));
         let faults = faults(args, cells);
@@ -148,7 +148,7 @@ fn causes(cell: &Cell) -> String {
 }
 
 /// Cells without numbers outside of the two sweeps that are judged as a whole, and thresholds.
-fn faults(args: &BenchArgs, cells: &[Cell]) -> Vec<String> {
+fn faults(args: &BenchOptions, cells: &[Cell]) -> Vec<String> {
     let judged = [Some(Sweep::Sizes), Some(Sweep::Pace)];
     let others = cells.iter().filter(|cell| !judged.contains(&cell.sweep) && !cell.valid);
     let mut faults: Vec<String> = others
@@ -184,7 +184,7 @@ fn faults(args: &BenchArgs, cells: &[Cell]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fabric::bench::tests::args;
+    use crate::fabric::bench::options::BenchOptions;
 
     fn cell(sweep: Sweep, size: usize, per_second: Option<f64>) -> Cell {
         Cell {
@@ -253,15 +253,19 @@ mod tests {
     #[test]
     fn thresholds_are_kept_by_each_path_and_failures_are_faults() {
         let cells = [cell(Sweep::Latency, 64, Some(1e6)), cell(Sweep::Ring, 4096, None)];
-        assert_eq!(faults(&args(&[]), &cells[..1]), [""; 0]);
-        assert!(faults(&args(&[]), &cells)[0].ends_with("4096 bytes: failed: RETRY_EXC_ERR"));
-        let strict = args(&["--min-gbps", "1", "--max-p99-us", "8"]);
-        assert_eq!(faults(&strict, &cells[..1]).len(), 2);
-        assert_eq!(
-            faults(&args(&["--min-gbps", "0.5", "--max-p99-us", "9"]), &cells[..1]),
-            [""; 0]
+        assert_eq!(faults(&BenchOptions::default(), &cells[..1]), [""; 0]);
+        assert!(
+            faults(&BenchOptions::default(), &cells)[0]
+                .ends_with("4096 bytes: failed: RETRY_EXC_ERR")
         );
-        assert!(Verdicts::of(&args(&[]), &cells[..1], true).passed);
-        assert!(!Verdicts::of(&args(&[]), &cells[..1], false).passed);
+        let asked = |gbps, us| {
+            let (min_gbps, max_p99_us) = (Some(gbps), Some(us));
+            BenchOptions { min_gbps, max_p99_us, ..BenchOptions::default() }
+        };
+        let strict = asked(1.0, 8.0);
+        assert_eq!(faults(&strict, &cells[..1]).len(), 2);
+        assert_eq!(faults(&asked(0.5, 9.0), &cells[..1]), [""; 0]);
+        assert!(Verdicts::of(&BenchOptions::default(), &cells[..1], true).passed);
+        assert!(!Verdicts::of(&BenchOptions::default(), &cells[..1], false).passed);
     }
 }

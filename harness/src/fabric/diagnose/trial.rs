@@ -17,15 +17,15 @@ use crate::fabric::exchange::INTERRUPTED;
 use crate::fabric::exchange::Injection;
 use crate::fabric::exchange::Trouble;
 use crate::fabric::hardware::Hardware;
-use crate::fabric::options::DiagnoseArgs;
+use crate::fabric::options::DiagnoseOptions;
 use crate::fabric::options::Identity;
 use crate::fabric::plan::rounds;
 use crate::fabric::preflight;
 use crate::fabric::preflight::Check;
 use crate::fabric::preflight::Verdict;
 use crate::fabric::rendezvous::Link;
+use crate::fabric::report::PathReport;
 use crate::fabric::verify;
-use crate::fabric::verify::PathReport;
 
 /// How long connections may take. Neighbours and routes have been resolved before.
 const CONNECT: Duration = Duration::from_secs(15);
@@ -35,7 +35,7 @@ const FOR_EVER: u8 = 7;
 /// What is tried, by one rank.
 #[derive(Debug)]
 pub(super) struct Trial<'a> {
-    pub(super) args: &'a DiagnoseArgs,
+    pub(super) args: &'a DiagnoseOptions,
     pub(super) me: &'a Identity,
     pub(super) sizes: Vec<usize>,
 }

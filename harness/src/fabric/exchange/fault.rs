@@ -1,6 +1,5 @@
 //! What goes wrong with an exchange, and what tests make go wrong.
 
-use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_sys::rdma::Completion;
@@ -38,7 +37,7 @@ pub(crate) enum Fault {
 }
 
 /// A fault that a test puts in, to see what is said of it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Injection {
     /// It posts no receives.
     NoReceives,
@@ -54,6 +53,19 @@ pub(crate) enum Injection {
     Patient,
     /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
     RoceV1,
+}
+
+impl Injection {
+    /// Each by the word that says it, and what it does.
+    pub(crate) const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::NoReceives, "no-receives", "It posts no receives"),
+        (Self::WrongRkey, "wrong-rkey", "It uses another rkey than it was given"),
+        (Self::Segments, "segments", "It leaves out the last segment of each message"),
+        (Self::Exit, "exit", "It ends in the middle of an exchange"),
+        (Self::Hang, "hang", "It stops there, and says nothing more"),
+        (Self::Patient, "patient", "It repeats for ever what the peer has no receive for"),
+        (Self::RoceV1, "roce-v1", "It says that its rails speak RoCE v1, which Soft-RoCE cannot"),
+    ];
 }
 
 impl From<Error> for Fault {

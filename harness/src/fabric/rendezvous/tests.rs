@@ -21,7 +21,7 @@ use super::VERSION;
 use super::frame;
 use crate::fabric::error::Error;
 use crate::fabric::interrupt::Interrupt;
-use crate::fabric::verify::PathReport;
+use crate::fabric::report::PathReport;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
