@@ -7,16 +7,16 @@ use clap::Subcommand;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use crate::fabric::BenchOptions;
-use crate::fabric::By;
-use crate::fabric::Choice;
-use crate::fabric::Common;
-use crate::fabric::DiagnoseOptions;
-use crate::fabric::Injection;
-use crate::fabric::SimulateOptions;
-use crate::fabric::Sweep;
-use crate::fabric::VerifyOptions;
-use crate::fabric::size;
+use verbgate_fabric::BenchOptions;
+use verbgate_fabric::By;
+use verbgate_fabric::Choice;
+use verbgate_fabric::Common;
+use verbgate_fabric::DiagnoseOptions;
+use verbgate_fabric::Injection;
+use verbgate_fabric::SimulateOptions;
+use verbgate_fabric::Sweep;
+use verbgate_fabric::VerifyOptions;
+use verbgate_fabric::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricCommand {

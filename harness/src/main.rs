@@ -35,7 +35,6 @@ use verbgate_sys::process;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
-use crate::cli::FabricCommand;
 use crate::cli::NcclCommand;
 use crate::failure::Failure;
 
@@ -75,11 +74,8 @@ fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(&args.into()),
-        Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(&args.into()),
-        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(&args.into()),
-        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(&args.into()),
-        Command::Explain(args) => fabric::explain(&args.codes),
+        Command::Fabric(command) => fabric::run(command),
+        Command::Explain(args) => fabric::explain(args),
     });
     match result {
         Ok(code) => ExitCode::from(code),
