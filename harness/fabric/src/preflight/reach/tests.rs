@@ -212,7 +212,7 @@ fn the_checks_need_no_program() {
     let Some(world) = Routed::new() else { return };
     let mut command = world.a.command("env");
     command.arg("PATH=/nonexistent").arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "fabric::preflight::reach::tests::where_no_program_is_found"]);
+    command.args(["--exact", "preflight::reach::tests::where_no_program_is_found"]);
     command.args(["--ignored", "--nocapture"]);
     let output = command.output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
