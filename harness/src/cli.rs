@@ -14,18 +14,9 @@ use verbgate_sys::sandbox;
 use verbgate_host::is_root;
 
 use crate::abi;
-use crate::cdi::CdiCommand;
 pub(crate) use crate::cli_fabric::*;
 pub(crate) use crate::cli_netdev::*;
-use crate::engine::RuntimeCommand;
-use crate::oci;
-use crate::oci::GcArgs;
-use crate::oci::HookArgs;
-use crate::oci::InspectArgs;
-use crate::oci::KeeperArgs;
-use crate::oci::OciArgs;
-use crate::oci::SupervisorArgs;
-use crate::oci::agent::AgentArgs;
+pub(crate) use crate::cli_oci::*;
 use crate::pages;
 use crate::sysfs::SysfsCommand;
 
@@ -91,8 +82,8 @@ pub(crate) enum Command {
     Oci(OciArgs),
     /// Serve containers whose runtime can be given nothing but a seccomp profile
     Agent(AgentArgs),
-    #[command(name = oci::agent::SUPERVISOR, hide = true)]
-    AgentSupervisor(oci::agent::SupervisorArgs),
+    #[command(name = verbgate_oci::agent::SUPERVISOR, hide = true)]
+    AgentSupervisor(AgentSupervisorArgs),
     /// Describe this host's RDMA devices to container engines
     #[command(subcommand)]
     Cdi(CdiCommand),
@@ -102,20 +93,20 @@ pub(crate) enum Command {
     /// List the containers that have RDMA
     Ps(InspectArgs),
     /// Show what a container's supervisor holds and has done
-    Show(oci::ShowArgs),
+    Show(ShowArgs),
     /// Print or serve numbers of all containers, for Prometheus
-    Stats(oci::StatsArgs),
+    Stats(StatsArgs),
     /// Remove what dead supervisors have left behind
     Gc(GcArgs),
     #[command(name = pages::NAME, hide = true)]
     Pages(pages::PagesArgs),
-    #[command(name = crate::cdi::HOOK, hide = true)]
+    #[command(name = verbgate_oci::cdi::HOOK, hide = true)]
     CdiHook,
-    #[command(name = oci::HOOK, hide = true)]
+    #[command(name = verbgate_oci::HOOK, hide = true)]
     OciHook(HookArgs),
-    #[command(name = oci::SUPERVISOR, hide = true)]
+    #[command(name = verbgate_oci::SUPERVISOR, hide = true)]
     OciSupervisor(SupervisorArgs),
-    #[command(name = oci::KEEPER, hide = true)]
+    #[command(name = verbgate_oci::KEEPER, hide = true)]
     OciNetdevs(KeeperArgs),
     /// Show what this build and this kernel support
     Features(FeaturesArgs),
@@ -150,8 +141,8 @@ impl Command {
     pub(crate) fn alone(&self) -> Option<&Path> {
         match self {
             Self::OciSupervisor(args) => Some(&args.place),
-            Self::OciNetdevs(args) => Some(args.place()),
-            Self::AgentSupervisor(args) => Some(args.place()),
+            Self::OciNetdevs(args) => Some(&args.place),
+            Self::AgentSupervisor(args) => Some(&args.place),
             _ => None,
         }
     }

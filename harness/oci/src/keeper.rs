@@ -8,6 +8,7 @@
 //! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks; whoever gets
 //! that lock, and finds the container dead, brings the NICs home: see [`home`].
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::io::Write;
@@ -19,7 +20,6 @@ use std::process::Stdio;
 
 use anyhow::Context;
 use anyhow::anyhow;
-use clap::Args;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use verbgate_sys::Tgid;
@@ -35,8 +35,6 @@ use super::place;
 use super::place::Place;
 use super::start::READY;
 use super::wish;
-use crate::failure::Failure;
-use crate::logging;
 use verbgate_host::netns::Namespace;
 use verbgate_host::signals::Signals;
 use verbgate_netdev::back;
@@ -48,31 +46,21 @@ use verbgate_netdev::strict::Arp;
 use verbgate_netdev::transfer;
 use verbgate_netdev::verify;
 
-#[derive(Debug, Args)]
-pub(crate) struct KeeperArgs {
-    /// The container's directory
-    place: PathBuf,
-    /// The container's first process
-    pid: i32,
-}
-
-impl KeeperArgs {
-    /// The container's directory.
-    pub(crate) fn place(&self) -> &Path {
-        &self.place
-    }
-}
-
 /// How long it may take until the NICs are there: it waits for its turn, for links and for GIDs.
 const MOVE_PATIENCE_MS: i32 = 180_000;
 
 /// Starts the keeper of a container that was just made; it answers when the NICs are there. Called
 /// in the supervisor: the hook is under the container's filter, and so would be its children.
-pub(super) fn start(place: &Place, pid: i32, answer: OwnedFd) -> Result<(), anyhow::Error> {
+pub(super) fn start(
+    log: &[OsString],
+    place: &Place,
+    pid: i32,
+    answer: OwnedFd,
+) -> Result<(), anyhow::Error> {
     let exe = std::env::current_exe().context("cannot tell the path of this program")?;
     // It outlives this process, mostly, and nobody waits for it.
     Command::new(exe)
-        .args(logging::options())
+        .args(log)
         .arg(super::KEEPER)
         .arg(place.path())
         .arg(pid.to_string())
@@ -101,11 +89,15 @@ pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
     }
 }
 
-/// The keeper. Standard output takes one line.
-pub(crate) fn keep(args: &KeeperArgs) -> Result<u8, Failure> {
+/// The process that moves the NICs of the container with this directory, whose first process is
+/// `pid`, and brings them home. Standard output takes one line.
+///
+/// # Errors
+/// When the NICs cannot be moved, or not be brought home.
+pub fn keep(place: &Path, pid: i32) -> Result<u8, anyhow::Error> {
     rustix::process::setsid().context("cannot leave the session")?;
     rustix::process::chdir("/")?;
-    let kept = Keeper::begin(&Place::at(&args.place), Tgid(args.pid));
+    let kept = Keeper::begin(&Place::at(place), Tgid(pid));
     let said = match &kept {
         Ok(_) => READY.to_owned(),
         Err(error) => format!("{error:#}").replace('\n', " "),
@@ -114,7 +106,7 @@ pub(crate) fn keep(args: &KeeperArgs) -> Result<u8, Failure> {
     let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
-    kept.and_then(|keeper| keeper.wait()).map_err(Failure::of_tool)?;
+    kept.and_then(|keeper| keeper.wait())?;
     Ok(0)
 }
 

@@ -5,15 +5,13 @@ use std::io;
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
-use clap::ValueEnum;
 use serde_json::Value;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Way;
@@ -26,61 +24,53 @@ use super::letter::Word;
 use super::place::Place;
 use super::place::Spec;
 use super::wish;
-use crate::failure::Failure;
 
 /// How long one that was told to end may take.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 
-#[derive(Debug, Args)]
-pub(crate) struct HookArgs {
-    /// What happened
-    event: Event,
-    /// The container's directory
-    place: PathBuf,
-    /// The directory of the journal of its NICs
-    #[arg(long, value_name = "DIR")]
-    netdevs: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Event {
-    /// `createRuntime`: the container's first process is there
+/// What happened to a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `createRuntime`: the container's first process is there.
     Created,
-    /// `poststop`: the container is gone
+    /// `poststop`: the container is gone.
     Stopped,
 }
 
-/// Runs a hook; standard input is the container's state, as the OCI runtime specification has it.
-pub(crate) fn run(args: &HookArgs) -> Result<u8, Failure> {
-    heed(args).map_err(Failure::of_tool).inspect_err(tell)
+/// Runs a hook of the container with this directory, and with this directory of its NICs' journal;
+/// standard input is the container's state, as the OCI runtime specification has it.
+///
+/// # Errors
+/// When the container cannot be served, or cannot be cleaned up after.
+pub fn run(event: Event, place: &Path, netdevs: Option<&Path>) -> Result<u8, Error> {
+    heed(event, &Place::at(place), netdevs).inspect_err(tell)
 }
 
 /// runc passes on what a hook says; crun does not, and then it is said where crun speaks.
-fn tell(failure: &Failure) {
+fn tell(error: &Error) {
     let null = fs::metadata("/dev/null").map(|meta| meta.rdev()).ok();
     if fs::metadata("/proc/self/fd/2").map(|meta| meta.rdev()).ok() == null {
         let stderr = format!("/proc/{}/fd/2", std::os::unix::process::parent_id());
         let file = fs::OpenOptions::new().append(true).open(stderr);
-        let _ = file.and_then(|mut file| writeln!(file, "verbgate: {failure}"));
+        let _ = file.and_then(|mut file| writeln!(file, "verbgate: {error:#}"));
     }
 }
 
-fn heed(args: &HookArgs) -> Result<u8, Error> {
+fn heed(event: Event, place: &Place, netdevs: Option<&Path>) -> Result<u8, Error> {
     let state = io::read_to_string(io::stdin()).context("cannot read the container's state")?;
-    let place = Place::at(&args.place);
-    match args.event {
+    match event {
         Event::Created => {
             let state: Value =
                 serde_json::from_str(&state).context("the container's state is no JSON")?;
             let pid = state.get("pid").and_then(Value::as_i64).map(i32::try_from);
             let pid = pid.context("the container's state has no pid")??;
-            created(&place, pid, args.netdevs.is_some())?;
+            created(place, pid, netdevs.is_some())?;
         }
         Event::Stopped => {
-            let home = args.netdevs.as_deref().map_or(Ok(()), home::bring_home);
-            end(&place)?;
+            let home = netdevs.map_or(Ok(()), home::bring_home);
+            end(place)?;
             home?;
         }
     }

@@ -21,7 +21,7 @@ use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
 
-use super::OciArgs;
+use super::Options;
 use super::SUPERVISOR;
 use super::exec;
 use super::hook;
@@ -37,9 +37,7 @@ use super::rewrite::Addition;
 use super::under;
 use super::wish;
 use super::wish::Wish;
-use crate::cli::Global;
-use crate::cli::SysfsOf;
-use crate::logging;
+use crate::Globals;
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sandbox::grant::Host;
@@ -54,7 +52,7 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 pub(super) const CONFIG: &str = "config.json";
 
 /// Prepares a container, if it is meant to have RDMA.
-pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<(), Error> {
+pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Result<(), Error> {
     let file = config_file(line);
     // What the real runtime cannot read either, it says best.
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
@@ -77,9 +75,9 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
              devices; list them (--device /dev/infiniband/uverbsN), or use podman 4.6 or newer"
         ));
     }
-    let nodes = granted(&wish, &args.stand_in, &config)?;
-    let profile = profile(wish.profile.as_deref(), &args.profile)?;
-    let root = std::path::absolute(global.root())?;
+    let nodes = granted(&wish, &options.stand_in, &config)?;
+    let profile = profile(wish.profile.as_deref(), &options.profile)?;
+    let root = std::path::absolute(&globals.root)?;
     let place = Place::of(&root, &id, line.global("--root"));
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -87,7 +85,7 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
     };
     let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
-    let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, args)?;
+    let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, options)?;
     let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
@@ -109,14 +107,14 @@ pub(super) fn prepare(line: &Line, args: &OciArgs, global: &Global) -> Result<()
         runs: line.verb == Verb::Run,
         profile,
         devices: nodes.clone(),
-        sysfs: args.sysfs == SysfsOf::Virtual && !wish.sees_host,
+        sysfs: options.virtual_sysfs && !wish.sees_host,
         netdevs,
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
     let shown: Vec<DeviceNode> = nodes.iter().map(DeviceNode::from).collect();
     let made = sandbox::show_nodes(&shown, &place.nodes())
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
-        .and_then(|()| supervisor(&exe, &place, lock))
+        .and_then(|()| supervisor(&exe, &globals.log, &place, lock))
         .and_then(|()| replace(&file, &config))
         .and_then(|()| {
             let way = Way::to(&place.control()).context("the supervisor ended; see its log")?;
@@ -157,8 +155,8 @@ fn rootfs(line: &Line, config: &Value) -> PathBuf {
 }
 
 /// Removes what is left of a container that is dead, and that the runtime may not know any more.
-pub(super) fn forget_dead(line: &Line, global: &Global) -> Result<(), Error> {
-    if let Some((place, _)) = exec::known(line, global)? {
+pub(super) fn forget_dead(line: &Line, globals: &Globals) -> Result<(), Error> {
+    if let Some((place, _)) = exec::known(line, globals)? {
         // Whether it can be removed is not what the runtime was asked.
         let _ = place.remove_if_dead();
     }
@@ -263,10 +261,10 @@ fn replace(file: &Path, config: &Value) -> Result<(), Error> {
 }
 
 /// Starts the supervisor, and waits until it is ready.
-fn supervisor(exe: &Path, place: &Place, lock: File) -> Result<(), Error> {
+fn supervisor(exe: &Path, log: &[OsString], place: &Place, lock: File) -> Result<(), Error> {
     let mut command = Command::new(exe);
     let mut child = command
-        .args(logging::options())
+        .args(log)
         .arg(SUPERVISOR)
         .arg(place.path())
         .arg(std::process::id().to_string())

@@ -17,7 +17,6 @@ use std::path::PathBuf;
 
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Parser;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
@@ -45,32 +44,17 @@ const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
 /// its next request.
 const DESCRIPTORS: u64 = 1024;
 
-/// Print the seccomp profile for containers that `verbgate agent` serves.
-#[derive(Debug, Parser)]
-#[command(name = "verbgate oci profile", after_help = LACKS)]
-pub(crate) struct ProfileArgs {
-    /// The agent's socket, as the runtime finds it
-    #[arg(long, value_name = "PATH", default_value = "/run/verbgate/agent.sock")]
-    listener: PathBuf,
-    /// Have requests wait for their answers without being interrupted by signals: for runtimes with
-    /// libseccomp 2.6 or newer, which know the flag
-    #[arg(long)]
-    wait_killable: bool,
-    /// Watch write(2), too: for crun; runc refuses such a profile
-    #[arg(long)]
-    write: bool,
+/// What a profile is made for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The agent's socket, as the runtime finds it.
+    pub listener: PathBuf,
+    /// Whether requests wait for their answers without being interrupted by signals: for runtimes
+    /// with libseccomp 2.6 or newer.
+    pub wait_killable: bool,
+    /// Whether write(2) is watched, too: for crun; runc refuses such a profile.
+    pub write: bool,
 }
-
-/// What this way cannot do; printed by `--help`, and with the reasons in harness/README.md.
-const LACKS: &str = "Put it into config.json as linux.seccomp, or give it to the engine (docker, \
-podman: --security-opt seccomp=FILE; CRI: a localhost profile). It replaces the engine's own profile: \
-everything that it does not name is allowed.
-
-What this way cannot do, and `verbgate oci` can: show the container its own /sys; take its \
-capabilities; and, without --write, watch write(2), so no doorbells of software NICs (Soft-RoCE, \
-siw), no legacy commands and no rdma_cm. A container whose devices the device cgroup lets it open, or with CAP_SYS_ADMIN or \
-CAP_SYS_PTRACE, is not served. Without --wait-killable, a signal that comes in the middle of a \
-request makes it fail with EINTR though it may have been executed.";
 
 /// What a profile was made for. The agent is told by the runtime, as `metadata`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -112,23 +96,26 @@ impl MadeFor {
 }
 
 /// Whether a profile is one of verbgate's, by its `listenerMetadata`.
-pub(crate) fn is_ours(metadata: &str) -> bool {
+pub fn is_ours(metadata: &str) -> bool {
     serde_json::from_str::<MadeFor>(metadata).is_ok()
 }
 
-/// Prints it.
-pub(crate) fn print(args: &ProfileArgs) -> Result<u8, Error> {
+/// Prints the profile.
+///
+/// # Errors
+/// When this kernel has none of the addresses that the profile guards.
+pub fn print(wanted: &Wanted) -> Result<u8, Error> {
     let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
-    let mut profile = profile(addrs, fds, args.write);
+    let mut profile = profile(addrs, fds, wanted.write);
     if let Some(object) = profile.as_object_mut() {
-        object.insert("listenerPath".into(), json!(args.listener));
-        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, args.write)?)?;
+        object.insert("listenerPath".into(), json!(wanted.listener));
+        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, wanted.write)?)?;
         object.insert("listenerMetadata".into(), made_for.into());
-        if args.wait_killable {
+        if wanted.wait_killable {
             object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
         }
     }
-    crate::cdi::print(&format!("{profile:#}\n"))
+    crate::output::print(&format!("{profile:#}\n"))
 }
 
 /// A comparison of one argument: `LinuxSeccompArg`.

@@ -11,7 +11,7 @@ use serde_json::Value;
 use verbgate_sysfs::collect;
 use verbgate_sysfs::natural;
 
-use super::OciArgs;
+use super::Options;
 use super::home;
 use super::place::Place;
 use super::wish;
@@ -28,10 +28,10 @@ const JOURNALS: &str = "oci";
 
 /// What was decided on a container's NICs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Netdevs {
-    pub(crate) names: Vec<String>,
+pub struct Netdevs {
+    pub names: Vec<String>,
     /// The directory of the journal.
-    pub(crate) journal: PathBuf,
+    pub journal: PathBuf,
     pub(super) sysfs: PathBuf,
 }
 
@@ -41,12 +41,12 @@ pub(super) fn wanted(
     nodes: &[Granted],
     config: &Value,
     place: &Place,
-    args: &OciArgs,
+    options: &Options,
 ) -> Result<Option<Netdevs>, anyhow::Error> {
     if wished.is_empty() {
         return Ok(None);
     }
-    let state = std::path::absolute(&args.state_dir)?;
+    let state = std::path::absolute(&options.state_dir)?;
     let journal = state.join(JOURNALS).join(place.path().file_name().unwrap_or_default());
     // What a dead container has may be what this one asks for; that of this id may be on the way.
     if home::is_dead(&journal) {
@@ -59,7 +59,7 @@ pub(super) fn wanted(
     if are_there(wished, config, &state) {
         return Ok(None);
     }
-    decide(wished, nodes, config, journal, &args.sysfs_root).map(Some)
+    decide(wished, nodes, config, journal, &options.sysfs_root).map(Some)
 }
 
 /// Decides which NICs go, and refuses what is known now to fail then.

@@ -25,12 +25,12 @@ use super::place::Spec;
 use super::rewrite;
 use super::start::CONFIG;
 use super::under;
-use crate::cli::Global;
+use crate::Globals;
 
 /// A container that has RDMA, by a command line; `None` for any other.
-pub(super) fn known(line: &Line, global: &Global) -> Result<Option<(Place, Spec)>, Error> {
+pub(super) fn known(line: &Line, globals: &Globals) -> Result<Option<(Place, Spec)>, Error> {
     let Some(id) = name_of(line)? else { return Ok(None) };
-    let place = Place::of(&std::path::absolute(global.root())?, &id, line.global("--root"));
+    let place = Place::of(&std::path::absolute(&globals.root)?, &id, line.global("--root"));
     match place.spec() {
         Ok(spec) => Ok(Some((place, spec))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -39,8 +39,8 @@ pub(super) fn known(line: &Line, global: &Global) -> Result<Option<(Place, Spec)
 }
 
 /// Prepares it, if the container has RDMA.
-pub(super) fn prepare(line: &mut Line, global: &Global) -> Result<(), Error> {
-    let Some((place, spec)) = known(line, global)? else { return Ok(()) };
+pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
+    let Some((place, spec)) = known(line, globals)? else { return Ok(()) };
     let way = Way::to(&place.control())
         .map_err(|e| letter::of_container(&spec.id, &letter::Untold::Gone(e)))?;
     let process = match line.process_file() {
@@ -61,8 +61,8 @@ pub(super) fn prepare(line: &mut Line, global: &Global) -> Result<(), Error> {
 }
 
 /// Has the supervisor know that the container's command will be executed next.
-pub(super) fn start(line: &Line, global: &Global) -> Result<(), Error> {
-    let Some((place, spec)) = known(line, global)? else { return Ok(()) };
+pub(super) fn start(line: &Line, globals: &Globals) -> Result<(), Error> {
+    let Some((place, spec)) = known(line, globals)? else { return Ok(()) };
     letter::tell_at(&place, &letter::Word::Start)
         .map_err(|untold| letter::of_container(&spec.id, &untold))
 }

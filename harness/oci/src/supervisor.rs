@@ -10,12 +10,14 @@
 //! It is never restarted. It ends with the container; when the real runtime ends and has made no
 //! container; or when the runtime says that the container is gone.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
@@ -37,7 +39,7 @@ use verbgate_sys::sandbox::container;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::Reply;
 
-use super::SupervisorArgs;
+use super::Globals;
 use super::keeper;
 use super::letter::HEARD;
 use super::letter::Watch;
@@ -48,7 +50,6 @@ use super::shown::Served;
 use super::shown::shown;
 use super::start::READY;
 use super::under;
-use crate::failure::Failure;
 use verbgate_sandbox::Guard;
 use verbgate_sandbox::Policy;
 use verbgate_sandbox::Rights;
@@ -65,13 +66,16 @@ const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// runtime, which cleans up, and its hooks.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Runs it. Standard input is the locked file of the container's directory; standard output takes
-/// one line.
-pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
+/// Runs the supervisor of the container with this directory, for the process that is or becomes the
+/// real runtime. Standard input is the locked file of the directory; standard output takes one line.
+///
+/// # Errors
+/// When the container cannot be served.
+pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
     // Crun waits for all of its children, and this would be one that waits for crun.
     sandbox::leave_parent().context("cannot leave the runtime that this was started for")?;
-    let place = Place::at(&args.place);
-    let life = Life::begin(&place, Tgid(args.runtime));
+    let place = Place::at(place);
+    let life = Life::begin(&place, Tgid(runtime), globals.log.clone());
     let said = match &life {
         Ok(_) => READY.to_owned(),
         Err(error) => error.to_string().replace('\n', " "),
@@ -85,7 +89,7 @@ pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
     if let Ok(End::Unstarted(lock)) = &result {
         let _ = place.remove_own(lock.as_fd());
     }
-    result.map(|_| 0).map_err(Failure::of_tool)
+    result.map(|_| 0)
 }
 
 /// How a supervisor's life ends.
@@ -105,9 +109,11 @@ struct Early {
 }
 
 struct Life {
+    /// The options of the log.
+    log: Vec<OsString>,
     place: Place,
     spec: Spec,
-    plan: Rights,
+    rights: Rights,
     control: Post,
     runtime: Option<PidFd>,
     early: Option<Early>,
@@ -123,20 +129,21 @@ struct Life {
 }
 
 impl Life {
-    fn begin(place: &Place, runtime: Tgid) -> Result<Self, Error> {
+    fn begin(place: &Place, runtime: Tgid, log: Vec<OsString>) -> Result<Self, Error> {
         let spec =
             place.spec().with_context(|| format!("cannot read {}", place.path().display()))?;
         // A session of its own: what is sent to the engine's does not end it.
         rustix::process::setsid().context("cannot leave the session")?;
         rustix::process::chdir("/")?;
-        let plan = Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?;
+        let rights = Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?;
         let control = Post::bind(&place.control())
             .with_context(|| format!("cannot make the socket {}", place.control().display()))?;
         let runtime = PidFd::open(runtime).context("the runtime has ended")?;
         Ok(Self {
+            log,
             place: place.clone(),
             spec,
-            plan,
+            rights,
             control,
             runtime: Some(runtime),
             early: None,
@@ -243,7 +250,7 @@ impl Life {
         let Letter { answer, files, body, sender, user } = letter;
         let (answer, done) = match word {
             // What moves them answers itself.
-            Word::Move(pid) => match keeper::start(&self.place, pid, answer) {
+            Word::Move(pid) => match keeper::start(&self.log, &self.place, pid, answer) {
                 Ok(()) => return Ok(()),
                 Err(e) => {
                     log::error!("{e:#}");
@@ -314,7 +321,7 @@ impl Life {
             ));
         }
         if self.spec.netdevs.is_some() {
-            self.plan.follow(&mut self.spec.devices, first);
+            self.rights.follow(&mut self.spec.devices, first);
         }
         self.views_of(first)?;
         self.container = Some((first, pidfd));
@@ -352,7 +359,7 @@ impl Life {
     ) -> Result<(), Error> {
         let views = self.views.clone().context("the container is not created yet")?;
         let siblings = Some(self.siblings.clone());
-        let supervisor = self.plan.supervisor(guard, listener, &views, siblings, None)?;
+        let supervisor = self.rights.supervisor(guard, listener, &views, siblings, None)?;
         how(&supervisor).context("cannot start the supervisor")?;
         self.served.all.push(supervisor);
         Ok(())

@@ -21,9 +21,6 @@ use std::path::PathBuf;
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
-use clap::Subcommand;
-use clap::ValueEnum;
 use serde::Deserialize;
 use serde::Serialize;
 use similar::TextDiff;
@@ -31,75 +28,53 @@ use similar::TextDiff;
 use self::ask::Program;
 use self::undo::Entry;
 use self::undo::Undo;
-use crate::cdi::print;
-use crate::failure::Failure;
-use verbgate_netdev::journal::STATE_DIR;
+use crate::output::print;
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum RuntimeCommand {
-    /// Make `verbgate oci` known to a container engine, as a runtime beside the others
-    Configure(ConfigureArgs),
-    /// Take back every change that `runtime configure` has made to engines' files on this host
-    Unconfigure(UnconfigureArgs),
+/// A runtime that an engine is to know, and how.
+#[derive(Clone, Debug)]
+pub struct Configure {
+    /// The engine.
+    pub engine: Engine,
+    /// The name by which containers ask for it.
+    pub name: String,
+    /// The real runtime that it wraps.
+    pub wrap: Wrapped,
+    /// Whether the engine is to read CDI specifications, too.
+    pub cdi: bool,
+    /// The file to edit, or to make; the engine's own if none is given.
+    pub config: Option<PathBuf>,
+    /// The engine's program, which checks the changed file; the one in `PATH` if none is given.
+    pub program: Option<PathBuf>,
+    /// Whether the file is written without a check.
+    pub no_verify: bool,
+    /// Whether to print only what would change.
+    pub dry_run: bool,
+    /// Whether to take the change back.
+    pub undo: bool,
+    /// Directory in which it is kept what the file was.
+    pub state_dir: PathBuf,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct UnconfigureArgs {
-    /// Only print what would change
-    #[arg(long)]
-    dry_run: bool,
-    /// Directory of the records of what the files were before
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    state_dir: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConfigureArgs {
-    /// The engine
-    #[arg(long, value_name = "ENGINE")]
-    runtime: Engine,
-    /// The name by which containers ask for it (docker run --runtime NAME)
-    #[arg(long, value_name = "NAME", default_value = "verbgate")]
-    name: String,
-    /// The real runtime that it wraps
-    #[arg(long, value_name = "RUNTIME", default_value = "runc")]
-    wrap: Wrapped,
-    /// Have the engine read CDI specifications, too: docker and containerd; the others do anyway
-    #[arg(long)]
-    cdi: bool,
-    /// The file to edit, or to make [default: the engine's own]
-    #[arg(long, value_name = "PATH")]
-    config: Option<PathBuf>,
-    /// Path of the engine's program, which checks the changed file before the file is written [default:
-    /// containerd or dockerd, in PATH]
-    #[arg(long, value_name = "PROGRAM")]
-    engine: Option<PathBuf>,
-    /// Write the file without a check by the engine's program
-    #[arg(long, conflicts_with = "engine")]
-    no_verify: bool,
-    /// Only print what would change
-    #[arg(long)]
-    dry_run: bool,
-    /// Take it back: the file is byte by byte as it was, if nobody else has changed it since
-    #[arg(long)]
-    undo: bool,
-    /// Directory in which it is kept what the file was
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    state_dir: PathBuf,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+/// A container engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Engine {
+pub enum Engine {
+    /// Docker.
     Docker,
+    /// containerd.
     Containerd,
+    /// Podman.
     Podman,
+    /// CRI-O.
     Crio,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Wrapped {
+/// An OCI runtime that can be wrapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wrapped {
+    /// runc.
     Runc,
+    /// crun.
     Crun,
 }
 
@@ -159,15 +134,15 @@ impl Engine {
     }
 
     /// The program that can be asked about a file.
-    fn program(self, args: &ConfigureArgs) -> Result<Option<Program>, ask::Error> {
+    fn program(self, args: &Configure) -> Result<Option<Program>, ask::Error> {
         if args.no_verify {
             return Ok(None);
         }
         match self {
-            Self::Containerd => Program::find("containerd", args.engine.as_deref()).map(Some),
+            Self::Containerd => Program::find("containerd", args.program.as_deref()).map(Some),
             // What is written for Docker cannot harm what is there.
-            Self::Docker if args.engine.is_none() => Ok(Program::find("dockerd", None).ok()),
-            Self::Docker => Program::find("dockerd", args.engine.as_deref()).map(Some),
+            Self::Docker if args.program.is_none() => Ok(Program::find("dockerd", None).ok()),
+            Self::Docker => Program::find("dockerd", args.program.as_deref()).map(Some),
             Self::Podman | Self::Crio => Ok(None),
         }
     }
@@ -198,16 +173,11 @@ impl Engine {
     }
 }
 
-/// Runs the command.
-pub(crate) fn run(command: &RuntimeCommand) -> Result<u8, Failure> {
-    match command {
-        RuntimeCommand::Configure(args) => configure(args),
-        RuntimeCommand::Unconfigure(args) => unconfigure(args),
-    }
-    .map_err(Failure::of_tool)
-}
-
-fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
+/// Makes `verbgate oci` known to an engine, or takes that back.
+///
+/// # Errors
+/// When the engine's file cannot be read, changed or written, or the engine refuses the new one.
+pub fn configure(args: &Configure) -> Result<u8, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if args.name.is_empty() || !args.name.chars().all(is_name) {
         return Err(anyhow!(
@@ -215,7 +185,7 @@ fn configure(args: &ConfigureArgs) -> Result<u8, Error> {
             args.name
         ));
     }
-    let engine = args.runtime;
+    let engine = args.engine;
     let path = args.config.clone().unwrap_or_else(|| engine.file().into());
     // A link is followed, not replaced.
     let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path))?;
@@ -294,12 +264,15 @@ fn take_back(
 }
 
 /// Takes all back of which there is a record. What cannot be taken back does not keep the rest.
-fn unconfigure(args: &UnconfigureArgs) -> Result<u8, Error> {
+///
+/// # Errors
+/// What cannot be taken back.
+pub fn unconfigure(state_dir: &Path, dry_run: bool) -> Result<u8, Error> {
     let mut failed = Vec::new();
-    for undo in Undo::all(&args.state_dir)? {
+    for undo in Undo::all(state_dir)? {
         let done = read(undo.path()).and_then(|now| {
             let entry = undo.load()?.and_then(|kept| kept.entry);
-            take_back(&undo, entry.as_ref(), now.as_deref(), args.dry_run)
+            take_back(&undo, entry.as_ref(), now.as_deref(), dry_run)
         });
         failed.extend(done.err().map(|e| format!("{e:#}")));
     }

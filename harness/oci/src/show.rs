@@ -4,12 +4,11 @@ use std::io;
 use std::io::Read;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -21,35 +20,14 @@ use serde_json::json;
 
 use super::agent;
 use super::inspect;
-use crate::cdi::print;
-use crate::cli::Global;
-use crate::failure::Failure;
-
-#[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
-    /// The container's id, or the beginning of it if no other begins so
-    #[arg(value_name = "SANDBOX")]
-    sandbox: String,
-    /// Print JSON
-    #[arg(short, long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct StatsArgs {
-    /// Serve them on a Unix socket at this path, by HTTP or, to who sends nothing else, as they are
-    #[arg(long, value_name = "PATH", conflicts_with = "json")]
-    listen: Option<PathBuf>,
-    /// Print JSON, as `ps --json` and `show --json` do
-    #[arg(short, long)]
-    json: bool,
-}
+use crate::Globals;
+use crate::output::print;
 
 /// Shows one container.
-pub(crate) fn show(args: &ShowArgs, global: &Global) -> Result<u8, Failure> {
-    let one = find(inspect::all(global)?, &args.sandbox).map_err(Failure::of_tool)?;
-    let text = if args.json { format!("{one}\n") } else { lines(&one) };
-    print(&text).map_err(Failure::of_tool)
+pub fn show(globals: &Globals, sandbox: &str, as_json: bool) -> Result<u8, Error> {
+    let one = find(inspect::all(globals)?, sandbox)?;
+    let text = if as_json { format!("{one}\n") } else { lines(&one) };
+    print(&text)
 }
 
 fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
@@ -139,16 +117,16 @@ fn lines(one: &Value) -> String {
 }
 
 /// Prints or serves numbers for monitoring.
-pub(crate) fn stats(args: &StatsArgs, global: &Global) -> Result<u8, Failure> {
-    let Some(path) = &args.listen else {
-        let all = inspect::all(global)?;
-        let text = if args.json { format!("{}\n", json!(all)) } else { metrics(&all)? };
-        return print(&text).map_err(Failure::of_tool);
+pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<u8, Error> {
+    let Some(path) = listen else {
+        let all = inspect::all(globals)?;
+        let text = if as_json { format!("{}\n", json!(all)) } else { metrics(&all)? };
+        return print(&text);
     };
-    let listener = agent::listener(path).map_err(Failure::of_tool)?;
+    let listener = agent::listener(path)?;
     loop {
         let Ok((reader, _)) = listener.accept() else { continue };
-        let text = inspect::all(global).map_err(|e| anyhow!("{e}")).and_then(|all| metrics(&all));
+        let text = inspect::all(globals).and_then(|all| metrics(&all));
         let answered = text.and_then(|text| Ok(answer(reader, &text)?));
         if let Err(error) = answered {
             log::warn!("numbers were not told: {error:#}");

@@ -1,13 +1,10 @@
 //! `verbgate ps` and `verbgate gc`: containers from the host.
 
-use std::io;
-use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
 use serde_json::Value;
 use serde_json::json;
 use verbgate_sys::post;
@@ -16,31 +13,13 @@ use super::home;
 use super::letter::PATIENCE_MS;
 use super::place;
 use super::place::Place;
-use crate::cli::Global;
-use crate::failure::Failure;
-use verbgate_netdev::journal::STATE_DIR;
-
-#[derive(Debug, Args)]
-pub(crate) struct InspectArgs {
-    /// Print JSON
-    #[arg(short, long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GcArgs {
-    /// Directory for the journals of NICs that are in containers
-    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
-    state_dir: PathBuf,
-    /// Print JSON
-    #[arg(short, long)]
-    json: bool,
-}
+use crate::Globals;
+use crate::output::print;
 
 /// Lists containers.
-pub(crate) fn ps(args: &InspectArgs, global: &Global) -> Result<u8, Failure> {
-    let all = all(global)?;
-    if args.json {
+pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
+    let all = all(globals)?;
+    if as_json {
         return print(&format!("{}\n", json!(all)));
     }
     let mut text = format!(
@@ -72,8 +51,8 @@ fn processes(one: &Value) -> usize {
 }
 
 /// What there is to say of all containers.
-pub(super) fn all(global: &Global) -> Result<Vec<Value>, Failure> {
-    Ok(places(global)?.iter().filter_map(shown).collect())
+pub(super) fn all(globals: &Globals) -> Result<Vec<Value>, Error> {
+    Ok(places(globals)?.iter().filter_map(shown).collect())
 }
 
 /// What a container's supervisor says of it; without one, what is known of it.
@@ -92,10 +71,10 @@ fn shown(place: &Place) -> Option<Value> {
 }
 
 /// Removes what is left of containers whose supervisor is gone, and brings their NICs home.
-pub(crate) fn gc(args: &GcArgs, global: &Global) -> Result<u8, Failure> {
+pub fn gc(globals: &Globals, state_dir: &Path, as_json: bool) -> Result<u8, Error> {
     let (mut removed, mut failed) = (Vec::new(), None);
     let mut home = Vec::new();
-    for one in home::reap(&args.state_dir) {
+    for one in home::reap(state_dir) {
         match one {
             Ok(line) => home.push(line),
             // The other containers' come home all the same.
@@ -105,36 +84,26 @@ pub(crate) fn gc(args: &GcArgs, global: &Global) -> Result<u8, Failure> {
             }
         }
     }
-    for place in places(global)? {
+    for place in places(globals)? {
         let name = place.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let dead = place.remove_if_dead().map_err(|e| {
-            Failure::of_tool(anyhow!("cannot remove {}: {e}", place.path().display()))
-        })?;
+        let dead = place
+            .remove_if_dead()
+            .map_err(|e| anyhow!("cannot remove {}: {e}", place.path().display()))?;
         if dead {
             removed.push(name);
         }
     }
-    if args.json {
+    if as_json {
         print(&format!("{}\n", json!({ "removed": removed, "home": home })))?;
     } else {
         print(&home.iter().map(|line| format!("{line}\n")).collect::<String>())?;
         print(&removed.iter().map(|name| format!("removed {name}\n")).collect::<String>())?;
     }
-    failed.map_or(Ok(0), |error| Err(Failure::of_tool(error)))
+    failed.map_or(Ok(0), Err)
 }
 
-fn places(global: &Global) -> Result<Vec<Place>, Failure> {
-    let root = global.root();
-    place::list(&root)
+fn places(globals: &Globals) -> Result<Vec<Place>, Error> {
+    let root = &globals.root;
+    place::list(root)
         .with_context(|| format!("cannot read {} (root's containers need root)", root.display()))
-        .map_err(Failure::of_tool)
-}
-
-fn print(text: &str) -> Result<u8, Failure> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::of_tool(Error::new(e).context("cannot write to standard output")))
-        }
-        _ => Ok(0),
-    }
 }

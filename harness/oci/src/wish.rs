@@ -5,21 +5,21 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::exposed;
-use crate::cdi::KIND;
-use crate::cdi::device_of;
+use crate::kind::KIND;
+use crate::kind::device_of;
 use verbgate_sandbox::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
-pub(crate) const DEVICES: &str = "org.verbgate.devices";
+pub const DEVICES: &str = "org.verbgate.devices";
 /// What a program may ask for: the name of a profile.
-pub(crate) const PROFILE: &str = "org.verbgate.profile";
+pub const PROFILE: &str = "org.verbgate.profile";
 /// Network devices to move into the container: names, separated by commas, or `all` of the granted
 /// RDMA devices.
-pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
+pub const NETDEVS: &str = "org.verbgate.netdevs";
 /// `host` for the `/sys` that the runtime mounts, other devices included.
-pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
+pub const SYSFS: &str = "org.verbgate.sysfs";
 /// What was granted when the file was rewritten: the nodes are not among the devices any more.
-pub(crate) const GRANTED: &str = "org.verbgate.granted";
+pub const GRANTED: &str = "org.verbgate.granted";
 /// Annotations of this prefix are ours.
 const PREFIX: &str = "org.verbgate.";
 /// What containerd and CRI-O say of the container that holds a pod's namespaces, and runs nothing.
@@ -32,27 +32,27 @@ const CDI_PREFIX: &str = "cdi.k8s.io/";
 /// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
 const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
-pub(crate) const ALL: &str = "all";
+pub const ALL: &str = "all";
 
 /// What a container asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Wish {
+pub struct Wish {
     /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
-    pub(crate) devices: Vec<(String, &'static str)>,
+    pub devices: Vec<(String, &'static str)>,
     /// Whether the connection manager is wanted.
-    pub(crate) cm: bool,
-    pub(crate) profile: Option<String>,
+    pub cm: bool,
+    pub profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
-    pub(crate) netdevs: Vec<String>,
+    pub netdevs: Vec<String>,
     /// Whether it sees the `/sys` that the runtime mounts.
-    pub(crate) sees_host: bool,
+    pub sees_host: bool,
     /// Whether annotations have a say in it.
-    pub(crate) annotated: bool,
+    pub annotated: bool,
 }
 
 /// Why a wish cannot be fulfilled, whatever the host has.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub enum Error {
     #[error(
         "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
          mlx5_0,mlx5_1, or \"all\""
@@ -93,10 +93,7 @@ pub(crate) enum Error {
 impl Wish {
     /// Reads it; `None` when there is none. What a container could reach without having asked is a
     /// wish, too: see [`exposed`]. The numbers are [`verbgate_sys::sandbox::rdma_numbers`].
-    pub(crate) fn of(
-        config: &Value,
-        numbers: &[(u32, Option<u32>)],
-    ) -> Result<Option<Self>, Error> {
+    pub fn of(config: &Value, numbers: &[(u32, Option<u32>)]) -> Result<Option<Self>, Error> {
         let mut wish = Self::default();
         let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
         {

@@ -8,25 +8,21 @@
 
 use std::fs;
 use std::io;
-use std::io::Write;
 use std::path::Path;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
-use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
-use verbgate_host::files;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
-use crate::failure::Failure;
-use crate::oci;
+use crate::kind::KIND;
+use crate::kind::PORT;
+
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Host;
 
@@ -39,35 +35,11 @@ fn version(devices: &[Device]) -> &'static str {
 }
 
 /// The hidden command that hooks give.
-pub(crate) const HOOK: &str = "cdi-hook";
-/// Our kind of device.
-pub(crate) const KIND: &str = "verbgate.org/rdma";
+pub const HOOK: &str = "cdi-hook";
 /// Of a device cgroup: mknod(2) alone.
 const MAKE_ONLY: &str = "m";
 /// The device that is all of them.
 const ALL: &str = "all";
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum CdiCommand {
-    /// Write a CDI specification of this host's RDMA devices
-    Generate(GenerateArgs),
-    /// Print the names by which engines are asked for them
-    List(ListArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct GenerateArgs {
-    /// File to write to, e.g. /etc/cdi/verbgate.json, instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListArgs {
-    /// Print JSON
-    #[arg(short, long)]
-    json: bool,
-}
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -121,42 +93,36 @@ impl Node {
     }
 }
 
-/// Runs one of the commands.
-pub(crate) fn run(command: &CdiCommand) -> Result<u8, Failure> {
-    dispatch(command).map_err(Failure::of_tool)
+/// The specification of this host's RDMA devices, as JSON.
+///
+/// # Errors
+/// When there is no RDMA device.
+pub fn generate() -> Result<String, Error> {
+    let spec = of_this_host()?;
+    if spec.devices.is_empty() {
+        return Err(anyhow!(
+            "this host has no RDMA device to describe (is the driver loaded, and ib_uverbs? see: \
+             rdma link)"
+        ));
+    }
+    Ok(serde_json::to_string_pretty(&spec)? + "\n")
 }
 
-fn dispatch(command: &CdiCommand) -> Result<u8, Error> {
+/// The names by which engines are asked for this host's RDMA devices.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn names() -> Result<Vec<String>, Error> {
+    let devices = of_this_host()?.devices;
+    Ok(devices.iter().map(|device| format!("{KIND}={}", device.name)).collect())
+}
+
+fn of_this_host() -> Result<Spec, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
     let program = std::env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is no text")?;
     let cm = grant::connection_manager(Host::real()).map(|cm| DeviceNode::from(&cm));
-    let spec = spec(&devices, cm.as_ref(), program);
-    match command {
-        CdiCommand::Generate(args) => {
-            if spec.devices.is_empty() {
-                return Err(anyhow!(
-                    "this host has no RDMA device to describe (is the driver loaded, and \
-                     ib_uverbs? see: rdma link)"
-                ));
-            }
-            let text = serde_json::to_string_pretty(&spec)? + "\n";
-            match &args.output {
-                None => print(&text),
-                Some(path) => files::replace(path, &text).map(|()| 0).map_err(|e| {
-                    anyhow!("cannot write the specification to {}: {e}", path.display())
-                }),
-            }
-        }
-        CdiCommand::List(args) => {
-            let names: Vec<String> =
-                spec.devices.iter().map(|device| format!("{KIND}={}", device.name)).collect();
-            if args.json {
-                return print(&format!("{}\n", serde_json::to_string(&names)?));
-            }
-            print(&names.iter().map(|name| format!("{name}\n")).collect::<String>())
-        }
-    }
+    Ok(spec(&devices, cm.as_ref(), program))
 }
 
 /// One device for each of the host's, one for each of its ports, and one for all.
@@ -189,20 +155,12 @@ fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>, program: &str) -> Spec 
     }
 }
 
-/// Between a device and its port.
-const PORT: char = ':';
-
-/// The device that a name among ours means.
-pub(crate) fn device_of(name: &str) -> &str {
-    name.split_once(PORT).map_or(name, |(device, _)| device)
-}
-
-/// Runs the hook; standard input is the container's state, as the OCI runtime specification has it.
-pub(crate) fn hook() -> Result<u8, Failure> {
-    check_runtime().map_err(Failure::of_tool)
-}
-
-fn check_runtime() -> Result<u8, Error> {
+/// Checks, as a hook, that the runtime of a container with our devices is ours; standard input is
+/// the container's state, as the OCI runtime specification has it.
+///
+/// # Errors
+/// When the container has such a device and another runtime.
+pub fn hook() -> Result<u8, Error> {
     let read = |what: &str, text: io::Result<String>| -> Result<Value, Error> {
         let text = text.map_err(|e| anyhow!("cannot read {what}: {e}"))?;
         serde_json::from_str(&text).map_err(|e| anyhow!("{what}: {e}"))
@@ -211,7 +169,7 @@ fn check_runtime() -> Result<u8, Error> {
     let of = |key: &str| state.get(key).and_then(Value::as_str).unwrap_or_default();
     let file = Path::new(of("bundle")).join("config.json");
     let config = read(&file.display().to_string(), fs::read_to_string(&file))?;
-    if oci::serves(&config) {
+    if crate::serves(&config) {
         return Ok(0);
     }
     Err(anyhow!(
@@ -222,22 +180,13 @@ fn check_runtime() -> Result<u8, Error> {
     ))
 }
 
-/// Writes to standard output; that nobody reads it is no error.
-pub(crate) fn print(text: &str) -> Result<u8, Error> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}"))
-        }
-        _ => Ok(0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use verbgate_sysfs::DevNumber;
     use verbgate_sysfs::collect::Port;
 
     use super::*;
+    use crate::kind::device_of;
 
     fn device(ibdev: &str, uverbs: &str, minor: u32) -> RdmaDevice {
         RdmaDevice {

@@ -7,7 +7,7 @@
 //! that cannot be served has nobody at its listener: what the filter asks about fails with ENOSYS.
 
 mod asked;
-pub(super) mod profile;
+pub mod profile;
 mod state;
 mod supervisor;
 
@@ -36,7 +36,6 @@ use std::time::Instant;
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
 use listenfd::ListenFd;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
@@ -46,15 +45,12 @@ use verbgate_sys::process::PidFd;
 use self::profile::MadeFor;
 use self::state::Arrived;
 use self::supervisor::Order;
-pub(crate) use self::supervisor::SupervisorArgs;
-pub(crate) use self::supervisor::run as supervise;
+pub use self::supervisor::run as supervise;
 use super::place::Place;
-use crate::cli::Global;
-use crate::failure::Failure;
-use crate::logging;
+use crate::Globals;
 
 /// The hidden command of its supervisors.
-pub(crate) const SUPERVISOR: &str = "agent-supervisor";
+pub const SUPERVISOR: &str = "agent-supervisor";
 
 /// What stands for the runtime's state directory, which the agent is not told, in the names of its
 /// containers' directories.
@@ -65,22 +61,16 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
 
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Listens on the socket that systemd passes, if it passes one; says when it is \
-                        ready (Type=notify). The profile for its containers: verbgate oci profile."
-)]
-pub(crate) struct AgentArgs {
-    /// Where to listen [default: agent.sock in --root]
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// What containers may ask for, unless their annotation org.verbgate.profile says less:
-    /// standard, hpc or full
-    #[arg(long, value_name = "NAME", default_value = "standard")]
-    profile: String,
-    /// Have a character device stand for an RDMA device, for tests; may be repeated
-    #[arg(long, value_name = "uverbsN=PATH")]
-    stand_in: Vec<OsString>,
+/// What the agent serves.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; `agent.sock` in the directory of run-time state, unless systemd passes a
+    /// socket.
+    pub socket: Option<PathBuf>,
+    /// What containers may ask for, unless their annotation says less.
+    pub profile: String,
+    /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
+    pub stand_in: Vec<OsString>,
 }
 
 struct Agent {
@@ -88,6 +78,8 @@ struct Agent {
     stand_in: Vec<OsString>,
     /// Of run-time state.
     root: PathBuf,
+    /// The options of the log.
+    log: Vec<OsString>,
     /// The supervisors, by their containers' directories, until those are removed.
     supervisors: Mutex<HashMap<PathBuf, Known>>,
 }
@@ -101,23 +93,23 @@ struct Known {
 }
 
 /// Runs the agent.
-pub(crate) fn run(args: &AgentArgs, global: &Global) -> Result<u8, Failure> {
-    serve(args, global).map_err(Failure::of_tool)
-}
-
-fn serve(args: &AgentArgs, global: &Global) -> Result<u8, Error> {
-    verbgate_proxy::policy::Policy::named(&args.profile)?;
-    let root = std::path::absolute(global.root())?;
-    let socket = args.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
+///
+/// # Errors
+/// When it cannot listen.
+pub fn run(options: &Options, globals: &Globals) -> Result<u8, Error> {
+    verbgate_proxy::policy::Policy::named(&options.profile)?;
+    let root = std::path::absolute(&globals.root)?;
+    let socket = options.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
         Ok(None) => listener(&socket)?,
         Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
     };
     let agent = Arc::new(Agent {
-        profile: args.profile.clone(),
-        stand_in: args.stand_in.clone(),
+        profile: options.profile.clone(),
+        stand_in: options.stand_in.clone(),
         root,
+        log: globals.log.clone(),
         supervisors: Mutex::default(),
     });
     if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
@@ -213,7 +205,7 @@ impl Agent {
         })?;
         let (ours, theirs) = supervisor::pair()?;
         let child = Command::new(env::current_exe().context("cannot tell this program's path")?)
-            .args(logging::options())
+            .args(&self.log)
             .arg(SUPERVISOR)
             .arg(place.path())
             // Its lock: it is held as long as the supervisor has a standard input.

@@ -10,12 +10,10 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -41,7 +39,6 @@ use super::super::place::Place;
 use super::super::place::Spec;
 use super::super::shown::Served;
 use super::super::shown::shown;
-use crate::failure::Failure;
 use verbgate_sandbox::Guard;
 use verbgate_sandbox::Policy;
 use verbgate_sandbox::Rights;
@@ -54,19 +51,6 @@ const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// Longest order.
 const MAX_ORDER: usize = 1024;
-
-#[derive(Debug, Args)]
-pub(crate) struct SupervisorArgs {
-    /// The container's directory
-    place: PathBuf,
-}
-
-impl SupervisorArgs {
-    /// The container's directory.
-    pub(crate) fn place(&self) -> &Path {
-        &self.place
-    }
-}
 
 /// What the agent says of a listener that it passes on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -115,15 +99,18 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Order, OwnedFd)>, Error> {
     }
 }
 
-/// Runs it. Standard input is the locked file of the container's directory; standard output is the
-/// agent.
-pub(crate) fn run(args: &SupervisorArgs) -> Result<u8, Failure> {
-    Life::begin(&args.place).and_then(Life::live).map(|()| 0).map_err(Failure::of_tool)
+/// Runs the supervisor of the container with this directory. Standard input is the locked file of
+/// the directory; standard output is the agent.
+///
+/// # Errors
+/// When the container cannot be served.
+pub fn run(place: &Path) -> Result<u8, Error> {
+    Life::begin(place).and_then(Life::live).map(|()| 0)
 }
 
 struct Life {
     spec: Spec,
-    plan: Rights,
+    rights: Rights,
     agent: Option<OwnedFd>,
     control: Post,
     first: Option<(Tgid, PidFd)>,
@@ -144,7 +131,7 @@ impl Life {
         let null = fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null)?;
         Ok(Self {
-            plan: Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?,
+            rights: Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?,
             spec,
             agent: Some(agent),
             control: Post::bind(&place.control())?,
@@ -213,7 +200,7 @@ impl Life {
             None => Views::of(Tgid(order.pid), &self.spec.devices)?,
         };
         let siblings = Some(self.siblings.clone());
-        let supervisor = self.plan.supervisor(&guard, listener, &views, siblings, None)?;
+        let supervisor = self.rights.supervisor(&guard, listener, &views, siblings, None)?;
         if self.views.replace(views).is_some() {
             verbgate_sandbox::serve(&supervisor)?;
         } else {
