@@ -37,7 +37,7 @@ const EXEC: &[&str] = &[
 
 /// What a command is to us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// `create`.
     Create,
     /// `run`: both `create` and `start`.
@@ -51,9 +51,9 @@ pub enum Verb {
 
 /// A runtime's arguments.
 #[derive(Clone, Debug)]
-pub struct Line {
-    pub words: Vec<OsString>,
-    pub verb: Verb,
+pub(crate) struct Line {
+    pub(crate) words: Vec<OsString>,
+    pub(crate) verb: Verb,
     /// Place of the command among the words.
     command: usize,
     /// Place of the container's id.
@@ -61,7 +61,7 @@ pub struct Line {
 }
 
 impl Line {
-    pub fn parse(words: &[OsString]) -> Self {
+    pub(crate) fn parse(words: &[OsString]) -> Self {
         let command = first_positional(words, 0, GLOBAL);
         let (verb, options) = match words.get(command).and_then(|word| word.to_str()) {
             Some("create") => (Verb::Create, START),
@@ -76,28 +76,28 @@ impl Line {
     }
 
     /// The container's id.
-    pub fn id(&self) -> Option<&OsStr> {
+    pub(crate) fn id(&self) -> Option<&OsStr> {
         self.words.get(self.id).map(OsString::as_os_str)
     }
 
     /// The value of an option before the command.
-    pub fn global(&self, name: &str) -> Option<&OsStr> {
+    pub(crate) fn global(&self, name: &str) -> Option<&OsStr> {
         let words = self.words.get(..self.command).unwrap_or_default();
         option(words, &[name], GLOBAL).map(|(_, value)| value)
     }
 
     /// The value of an option of `create` or `run`, by any of its names.
-    pub fn of_start(&self, names: &[&str]) -> Option<&OsStr> {
+    pub(crate) fn of_start(&self, names: &[&str]) -> Option<&OsStr> {
         option(self.between(), names, START).map(|(_, value)| value)
     }
 
     /// The file that describes the process of an `exec`.
-    pub fn process_file(&self) -> Option<&OsStr> {
+    pub(crate) fn process_file(&self) -> Option<&OsStr> {
         option(self.between(), &["--process", "-p"], EXEC).map(|(_, value)| value)
     }
 
     /// Has the `exec` take another file.
-    pub fn set_process_file(&mut self, file: OsString) {
+    pub(crate) fn set_process_file(&mut self, file: OsString) {
         let at = option(self.between(), &["--process", "-p"], EXEC).map(|(at, _)| at);
         let Some(at) = at.map(|at| self.command + 1 + at) else { return };
         let joined = self.words.get(at).is_some_and(|word| word.as_encoded_bytes().contains(&b'='));
@@ -111,7 +111,7 @@ impl Line {
     }
 
     /// Takes capabilities from those that an `exec` asks for.
-    pub fn remove_capabilities(&mut self, is_cut: impl Fn(&str) -> bool) {
+    pub(crate) fn remove_capabilities(&mut self, is_cut: impl Fn(&str) -> bool) {
         let mut at = self.command + 1;
         while at < self.id {
             let text = self.words.get(at).and_then(|word| word.to_str()).unwrap_or_default();

@@ -28,7 +28,7 @@ const JOURNALS: &str = "oci";
 
 /// What was decided on a container's NICs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Netdevs {
+pub(crate) struct Netdevs {
     pub names: Vec<String>,
     /// The directory of the journal.
     pub journal: PathBuf,

@@ -46,14 +46,14 @@ const TRIES: u32 = 20;
 
 /// What was decided when the container was made.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// The container's id, as its runtime knows it.
     pub id: String,
-    pub bundle: PathBuf,
+    pub(crate) bundle: PathBuf,
     pub profile: String,
     pub devices: Vec<Granted>,
     /// The container's root file system.
-    pub rootfs: PathBuf,
+    pub(crate) rootfs: PathBuf,
     /// Whether the supervisor serves `/sys`.
     pub sysfs: bool,
     /// Whether the runtime starts the container as soon as it has made it.
@@ -65,12 +65,12 @@ pub struct Spec {
 
 /// A container's directory.
 #[derive(Clone, Debug)]
-pub struct Place(PathBuf);
+pub(crate) struct Place(PathBuf);
 
 impl Place {
     /// The one of a container, by its id and the runtime's own state directory: two of these can
     /// have the same id.
-    pub fn of(root: &Path, id: &str, state: Option<&OsStr>) -> Self {
+    pub(crate) fn of(root: &Path, id: &str, state: Option<&OsStr>) -> Self {
         let name = match state {
             None => id.to_owned(),
             Some(state) => {
@@ -82,19 +82,19 @@ impl Place {
         Self(all(root).join(name))
     }
 
-    pub fn at(path: &Path) -> Self {
+    pub(crate) fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn control(&self) -> PathBuf {
+    pub(crate) fn control(&self) -> PathBuf {
         self.0.join("control")
     }
 
-    pub fn nodes(&self) -> PathBuf {
+    pub(crate) fn nodes(&self) -> PathBuf {
         self.0.join("nodes")
     }
 
@@ -106,7 +106,7 @@ impl Place {
     ///
     /// # Errors
     /// `AlreadyExists` when the container lives; else the file system's.
-    pub fn make(&self, spec: &Spec) -> io::Result<File> {
+    pub(crate) fn make(&self, spec: &Spec) -> io::Result<File> {
         let all = self.0.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().mode(0o700).recursive(true).create(all)?;
         for place in of(all)? {
@@ -147,12 +147,12 @@ impl Place {
     ///
     /// # Errors
     /// `NotFound` when there is no such container.
-    pub fn spec(&self) -> io::Result<Spec> {
+    pub(crate) fn spec(&self) -> io::Result<Spec> {
         Ok(serde_json::from_str(&fs::read_to_string(self.lock())?)?)
     }
 
     /// Remembers the container's first process.
-    pub fn set_process(&self, pid: i32) -> io::Result<()> {
+    pub(crate) fn set_process(&self, pid: i32) -> io::Result<()> {
         note_process(&self.0.join("pid"), pid)
     }
 
@@ -165,7 +165,7 @@ impl Place {
     ///
     /// One whose supervisor has died keeps its directory: without, nobody would know that what is
     /// executed in it needs a filter.
-    pub fn remove_if_dead(&self) -> io::Result<bool> {
+    pub(crate) fn remove_if_dead(&self) -> io::Result<bool> {
         if self.has_process() {
             return Ok(false);
         }
@@ -173,7 +173,7 @@ impl Place {
     }
 
     /// Removes it unless its supervisor lives; false when it does.
-    pub fn remove_if_unsupervised(&self) -> io::Result<bool> {
+    pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
         match File::open(self.lock()) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) => {}
@@ -189,7 +189,7 @@ impl Place {
 
     /// Removes it, if it is still the one whose file is given: another container of the same id
     /// may have come.
-    pub fn remove_own(&self, lock: BorrowedFd<'_>) -> io::Result<()> {
+    pub(crate) fn remove_own(&self, lock: BorrowedFd<'_>) -> io::Result<()> {
         let ours = rustix::fs::fstat(lock)?;
         match fs::metadata(self.lock()) {
             Ok(its) if (its.dev(), its.ino()) == (ours.st_dev, ours.st_ino) => self.remove(),
@@ -198,7 +198,7 @@ impl Place {
     }
 
     /// Removes it.
-    pub fn remove(&self) -> io::Result<()> {
+    pub(crate) fn remove(&self) -> io::Result<()> {
         let mut tries = 0;
         loop {
             match fs::remove_dir_all(&self.0) {
@@ -237,7 +237,7 @@ fn all(root: &Path) -> PathBuf {
 }
 
 /// The directories of all containers, in the order of their names.
-pub fn list(root: &Path) -> io::Result<Vec<Place>> {
+pub(crate) fn list(root: &Path) -> io::Result<Vec<Place>> {
     match of(&all(root)) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,

@@ -18,14 +18,14 @@ const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "a
 
 /// What is added.
 #[derive(Clone, Copy, Debug)]
-pub struct Addition<'a> {
+pub(crate) struct Addition<'a> {
     /// The nodes to show.
     pub nodes: &'a Path,
     /// This program, and the arguments by which it is told that the container was made, and that
     /// it is gone.
     pub hook: &'a str,
-    pub created: &'a [&'a str],
-    pub stopped: &'a [&'a str],
+    pub(crate) created: &'a [&'a str],
+    pub(crate) stopped: &'a [&'a str],
     /// Names of what is granted.
     pub granted: &'a str,
     /// [`verbgate_sys::sandbox::rdma_numbers`].
@@ -34,7 +34,7 @@ pub struct Addition<'a> {
 
 /// Why a file cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error("{0}: it must be {1}")]
     Shape(&'static str, &'static str),
     #[error("process.args: there is no command to run")]
@@ -42,7 +42,7 @@ pub enum Error {
 }
 
 /// Rewrites it.
-pub fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> {
+pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> {
     let root = config.as_object_mut().ok_or(Error::Shape("config.json", "an object"))?;
     process(root.get_mut("process").ok_or(Error::NoCommand)?)?;
     mounts(array(root, "mounts")?, addition);
@@ -60,7 +60,7 @@ pub fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> 
 }
 
 /// Takes from a process what containers with RDMA may not have.
-pub fn process(process: &mut Value) -> Result<(), Error> {
+pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
     let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
     if array(process, "args")?.is_empty() {
         return Err(Error::NoCommand);
@@ -79,7 +79,7 @@ pub fn process(process: &mut Value) -> Result<(), Error> {
 }
 
 /// Whether containers with RDMA may not have a capability, by its name in OCI.
-pub fn is_cut(name: &str) -> bool {
+pub(crate) fn is_cut(name: &str) -> bool {
     let name = name.strip_prefix("CAP_").unwrap_or(name);
     CUT_CAPABILITIES.iter().any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
 }
@@ -105,7 +105,7 @@ fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
 }
 
 /// Whether a file has been rewritten, and not for another program's hooks alone.
-pub fn is_ours(config: &Value) -> bool {
+pub(crate) fn is_ours(config: &Value) -> bool {
     let hooks = config.pointer("/hooks/createRuntime").and_then(Value::as_array);
     hooks
         .into_iter()

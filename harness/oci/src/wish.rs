@@ -10,16 +10,16 @@ use crate::kind::device_of;
 use verbgate_sandbox::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
-pub const DEVICES: &str = "org.verbgate.devices";
+pub(crate) const DEVICES: &str = "org.verbgate.devices";
 /// What a program may ask for: the name of a profile.
-pub const PROFILE: &str = "org.verbgate.profile";
+pub(crate) const PROFILE: &str = "org.verbgate.profile";
 /// Network devices to move into the container: names, separated by commas, or `all` of the granted
 /// RDMA devices.
-pub const NETDEVS: &str = "org.verbgate.netdevs";
+pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
 /// `host` for the `/sys` that the runtime mounts, other devices included.
-pub const SYSFS: &str = "org.verbgate.sysfs";
+pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
 /// What was granted when the file was rewritten: the nodes are not among the devices any more.
-pub const GRANTED: &str = "org.verbgate.granted";
+pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// Annotations of this prefix are ours.
 const PREFIX: &str = "org.verbgate.";
 /// What containerd and CRI-O say of the container that holds a pod's namespaces, and runs nothing.
@@ -32,27 +32,27 @@ const CDI_PREFIX: &str = "cdi.k8s.io/";
 /// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
 const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
-pub const ALL: &str = "all";
+pub(crate) const ALL: &str = "all";
 
 /// What a container asks for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
     pub devices: Vec<(String, &'static str)>,
     /// Whether the connection manager is wanted.
-    pub cm: bool,
+    pub(crate) cm: bool,
     pub profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
     pub netdevs: Vec<String>,
     /// Whether it sees the `/sys` that the runtime mounts.
-    pub sees_host: bool,
+    pub(crate) sees_host: bool,
     /// Whether annotations have a say in it.
-    pub annotated: bool,
+    pub(crate) annotated: bool,
 }
 
 /// Why a wish cannot be fulfilled, whatever the host has.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     #[error(
         "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
          mlx5_0,mlx5_1, or \"all\""
@@ -93,7 +93,10 @@ pub enum Error {
 impl Wish {
     /// Reads it; `None` when there is none. What a container could reach without having asked is a
     /// wish, too: see [`exposed`]. The numbers are [`verbgate_sys::sandbox::rdma_numbers`].
-    pub fn of(config: &Value, numbers: &[(u32, Option<u32>)]) -> Result<Option<Self>, Error> {
+    pub(crate) fn of(
+        config: &Value,
+        numbers: &[(u32, Option<u32>)],
+    ) -> Result<Option<Self>, Error> {
         let mut wish = Self::default();
         let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
         {

@@ -96,7 +96,7 @@ impl MadeFor {
 }
 
 /// Whether a profile is one of verbgate's, by its `listenerMetadata`.
-pub fn is_ours(metadata: &str) -> bool {
+pub(crate) fn is_ours(metadata: &str) -> bool {
     serde_json::from_str::<MadeFor>(metadata).is_ok()
 }
 
