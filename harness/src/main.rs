@@ -14,7 +14,7 @@ mod features;
 mod logging;
 mod manifest;
 mod nccl;
-mod nics;
+mod netdev;
 mod oci;
 mod output;
 mod pages;
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
-        Command::Netdev(command) => nics::run(command),
+        Command::Netdev(command) => netdev::run(command),
         Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),

@@ -5,15 +5,6 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use verbgate_sysfs::natural;
-
-use crate::cli::Format;
-use crate::cli::NcclArgs;
-use crate::cli::NcclOptions;
-use crate::failure::Failure;
-use crate::output::print;
-use crate::output::print_json;
-use crate::output::say;
 use verbgate_host::discover;
 use verbgate_host::discover::Device;
 use verbgate_host::netns;
@@ -27,6 +18,15 @@ use verbgate_netdev::journal::Journal;
 use verbgate_netdev::plan::open;
 use verbgate_netdev::state::Snapshot;
 use verbgate_netdev::transfer::is_gid_of;
+use verbgate_sysfs::natural;
+
+use crate::cli::Format;
+use crate::cli::NcclArgs;
+use crate::cli::NcclOptions;
+use crate::failure::Failure;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;

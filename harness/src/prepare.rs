@@ -5,6 +5,12 @@ use std::path::Path;
 
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
+use verbgate_host::link;
+use verbgate_host::netns::Namespace;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::plan::open;
 
 use crate::cli::Format;
 use crate::cli::PrepareArgs;
@@ -14,16 +20,10 @@ use crate::doctor::Verdict;
 use crate::failure::Failure;
 use crate::manifest;
 use crate::nccl;
-use crate::nics::move_there;
-use crate::nics::symmetric;
+use crate::netdev::move_there;
+use crate::netdev::symmetric;
 use crate::output::print;
 use crate::output::say;
-use verbgate_host::link;
-use verbgate_host::netns::Namespace;
-use verbgate_netdev::Error;
-use verbgate_netdev::journal::Journal;
-use verbgate_netdev::plan;
-use verbgate_netdev::plan::open;
 
 /// Where ip-netns(8) keeps named namespaces.
 const NAMED: &str = "/run/netns";

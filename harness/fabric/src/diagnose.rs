@@ -10,6 +10,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
+use trial::Trial;
 
 use crate::cause::Cause;
 use crate::counters;
@@ -35,7 +36,6 @@ use crate::report::PathReport;
 use crate::session;
 use crate::session::Session;
 use crate::verify;
-use trial::Trial;
 
 /// Small, longer than any packet, and many packets: enough for each fault, and soon done.
 const SIZES: &[usize] = &[1, 4099, 64 << 10];

@@ -3,12 +3,11 @@
 
 mod reach;
 
-pub(crate) use reach::again;
-
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
+pub(crate) use reach::again;
 use serde::Deserialize;
 use serde::Serialize;
 

@@ -5,6 +5,14 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netns;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::route::Route;
+
 use super::Error;
 use super::dress;
 use super::dress::Wardrobe;
@@ -23,13 +31,6 @@ use super::transfer::await_carrier;
 use super::transfer::gone;
 use super::transfer::here;
 use super::transfer::set_step;
-use verbgate_host::link;
-use verbgate_host::link::Link;
-use verbgate_host::netlink::Message;
-use verbgate_host::netns;
-use verbgate_host::netns::Namespace;
-use verbgate_host::rdma;
-use verbgate_host::route::Route;
 
 /// Brings all NICs of a journal home, as far as they exist, and gives them what they had. Returns
 /// what is not as it was; only when that is nothing is the journal removed.

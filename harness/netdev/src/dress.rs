@@ -10,11 +10,6 @@ use std::time::Instant;
 use netlink_packet_core::NLM_F_APPEND;
 use netlink_packet_core::NLM_F_CREATE;
 use netlink_packet_core::NLM_F_REPLACE;
-
-use super::Error;
-use super::state::Snapshot;
-use super::state::State;
-use super::state::sysctl_path;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Message;
@@ -25,6 +20,11 @@ use verbgate_host::route::hops;
 use verbgate_host::route::local;
 use verbgate_host::route::renumbered;
 use verbgate_host::uapi::*;
+
+use super::Error;
+use super::state::Snapshot;
+use super::state::State;
+use super::state::sysctl_path;
 
 /// How long the kernel may take to make addresses usable that it need not defend: it does so in a
 /// work queue.

@@ -18,13 +18,13 @@ use nix::fcntl::FlockArg;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::link::Identity;
+use verbgate_host::netlink::Message;
+use verbgate_host::netns;
 
 use super::Error;
 use super::state::State;
 use super::strict::Arp;
-use verbgate_host::link::Identity;
-use verbgate_host::netlink::Message;
-use verbgate_host::netns;
 
 /// Counts changes of the format.
 const VERSION: u32 = 1;

@@ -2,6 +2,15 @@
 
 use std::path::Path;
 
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::route::devices;
+use verbgate_host::uapi::RTA_NH_ID;
+
 use super::Error;
 use super::dress::describe;
 use super::journal::Entry;
@@ -13,14 +22,6 @@ use super::state::Snapshot;
 use super::state::State;
 use super::strict;
 use super::strict::Arp;
-use verbgate_host::discover;
-use verbgate_host::link;
-use verbgate_host::link::Link;
-use verbgate_host::netlink::Netlink;
-use verbgate_host::netns::Namespace;
-use verbgate_host::rdma;
-use verbgate_host::route::devices;
-use verbgate_host::uapi::RTA_NH_ID;
 
 /// `IFNAMSIZ` without its NUL.
 const NAME_MAX: usize = 15;

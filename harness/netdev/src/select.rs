@@ -8,12 +8,6 @@ use std::path::Path;
 
 use regex_lite::Regex;
 use serde::Serialize;
-use verbgate_sysfs::natural;
-
-use super::Error;
-use super::hca::Filter;
-use super::state::Snapshot;
-
 use verbgate_host::discover;
 use verbgate_host::discover::Device;
 use verbgate_host::discover::ETHERNET;
@@ -25,6 +19,11 @@ use verbgate_host::route::hops;
 use verbgate_host::route::is_link_local;
 use verbgate_host::uapi::*;
 use verbgate_host::way;
+use verbgate_sysfs::natural;
+
+use super::Error;
+use super::hca::Filter;
+use super::state::Snapshot;
 
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
 const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];

@@ -9,8 +9,6 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
-
-use super::Error;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Message;
@@ -25,6 +23,8 @@ use verbgate_host::route::is_link_local;
 use verbgate_host::route::local;
 use verbgate_host::route::renumbered;
 use verbgate_host::uapi::*;
+
+use super::Error;
 
 /// Per-NIC settings, below /proc/sys/net: those of the namespace of the thread that looks.
 pub(crate) const SYSCTLS: &[&str] = &["ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"];

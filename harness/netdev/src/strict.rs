@@ -10,9 +10,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::Error;
-use super::state::Snapshot;
-use super::state::State;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_host::netlink::Message;
@@ -25,6 +22,10 @@ use verbgate_host::route::hops;
 use verbgate_host::route::is_link_local;
 use verbgate_host::route::source_rule;
 use verbgate_host::uapi::*;
+
+use super::Error;
+use super::state::Snapshot;
+use super::state::State;
 
 /// The first table and the first priority that are tried: above what people and distributions use,
 /// below the main table's rule (32766).

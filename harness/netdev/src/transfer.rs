@@ -7,6 +7,13 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::signals::Signals;
+
 use super::Error;
 use super::back::back;
 use super::dress;
@@ -21,12 +28,6 @@ use super::plan::open;
 use super::state::State;
 use super::strict;
 use super::strict::Arp;
-use verbgate_host::discover;
-use verbgate_host::link;
-use verbgate_host::link::Link;
-use verbgate_host::netns::Namespace;
-use verbgate_host::rdma;
-use verbgate_host::signals::Signals;
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 

@@ -5,6 +5,11 @@ use std::net::IpAddr;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use verbgate_host::netns::Namespace;
+use verbgate_host::route::is_link_local;
+use verbgate_host::route::local;
+use verbgate_host::route::network;
+
 use super::Error;
 use super::journal::Journal;
 use super::plan::open;
@@ -12,10 +17,6 @@ use super::probe;
 use super::probe::Question;
 use super::select::route_to;
 use super::state::Snapshot;
-use verbgate_host::netns::Namespace;
-use verbgate_host::route::is_link_local;
-use verbgate_host::route::local;
-use verbgate_host::route::network;
 
 /// How long a network may take to let packets pass, where no more is granted.
 pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -15,6 +15,8 @@ use anyhow::Error;
 use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
+use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::Host;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
@@ -22,9 +24,6 @@ use verbgate_sysfs::collect;
 
 use crate::kind::KIND;
 use crate::kind::PORT;
-
-use verbgate_sandbox::grant;
-use verbgate_sandbox::grant::Host;
 
 /// The version from which on engines understand a specification: the highest of those whose fields or
 /// names it uses (SPEC.md of CDI, "Released versions").

@@ -9,10 +9,6 @@ use std::time::Instant;
 
 use anyhow::Context;
 use anyhow::anyhow;
-use verbgate_sysfs::collect;
-
-use super::netdevs;
-use super::place;
 use verbgate_host::link;
 use verbgate_host::signals::Signals;
 use verbgate_netdev::Error;
@@ -21,6 +17,10 @@ use verbgate_netdev::journal;
 use verbgate_netdev::journal::Store;
 use verbgate_netdev::plan;
 use verbgate_netdev::transfer::Terms;
+use verbgate_sysfs::collect;
+
+use super::netdevs;
+use super::place;
 
 /// How long links and GIDs may take to be there again, and the kernel to give a NIC back: as for
 /// `verbgate netdev`.

@@ -8,10 +8,10 @@ use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sandbox::Windows;
 use verbgate_sys::post::Way;
 
 use super::place::Place;
-use verbgate_sandbox::Windows;
 
 /// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;

@@ -8,6 +8,12 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
+use verbgate_host::discover;
+use verbgate_host::netns::Namespace;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::select::Selection;
+use verbgate_sandbox::grant::Granted;
 use verbgate_sysfs::collect;
 use verbgate_sysfs::natural;
 
@@ -16,12 +22,6 @@ use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
-use verbgate_host::discover;
-use verbgate_host::netns::Namespace;
-use verbgate_netdev::journal;
-use verbgate_netdev::plan;
-use verbgate_netdev::select::Selection;
-use verbgate_sandbox::grant::Granted;
 
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";

@@ -29,13 +29,13 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sandbox::grant::Granted;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
-use verbgate_sandbox::grant::Granted;
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.

@@ -17,6 +17,9 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sandbox::grant::Host;
 use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
@@ -38,9 +41,6 @@ use super::under;
 use super::wish;
 use super::wish::Wish;
 use crate::Globals;
-use verbgate_sandbox::grant;
-use verbgate_sandbox::grant::Granted;
-use verbgate_sandbox::grant::Host;
 
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";

@@ -30,6 +30,10 @@ use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
+use verbgate_sandbox::Guard;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::Rights;
+use verbgate_sandbox::Views;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
@@ -50,10 +54,6 @@ use super::shown::Served;
 use super::shown::shown;
 use super::start::READY;
 use super::under;
-use verbgate_sandbox::Guard;
-use verbgate_sandbox::Policy;
-use verbgate_sandbox::Rights;
-use verbgate_sandbox::Views;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use anyhow::Error;
 use serde_json::Value;
+use verbgate_sandbox::Guard;
 use verbgate_sys::post::Way;
 use verbgate_sys::process;
 
@@ -21,7 +22,6 @@ use super::letter;
 use super::letter::Untold;
 use super::letter::Watch;
 use super::letter::Word;
-use verbgate_sandbox::Guard;
 
 /// Puts the calling process under a filter, and has the supervisor watch it. Given is the
 /// description of the process that the runtime will execute.

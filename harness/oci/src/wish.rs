@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
 use crate::kind::KIND;
 use crate::kind::device_of;
-use verbgate_sandbox::grant::RDMA_CM;
 
 /// Names of devices, separated by commas, or `all`.
 pub(crate) const DEVICES: &str = "org.verbgate.devices";

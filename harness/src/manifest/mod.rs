@@ -14,6 +14,16 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::route::is_link_local;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::select::Shared;
+use verbgate_netdev::state::State;
+use verbgate_netdev::transfer::is_gid_of;
+use verbgate_netdev::verify::Claim;
 
 use self::agree::agree;
 use crate::cli::AgreeArgs;
@@ -26,16 +36,6 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::output::print_json;
 use crate::output::say;
-use verbgate_host::discover;
-use verbgate_host::discover::Device;
-use verbgate_host::route::is_link_local;
-use verbgate_netdev::Error;
-use verbgate_netdev::journal;
-use verbgate_netdev::plan;
-use verbgate_netdev::select::Shared;
-use verbgate_netdev::state::State;
-use verbgate_netdev::transfer::is_gid_of;
-use verbgate_netdev::verify::Claim;
 
 const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.

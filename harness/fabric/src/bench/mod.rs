@@ -11,15 +11,14 @@ mod plot;
 mod sender;
 mod verdict;
 
-pub(crate) use cell::Cell;
-pub use options::BenchOptions;
-pub use options::By;
-pub use options::Sweep;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 use std::time::Instant;
 
+pub(crate) use cell::Cell;
+pub use options::BenchOptions;
+pub use options::By;
+pub use options::Sweep;
 use serde::Deserialize;
 use serde::Serialize;
 

@@ -5,6 +5,11 @@ mod wait;
 
 use std::time::Duration;
 
+pub(crate) use fault::Fault;
+pub(crate) use fault::INTERRUPTED;
+pub use fault::Injection;
+pub(crate) use fault::Trouble;
+use fault::step;
 use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Operation;
 use verbgate_sys::rdma::Piece;
@@ -28,12 +33,6 @@ use crate::protocol::Kind;
 use crate::protocol::Role;
 use crate::random;
 use crate::rendezvous::Link;
-
-pub(crate) use fault::Fault;
-pub(crate) use fault::INTERRUPTED;
-pub use fault::Injection;
-pub(crate) use fault::Trouble;
-use fault::step;
 
 /// One pair's exchange on one rail.
 #[derive(Debug)]

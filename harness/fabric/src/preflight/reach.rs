@@ -12,6 +12,13 @@ use std::time::Instant;
 
 use nix::net::if_::if_indextoname;
 use nix::net::if_::if_nametoindex;
+use verbgate_host::link;
+use verbgate_host::netlink::Message;
+use verbgate_host::netlink::Netlink;
+use verbgate_host::route;
+use verbgate_host::uapi::*;
+use verbgate_host::way;
+use verbgate_host::way::Way;
 
 use super::Check;
 use super::Said;
@@ -26,13 +33,6 @@ use crate::rail::Choice;
 use crate::rail::Rail;
 use crate::rendezvous::Entry;
 use crate::rendezvous::Table;
-use verbgate_host::link;
-use verbgate_host::netlink::Message;
-use verbgate_host::netlink::Netlink;
-use verbgate_host::route;
-use verbgate_host::uapi::*;
-use verbgate_host::way;
-use verbgate_host::way::Way;
 
 /// How long a neighbour may take to answer: the kernel asks three times, a second apart.
 const RESOLVE: Duration = Duration::from_secs(4);

@@ -9,6 +9,8 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sandbox::grant::RDMA_CM;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::CUT_CAPABILITIES;
 
@@ -17,8 +19,6 @@ use super::super::start;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
-use verbgate_sandbox::grant::Granted;
-use verbgate_sandbox::grant::RDMA_CM;
 
 /// What is decided for a container. It has no devices when it asks for none: then its filter is
 /// served, and nothing else.

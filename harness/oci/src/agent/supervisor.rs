@@ -29,6 +29,10 @@ use rustix::net::SocketType;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_proxy::Siblings;
+use verbgate_sandbox::Guard;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::Rights;
+use verbgate_sandbox::Views;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
@@ -39,10 +43,6 @@ use super::super::place::Place;
 use super::super::place::Spec;
 use super::super::shown::Served;
 use super::super::shown::shown;
-use verbgate_sandbox::Guard;
-use verbgate_sandbox::Policy;
-use verbgate_sandbox::Rights;
-use verbgate_sandbox::Views;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use super::*;
 use verbgate_host::netns::Namespace;
+
+use super::*;
 
 #[test]
 fn a_nic_on_the_same_network_answers_unless_it_is_told_not_to() {

@@ -6,20 +6,6 @@ use std::time::Duration;
 use std::time::Instant;
 
 use serde::Serialize;
-
-use crate::cli::ListArgs;
-use crate::cli::MoveArgs;
-use crate::cli::NetdevCommand;
-use crate::cli::RestoreArgs;
-use crate::cli::SelectArgs;
-use crate::cli::StatusArgs;
-use crate::cli::TermsArgs;
-use crate::cli::VerifyArgs;
-use crate::failure::Failure;
-use crate::manifest;
-use crate::output::print;
-use crate::output::print_json;
-use crate::output::say;
 use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::netns;
@@ -38,6 +24,20 @@ use verbgate_netdev::transfer;
 use verbgate_netdev::transfer::Terms;
 use verbgate_netdev::verify;
 use verbgate_netdev::verify::Claim;
+
+use crate::cli::ListArgs;
+use crate::cli::MoveArgs;
+use crate::cli::NetdevCommand;
+use crate::cli::RestoreArgs;
+use crate::cli::SelectArgs;
+use crate::cli::StatusArgs;
+use crate::cli::TermsArgs;
+use crate::cli::VerifyArgs;
+use crate::failure::Failure;
+use crate::manifest;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 
 /// Runs one of the subcommands.
 pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
