@@ -17,7 +17,6 @@ use crate::abi;
 pub(crate) use crate::cli_fabric::*;
 pub(crate) use crate::cli_netdev::*;
 pub(crate) use crate::cli_oci::*;
-use crate::pages;
 use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
@@ -98,8 +97,8 @@ pub(crate) enum Command {
     Stats(StatsArgs),
     /// Remove what dead supervisors have left behind
     Gc(GcArgs),
-    #[command(name = pages::NAME, hide = true)]
-    Pages(pages::PagesArgs),
+    #[command(name = "pages", hide = true)]
+    Pages(PagesArgs),
     #[command(name = verbgate_oci::cdi::HOOK, hide = true)]
     CdiHook,
     #[command(name = verbgate_oci::HOOK, hide = true)]
@@ -146,6 +145,14 @@ impl Command {
             _ => None,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PagesArgs {
+    /// Directory to write to: man/*.1, and completions by the names that shells look for
+    pub(crate) dir: PathBuf,
+    /// The date of the pages, as in 2026-01-31: a build of the same source is the same
+    pub(crate) date: String,
 }
 
 #[derive(Debug, Subcommand)]

@@ -44,6 +44,7 @@ mod explain;
 mod hardware;
 mod interrupt;
 mod options;
+mod output;
 mod plan;
 mod preflight;
 mod protocol;
@@ -56,8 +57,6 @@ mod session;
 mod simulate;
 mod verify;
 
-use std::io::Write;
-
 pub use crate::bench::BenchOptions;
 pub use crate::bench::By;
 pub use crate::bench::Sweep;
@@ -69,6 +68,7 @@ use crate::options::Identity;
 pub use crate::options::SimulateOptions;
 pub use crate::options::VerifyOptions;
 pub use crate::options::size;
+pub use crate::output::print;
 pub use crate::rail::Choice;
 
 /// What a rank found.
@@ -125,17 +125,4 @@ pub fn explain(codes: &[String]) -> Result<String, Error> {
 
 fn me(common: &Common) -> Result<Identity, Error> {
     Identity::find(common, &|name| std::env::var(name).ok())
-}
-
-/// Writes to standard output; that nobody reads there is no error.
-///
-/// # Errors
-/// The kernel's.
-pub fn print(text: &str) -> Result<(), Error> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::Io { what: "cannot write to standard output".to_owned(), error })
-        }
-        _ => Ok(()),
-    }
 }

@@ -19,13 +19,13 @@ use verbgate_sys::post::Way;
 
 use super::letter;
 use super::line::Line;
-use super::name_of;
 use super::place::Place;
 use super::place::Spec;
 use super::rewrite;
-use super::start::CONFIG;
+use super::rewrite::CONFIG;
 use super::under;
-use crate::Globals;
+use crate::line::name_of;
+use crate::options::Globals;
 
 /// A container that has RDMA, by a command line; `None` for any other.
 pub(super) fn known(line: &Line, globals: &Globals) -> Result<Option<(Place, Spec)>, Error> {

@@ -13,7 +13,7 @@ use super::home;
 use super::letter::PATIENCE_MS;
 use super::place;
 use super::place::Place;
-use crate::Globals;
+use crate::options::Globals;
 use crate::output::print;
 
 /// Lists containers.

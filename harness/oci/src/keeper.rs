@@ -38,12 +38,12 @@ use verbgate_sys::process::PidFd;
 
 use super::home;
 use super::home::Turn;
+use super::letter::READY;
 use super::letter::Word;
 use super::netdevs;
 use super::netdevs::Netdevs;
 use super::place;
 use super::place::Place;
-use super::start::READY;
 use super::wish;
 
 /// How long it may take until the NICs are there: it waits for its turn, for links and for GIDs.
@@ -61,7 +61,7 @@ pub(super) fn start(
     // It outlives this process, mostly, and nobody waits for it.
     Command::new(exe)
         .args(log)
-        .arg(super::KEEPER)
+        .arg(crate::options::KEEPER)
         .arg(place.path())
         .arg(pid.to_string())
         .stdin(Stdio::null())

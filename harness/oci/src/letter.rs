@@ -13,6 +13,9 @@ use verbgate_sys::post::Way;
 
 use super::place::Place;
 
+/// What a supervisor says when it is ready; anything else is why it is not.
+pub(super) const READY: &str = "ready";
+
 /// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
 

@@ -28,6 +28,7 @@ pub mod cdi;
 pub mod engine;
 mod exec;
 mod exposed;
+mod granted;
 mod home;
 mod hook;
 mod inspect;
@@ -36,6 +37,7 @@ mod kind;
 mod letter;
 mod line;
 mod netdevs;
+mod options;
 mod output;
 mod place;
 mod podman;
@@ -50,10 +52,8 @@ mod wish;
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::path::PathBuf;
 
 use anyhow::Error;
-use anyhow::anyhow;
 use serde_json::Value;
 
 pub use self::hook::Event;
@@ -63,49 +63,18 @@ pub use self::inspect::ps;
 pub use self::keeper::keep;
 use self::line::Line;
 use self::line::Verb;
+pub use self::options::Globals;
+pub use self::options::HOOK;
+pub use self::options::KEEPER;
+pub use self::options::Options;
+pub use self::options::SUPERVISOR;
 pub use self::show::show;
 pub use self::show::stats;
 pub use self::supervisor::run as supervise;
 
-/// The hidden command that hooks give.
-pub const HOOK: &str = "oci-hook";
-/// The hidden command of supervisors.
-pub const SUPERVISOR: &str = "oci-supervisor";
-
-/// The hidden command of what moves NICs.
-pub const KEEPER: &str = "oci-netdevs";
-
 /// A name by which this program is an OCI runtime, for engines that can be told a path and no
 /// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
 const CALLED: &str = "verbgate-oci";
-
-/// What of a command line its own processes are told, too.
-#[derive(Clone, Debug)]
-pub struct Globals {
-    /// The directory of run-time state.
-    pub root: PathBuf,
-    /// The options of the log, before the command.
-    pub log: Vec<OsString>,
-}
-
-/// How containers get RDMA.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The real runtime: a path, or a name to look for in `PATH`; runc, else crun.
-    pub runtime: Option<OsString>,
-    /// What containers may ask for, unless their annotation says less.
-    pub profile: String,
-    /// Whether containers see a `/sys` of their own devices.
-    pub virtual_sysfs: bool,
-    /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
-    pub stand_in: Vec<OsString>,
-    /// Directory for the journals of NICs that are in containers.
-    pub state_dir: PathBuf,
-    /// Where sysfs is.
-    pub sysfs_root: PathBuf,
-    /// The real runtime's arguments.
-    pub args: Vec<OsString>,
-}
 
 /// The arguments as they would be with `oci`, when this program is called by a runtime's name.
 pub fn called(args: &[OsString]) -> Option<Vec<OsString>> {
@@ -154,20 +123,6 @@ pub fn serves(config: &Value) -> bool {
     let text = |at: &str| config.pointer(at).and_then(Value::as_str);
     rewrite::is_ours(config)
         || text("/linux/seccomp/listenerMetadata").is_some_and(agent::profile::is_ours)
-}
-
-/// A container's id as a name in a directory.
-fn name_of(line: &Line) -> Result<Option<String>, Error> {
-    let Some(id) = line.id() else { return Ok(None) };
-    match id.to_str() {
-        Some(text) if !text.contains('/') && !text.starts_with('.') && !text.is_empty() => {
-            Ok(Some(text.to_owned()))
-        }
-        _ => Err(anyhow!(
-            "container id {}: it must be text without \"/\", and not begin with \".\"",
-            id.display()
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use std::ffi::OsStr;
 use std::ffi::OsString;
 
+use anyhow::Error;
+use anyhow::anyhow;
+
 /// Options before the command that take a value.
 const GLOBAL: &[&str] =
     &["--root", "--log", "--log-format", "--log-level", "--criu", "--cgroup-manager", "--rootless"];
@@ -177,6 +180,20 @@ fn option<'a>(
         at += 2;
     }
     found
+}
+
+/// A container's id as a name in a directory.
+pub(crate) fn name_of(line: &Line) -> Result<Option<String>, Error> {
+    let Some(id) = line.id() else { return Ok(None) };
+    match id.to_str() {
+        Some(text) if !text.contains('/') && !text.starts_with('.') && !text.is_empty() => {
+            Ok(Some(text.to_owned()))
+        }
+        _ => Err(anyhow!(
+            "container id {}: it must be text without \"/\", and not begin with \".\"",
+            id.display()
+        )),
+    }
 }
 
 #[cfg(test)]

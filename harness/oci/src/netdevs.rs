@@ -17,11 +17,11 @@ use verbgate_sandbox::grant::Granted;
 use verbgate_sysfs::collect;
 use verbgate_sysfs::natural;
 
-use super::Options;
 use super::home;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
+use crate::options::Options;
 
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";

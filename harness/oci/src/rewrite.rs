@@ -13,6 +13,9 @@ use verbgate_sys::sandbox::RDMA_DIR;
 
 use super::wish::GRANTED;
 
+/// A bundle's file, by its name there.
+pub(super) const CONFIG: &str = "config.json";
+
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
@@ -110,17 +113,17 @@ pub(crate) fn is_ours(config: &Value) -> bool {
     hooks
         .into_iter()
         .flatten()
-        .any(|hook| hook.pointer("/args/1").is_some_and(|first| first == super::HOOK))
+        .any(|hook| hook.pointer("/args/1").is_some_and(|first| first == crate::options::HOOK))
 }
 
 fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {
     // Whatever the container's directory was called.
     let [command, ..] = args else { return };
     hooks.retain(|hook| {
-        hook.pointer("/args/1").is_none_or(|first| first != super::HOOK)
+        hook.pointer("/args/1").is_none_or(|first| first != crate::options::HOOK)
             || hook.pointer("/args/2").is_none_or(|event| event != command)
     });
-    let mut words = vec![program, super::HOOK];
+    let mut words = vec![program, crate::options::HOOK];
     words.extend(args);
     hooks.push(json!({"path": program, "args": words}));
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::agent;
 use super::inspect;
-use crate::Globals;
+use crate::options::Globals;
 use crate::output::print;
 
 /// Shows one container.

@@ -43,17 +43,17 @@ use verbgate_sys::sandbox::container;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::Reply;
 
-use super::Globals;
 use super::keeper;
 use super::letter::HEARD;
+use super::letter::READY;
 use super::letter::Watch;
 use super::letter::Word;
 use super::place::Place;
 use super::place::Spec;
 use super::shown::Served;
 use super::shown::shown;
-use super::start::READY;
 use super::under;
+use crate::options::Globals;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
 /// tells that could be waited for beside letters.

@@ -137,7 +137,7 @@ mod tests {
         std::thread::spawn(move || {
             give.send(guard.install().unwrap()).unwrap();
             gate.recv().unwrap();
-            for _ in 0..2 {
+            for _ in 0..3 {
                 let file = File::options().read(true).write(true).open("/dev/infiniband/uverbs9");
                 tell.send(file.map(drop).map_err(|e| e.raw_os_error())).unwrap();
             }
@@ -160,8 +160,10 @@ mod tests {
         serve(&supervisor).unwrap();
         go.send(()).unwrap();
         let patience = Duration::from_secs(20);
-        assert_eq!(told.recv_timeout(patience).unwrap(), Ok(()));
-        assert_eq!(told.recv_timeout(patience).unwrap(), Err(Some(Errno::ENOSYS.0)));
+        let answers = [(); 3].map(|()| told.recv_timeout(patience).unwrap());
+        // Each of the two threads that serve can have the fault before either hangs up.
+        assert_eq!(answers[0], Ok(()));
+        assert_eq!(answers[2], Err(Some(Errno::ENOSYS.0)));
         let deadline = std::time::Instant::now() + patience;
         while !supervisor.is_over() || siblings.count() > 0 {
             assert!(std::time::Instant::now() < deadline, "it goes on");

@@ -17,7 +17,7 @@ use crate::bench::verdict::Verdict;
 use crate::bench::verdict::Verdicts;
 use crate::error::Error;
 use crate::hardware::Tuning;
-use crate::print;
+use crate::output::print;
 
 /// A line of JSON.
 #[derive(Debug, Serialize)]

@@ -15,10 +15,10 @@ use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::CUT_CAPABILITIES;
 
 use super::super::place::Spec;
-use super::super::start;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
+use crate::granted;
 
 /// What is decided for a container. It has no devices when it asks for none: then its filter is
 /// served, and nothing else.
@@ -55,8 +55,8 @@ pub(super) fn spec(
             ));
         }
         refuse_reach(&config)?;
-        profile = start::profile(wish.profile.as_deref(), allowed)?;
-        nodes = start::granted(&wish, stand_in, &config)?;
+        profile = granted::profile(wish.profile.as_deref(), allowed)?;
+        nodes = granted::granted(&wish, stand_in, &config)?;
         // It is spoken to by write(2) alone.
         nodes.retain(|node| write || node.name != RDMA_CM);
     }

@@ -47,7 +47,7 @@ use self::state::Arrived;
 use self::supervisor::Order;
 pub use self::supervisor::run as supervise;
 use super::place::Place;
-use crate::Globals;
+use crate::options::Globals;
 
 /// The hidden command of its supervisors.
 pub const SUPERVISOR: &str = "agent-supervisor";

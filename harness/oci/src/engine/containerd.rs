@@ -12,10 +12,10 @@ use toml_edit::Table;
 use toml_edit::TableLike;
 use toml_edit::value;
 
-use super::Wanted;
 use super::ask::Program;
 use super::effective::Effective;
 use super::effective::is_empty;
+use super::wanted::Wanted;
 
 /// The runtime that containerd has by default.
 pub(super) const DEFAULT: &str = "runc";
@@ -36,7 +36,7 @@ pub(super) const PLUGINS: [(i64, &str); 3] = [
 
 pub(super) fn parse(text: &str) -> Result<DocumentMut, Error> {
     text.parse().map_err(|e: toml_edit::TomlError| {
-        let (line, column) = super::place_of(text, e.span().map_or(0, |span| span.start));
+        let (line, column) = super::wanted::place_of(text, e.span().map_or(0, |span| span.start));
         let why = e.message().replace('\n', ", ");
         anyhow!("line {line}, column {column}: {why}; repair it first")
     })
@@ -272,7 +272,7 @@ mod tests {
     use similar::ChangeTag;
     use similar::TextDiff;
 
-    use super::super::wanted_for_tests;
+    use super::super::wanted::wanted_for_tests;
     use super::*;
 
     /// As `kubeadm` and the NVIDIA toolkit leave it.

@@ -11,10 +11,10 @@ use jsonc_parser::cst::CstRootNode;
 use serde_json::Value;
 use serde_json::json;
 
-use super::Wanted;
 use super::ask;
 use super::ask::Program;
 use super::ask::Trial;
+use super::wanted::Wanted;
 
 /// The first Docker that knows CDI, and the first that can check a file.
 const KNOWS_CDI: (u32, u32) = (25, 0);
@@ -127,7 +127,7 @@ pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wanted_for_tests;
+    use super::super::wanted::wanted_for_tests;
     use super::*;
 
     const REAL: &str = r#"{

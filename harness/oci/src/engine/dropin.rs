@@ -7,8 +7,8 @@ use toml_edit::Item;
 use toml_edit::Table;
 use toml_edit::value;
 
-use super::Wanted;
 use super::containerd::parse;
+use super::wanted::Wanted;
 
 /// By which a file of ours is known.
 const HEAD: &str = "# Made by: verbgate runtime configure. To remove it: the same with --undo.\n";
@@ -70,7 +70,7 @@ fn refuse_others(text: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wanted_for_tests;
+    use super::super::wanted::wanted_for_tests;
     use super::*;
 
     #[test]

@@ -154,7 +154,7 @@ impl Effective {
         let mut here = list.into_iter().flatten().filter(|one| one.as_str().is_some_and(is_cri));
         let (place, name) = match (text, here.find_map(|one| Some((one.span()?, one.as_str()?)))) {
             (Some(text), Some((span, name))) => {
-                (format!("line {}: ", super::place_of(text, span.start).0), name)
+                (format!("line {}: ", super::wanted::place_of(text, span.start).0), name)
             }
             _ => ("in an imported file, ".to_owned(), name),
         };

@@ -11,6 +11,7 @@ mod docker;
 mod dropin;
 mod effective;
 mod undo;
+mod wanted;
 
 use std::env;
 use std::fs;
@@ -21,13 +22,14 @@ use std::path::PathBuf;
 use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
-use serde::Deserialize;
-use serde::Serialize;
 use similar::TextDiff;
 
 use self::ask::Program;
 use self::undo::Entry;
 use self::undo::Undo;
+pub use self::wanted::Engine;
+use self::wanted::Wanted;
+pub use self::wanted::Wrapped;
 use crate::output::print;
 
 /// A runtime that an engine is to know, and how.
@@ -55,84 +57,7 @@ pub struct Configure {
     pub state_dir: PathBuf,
 }
 
-/// A container engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Engine {
-    /// Docker.
-    Docker,
-    /// containerd.
-    Containerd,
-    /// Podman.
-    Podman,
-    /// CRI-O.
-    Crio,
-}
-
-/// An OCI runtime that can be wrapped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wrapped {
-    /// runc.
-    Runc,
-    /// crun.
-    Crun,
-}
-
-impl Wrapped {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Runc => "runc",
-            Self::Crun => "crun",
-        }
-    }
-}
-
-/// What an engine is to know.
-#[derive(Clone, Debug)]
-struct Wanted {
-    /// The runtime's name.
-    name: String,
-    /// This program.
-    program: String,
-    /// What it wraps.
-    wrapped: &'static str,
-    cdi: bool,
-}
-
-impl Wanted {
-    /// The path for engines that take no arguments: this program by a name that says them.
-    fn called(&self) -> String {
-        let beside =
-            Path::new(&self.program).with_file_name(format!("verbgate-oci-{}", self.wrapped));
-        beside.to_string_lossy().into_owned()
-    }
-}
-
 impl Engine {
-    fn file(self) -> &'static str {
-        match self {
-            Self::Docker => "/etc/docker/daemon.json",
-            Self::Containerd => "/etc/containerd/config.toml",
-            Self::Podman => "/etc/containers/containers.conf.d/50-verbgate.conf",
-            Self::Crio => "/etc/crio/crio.conf.d/50-verbgate.conf",
-        }
-    }
-
-    /// What is left to do.
-    fn next(self) -> &'static str {
-        match self {
-            Self::Docker => "systemctl restart docker",
-            Self::Containerd => "systemctl restart containerd",
-            Self::Podman => "",
-            Self::Crio => "systemctl restart crio",
-        }
-    }
-
-    /// Whether it is told a path only.
-    fn takes_path(self) -> bool {
-        self != Self::Docker
-    }
-
     /// The program that can be asked about a file.
     fn program(self, args: &Configure) -> Result<Option<Program>, ask::Error> {
         if args.no_verify {
@@ -306,21 +231,4 @@ fn show(path: &Path, before: Option<&str>, after: Option<&str>) -> Result<u8, Er
     let name = |text: Option<&str>| text.map_or("/dev/null".into(), |_| path.display().to_string());
     let diff = TextDiff::from_lines(before.unwrap_or_default(), after.unwrap_or_default());
     print(&diff.unified_diff().header(&name(before), &name(after)).to_string())
-}
-
-/// Line and column of a byte, as editors count them.
-fn place_of(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    (before.matches('\n').count() + 1, line.chars().count() + 1)
-}
-
-#[cfg(test)]
-fn wanted_for_tests() -> Wanted {
-    Wanted {
-        name: "verbgate".into(),
-        program: "/usr/bin/verbgate".into(),
-        wrapped: "runc",
-        cdi: true,
-    }
 }

@@ -16,7 +16,7 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::Engine;
+use super::wanted::Engine;
 
 /// How the names of records begin and end.
 const PREFIX: &str = "configure-";
