@@ -216,7 +216,8 @@ fn skipped(tokens: &[TokenTree], ends: &str) -> usize {
 fn named(of: &Module, text: &str, all: &BTreeSet<&Module>) -> BTreeSet<Module> {
     let mut found = Vec::new();
     paths(text.parse().unwrap(), &mut found);
-    let targets = found.into_iter().filter_map(|path| {
+    // One word is no path: `pub(crate)`, `&self`.
+    let targets = found.into_iter().filter(|path| path.len() > 1).filter_map(|path| {
         let mut base: Module = match path[0].as_str() {
             "crate" => Vec::new(),
             "self" => of.clone(),
@@ -225,11 +226,10 @@ fn named(of: &Module, text: &str, all: &BTreeSet<&Module>) -> BTreeSet<Module> {
                 of[..of.len().checked_sub(up)?].to_vec()
             }
             // A module of this one.
-            child if path.len() > 1 => {
+            child => {
                 let child = [of.as_slice(), &[child.to_owned()]].concat();
                 return all.contains(&child).then_some(child);
             }
-            _ => return None,
         };
         base.extend(
             path.into_iter().skip_while(|part| ["crate", "self", "super"].contains(&part.as_str())),
@@ -287,8 +287,9 @@ fn the_search_for_circles_finds_what_it_looks_for() {
     assert_eq!(world(&[("a", "use super::b;"), b]), 1);
     assert_eq!(world(&[("a", "fn g() { super::b::f(); }"), b]), 1);
     assert_eq!(world(&[("a", "mod b; fn g() { b::f(); }"), ("a::b", "use super::g;")]), 1);
-    // Passed on, tests, and names of other crates.
+    // Visibility, what is passed on, tests, and names of other crates.
     assert_eq!(world(&[("a", "pub use crate::b::f;"), b]), 0);
     assert_eq!(world(&[("a", "#[cfg(test)] mod tests { use crate::b::f; }"), b]), 0);
+    assert_eq!(world(&[("a", "pub(crate) fn g() {}"), ("b", "use crate::a::g;")]), 0);
     assert_eq!(world(&[("a", "use b::f; struct B { c: bool }"), b]), 0);
 }

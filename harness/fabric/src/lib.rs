@@ -3,7 +3,7 @@
 //! its nodes, its ranks, from inside the sandboxes in which others shall work.
 //!
 //! The ranks meet ([`Common::rendezvous`]), check what each has, connect all pairs on all rails, and
-//! exchange messages whose contents both ends know: [`verify`]. [`bench`] measures paths alone and
+//! exchange messages whose contents both ends know: [`verify`]. [`bench()`] measures paths alone and
 //! together, [`diagnose`] names causes with the evidence and the remedy, and [`explain`] says what a
 //! status, an event or a counter means.
 //!
@@ -36,11 +36,11 @@ mod cause;
 mod connect;
 mod counters;
 mod diagnose;
-mod diagnosis;
 mod endpoint;
 mod error;
 mod exchange;
 mod explain;
+mod findings;
 mod hardware;
 mod interrupt;
 mod options;

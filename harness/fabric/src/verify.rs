@@ -9,8 +9,6 @@ use serde::Serialize;
 
 use crate::connect::Mesh;
 use crate::counters;
-use crate::diagnosis;
-use crate::diagnosis::Finding;
 use crate::endpoint::Counts;
 use crate::error::EXIT_CHECK;
 use crate::error::EXIT_INTERRUPTED;
@@ -19,6 +17,8 @@ use crate::exchange::Exchange;
 use crate::exchange::Fault;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Trouble;
+use crate::findings;
+use crate::findings::Finding;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
@@ -48,7 +48,7 @@ struct Outcome {
 impl Outcome {
     fn of(paths: &[PathReport]) -> Self {
         let bad = paths.iter().filter(|path| path.trouble.is_some()).count();
-        Self { ends: paths.len(), bad, causes: diagnosis::of(paths) }
+        Self { ends: paths.len(), bad, causes: findings::of(paths) }
     }
 
     /// Rank 0's, on each rank.

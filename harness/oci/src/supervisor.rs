@@ -50,8 +50,8 @@ use super::letter::Watch;
 use super::letter::Word;
 use super::place::Place;
 use super::place::Spec;
-use super::shown::Served;
-use super::shown::shown;
+use super::served::Served;
+use super::served::shown;
 use super::under;
 use crate::options::Globals;
 

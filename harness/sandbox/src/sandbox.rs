@@ -26,7 +26,7 @@ use crate::grant::Granted;
 use crate::grant::Host;
 use crate::guard::Guard;
 use crate::rights::Rights;
-use crate::supervise;
+use crate::threads;
 use crate::views;
 use crate::views::Views;
 
@@ -117,7 +117,7 @@ impl Sandbox {
             None => Views::of(started.gate.pid(), &devices).map_err(Error::Views)?,
         };
         let supervisor = rights.supervisor(&guard, started.listener, &views, None, observer)?;
-        supervise::start(&supervisor).map_err(Error::Supervisor)?;
+        threads::start(&supervisor).map_err(Error::Supervisor)?;
         let guest = started.gate.exec()?;
         Ok(Running { job, guest, supervisor })
     }

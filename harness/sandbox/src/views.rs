@@ -18,7 +18,7 @@ use verbgate_sysfs::serve;
 use verbgate_sysfs::serve::State;
 
 use crate::grant::Granted;
-use crate::supervise;
+use crate::threads;
 
 /// The RDMA devices that the guest is shown: those that are granted by their own names.
 ///
@@ -77,7 +77,7 @@ impl DeviceView for Views {
 }
 
 fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
-    supervise::forbid_huge_pages();
+    threads::forbid_huge_pages();
     let work = move || {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));

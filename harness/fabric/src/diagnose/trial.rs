@@ -8,14 +8,14 @@ use crate::cause::Cause;
 use crate::connect::Mesh;
 use crate::connect::Open;
 use crate::counters;
-use crate::diagnosis;
-use crate::diagnosis::Finding;
 use crate::error::Error;
 use crate::exchange::Exchange;
 use crate::exchange::Fault;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::exchange::Trouble;
+use crate::findings;
+use crate::findings::Finding;
 use crate::hardware::Hardware;
 use crate::options::DiagnoseOptions;
 use crate::options::Identity;
@@ -72,7 +72,7 @@ impl Trial<'_> {
         }
         // Rank 0 alone has the paths of all.
         let causes = match rank {
-            0 => diagnosis::all(&report.preflight, &report.paths),
+            0 => findings::all(&report.preflight, &report.paths),
             _ => Vec::new(),
         };
         let brief: Vec<Finding> = causes.iter().cloned().map(Finding::brief).collect();

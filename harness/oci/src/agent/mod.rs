@@ -2,8 +2,8 @@
 //! profile can ([`profile`]).
 //!
 //! The runtime makes the filter, and sends its listener and the container's state to the agent's
-//! socket ([`state`]); the agent decides what the container gets ([`asked`]) and starts one supervisor
-//! for each container ([`supervisor`]), which serves what is executed in it later, too. A container
+//! socket (`state`); the agent decides what the container gets (`asked`) and starts one supervisor
+//! for each container (`supervisor`), which serves what is executed in it later, too. A container
 //! that cannot be served has nobody at its listener: what the filter asks about fails with ENOSYS.
 
 mod asked;

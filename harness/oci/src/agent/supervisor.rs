@@ -41,8 +41,8 @@ use verbgate_sys::window::FdWindow;
 
 use super::super::place::Place;
 use super::super::place::Spec;
-use super::super::shown::Served;
-use super::super::shown::shown;
+use super::super::served::Served;
+use super::super::served::shown;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };

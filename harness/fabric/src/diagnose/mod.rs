@@ -14,14 +14,14 @@ use trial::Trial;
 
 use crate::cause::Cause;
 use crate::counters;
-use crate::diagnosis;
-use crate::diagnosis::Finding;
 use crate::error::EXIT_CHECK;
 use crate::error::EXIT_INTERRUPTED;
 use crate::error::EXIT_TIMEOUT;
 use crate::error::Error;
 use crate::exchange::Injection;
 use crate::exchange::Trouble;
+use crate::findings;
+use crate::findings::Finding;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options;
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         Ok(causes) => (causes, None),
         Err(error) => (None, Some(error)),
     };
-    report.causes = causes.unwrap_or_else(|| diagnosis::all(&report.preflight, &report.paths));
+    report.causes = causes.unwrap_or_else(|| findings::all(&report.preflight, &report.paths));
     let lost = error.map(|error| lost(error, &report, &mut link)).transpose()?;
     let code = lost.as_ref().map(|(_, code)| *code);
     let interrupted = link.interrupt.has_come();
