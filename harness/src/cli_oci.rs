@@ -284,7 +284,7 @@ impl From<&OciArgs> for verbgate_oci::Options {
     }
 }
 
-impl From<&AgentArgs> for agent::Options {
+impl From<&AgentArgs> for agent::AgentOptions {
     fn from(args: &AgentArgs) -> Self {
         Self {
             socket: args.socket.clone(),
@@ -294,7 +294,7 @@ impl From<&AgentArgs> for agent::Options {
     }
 }
 
-impl From<&ProfileArgs> for profile::Wanted {
+impl From<&ProfileArgs> for profile::ProfileOptions {
     fn from(args: &ProfileArgs) -> Self {
         let listener = args.listener.clone();
         Self { listener, wait_killable: args.wait_killable, write: args.write }

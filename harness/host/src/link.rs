@@ -16,7 +16,7 @@ use crate::Error;
 
 /// What a NIC is known by, whatever it is called and wherever it is. Names are for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct LinkIdentity {
     /// The bus address of the device, e.g. a PCI address (IFLA_PARENT_DEV_NAME, Linux 5.14).
     pub parent: Option<String>,
     /// The permanent MAC address; virtual devices have none.
@@ -27,7 +27,7 @@ pub struct Identity {
     pub port: Option<u32>,
 }
 
-impl Identity {
+impl LinkIdentity {
     fn is(&self, link: &Link) -> bool {
         match (&self.permanent, &link.permanent) {
             (Some(ours), Some(its)) => ours == its && self.parent == link.parent,
@@ -107,10 +107,10 @@ impl Link {
     }
 
     /// What the link is known by, whatever becomes of its name.
-    pub fn identity(&self, port: Option<u32>) -> Identity {
+    pub fn identity(&self, port: Option<u32>) -> LinkIdentity {
         let (parent, permanent, mac) =
             (self.parent.clone(), self.permanent.clone(), self.mac.clone());
-        Identity { parent, permanent, mac, port }
+        LinkIdentity { parent, permanent, mac, port }
     }
 }
 
@@ -121,7 +121,7 @@ pub fn all(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
 }
 
 /// The link of this identity.
-pub fn find<'a>(links: &'a [Link], identity: &Identity) -> Option<&'a Link> {
+pub fn find<'a>(links: &'a [Link], identity: &LinkIdentity) -> Option<&'a Link> {
     links.iter().find(|link| identity.is(link))
 }
 

@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The identity of a namespace, as long as the machine runs and the namespace lives: the device and
 /// inode numbers of namespaces(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct NamespaceId {
     /// The device number of nsfs.
     pub device: u64,
     /// The inode number.
@@ -42,7 +42,7 @@ pub struct Identity {
 pub struct Namespace {
     file: File,
     /// The namespace's identity.
-    pub id: Identity,
+    pub id: NamespaceId,
     /// For people, and where to look first the next time.
     pub path: PathBuf,
 }
@@ -69,7 +69,7 @@ impl Namespace {
         if meta.dev() != ours.dev() {
             return Err(Error::NoNamespace { path: path.to_owned() });
         }
-        let id = Identity { device: meta.dev(), inode: meta.ino() };
+        let id = NamespaceId { device: meta.dev(), inode: meta.ino() };
         Ok(Self { file, id, path: path.to_owned() })
     }
 
@@ -94,7 +94,7 @@ impl Namespace {
 
     /// The namespace with this identity, if it lives: first where it was, then wherever a name or a
     /// process holds it.
-    pub fn find(id: Identity, hint: &Path) -> Option<Self> {
+    pub fn find(id: NamespaceId, hint: &Path) -> Option<Self> {
         let is_it = |path: &Path| Self::open(path).ok().filter(|found| found.id == id);
         if let Some(found) = is_it(hint) {
             return Some(found);

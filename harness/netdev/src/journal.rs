@@ -18,7 +18,7 @@ use nix::fcntl::FlockArg;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_host::link::Identity;
+use verbgate_host::link::LinkIdentity;
 use verbgate_host::netlink::Message;
 use verbgate_host::netns;
 
@@ -56,7 +56,7 @@ pub enum Step {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
     /// What the NIC is found by again.
-    pub identity: Identity,
+    pub identity: LinkIdentity,
     /// As it was.
     pub state: State,
     /// What it is called in the container.
@@ -78,10 +78,10 @@ pub struct Journal {
     /// The boot in which the move was begun.
     pub boot_id: String,
     /// The namespace that the NICs came from.
-    pub home: netns::Identity,
+    pub home: netns::NamespaceId,
     pub(crate) home_path: PathBuf,
     /// The namespace that the NICs go to.
-    pub target: netns::Identity,
+    pub target: netns::NamespaceId,
     /// Where the target is looked for first.
     pub target_path: PathBuf,
     /// Whether the move has been done whole, and is not being undone.
@@ -227,4 +227,32 @@ fn step() {
     };
     // A signal to oneself cannot be refused.
     let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the first version of Verbgate wrote journals, when this was a part of the command.
+    const OLD: &str = r#"{"version":1,"boot_id":"b","home":{"device":4,"inode":4026531840},
+        "home_path":"/proc/1/ns/net","target":{"device":4,"inode":4026532281},
+        "target_path":"/run/netns/pod1","complete":true,"arp":"loose","rdma_exclusive":false,
+        "nics":[{"identity":{"parent":"0000:81:00.0","permanent":"02:00:00:00:00:01",
+        "mac":"02:00:00:00:00:01","port":0},"state":{"link":{"index":7,"name":"rail0",
+        "mac":"02:00:00:00:00:01","permanent":"02:00:00:00:00:01","parent":"0000:81:00.0",
+        "kind":null,"up":true,"carrier":true,"mtu":9000,"txqlen":1000,"alias":null,"altnames":[],
+        "qdisc":"mq","master":null,"lower":null},"addresses":[{"kind":20,
+        "header":"0218000007000000","attributes":[{"kind":1,"value":"0a000001"}]}],"routes":[],
+        "rank":null,"rules":[],"neighbours":[],"sysctls":{"ipv4/conf/rp_filter":"2"},"names":{}},
+        "target_name":"rail0","step":"away","rules":[],"table":null,"rdma":[["mlx5_0",1]]}]}"#;
+
+    #[test]
+    fn an_old_journal_is_read_and_written_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(path(dir.path()), OLD).unwrap();
+        let journal = load(dir.path()).unwrap().unwrap();
+        assert_eq!((journal.arp, journal.nics[0].step), (Arp::Loose, Step::Away));
+        let again: serde_json::Value = serde_json::to_value(&journal).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(OLD).unwrap());
+    }
 }

@@ -42,16 +42,16 @@ const ALL: &str = "all";
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct CdiSpec {
     cdi_version: &'static str,
     kind: &'static str,
     devices: Vec<Device>,
     /// For every container that gets one of them.
-    container_edits: SpecEdits,
+    container_edits: CdiSpecEdits,
 }
 
 #[derive(Debug, Serialize)]
-struct SpecEdits {
+struct CdiSpecEdits {
     hooks: [Hook; 1],
 }
 
@@ -116,7 +116,7 @@ pub fn names() -> Result<Vec<String>, Error> {
     Ok(devices.iter().map(|device| format!("{KIND}={}", device.name)).collect())
 }
 
-fn of_this_host() -> Result<Spec, Error> {
+fn of_this_host() -> Result<CdiSpec, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
     let program = std::env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is no text")?;
@@ -127,7 +127,7 @@ fn of_this_host() -> Result<Spec, Error> {
 /// One device for each of the host's, one for each of its ports, and one for all.
 ///
 /// Whoever has a port has the device with all its ports: what is granted is a device.
-fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>, program: &str) -> Spec {
+fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>, program: &str) -> CdiSpec {
     let cm: Vec<Node> = cm.iter().map(|node| Node::new(&node.name, node.rdev)).collect();
     let node =
         |device: &RdmaDevice| Node::new(&device.uverbs, (device.dev.major, device.dev.minor));
@@ -146,11 +146,11 @@ fn spec(devices: &[RdmaDevice], cm: Option<&DeviceNode>, program: &str) -> Spec 
     }
     let hook =
         Hook { hook_name: "createRuntime", path: program.to_owned(), args: ["verbgate", HOOK] };
-    Spec {
+    CdiSpec {
         cdi_version: version(&all),
         kind: KIND,
         devices: all,
-        container_edits: SpecEdits { hooks: [hook] },
+        container_edits: CdiSpecEdits { hooks: [hook] },
     }
 }
 

@@ -70,7 +70,7 @@ impl Host<'static> {
 /// Why a device cannot be granted.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the text of each says what it is about")]
-pub enum Error {
+pub enum GrantError {
     #[error("no RDMA device is called {name:?}; {}", existing(.have))]
     NoSuchDevice { name: String, have: Vec<String> },
     #[error(
@@ -120,11 +120,13 @@ fn open_hint(source: &io::Error) -> &'static str {
 
 /// Resolves the options. Without any, the host's only device is meant: a program is given more than
 /// one if somebody says so.
-pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Error> {
+pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, GrantError> {
     if options.is_empty() {
         let usable = all(host)?;
         if usable.len() > 1 {
-            return Err(Error::Which { have: usable.into_iter().map(|(name, _)| name).collect() });
+            return Err(GrantError::Which {
+                have: usable.into_iter().map(|(name, _)| name).collect(),
+            });
         }
         return Ok(usable.into_iter().map(|(_, node)| node).collect());
     }
@@ -148,7 +150,7 @@ pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Err
                 None => granted.push(node),
                 // The same device by both of its names.
                 Some(other) if other.identity == node.identity => {}
-                Some(_) => return Err(Error::Twice { name: node.name }),
+                Some(_) => return Err(GrantError::Twice { name: node.name }),
             }
         }
     }
@@ -156,14 +158,14 @@ pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Err
 }
 
 /// The devices that the caller may open, and how they are called.
-fn all(host: Host<'_>) -> Result<Vec<(String, Granted)>, Error> {
+fn all(host: Host<'_>) -> Result<Vec<(String, Granted)>, GrantError> {
     let devices = collect::devices(host.sysfs)?;
     if devices.is_empty() {
         log::warn!("this host has no RDMA device to grant");
     }
     // Not asked for by name: one that the caller may not open is none of the caller's.
     let usable = devices.iter().filter_map(|device| match node_of(device, host) {
-        Err(Error::Open { path, source }) => {
+        Err(GrantError::Open { path, source }) => {
             log::warn!("{} is not granted: cannot open {}: {source}", device.ibdev, path.display());
             None
         }
@@ -185,27 +187,27 @@ pub fn connection_manager(host: Host<'_>) -> Option<Granted> {
     granted.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()
 }
 
-fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, Error> {
+fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, GrantError> {
     let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
-    let device = found.ok_or_else(|| Error::NoSuchDevice {
+    let device = found.ok_or_else(|| GrantError::NoSuchDevice {
         name: name.to_owned(),
         have: known.iter().map(called).collect(),
     })?;
     node_of(device, host)
 }
 
-fn node_of(device: &RdmaDevice, host: Host<'_>) -> Result<Granted, Error> {
+fn node_of(device: &RdmaDevice, host: Host<'_>) -> Result<Granted, GrantError> {
     let path = host.nodes.join(&device.uverbs);
     let found = openable(&path)?;
     if found != device.dev {
         let (uverbs, expected) = (device.uverbs.clone(), device.dev);
-        return Err(Error::WrongNode { path, uverbs, found, expected });
+        return Err(GrantError::WrongNode { path, uverbs, found, expected });
     }
     let granted = of_number(device.uverbs.clone(), found, path, host)?;
     let (uverbs, ibdev) = (granted.identity.uverbs(), granted.identity.ibdev());
     // It was found by a name, and read by a number.
     if (uverbs, ibdev) != (Some(&device.uverbs), Some(&device.ibdev)) {
-        return Err(Error::Changed { name: device.ibdev.clone() });
+        return Err(GrantError::Changed { name: device.ibdev.clone() });
     }
     Ok(granted)
 }
@@ -216,9 +218,9 @@ fn of_number(
     number: DevNumber,
     source: PathBuf,
     host: Host<'_>,
-) -> Result<Granted, Error> {
+) -> Result<Granted, GrantError> {
     let identity = Identity::below(host.sysfs, number)
-        .map_err(|e| Error::Identity { path: source.clone(), source: e })?;
+        .map_err(|e| GrantError::Identity { path: source.clone(), source: e })?;
     Ok(Granted { name, rdev: (number.major, number.minor), source, identity })
 }
 
@@ -231,25 +233,25 @@ fn split(option: &OsStr) -> Option<(&OsStr, &Path)> {
     Some((OsStr::from_bytes(name), Path::new(OsStr::from_bytes(path))))
 }
 
-fn stand_in(name: &OsStr, path: &Path, host: Host<'_>) -> Result<Granted, Error> {
+fn stand_in(name: &OsStr, path: &Path, host: Host<'_>) -> Result<Granted, GrantError> {
     let name = name.to_string_lossy().into_owned();
     if collect::uverbs_number(&name).is_none() {
-        return Err(Error::NodeName { name });
+        return Err(GrantError::NodeName { name });
     }
     // The path is resolved now: the guest's working directory is no part of the grant.
-    let path =
-        fs::canonicalize(path).map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    let path = fs::canonicalize(path)
+        .map_err(|source| GrantError::Open { path: path.to_owned(), source })?;
     let found = openable(&path)?;
     of_number(name, found, path, host)
 }
 
 /// Opens a device as the supervisor will, to find out now whether it may.
-fn openable(path: &Path) -> Result<DevNumber, Error> {
-    let failed = |source| Error::Open { path: path.to_owned(), source };
+fn openable(path: &Path) -> Result<DevNumber, GrantError> {
+    let failed = |source| GrantError::Open { path: path.to_owned(), source };
     let meta = fs::metadata(path).map_err(failed)?;
     // Before it is opened: opening a FIFO would wait.
     if !meta.file_type().is_char_device() {
-        return Err(Error::NotADevice { path: path.to_owned() });
+        return Err(GrantError::NotADevice { path: path.to_owned() });
     }
     OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
     Ok(number(meta.rdev()))
@@ -286,7 +288,7 @@ mod tests {
     const NULL: (u32, u32) = (1, 3);
     const ZERO: (u32, u32) = (1, 5);
 
-    fn resolved(dir: &tempfile::TempDir, options: &[&str]) -> Result<Vec<Granted>, Error> {
+    fn resolved(dir: &tempfile::TempDir, options: &[&str]) -> Result<Vec<Granted>, GrantError> {
         let options: Vec<OsString> = options.iter().map(OsString::from).collect();
         resolve(&options, Host { sysfs: dir.path(), nodes: dir.path() })
     }
@@ -338,13 +340,13 @@ mod tests {
         let granted = resolved(&host, &["uverbs9=/dev/null"]).unwrap();
         assert_eq!(granted[0].rdev, (1, 3));
         assert_eq!(granted[0].name, "uverbs9");
-        assert!(matches!(resolved(&host, &["x=/dev/null"]), Err(Error::NodeName { .. })));
-        assert!(matches!(resolved(&host, &["../x=/dev/null"]), Err(Error::NodeName { .. })));
-        assert!(matches!(resolved(&host, &["uverbs9=/tmp"]), Err(Error::NotADevice { .. })));
-        assert!(matches!(resolved(&host, &["uverbs9=/absent"]), Err(Error::Open { .. })));
+        assert!(matches!(resolved(&host, &["x=/dev/null"]), Err(GrantError::NodeName { .. })));
+        assert!(matches!(resolved(&host, &["../x=/dev/null"]), Err(GrantError::NodeName { .. })));
+        assert!(matches!(resolved(&host, &["uverbs9=/tmp"]), Err(GrantError::NotADevice { .. })));
+        assert!(matches!(resolved(&host, &["uverbs9=/absent"]), Err(GrantError::Open { .. })));
         let host = host_with(&[("uverbs9", "rxe0", NULL, "/dev/null")]);
         for twice in [["uverbs9=/dev/null", "uverbs9=/dev/zero"], ["uverbs9=/dev/zero", "all"]] {
-            assert!(matches!(resolved(&host, &twice), Err(Error::Twice { .. })), "{twice:?}");
+            assert!(matches!(resolved(&host, &twice), Err(GrantError::Twice { .. })), "{twice:?}");
         }
     }
 
@@ -379,7 +381,7 @@ mod tests {
         by_name("rxe0", &known, at).unwrap();
         fs::write(host.path().join("class/infiniband_verbs/uverbs0/ibdev"), "rxe1\n").unwrap();
         let error = by_name("rxe0", &known, at).unwrap_err();
-        assert!(matches!(error, Error::Changed { .. }), "{error}");
+        assert!(matches!(error, GrantError::Changed { .. }), "{error}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub use crate::views::shown;
 pub enum Error {
     /// A device is not there, or not the caller's.
     #[error(transparent)]
-    Grant(#[from] grant::Error),
+    Grant(#[from] grant::GrantError),
     /// The policy is not well written.
     #[error(transparent)]
     Profile(#[from] ProfileError),

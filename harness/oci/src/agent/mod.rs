@@ -63,7 +63,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What the agent serves.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct AgentOptions {
     /// Where to listen; `agent.sock` in the directory of run-time state, unless systemd passes a
     /// socket.
     pub socket: Option<PathBuf>,
@@ -96,7 +96,7 @@ struct Known {
 ///
 /// # Errors
 /// When it cannot listen.
-pub fn run(options: &Options, globals: &Globals) -> Result<u8, Error> {
+pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
     verbgate_proxy::policy::Policy::named(&options.profile)?;
     let root = std::path::absolute(&globals.root)?;
     let socket = options.socket.clone().unwrap_or_else(|| root.join("agent.sock"));

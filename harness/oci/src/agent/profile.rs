@@ -46,7 +46,7 @@ const DESCRIPTORS: u64 = 1024;
 
 /// What a profile is made for.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ProfileOptions {
     /// The agent's socket, as the runtime finds it.
     pub listener: PathBuf,
     /// Whether requests wait for their answers without being interrupted by signals: for runtimes
@@ -104,14 +104,14 @@ pub(crate) fn is_ours(metadata: &str) -> bool {
 ///
 /// # Errors
 /// When this kernel has none of the addresses that the profile guards.
-pub fn print(wanted: &Wanted) -> Result<u8, Error> {
+pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
     let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
-    let mut profile = profile(addrs, fds, wanted.write);
+    let mut profile = profile(addrs, fds, options.write);
     if let Some(object) = profile.as_object_mut() {
-        object.insert("listenerPath".into(), json!(wanted.listener));
-        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, wanted.write)?)?;
+        object.insert("listenerPath".into(), json!(options.listener));
+        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, options.write)?)?;
         object.insert("listenerMetadata".into(), made_for.into());
-        if wanted.wait_killable {
+        if options.wait_killable {
             object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
         }
     }

@@ -105,10 +105,10 @@ fn receive(from: BorrowedFd<'_>) -> Result<Option<(Order, OwnedFd)>, Error> {
 /// # Errors
 /// When the container cannot be served.
 pub fn run(place: &Path) -> Result<u8, Error> {
-    Life::begin(place).and_then(Life::live).map(|()| 0)
+    AgentLife::begin(place).and_then(AgentLife::live).map(|()| 0)
 }
 
-struct Life {
+struct AgentLife {
     spec: Spec,
     rights: Rights,
     agent: Option<OwnedFd>,
@@ -119,7 +119,7 @@ struct Life {
     served: Served,
 }
 
-impl Life {
+impl AgentLife {
     fn begin(place: &Path) -> Result<Self, Error> {
         let place = Place::at(place);
         let spec =
