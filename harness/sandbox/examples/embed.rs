@@ -10,6 +10,7 @@
 //! has none.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -114,7 +115,14 @@ fn main() -> ExitCode {
     match run(device, &argv) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            eprintln!("embed: {error}");
+            eprint!("embed: {error}");
+            // A text never repeats its cause.
+            let mut cause = error.source();
+            while let Some(one) = cause {
+                eprint!(": {one}");
+                cause = one.source();
+            }
+            eprintln!();
             ExitCode::from(error.exit_code())
         }
     }

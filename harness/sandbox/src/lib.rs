@@ -37,6 +37,8 @@ use std::io;
 use std::path::PathBuf;
 
 pub use verbgate_abi::Errno;
+pub use verbgate_proxy::Siblings;
+pub use verbgate_proxy::Supervisor;
 pub use verbgate_proxy::observe::Counts;
 pub use verbgate_proxy::observe::Done;
 pub use verbgate_proxy::observe::Observer;
@@ -45,6 +47,7 @@ pub use verbgate_proxy::observe::name;
 pub use verbgate_proxy::policy::Policy;
 use verbgate_proxy::policy::ProfileError;
 pub use verbgate_sys::GuestFd;
+pub use verbgate_sys::Tgid;
 pub use verbgate_sys::Tid;
 pub use verbgate_sys::sandbox::Exit;
 use verbgate_sys::seccomp::bpf::AssembleError;
