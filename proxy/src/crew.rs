@@ -26,10 +26,14 @@ const REST: Duration = Duration::from_secs(1);
 /// Threads at most. So many waits at once are a guest's doing; until the watch ends them, traps wait
 /// in the kernel.
 const MOST: usize = 128;
-/// How long one trap may keep a thread. A planting, which takes longest, takes a millisecond.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long one trap may keep a thread while there are threads enough. A planting, which takes
+/// longest, takes a millisecond; on a machine with ten times the work that it can do, seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The same when so many threads are kept that others may soon wait for one.
+const PATIENCE_OF_MANY: Duration = Duration::from_secs(2);
+const MANY: usize = 24;
 /// How often it is looked. A wait is over only after it was seen several times, so that a machine
-/// without a processor to spare ends nobody.
+/// that has stood still ends nobody.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 15;
 
@@ -73,6 +77,11 @@ impl Seat {
 
     fn work(&self, whose: Whose) {
         *self.work.lock() = Some(Work { since: Instant::now(), looks: 0, whose });
+    }
+
+    /// What it does has taken longer than most things take.
+    fn is_kept(&self) -> bool {
+        self.work.lock().as_ref().is_some_and(|work| work.since.elapsed() > INTERVAL)
     }
 
     /// It is done with.
@@ -196,6 +205,8 @@ impl Crew {
     /// is. Called every [`INTERVAL`].
     pub(crate) fn watch(&self, who: impl Fn(&Notification) -> Option<Process>) {
         let seats: Vec<_> = self.seats.lock().iter().map(Arc::clone).collect();
+        let kept = seats.iter().filter(|seat| seat.is_kept()).count();
+        let patience = if kept < MANY { PATIENCE } else { PATIENCE_OF_MANY };
         for seat in seats {
             let mut work = seat.work.lock();
             let Some(work) = work.as_mut().filter(|work| work.since.elapsed() > INTERVAL) else {
@@ -207,7 +218,7 @@ impl Crew {
                 let process = who(trap).map(Arc::new);
                 work.whose = process.map_or(Whose::Gone, Whose::Process);
             }
-            if work.since.elapsed() > PATIENCE
+            if work.since.elapsed() > patience
                 && work.looks >= LOOKS
                 && let Whose::Process(process) = &work.whose
                 && process.kill().is_ok()

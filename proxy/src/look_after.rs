@@ -60,20 +60,24 @@ impl Supervisor {
             carried.retain(|stub| !self.put_down(stub));
             let all = self.registry.lock().all();
             for guest in all {
-                if guest.process.has_ended() {
-                    self.forget(&guest);
-                    continue;
-                }
-                crew::serving(&guest.process);
-                // Whoever serves it now has more to do than this.
-                if guest.inbox.lock().is_empty() {
-                    self.post(&guest, Event::Look);
-                }
-                self.drain(&guest);
-                self.carry_through(&guest, &mut carried);
+                self.look_after_one(&guest, &mut carried);
+                // Not later: the seat keeps the process that it may wait for.
                 seat.end();
             }
         }
+    }
+
+    fn look_after_one(&self, guest: &Arc<Guest>, carried: &mut Vec<Carried>) {
+        if guest.process.has_ended() {
+            return self.forget(guest);
+        }
+        crew::serving(&guest.process);
+        // Whoever serves it now has more to do than this.
+        if guest.inbox.lock().is_empty() {
+            self.post(guest, Event::Look);
+        }
+        self.drain(guest);
+        self.carry_through(guest, carried);
     }
 
     /// Looks at a guest whose process has not ended.

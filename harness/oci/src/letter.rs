@@ -16,8 +16,13 @@ use super::place::Place;
 /// What a supervisor says when it is ready; anything else is why it is not.
 pub(super) const READY: &str = "ready";
 
-/// How long a supervisor may take for an answer: it waits for letters, and serves in other threads.
+/// How long a supervisor may take to say what there is: it waits for letters, and serves in other
+/// threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
+
+/// How long it may take to do something. On a machine that starts many containers at once this takes
+/// seconds; that a supervisor has died is known without waiting.
+const DEED_PATIENCE_MS: i32 = 120_000;
 
 /// The answer to what was done; any other text is why it was not.
 pub(super) const HEARD: &str = "heard";
@@ -55,15 +60,34 @@ pub(super) struct Watch {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Untold {
     #[error("its supervisor is gone; delete the container and create it again")]
-    Gone(#[from] io::Error),
+    Gone(#[source] io::Error),
+    #[error(
+        "its supervisor has not answered for {} s; delete the container and create it again",
+        DEED_PATIENCE_MS / 1000
+    )]
+    Silent,
     #[error("{0}")]
     Refused(String),
 }
 
+impl From<io::Error> for Untold {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Gone(error),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Untold {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Gone(error.into())
+    }
+}
+
 /// Tells a supervisor.
 pub(super) fn tell(way: &Way, word: &Word, files: &[BorrowedFd<'_>]) -> Result<(), Untold> {
-    let answer =
-        way.ask(&serde_json::to_vec(word).map_err(io::Error::from)?, files, PATIENCE_MS)?;
+    let answer = way.ask(&serde_json::to_vec(word)?, files, DEED_PATIENCE_MS)?;
     match String::from_utf8_lossy(&answer).into_owned() {
         text if text == HEARD => Ok(()),
         text => Err(Untold::Refused(text)),

@@ -36,7 +36,7 @@ pub(super) fn come_under(way: &Way, described: &Value) -> Result<(), Error> {
     let word = Word::Watch(Watch { windows: guard.windows(), filters });
     letter::tell(way, &word, &[listener.as_fd()]).map_err(|untold| match untold {
         Untold::Gone(e) => Error::new(e).context("the supervisor ended; see its log"),
-        Untold::Refused(text) => anyhow::anyhow!("{text}"),
+        other => anyhow::anyhow!("{other}"),
     })
 }
 

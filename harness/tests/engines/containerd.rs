@@ -7,8 +7,9 @@ use crate::world::SYS;
 use crate::world::World;
 use crate::world::assert_sys_is_ours;
 
-const FILE: &str = "/etc/containerd/config.toml";
-const CONFIGURE: [&str; 4] = ["verbgate", "runtime", "configure", "--runtime=containerd"];
+pub(crate) const FILE: &str = "/etc/containerd/config.toml";
+pub(crate) const CONFIGURE: [&str; 4] =
+    ["verbgate", "runtime", "configure", "--runtime=containerd"];
 /// As version 0.1 of Verbgate left Debian's file.
 const OURS_ALONE: &str = "version = 2\n\
     [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate]\n\
@@ -16,7 +17,7 @@ const OURS_ALONE: &str = "version = 2\n\
     [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate.options]\n\
     BinaryName = \"/usr/bin/verbgate-oci-runc\"\n";
 
-fn start(world: &mut World) -> Daemon {
+pub(crate) fn start(world: &mut World) -> Daemon {
     world.start(&["containerd"], &["ctr", "version"])
 }
 

@@ -1,4 +1,4 @@
-//! An image of busybox alone, made of the package: no registry is asked.
+//! Images of busybox alone, made of the package: no registry is asked.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,14 @@ use crate::world::World;
 
 /// What containers call it.
 pub(crate) const NAME: &str = "docker.io/library/box:latest";
+/// What holds a pod's namespaces: the same, but left alone it waits.
+pub(crate) const PAUSE: &str = "docker.io/library/pause:latest";
+const COMMANDS: [(&str, &[&str]); 2] = [(NAME, &["/bin/sh"]), (PAUSE, &["/bin/sleep", "100000"])];
 /// An archive as `docker save` writes it; `ctr image import` and `docker load` read it.
 pub(crate) const ARCHIVE: &str = "/tmp/box.tar";
-const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "sleep", "tail", "true"];
+const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "readlink", "sleep", "tail", "true"];
 
-/// Makes the image in the world.
+/// Makes the images in the world.
 pub(crate) fn make(world: &World) {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("rootfs");
@@ -26,26 +29,29 @@ pub(crate) fn make(world: &World) {
     for name in PROGRAMS {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
     }
-    let tar = |from: &Path, to: &Path, names: &[&str]| {
+    let tar = |from: &Path, to: &Path, names: &[String]| {
         let mut command = Command::new("tar");
         command.arg("-C").arg(from).arg("-cf").arg(to).args(names);
         assert!(command.status().unwrap().success());
     };
     let layer = dir.path().join("layer.tar");
-    tar(&root, &layer, &["."]);
+    tar(&root, &layer, &[".".to_owned()]);
     let sum = Command::new("sha256sum").arg(&layer).output().unwrap();
     let sum = stdout(&sum).split(' ').next().unwrap().to_owned();
-    let config = json!({
-        "architecture": "amd64", "os": "linux", "config": {"Cmd": ["/bin/sh"]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
-    });
-    let manifest = json!([{
-        "Config": "config.json", "RepoTags": [NAME], "Layers": ["layer.tar"],
-    }]);
-    for (name, value) in [("config.json", config), ("manifest.json", manifest)] {
-        fs::write(dir.path().join(name), value.to_string()).unwrap();
+    let mut manifest = Vec::new();
+    let mut names = vec!["manifest.json".to_owned(), "layer.tar".to_owned()];
+    for (index, (name, command)) in COMMANDS.iter().enumerate() {
+        let config = json!({
+            "architecture": "amd64", "os": "linux", "config": {"Cmd": command},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
+        });
+        let file = format!("config-{index}.json");
+        fs::write(dir.path().join(&file), config.to_string()).unwrap();
+        manifest.push(json!({"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}));
+        names.push(file);
     }
+    fs::write(dir.path().join("manifest.json"), json!(manifest).to_string()).unwrap();
     let archive = dir.path().join("image.tar");
-    tar(dir.path(), &archive, &["manifest.json", "config.json", "layer.tar"]);
+    tar(dir.path(), &archive, &names);
     world.write(ARCHIVE, &fs::read(archive).unwrap());
 }

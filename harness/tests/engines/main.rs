@@ -13,7 +13,9 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod containerd;
+mod cri;
 mod docker;
 mod image;
 mod package;
+mod pods;
 mod world;

@@ -17,13 +17,17 @@ use crate::docker;
 use crate::docker::docker_run;
 use crate::world::World;
 
-const DEB: &str = "/tmp/verbgate.deb";
+pub(crate) const DEB: &str = "/tmp/verbgate.deb";
 /// The world's packages are unpacked, not installed. By its path: the shell of busybox has a dpkg of its
 /// own.
 const FORCED: [&str; 3] = ["/usr/bin/dpkg", "--force-depends", "--force-bad-path"];
 
+const CONMON: &str = "/usr/bin/conmon";
+/// A container that it keeps.
+const KEPT: &str = "0123456789abcdef";
+
 /// The package of the program under test, put into the world; none where it cannot be made.
-fn make(world: &World) -> bool {
+pub(crate) fn make(world: &World) -> bool {
     if !has("dpkg-shlibdeps") || !has("dpkg-deb") {
         return false;
     }
@@ -52,11 +56,11 @@ fn make(world: &World) -> bool {
     true
 }
 
-fn dpkg(world: &World, words: &[&str]) -> Output {
+pub(crate) fn dpkg(world: &World, words: &[&str]) -> Output {
     world.run(&[&FORCED[..], words].concat())
 }
 
-fn is_installed(world: &World) -> bool {
+pub(crate) fn is_installed(world: &World) -> bool {
     let status = world.read("/var/lib/dpkg/status").unwrap();
     let ours = status.lines().skip_while(|line| *line != "Package: verbgate").nth(1);
     // What somebody wants of it is before that.
@@ -73,6 +77,27 @@ fn left(world: &World) -> String {
 fn assert_runs_as_before(world: &World) {
     let output = docker_run(world, &[], &["true"]);
     assert!(output.status.success(), "{output:?}");
+}
+
+/// Engines end by our runtime also what has no RDMA: Docker, and those that keep a container by a conmon,
+/// of which there is a stand-in.
+fn stays_while_engines_need_it(world: &World) {
+    let detached = ["--runtime=verbgate", "--detach", "--name=plain"];
+    let started = docker_run(world, &detached, &["sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    world.write(CONMON, &fs::read(world.path("/usr/bin/tini")).unwrap());
+    world.done(&["chmod", "755", CONMON]);
+    let words = format!("-c {KEPT} -u {KEPT} -r /usr/bin/verbgate-oci-crun -b /");
+    let line = format!("{CONMON} -s -- sh -c 'sleep 1000' {words} >/dev/null 2>&1 & echo $!");
+    let conmon = world.sh(&line);
+    let output = dpkg(world, &["--remove", "verbgate"]);
+    let why = stderr(&output);
+    assert!(!output.status.success() && is_installed(world), "{why}");
+    for needle in ["without the runtime: 2", KEPT, &stdout(&started)] {
+        assert!(why.contains(needle), "{needle}: {why}");
+    }
+    world.done(&["kill", "-KILL", &conmon]);
+    world.done(&["docker", "rm", "--force", "plain"]);
 }
 
 #[test]
@@ -121,6 +146,8 @@ fn engines_package_is_not_removed_under_running_containers() {
 
     world.done(&["docker", "rm", "--force", "stays"]);
     world.assert_nothing_left();
+
+    stays_while_engines_need_it(&world);
     let output = dpkg(&world, &["--purge", "verbgate"]);
     assert!(output.status.success(), "{output:?}");
     let why = stderr(&output);

@@ -26,7 +26,7 @@ use crate::common::stdout;
 use crate::common::verbgate;
 
 /// Longer than anything takes in a world on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engines/world.sh");
 /// Joins the control groups of a world, and then its namespaces and its root.
 const ENTER: &str = "while read -r group; do echo 0 >\"$group/cgroup.procs\" || true; done <\"$1\"

@@ -25,6 +25,7 @@ mod attacks;
 mod bench;
 mod board;
 mod canary;
+mod container;
 mod faults;
 mod fuse;
 mod guest;
@@ -37,6 +38,7 @@ mod world;
 
 use std::process::ExitCode;
 
+pub use attacks::going_on;
 pub use attacks::names;
 
 /// The exit code of an attack that cannot be tried here.

@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) address: String,
     /// Names what an attack does at random.
     pub(crate) seed: u64,
+    /// The OCI runtime that runs the attacked sandbox as a container.
+    pub(crate) container: Option<String>,
     /// Real devices answer requests with success.
     pub(crate) real: bool,
 }
@@ -40,6 +42,7 @@ impl Options {
             native: false,
             address: String::new(),
             seed: now(),
+            container: None,
             real: false,
         };
         let mut words = words.iter();
@@ -61,6 +64,7 @@ impl Options {
                 "--machine-pid-max" => options.machine = true,
                 "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
                 "--address" => options.address = value()?,
+                "--container" => options.container = Some(value()?),
                 "--native" => options.native = true,
                 "--real" => options.real = true,
                 other => return Err(io::Error::other(format!("unknown option {other}"))),

@@ -18,6 +18,7 @@ use crate::attacks::Attack;
 use crate::board::Board;
 use crate::board::Word;
 use crate::canary;
+use crate::container::Container;
 use crate::guest::PATIENCE;
 use crate::options::Options;
 use crate::raw;
@@ -184,7 +185,16 @@ impl<'a> World<'a> {
         }
         let before = canary::possessions(canary)?;
         let outside = self.sandbox("outside", &["bystander", self.dir, "outside"], false)?;
-        let attacked = self.sandbox("attacked", &["leader", self.dir], self.attack.traced)?;
+        let container = match &self.options.container {
+            Some(runtime) => Some(Container::new(self.options, self.dir, runtime)?),
+            None => None,
+        };
+        let attacked = match &container {
+            Some(container) => {
+                container.run(self.file("attacked.out")?, self.file("attacked.err")?)?.id() as i32
+            }
+            None => self.sandbox("attacked", &["leader", self.dir], self.attack.traced)?,
+        };
         let meters = [self.board.meter(Word::Inside), self.board.meter(Word::Outside)];
         let ready = until(PATIENCE, || {
             self.reap();
@@ -200,7 +210,8 @@ impl<'a> World<'a> {
         }
         std::thread::sleep(QUIET);
         let quiet = meters.map(|m| m.take_worst());
-        let size = resident(attacked);
+        // The runtime's process, where that is not the supervisor's.
+        let size = resident(attacked).filter(|_| container.is_none());
 
         self.board.set(Word::Go, 1);
         let helper = match self.attack.outside {
@@ -237,7 +248,11 @@ impl<'a> World<'a> {
             }
         }
         if let (Some(before), Some(after)) = (size, resident(attacked)) {
-            println!("supervisor: {before} KiB before the attack, {after} KiB after");
+            let fetched = fetched(attacked).unwrap_or(0);
+            println!(
+                "supervisor: {before} KiB before the attack, {after} KiB after; pages that it had to \
+                 wait for the disk for: {fetched}"
+            );
             if after > before + self.attack.growth {
                 self.broken("the supervisor grew without end");
             }
@@ -251,7 +266,10 @@ impl<'a> World<'a> {
         if ended_early {
             self.broken("the attacked sandbox's supervisor ended");
         }
-        self.end(attacked, "the attacked sandbox");
+        match &container {
+            Some(container) => self.delete(container, attacked)?,
+            None => self.end(attacked, "the attacked sandbox"),
+        }
         self.end(outside, "the other sandbox");
         self.left();
         self.compare(canary, &before)?;
@@ -262,7 +280,8 @@ impl<'a> World<'a> {
             Some(137) => println!("the attacker was killed"),
             Some(code) => println!("the attacker ended with {code}"),
         }
-        if let Some(judge) = self.attack.judge.filter(|_| !self.options.native) {
+        let judged = container.is_none() && !self.options.native;
+        if let Some(judge) = self.attack.judge.filter(|_| judged) {
             for line in judge(self.dir)? {
                 self.broken(&line);
             }
@@ -320,8 +339,12 @@ impl<'a> World<'a> {
         Ok(child.id() as i32)
     }
 
+    fn file(&self, name: &str) -> io::Result<File> {
+        File::create(format!("{}/{name}", self.dir))
+    }
+
     fn sandbox(&self, name: &str, part: &[&str], traced: bool) -> io::Result<i32> {
-        let file = |what: &str| File::create(format!("{}/{name}.{what}", self.dir));
+        let file = |what: &str| self.file(&format!("{name}.{what}"));
         let mut command = Command::new(&self.options.verbgate);
         if self.options.native {
             let mut command = Command::new(format!("{}/program", self.dir));
@@ -362,6 +385,39 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Ends a container as an engine does; `run` is the process that waits for its end.
+    fn delete(&mut self, container: &Container<'_>, run: i32) -> io::Result<()> {
+        let begun = Instant::now();
+        let delete = container.delete(self.file("delete.err")?)?.id() as i32;
+        let gone = |world: &mut Self, pid| {
+            until(GONE.saturating_sub(begun.elapsed()), || {
+                world.reap();
+                world.ended.contains_key(&pid)
+            })
+        };
+        let deleted = gone(self, delete);
+        let took = millis(begun.elapsed());
+        if !deleted {
+            self.broken(&format!("delete --force takes longer than {} s", GONE.as_secs()));
+            raw::kill(delete, libc::SIGKILL);
+        }
+        if gone(self, run) {
+            println!("the container: gone {:.0} ms after delete --force", millis(begun.elapsed()));
+            return Ok(());
+        }
+        // The first process of a pid namespace ends after all others, whoever runs the container.
+        let (stuck, left) = in_the_kernel(filtered());
+        if stuck.is_empty() {
+            self.broken(&format!("the container goes on: {}", left.join(", ")));
+        } else if deleted {
+            println!(
+                "the container: deleted {took:.0} ms after delete --force, but for what the kernel holds"
+            );
+        }
+        raw::kill(run, libc::SIGKILL);
+        Ok(())
+    }
+
     /// Nothing that was under a filter may go on.
     fn left(&mut self) {
         let mut left = BTreeSet::new();
@@ -370,13 +426,7 @@ impl<'a> World<'a> {
             left = filtered();
             left.is_empty()
         });
-        // A guest that the kernel holds in a call of its own, or at its exit (then it has no memory,
-        // and so no command line any more), cannot be ended by anybody. Nor can a process of the
-        // supervisor's that reads such a guest's memory for it.
-        let (stuck, left): (Vec<String>, Vec<String>) = left.into_iter().partition(|line| {
-            line.contains(" program ") && (line.contains("(D ") || line.ends_with(") "))
-                || line.contains(" verbgate-read (D ")
-        });
+        let (stuck, left) = in_the_kernel(left);
         stuck.iter().for_each(|line| println!("in the kernel, by its own doing: {line}"));
         if !left.is_empty() {
             self.broken(&format!("left behind: {}", left.join(", ")));
@@ -401,9 +451,14 @@ impl<'a> World<'a> {
 
     /// What guests and supervisors said.
     fn show(&mut self) {
-        for (name, limit) in
-            [("attacked.out", 60), ("attacked.err", 12), ("outside.out", 5), ("outside.err", 5)]
-        {
+        for (name, limit) in [
+            ("attacked.out", 60),
+            ("attacked.err", 12),
+            ("log", 12),
+            ("delete.err", 5),
+            ("outside.out", 5),
+            ("outside.err", 5),
+        ] {
             let text = fs::read_to_string(format!("{}/{name}", self.dir)).unwrap_or_default();
             for line in text.lines().take(limit) {
                 if line.starts_with("BROKEN: ") {
@@ -430,6 +485,23 @@ fn resident(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+/// How many pages of a process had to be fetched from a disk (`majflt`, proc_pid_stat(5)): what makes
+/// a supervisor slow on a machine that is short of memory, and is no attacker's doing.
+fn fetched(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
+}
+
+/// Parts those that nobody can end from the others: a guest that the kernel holds in a call of its
+/// own, or at its exit (then it has no memory, and so no command line any more), and a process of the
+/// supervisor's that reads such a guest's memory for it.
+fn in_the_kernel(lines: BTreeSet<String>) -> (Vec<String>, Vec<String>) {
+    lines.into_iter().partition(|line| {
+        line.contains(" program ") && (line.contains("(D ") || line.ends_with(") "))
+            || line.contains(" verbgate-read (D ")
+    })
 }
 
 /// Processes of this world under a seccomp filter.

@@ -134,6 +134,12 @@ pub fn names() -> Vec<&'static str> {
     ATTACKS.iter().map(|attack| attack.name).collect()
 }
 
+/// Those that go on until the sandbox is ended: a container must be gone whatever they do.
+#[must_use]
+pub fn going_on() -> Vec<&'static str> {
+    ATTACKS.iter().filter(|attack| attack.goes_on).map(|attack| attack.name).collect()
+}
+
 pub(crate) fn find(name: &str) -> io::Result<&'static Attack> {
     let found = ATTACKS.iter().find(|attack| attack.name == name);
     found.ok_or_else(|| io::Error::other(format!("no attack is called {name}")))

@@ -1,0 +1,334 @@
+//! The part of a kubelet that containers come by: requests of the Container Runtime Interface.
+//!
+//! Debian has no `crictl`. A request is gRPC: one message as the body of a POST by HTTP/2, which curl sends.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use prost::Message;
+use tempfile::TempDir;
+use verbgate_lab::Progress;
+use verbgate_lab::require_program;
+
+use crate::world::World;
+
+/// Where containerd listens, in its world.
+const SOCKET: &str = "/run/containerd/containerd.sock";
+/// Not compressed; the length follows in four bytes.
+const PREFIX: [u8; 5] = [0; 5];
+const PATIENCE: &str = "60";
+
+// Of `runtime.v1` in Kubernetes' api.proto, the fields that a kubelet sets for these pods or reads of them.
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Pod {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<PodMetadata>,
+    #[prost(string, tag = "2")]
+    hostname: String,
+    #[prost(map = "string, string", tag = "7")]
+    annotations: HashMap<String, String>,
+    #[prost(message, optional, tag = "8")]
+    linux: Option<LinuxPod>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodMetadata {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    uid: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LinuxPod {
+    #[prost(message, optional, tag = "2")]
+    security: Option<PodSecurity>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct PodSecurity {
+    #[prost(message, optional, tag = "1")]
+    namespaces: Option<Namespaces>,
+    #[prost(message, optional, tag = "9")]
+    seccomp: Option<Seccomp>,
+}
+
+/// The network: a pod's own, or with [`HOST`] the host's.
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Namespaces {
+    #[prost(int32, tag = "1")]
+    network: i32,
+}
+
+const HOST: i32 = 2;
+
+/// Without fields: the runtime's default profile. None at all: no profile.
+#[derive(Clone, PartialEq, Message)]
+struct Seccomp {}
+
+#[derive(Clone, PartialEq, Message)]
+struct RunPod {
+    #[prost(message, optional, tag = "1")]
+    config: Option<Pod>,
+    #[prost(string, tag = "2")]
+    handler: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Container {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ContainerMetadata>,
+    #[prost(message, optional, tag = "2")]
+    image: Option<Image>,
+    #[prost(string, repeated, tag = "3")]
+    command: Vec<String>,
+    #[prost(message, repeated, tag = "8")]
+    devices: Vec<Device>,
+    #[prost(message, optional, tag = "15")]
+    linux: Option<LinuxContainer>,
+    #[prost(message, repeated, tag = "17")]
+    cdi: Vec<CdiDevice>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ContainerMetadata {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Image {
+    #[prost(string, tag = "1")]
+    image: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Device {
+    #[prost(string, tag = "1")]
+    inside: String,
+    #[prost(string, tag = "2")]
+    outside: String,
+    #[prost(string, tag = "3")]
+    permissions: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CdiDevice {
+    #[prost(string, tag = "1")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LinuxContainer {
+    #[prost(message, optional, tag = "2")]
+    security: Option<ContainerSecurity>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ContainerSecurity {
+    #[prost(message, optional, tag = "3")]
+    namespaces: Option<Namespaces>,
+    #[prost(message, optional, tag = "15")]
+    seccomp: Option<Seccomp>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct CreateContainer {
+    #[prost(string, tag = "1")]
+    pod: String,
+    #[prost(message, optional, tag = "2")]
+    config: Option<Container>,
+    #[prost(message, optional, tag = "3")]
+    pod_config: Option<Pod>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Exec {
+    #[prost(string, tag = "1")]
+    container: String,
+    #[prost(string, repeated, tag = "2")]
+    command: Vec<String>,
+    #[prost(int64, tag = "3")]
+    seconds: i64,
+}
+
+/// What a command in a container printed, and how it ended.
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct Executed {
+    #[prost(bytes = "vec", tag = "1")]
+    pub(crate) stdout: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(crate) stderr: Vec<u8>,
+    #[prost(int32, tag = "3")]
+    pub(crate) code: i32,
+}
+
+/// The id of a pod or of a container: many a request and many an answer has nothing else.
+#[derive(Clone, PartialEq, Message)]
+struct Id {
+    #[prost(string, tag = "1")]
+    id: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Empty {}
+
+/// A list of pods or of containers, of which the ids are read.
+#[derive(Clone, PartialEq, Message)]
+struct Ids {
+    #[prost(message, repeated, tag = "1")]
+    items: Vec<Id>,
+}
+
+impl Pod {
+    /// A pod under the default seccomp profile, with a network of its own.
+    pub(crate) fn of(name: &str, annotations: &[(&str, &str)]) -> Self {
+        let security = PodSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        Self {
+            metadata: Some(PodMetadata {
+                name: name.to_owned(),
+                uid: format!("uid-of-{name}"),
+                namespace: "default".to_owned(),
+            }),
+            hostname: name.to_owned(),
+            annotations: annotations.iter().map(owned).collect(),
+            linux: Some(LinuxPod { security: Some(security) }),
+        }
+    }
+
+    /// The same in the network of the host, as most pods with RDMA are.
+    pub(crate) fn in_the_hosts_network(mut self) -> Self {
+        self.hostname.clear();
+        let security = self.linux.iter_mut().flat_map(|linux| &mut linux.security);
+        security.for_each(|security| security.namespaces = Some(Namespaces { network: HOST }));
+        self
+    }
+
+    fn namespaces(&self) -> Option<Namespaces> {
+        self.linux.as_ref()?.security.as_ref()?.namespaces
+    }
+}
+
+impl Container {
+    /// A container under the default seccomp profile.
+    pub(crate) fn of(name: &str, image: &str, command: &[&str]) -> Self {
+        let security = ContainerSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
+        Self {
+            metadata: Some(ContainerMetadata { name: name.to_owned() }),
+            image: Some(Image { image: image.to_owned() }),
+            command: command.iter().map(|word| (*word).to_owned()).collect(),
+            devices: Vec::new(),
+            linux: Some(LinuxContainer { security: Some(security) }),
+            cdi: Vec::new(),
+        }
+    }
+
+    /// As a device plug-in of Kubernetes hands devices out.
+    pub(crate) fn with_device(mut self, path: &str) -> Self {
+        let (inside, outside) = (path.to_owned(), path.to_owned());
+        self.devices.push(Device { inside, outside, permissions: "rw".to_owned() });
+        self
+    }
+
+    /// As a driver for dynamic resource allocation names devices.
+    pub(crate) fn with_cdi(mut self, name: &str) -> Self {
+        self.cdi.push(CdiDevice { name: name.to_owned() });
+        self
+    }
+}
+
+/// Asks the containerd of a world.
+pub(crate) struct Kubelet {
+    socket: PathBuf,
+}
+
+impl Kubelet {
+    /// Says why where there is nothing to ask with.
+    pub(crate) fn of(world: &World) -> Option<Self> {
+        if let Err(error) = require_program("curl", "curl", &Progress::stderr()) {
+            eprintln!("SKIPPED: needs curl, to ask as a kubelet does: {error:#}");
+            return None;
+        }
+        Some(Self { socket: world.path(SOCKET) })
+    }
+
+    /// Starts a pod without containers; its id.
+    pub(crate) fn run_pod(&self, pod: &Pod, handler: &str) -> Result<String, String> {
+        let request = RunPod { config: Some(pod.clone()), handler: handler.to_owned() };
+        self.ask::<Id>("RunPodSandbox", &request).map(|answer| answer.id)
+    }
+
+    /// Creates and starts a container of a pod; its id.
+    pub(crate) fn run(
+        &self,
+        pod: &str,
+        pod_config: &Pod,
+        mut container: Container,
+    ) -> Result<String, String> {
+        let security = container.linux.iter_mut().flat_map(|linux| &mut linux.security);
+        security.for_each(|security| security.namespaces = pod_config.namespaces());
+        let (config, pod_config) = (Some(container), Some(pod_config.clone()));
+        let request = CreateContainer { pod: pod.to_owned(), config, pod_config };
+        let id = self.ask::<Id>("CreateContainer", &request)?;
+        self.ask::<Empty>("StartContainer", &id)?;
+        Ok(id.id)
+    }
+
+    /// Runs a command in a container to its end.
+    pub(crate) fn exec(&self, container: &str, command: &[&str]) -> Executed {
+        let command = command.iter().map(|word| (*word).to_owned()).collect();
+        let request = Exec { container: container.to_owned(), command, seconds: 30 };
+        self.ask("ExecSync", &request).unwrap()
+    }
+
+    /// Ends a pod with all its containers, and then takes away what is left of them.
+    pub(crate) fn remove_pod(&self, pod: &str) {
+        let pod = Id { id: pod.to_owned() };
+        for method in ["StopPodSandbox", "RemovePodSandbox"] {
+            self.ask::<Empty>(method, &pod).unwrap_or_else(|why| panic!("{method}: {why}"));
+        }
+    }
+
+    /// The ids of all pods and of all containers.
+    pub(crate) fn list(&self) -> Vec<String> {
+        let lists = ["ListPodSandbox", "ListContainers"];
+        let lists = lists.map(|method| self.ask::<Ids>(method, &Empty {}).unwrap());
+        lists.into_iter().flat_map(|list| list.items).map(|item| item.id).collect()
+    }
+
+    /// One request; the answer, or the status with which it failed.
+    fn ask<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, String> {
+        let dir = TempDir::new().unwrap();
+        let file = |name| dir.path().join(name);
+        let mut body = PREFIX.to_vec();
+        body[1..].copy_from_slice(&u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
+        request.encode(&mut body).unwrap();
+        fs::write(file("request"), body).unwrap();
+        let mut curl = Command::new("curl");
+        curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
+        curl.args(["--noproxy", "*", "--max-time", PATIENCE]);
+        curl.arg("--unix-socket").arg(&self.socket);
+        curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
+        curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
+        curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
+        let output = curl.arg(format!("http://cri/runtime.v1.RuntimeService/{method}")).output();
+        let output = output.unwrap();
+        let head = fs::read_to_string(file("head")).unwrap_or_default();
+        // Among the trailers; where there is no answer, among the headers.
+        let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));
+        match field("grpc-status: ").map(str::trim) {
+            Some("0") => {
+                let answer = fs::read(file("answer")).unwrap();
+                Ok(A::decode(answer.get(PREFIX.len()..).unwrap()).unwrap())
+            }
+            Some(code) => Err(format!("{code}: {}", field("grpc-message: ").unwrap_or_default())),
+            None => panic!("{method} is not answered: {output:?} {head}"),
+        }
+    }
+}
