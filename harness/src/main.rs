@@ -3,9 +3,6 @@
 
 mod abi;
 mod cli;
-mod cli_fabric;
-mod cli_netdev;
-mod cli_oci;
 mod config;
 mod doctor;
 mod fabric;

@@ -1,5 +1,9 @@
 //! The command line.
 
+mod fabric;
+mod netdev;
+mod oci;
+
 use std::ffi::OsString;
 use std::path::Path;
 use std::path::PathBuf;
@@ -9,14 +13,13 @@ use clap::Args;
 use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
+use verbgate_host::is_root;
 use verbgate_sys::sandbox;
 
-use verbgate_host::is_root;
-
+pub(crate) use self::fabric::*;
+pub(crate) use self::netdev::*;
+pub(crate) use self::oci::*;
 use crate::abi;
-pub(crate) use crate::cli_fabric::*;
-pub(crate) use crate::cli_netdev::*;
-pub(crate) use crate::cli_oci::*;
 use crate::sysfs::SysfsCommand;
 
 /// Usage errors of commands that run no program.
