@@ -8,24 +8,24 @@ use nix::sys::resource::RLIM_INFINITY;
 use nix::sys::resource::Resource;
 use nix::sys::resource::getrlimit;
 use serde::Serialize;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::discover::ETHERNET;
+use verbgate_host::rdma;
+use verbgate_host::rdma::Mode;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::probe;
+use verbgate_netdev::select::route_to;
 use verbgate_sys::sandbox::probe as kernel;
 
 use crate::cli::DoctorArgs;
 use crate::cli::HostArgs;
 use crate::failure::Failure;
 use crate::features;
-use crate::netdev::Error;
-use crate::netdev::command::print;
-use crate::netdev::command::print_json;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
-use crate::netdev::discover::ETHERNET;
-use crate::netdev::journal;
-use crate::netdev::plan;
-use crate::netdev::probe;
-use crate::netdev::rdma;
-use crate::netdev::rdma::Mode;
-use crate::netdev::select::route_to;
+use crate::output::print;
+use crate::output::print_json;
 
 /// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;

@@ -4,8 +4,6 @@ use std::fmt;
 
 use verbgate_sys::sandbox;
 
-use crate::netdev;
-
 /// An error on its way to the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -42,8 +40,11 @@ impl fmt::Display for Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         let error = error.into();
-        let of_netdev = || error.downcast_ref().map(netdev::Error::exit_code);
-        let code = error.downcast_ref().map(sandbox::Error::exit_code).or_else(of_netdev);
+        let of_netdev = || error.downcast_ref().map(verbgate_netdev::Error::exit_code);
+        let of_host = || error.is::<verbgate_host::Error>().then_some(EXIT_TOOL);
+        let code = error.downcast_ref().map(verbgate_sandbox::Error::exit_code);
+        let of_spawn = || error.downcast_ref().map(sandbox::Error::exit_code);
+        let code = code.or_else(of_spawn).or_else(of_netdev).or_else(of_host);
         let code = code.unwrap_or(sandbox::EXIT_OURS);
         Self { code, error }
     }

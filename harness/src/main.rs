@@ -2,28 +2,23 @@
 //! The command `verbgate`.
 
 mod abi;
-mod cdi;
 mod cli;
-mod cli_netdev;
 mod config;
 mod doctor;
-mod engine;
 mod fabric;
 mod failure;
 mod features;
-mod grant;
 mod logging;
 mod manifest;
 mod nccl;
 mod netdev;
 mod oci;
+mod output;
 mod pages;
 mod prepare;
 mod run;
-mod supervise;
 mod sysfs;
 mod trace;
-mod virtual_sys;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,16 +31,15 @@ use verbgate_sys::process;
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
-use crate::cli::FabricCommand;
 use crate::cli::NcclCommand;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
-    let args = oci::called(&args).unwrap_or(args);
+    let args = verbgate_oci::called(&args).unwrap_or(args);
     let args = match config::add(&args, Path::new(config::FILE)) {
         Ok(args) => args,
-        Err(error) => return told(&oci::untimely(&args, error)),
+        Err(error) => return told(&Failure::of_tool(verbgate_oci::untimely(&args, error))),
     };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
@@ -55,37 +49,48 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Oci(args) => oci::run(args, &cli.global),
-        Command::Agent(args) => oci::agent::run(args, &cli.global),
-        Command::AgentSupervisor(args) => oci::agent::supervise(args),
-        Command::Cdi(command) => cdi::run(command),
+        Command::Agent(args) => oci::agent(args, &cli.global),
+        Command::AgentSupervisor(args) => of_tool(verbgate_oci::agent::supervise(&args.place)),
+        Command::Cdi(command) => oci::cdi(command),
         Command::Pages(args) => pages::run(args),
-        Command::CdiHook => cdi::hook(),
-        Command::Runtime(command) => engine::run(command),
-        Command::Ps(args) => oci::ps(args, &cli.global),
-        Command::Show(args) => oci::show(args, &cli.global),
-        Command::Stats(args) => oci::stats(args, &cli.global),
-        Command::Gc(args) => oci::gc(args, &cli.global),
+        Command::CdiHook => of_tool(verbgate_oci::cdi::hook()),
+        Command::Runtime(command) => oci::runtime(command),
+        Command::Ps(args) => of_tool(verbgate_oci::ps(&oci::globals(&cli.global), args.json)),
+        Command::Show(args) => {
+            of_tool(verbgate_oci::show(&oci::globals(&cli.global), &args.sandbox, args.json))
+        }
+        Command::Stats(args) => {
+            let globals = oci::globals(&cli.global);
+            of_tool(verbgate_oci::stats(&globals, args.listen.as_deref(), args.json))
+        }
+        Command::Gc(args) => {
+            of_tool(verbgate_oci::gc(&oci::globals(&cli.global), &args.state_dir, args.json))
+        }
         Command::OciHook(args) => oci::hook(args),
-        Command::OciSupervisor(args) => oci::supervise(args),
-        Command::OciNetdevs(args) => oci::keep(args),
+        Command::OciSupervisor(args) => {
+            let globals = oci::globals(&cli.global);
+            of_tool(verbgate_oci::supervise(&args.place, args.runtime, &globals))
+        }
+        Command::OciNetdevs(args) => of_tool(verbgate_oci::keep(&args.place, args.pid)),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
-        Command::Netdev(command) => netdev::command::run(command),
+        Command::Netdev(command) => netdev::run(command),
         Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),
-        Command::Fabric(FabricCommand::Verify(args)) => fabric::verify(args),
-        Command::Fabric(FabricCommand::Bench(args)) => fabric::bench(args),
-        Command::Fabric(FabricCommand::Diagnose(args)) => fabric::diagnose(args),
-        Command::Fabric(FabricCommand::Simulate(args)) => fabric::simulate(args),
-        Command::Explain(args) => fabric::explain(&args.codes),
+        Command::Fabric(command) => fabric::run(command),
+        Command::Explain(args) => fabric::explain(args),
     });
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => told(&failure),
     }
+}
+
+fn of_tool(done: Result<u8, anyhow::Error>) -> Result<u8, Failure> {
+    done.map_err(Failure::of_tool)
 }
 
 fn told(failure: &Failure) -> ExitCode {

@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::netns;
+use verbgate_host::netns::Namespace;
+use verbgate_host::route::devices;
+use verbgate_host::route::is_link_local;
+use verbgate_host::uapi::RTM_DST_LEN;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::plan::open;
+use verbgate_netdev::state::Snapshot;
+use verbgate_netdev::transfer::is_gid_of;
 use verbgate_sysfs::natural;
 
 use crate::cli::Format;
 use crate::cli::NcclArgs;
 use crate::cli::NcclOptions;
 use crate::failure::Failure;
-use crate::netdev::Error;
-use crate::netdev::command::print;
-use crate::netdev::command::print_json;
-use crate::netdev::command::say;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
-use crate::netdev::journal;
-use crate::netdev::journal::Journal;
-use crate::netdev::netns;
-use crate::netdev::netns::Namespace;
-use crate::netdev::plan::open;
-use crate::netdev::route::devices;
-use crate::netdev::route::is_link_local;
-use crate::netdev::state::Snapshot;
-use crate::netdev::transfer::is_gid_of;
-use crate::netdev::uapi::RTM_DST_LEN;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;

@@ -3,29 +3,17 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::path::PathBuf;
 
 use anyhow::Error;
 use anyhow::anyhow;
-use clap::Args;
 use clap::Command;
 use clap::CommandFactory;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
 use crate::cli::Cli;
+use crate::cli::PagesArgs;
 use crate::failure::Failure;
-
-/// The hidden command.
-pub(crate) const NAME: &str = "pages";
-
-#[derive(Debug, Args)]
-pub(crate) struct PagesArgs {
-    /// Directory to write to: man/*.1, and completions by the names that shells look for
-    dir: PathBuf,
-    /// The date of the pages, as in 2026-01-31: a build of the same source is the same
-    date: String,
-}
 
 /// Where each shell's file belongs: below the directory, as packages install it.
 const COMPLETIONS: [(Shell, &str); 3] = [

@@ -5,6 +5,12 @@ use std::path::Path;
 
 use nix::mount::MsFlags;
 use nix::sched::CloneFlags;
+use verbgate_host::link;
+use verbgate_host::netns::Namespace;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal::Journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::plan::open;
 
 use crate::cli::Format;
 use crate::cli::PrepareArgs;
@@ -14,16 +20,10 @@ use crate::doctor::Verdict;
 use crate::failure::Failure;
 use crate::manifest;
 use crate::nccl;
-use crate::netdev::Error;
-use crate::netdev::command::move_there;
-use crate::netdev::command::print;
-use crate::netdev::command::say;
-use crate::netdev::command::symmetric;
-use crate::netdev::journal::Journal;
-use crate::netdev::link;
-use crate::netdev::netns::Namespace;
-use crate::netdev::plan;
-use crate::netdev::plan::open;
+use crate::netdev::move_there;
+use crate::netdev::symmetric;
+use crate::output::print;
+use crate::output::say;
 
 /// Where ip-netns(8) keeps named namespaces.
 const NAMED: &str = "/run/netns";
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
         let own = manifest::local(Some(&args.role), &select, &args.terms.host)?;
         let text =
             serde_json::to_string_pretty(&own).map_err(|e| Error::Invalid(e.to_string()))? + "\n";
-        fs::write(path, text).map_err(|source| Error::File { path: path.clone(), source })?;
+        fs::write(path, text).map_err(|source| Error::file(path.clone(), source))?;
     }
     let terms = TermsArgs { select, ..args.terms.clone() };
     let journal = move_there(&to, &terms)?;
@@ -81,7 +81,7 @@ fn holder(role: &str) -> Result<String, Error> {
     if path.exists() && Namespace::open(&path).is_ok() {
         return Ok(name);
     }
-    let failed = |source: std::io::Error| Error::File { path: path.clone(), source };
+    let failed = |source: std::io::Error| Error::file(path.clone(), source);
     fs::create_dir_all(NAMED).map_err(failed)?;
     fs::write(&path, "").map_err(failed)?;
     let make = || -> Result<(), Error> {
@@ -94,7 +94,7 @@ fn holder(role: &str) -> Result<String, Error> {
         let what = || "set the loopback up".to_owned();
         loopback.map_or(Ok(()), |lo| {
             link::set_up(&mut open()?, lo.index, true)
-                .map_err(|source| Error::Netlink { what: what(), source })
+                .map_err(|source| Error::netlink(what(), source))
         })
     };
     // On a thread of its own: this one stays where it is.

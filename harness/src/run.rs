@@ -1,32 +1,21 @@
-//! `verbgate run`: a program in its sandbox, and its supervisor.
+//! `verbgate run`: a program in its sandbox.
 
-use std::cell::OnceCell;
-use std::time::Duration;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
 
 use anyhow::Context;
-use anyhow::anyhow;
-use verbgate_sys::process;
-use verbgate_sys::sandbox;
-use verbgate_sys::sandbox::DeviceNode;
-use verbgate_sys::sandbox::Job;
-use verbgate_sys::sandbox::Spawn;
-use verbgate_sys::sandbox::Sysfs;
+use verbgate_sandbox::Counts;
+use verbgate_sandbox::Host;
+use verbgate_sandbox::Observer;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::Program;
+use verbgate_sandbox::Sandbox;
+use verbgate_sandbox::resolve;
 
 use crate::cli::RunArgs;
 use crate::cli::SysfsOf;
 use crate::failure::Failure;
-use crate::grant;
-use crate::grant::Host;
-use crate::supervise;
-use crate::supervise::Guard;
-use crate::supervise::Plan;
-use crate::trace::Trace;
-use crate::virtual_sys;
-use crate::virtual_sys::Views;
-
-/// How long killed processes may take to end that have work to do at their end, as much memory is.
-/// Those that the kernel holds (in a driver, on a dead file server) are not waited for.
-const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the program; the exit code is its own.
 pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -34,52 +23,34 @@ pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
 }
 
 /// The common part of `run` and `trace`.
-pub(crate) fn supervised(args: &RunArgs, trace: Option<Trace>) -> Result<u8, Failure> {
-    let mut devices = grant::resolve(&args.devices, Host::real())?;
-    let mut plan = Plan::new(&devices, &args.profile)?;
-    if let Some(cm) = grant::connection_manager(Host::real()).filter(|_| plan.grants_rdma_cm()) {
-        plan.add_rdma_cm(&cm);
-        devices.push(cm);
-    }
-    let guard = Guard::new(process::descriptor_limit())?;
-    let report = args.report.as_deref().map(supervise::report_file).transpose()?;
-    // Before any thread: they inherit the blocked signals, and the child is forked.
-    let job = Job::begin().map_err(|e| anyhow!("cannot take charge of signals: {e}"))?;
-    let nodes: Vec<DeviceNode> = devices.iter().map(DeviceNode::from).collect();
-    let shown = virtual_sys::shown(&devices);
-    let views = OnceCell::new();
-    let serve = |guest, served| {
-        let made = Views::of(guest, &devices)?;
-        views.get_or_init(|| made).serve(served, shown.clone())
-    };
-    let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
-    let spec = Spawn {
+pub(crate) fn supervised(
+    args: &RunArgs,
+    observer: Option<Box<dyn Observer>>,
+) -> Result<u8, Failure> {
+    let devices = resolve(&args.devices, Host::real())?;
+    let sandbox = Sandbox::new(devices, Policy::named(&args.profile)?)?;
+    // Before the start, after which this process may no longer make files.
+    let file = args.report.as_deref().map(report_file).transpose()?;
+    let program = Program {
         argv: &args.command,
-        devices: &nodes,
         netns: args.netns.as_deref(),
         preserve_fds: args.preserve_fds,
-        sysfs: (args.sysfs == SysfsOf::Virtual).then_some(sysfs),
-        install: &|| guard.install(),
+        virtual_sysfs: args.sysfs == SysfsOf::Virtual,
     };
-    let started = sandbox::spawn(&job, &spec)?;
-    let views = match views.into_inner() {
-        Some(views) => views,
-        None => Views::of(started.gate.pid(), &devices)?,
-    };
-    let supervisor = plan.supervisor(&guard, started.listener, &views, None, trace)?;
-    supervise::start(&supervisor).context("cannot start the supervisor")?;
-    let guest = started.gate.exec()?;
-    let ended = job.attend(&guest);
-    let left = sandbox::end_descendants(END_PATIENCE);
-    if left > 0 {
-        log::warn!(
-            "{left} processes of the program have been killed and do not end: the kernel holds them \
-             until the device or file server that they use answers"
-        );
+    let mut running = sandbox.start(&program, observer)?;
+    let ended = running.wait();
+    if let Some(file) = &file {
+        report(&running.counts(), file)?;
     }
-    if let Some(file) = &report {
-        supervise::report(&supervisor.counts(), file)?;
-    }
-    let exit = ended.map_err(|e| anyhow!("cannot wait for the program: {e}"))?;
-    Ok(exit.code())
+    Ok(ended?.code())
+}
+
+/// A file for the report.
+fn report_file(path: &Path) -> Result<File, anyhow::Error> {
+    File::create(path).with_context(|| format!("cannot make the report {}", path.display()))
+}
+
+/// Writes what a supervisor did, as JSON.
+fn report(counts: &Counts, mut file: &File) -> Result<(), anyhow::Error> {
+    writeln!(file, "{}", verbgate_sandbox::counted(counts)).context("cannot write the report")
 }

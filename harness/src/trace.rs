@@ -5,17 +5,15 @@ use std::io;
 use std::io::Write;
 
 use anyhow::anyhow;
+use verbgate_sandbox::Tracer;
 
 use crate::cli::TraceArgs;
 use crate::failure::Failure;
 use crate::run;
 
-/// Where the lines of a trace go.
-pub(crate) type Trace = Box<dyn Write + Send>;
-
 /// Runs the program; the exit code is its own.
 pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
-    let trace: Trace = match &args.output {
+    let sink: Box<dyn Write + Send> = match &args.output {
         None => Box::new(io::stderr()),
         // Unbuffered, so that the trace of a program that hangs can be read.
         Some(path) => Box::new(
@@ -23,5 +21,5 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
                 .map_err(|e| anyhow!("cannot write the trace to {}: {e}", path.display()))?,
         ),
     };
-    run::supervised(&args.run, Some(trace))
+    run::supervised(&args.run, Some(Box::new(Tracer::new(sink))))
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use verbgate_netdev::Error;
 
 use super::Manifest;
 use super::Rail;
 use super::pair;
 use crate::cli::By;
-use crate::netdev::Error;
 
 /// What nodes agree on.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,6 @@
 mod agree;
 mod pair;
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
@@ -15,6 +14,16 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::discover;
+use verbgate_host::discover::Device;
+use verbgate_host::route::is_link_local;
+use verbgate_netdev::Error;
+use verbgate_netdev::journal;
+use verbgate_netdev::plan;
+use verbgate_netdev::select::Shared;
+use verbgate_netdev::state::State;
+use verbgate_netdev::transfer::is_gid_of;
+use verbgate_netdev::verify::Claim;
 
 use self::agree::agree;
 use crate::cli::AgreeArgs;
@@ -24,18 +33,9 @@ use crate::cli::ManifestCommand;
 use crate::cli::PairingTerms;
 use crate::cli::SelectArgs;
 use crate::failure::Failure;
-use crate::netdev::Error;
-use crate::netdev::command::print;
-use crate::netdev::command::print_json;
-use crate::netdev::command::say;
-use crate::netdev::discover;
-use crate::netdev::discover::Device;
-use crate::netdev::journal;
-use crate::netdev::plan;
-use crate::netdev::route::is_link_local;
-use crate::netdev::state::State;
-use crate::netdev::transfer::is_gid_of;
-use crate::netdev::verify::Claim;
+use crate::output::print;
+use crate::output::print_json;
+use crate::output::say;
 
 const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
@@ -71,26 +71,6 @@ pub(crate) struct Rail {
     pub(crate) rail: Option<String>,
 }
 
-/// What peers' manifests say of this node's NICs.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    /// The netdevs of rails that all have.
-    names: BTreeSet<String>,
-    /// Why the others are none.
-    left_out: BTreeMap<String, String>,
-    /// How many rails, of whichever node, are not in common.
-    pub(crate) dropped: usize,
-}
-
-impl Shared {
-    /// Why a NIC is no common rail.
-    pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
-        let why = || self.left_out.get(netdev).cloned();
-        let none = || "it is no rail of this node".to_owned();
-        (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
-    }
-}
-
 impl Rail {
     /// What must be alike at both ends of a rail.
     fn properties(&self) -> (String, String, u32) {
@@ -122,7 +102,7 @@ pub(crate) fn run(args: &ManifestArgs) -> Result<u8, Failure> {
 
 /// A manifest in a file.
 pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
-    let failed = |source| Error::File { path: path.to_owned(), source };
+    let failed = |source| Error::file(path.to_owned(), source);
     let foreign = |why: String| {
         Error::Invalid(format!(
             "{} is no manifest of this version of Verbgate: {why}; write it with: verbgate manifest",
@@ -166,7 +146,7 @@ fn host_name() -> String {
 
 fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
     let devices = discover::devices(sysfs);
-    let (candidates, snapshot) = plan::candidates(select, sysfs)?;
+    let (candidates, snapshot) = plan::candidates(&select.selection(), sysfs)?;
     let mut rails = Vec::new();
     for candidate in candidates.iter().filter(|candidate| candidate.dropped.is_none()) {
         if let Some(link) = snapshot.link(&candidate.netdev) {

@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
+use verbgate_host::route::network;
+use verbgate_netdev::Error;
 use verbgate_sysfs::Natural;
 
 use super::Manifest;
 use super::Rail;
 use super::agree::some;
 use crate::cli::By;
-use crate::netdev::Error;
-use crate::netdev::route::network;
 
 /// What is the same for one rail on every node that has it, in the order in which people count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

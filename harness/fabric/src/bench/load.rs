@@ -1,0 +1,63 @@
+//! What each sender of a step does, and for how long.
+
+use std::time::Duration;
+
+use crate::bench::options::By;
+use crate::bench::sender::FLUSH;
+use crate::exchange::Injection;
+
+/// At least so many messages make a pace.
+const PACED: f64 = 10.0;
+
+/// A load.
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub by: By,
+    pub size: usize,
+    pub window: u32,
+    /// In Gb/s.
+    pub target: Option<f64>,
+    pub seconds: f64,
+    /// After so long without a completion something is wrong.
+    pub(crate) stall: Duration,
+    pub(crate) injection: Option<Injection>,
+}
+
+impl Load {
+    /// From one message to the next, in seconds, at a pace.
+    pub(crate) fn interval(&self) -> Option<f64> {
+        Some(self.size as f64 * 8e-9 / self.target?)
+    }
+
+    /// How long messages are sent, in seconds: at a pace, a whole number of intervals.
+    pub(crate) fn span(&self) -> f64 {
+        match self.interval() {
+            Some(interval) => (self.seconds / interval).ceil().max(PACED) * interval,
+            None => self.seconds,
+        }
+    }
+
+    /// The longest that a rank may take, when a peer takes this long until it is ready.
+    pub(crate) fn most(&self, patience: Duration) -> Duration {
+        patience + self.stall + FLUSH + Duration::from_secs_f64(self.span())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pace_is_a_whole_number_of_messages_and_not_too_few() {
+        let load = |size, target, seconds| {
+            let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
+            Load { by, size, window, target, seconds, stall, injection }
+        };
+        assert_eq!(load(64, None, 0.5).span(), 0.5);
+        // 1,000 bytes at 0.008 Gb/s are one each millisecond.
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+        near(load(1000, Some(0.008), 0.5).span(), 0.5);
+        near(load(1000, Some(0.008), 0.0995).span(), 0.1);
+        near(load(1000, Some(0.008), 0.001).span(), 0.01);
+    }
+}

@@ -1,0 +1,225 @@
+//! What is to be measured.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::exchange::Injection;
+use crate::hardware::DEPTH;
+use crate::hardware::TUNING;
+use crate::hardware::Tuning;
+use crate::options::Common;
+
+/// How often each target of the pace sweep is measured: what collapses now and then does not do so
+/// each time.
+const PACE_REPEATS: u32 = 3;
+/// In Gb/s; those that a port cannot reach are left out.
+const TARGETS: &[f64] = &[1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 200.0, 400.0, 0.0];
+
+/// A kind of measurement.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sweep {
+    /// One message at a time, of each size
+    Latency,
+    /// As many messages as go, of each size
+    Sizes,
+    /// Targets of bandwidth
+    Pace,
+    /// Both ends of a pair at the same time
+    Bidirectional,
+    /// Every rank to every other, on all rails at the same time
+    AllToAll,
+    /// Every rank to the next, on all rails at the same time
+    Ring,
+}
+
+impl Sweep {
+    /// Each by the word that says it, and what it does.
+    pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Latency, "latency", "One message at a time, of each size"),
+        (Self::Sizes, "sizes", "As many messages as go, of each size"),
+        (Self::Pace, "pace", "Targets of bandwidth"),
+        (Self::Bidirectional, "bidirectional", "Both ends of a pair at the same time"),
+        (Self::AllToAll, "all-to-all", "Every rank to every other, on all rails at the same time"),
+        (Self::Ring, "ring", "Every rank to the next, on all rails at the same time"),
+    ];
+
+    /// The word.
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(of, ..)| *of == self).map_or("", |(_, word, _)| word)
+    }
+}
+
+/// By what messages are sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// To the peer's memory: nothing is needed of its program
+    Write,
+    /// To receives that the peer's program must post in time
+    Send,
+    /// From the peer's memory
+    Read,
+}
+
+impl By {
+    /// Each by the word that says it, and what it does.
+    pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Write, "write", "To the peer's memory: nothing is needed of its program"),
+        (Self::Send, "send", "To receives that the peer's program must post in time"),
+        (Self::Read, "read", "From the peer's memory"),
+    ];
+}
+
+/// What to measure, and what is asked of it.
+#[derive(Clone, Debug)]
+pub struct BenchOptions {
+    /// Who this rank is.
+    pub common: Common,
+    /// Kinds of measurements; all if there are none.
+    pub sweeps: Vec<Sweep>,
+    /// Sizes of messages in bytes, from 1.
+    pub sizes: Vec<usize>,
+    /// The size of messages where it is not swept.
+    pub message: usize,
+    /// Targets of the pace sweep in Gb/s, 0 is unpaced; those that the ports can reach if there are
+    /// none.
+    pub pace: Vec<f64>,
+    /// How often each cell is measured; 3 times in the pace sweep, else once, if it is not given.
+    pub repeat: Option<u32>,
+    /// How long each cell is measured, in seconds.
+    pub seconds: f64,
+    /// By what messages are sent.
+    pub by: By,
+    /// Messages on their way at a time, on each connection; 1 to [`BenchOptions::WINDOW_MAX`].
+    pub window: u32,
+    /// How far a cell may be from what is expected of it, in percent.
+    pub tolerance: f64,
+    /// The least that the best cell of a path may have.
+    pub min_gbps: Option<f64>,
+    /// The most that the smallest size's 99th percentile of latency may be on a path, in
+    /// microseconds.
+    pub max_p99_us: Option<f64>,
+    /// How long a receiver that has no receive lets the sender wait, as the device counts: 0 to 31.
+    pub min_rnr_timer: u8,
+    /// How often that is repeated: 0 to 6, and 7 is for ever.
+    pub rnr_retry: u8,
+    /// How long an acknowledgement may take: 4.096 us times 2 to the power of this, 1 to 31.
+    pub ack_timeout: u8,
+    /// How often what was not acknowledged is repeated: 0 to 7.
+    pub retry_cnt: u8,
+    /// File for the cells as CSV, on rank 0.
+    pub csv: Option<PathBuf>,
+    /// File for a plot of the sweeps, on rank 0 (SVG).
+    pub plot: Option<PathBuf>,
+    /// A fault to put in, for tests.
+    pub inject: Option<Injection>,
+}
+
+impl Default for BenchOptions {
+    fn default() -> Self {
+        Self {
+            common: Common::default(),
+            sweeps: Vec::new(),
+            sizes: vec![64, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20],
+            message: 64 << 10,
+            pace: Vec::new(),
+            repeat: None,
+            seconds: 0.5,
+            by: By::Write,
+            window: 16,
+            tolerance: 10.0,
+            min_gbps: None,
+            max_p99_us: None,
+            min_rnr_timer: TUNING.min_rnr_timer,
+            rnr_retry: TUNING.rnr_retry,
+            ack_timeout: TUNING.timeout,
+            retry_cnt: TUNING.retry_cnt,
+            csv: None,
+            plot: None,
+            inject: None,
+        }
+    }
+}
+
+impl BenchOptions {
+    /// The largest [`BenchOptions::window`].
+    pub const WINDOW_MAX: u32 = DEPTH;
+
+    /// # Errors
+    /// What cannot be measured.
+    pub fn check(&self) -> Result<(), Error> {
+        let usage = |text: String| Err(Error::Usage(text));
+        if self.sizes.contains(&0) || self.message == 0 {
+            return usage("messages of 0 bytes have no bandwidth: give sizes from 1".into());
+        }
+        let hour = 3600.0;
+        if !(self.seconds > 0.0 && self.seconds <= hour) {
+            return usage(format!(
+                "--seconds {}: give more than 0, and at most {hour}",
+                self.seconds
+            ));
+        }
+        if !(self.tolerance > 0.0 && self.tolerance < 100.0) {
+            return usage(format!("--tolerance {}: give a percentage below 100", self.tolerance));
+        }
+        Ok(())
+    }
+
+    /// Whether this kind of measurement is asked for.
+    pub fn has(&self, sweep: Sweep) -> bool {
+        self.sweeps.is_empty() || self.sweeps.contains(&sweep)
+    }
+
+    /// Targets in Gb/s on a port of this rate; none is unpaced.
+    pub(crate) fn targets(&self, rate: Option<f64>) -> Vec<Option<f64>> {
+        let reachable = |target: &&f64| rate.is_none_or(|rate| **target <= rate);
+        let targets: Vec<f64> = match self.pace.as_slice() {
+            [] => TARGETS.iter().filter(reachable).copied().collect(),
+            given => given.to_vec(),
+        };
+        targets.into_iter().map(|target| Some(target).filter(|target| *target > 0.0)).collect()
+    }
+
+    pub(crate) fn repeats(&self, sweep: Sweep) -> u32 {
+        self.repeat.unwrap_or(if sweep == Sweep::Pace { PACE_REPEATS } else { 1 })
+    }
+
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning {
+            min_rnr_timer: self.min_rnr_timer,
+            rnr_retry: self.rnr_retry,
+            timeout: self.ack_timeout,
+            retry_cnt: self.retry_cnt,
+        }
+    }
+
+    /// What must be the same on all ranks.
+    pub(crate) fn parameters(&self) -> String {
+        let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
+        format!(
+            "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} --repeat \
+             {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
+            self.tuning()
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is told by a word is written by the same word.
+    #[test]
+    fn words_are_those_of_the_reports() {
+        for (sweep, word, _) in Sweep::WORDS {
+            assert_eq!(serde_json::to_value(sweep).unwrap(), *word);
+        }
+        for (by, word, _) in By::WORDS {
+            assert_eq!(serde_json::to_value(by).unwrap(), *word);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What rank 0 shows and saves, cell by cell, so that nothing that was measured is lost.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::bench::cell::Cell;
+use crate::bench::options::BenchOptions;
+use crate::bench::options::By;
+use crate::bench::options::Sweep;
+use crate::bench::plot;
+use crate::bench::verdict::Verdict;
+use crate::bench::verdict::Verdicts;
+use crate::error::Error;
+use crate::hardware::Tuning;
+use crate::output::print;
+
+/// A line of JSON.
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+enum Line<'a> {
+    Settings {
+        table: &'a str,
+        strays: u64,
+        rank: u32,
+        ranks: u32,
+        by: By,
+        window: u32,
+        seconds: f64,
+        tuning: Tuning,
+    },
+    Cell(&'a Cell),
+    Verdicts(&'a Verdicts),
+}
+
+/// A column of the table and of the CSV, and what is in it.
+type Column = (&'static str, fn(&Cell) -> Option<String>);
+/// Columns of the table are at least as wide as this.
+const WIDTH: usize = 8;
+
+fn number(value: Option<f64>) -> Option<String> {
+    value.map(|value| format!("{value:.3}"))
+}
+
+#[rustfmt::skip]
+const COLUMNS: &[Column] = &[
+    ("sweep",        |cell| cell.sweep.map(name)),
+    ("from",         |cell| Some(cell.from.to_string())),
+    ("to",           |cell| Some(cell.to.to_string())),
+    ("rail",         |cell| Some(cell.rail.to_string())),
+    ("size",         |cell| Some(cell.size.to_string())),
+    ("target_gbps",  |cell| cell.target_gbps.map(|target| target.to_string())),
+    ("repeat",       |cell| Some((cell.repeat + 1).to_string())),
+    ("gbps",         |cell| cell.gbps.map(|gbps| format!("{gbps:.4}"))),
+    ("messages/s",   |cell| number(cell.messages_per_second)),
+    ("packets/s",    |cell| number(cell.packets_per_second)),
+    ("p50_us",       |cell| number(cell.p50_us)),
+    ("p99_us",       |cell| number(cell.p99_us)),
+    ("errors",       |cell| Some(cell.completion_errors.to_string())),
+    ("rnr_naks",     |cell| cell.rnr_naks.map(|count| count.to_string())),
+    ("retransmits",  |cell| cell.retransmits.map(|count| count.to_string())),
+];
+/// Of these the CSV has more than people want to see.
+const OF_CSV: &[Column] = &[
+    ("phy_bytes", |cell| cell.phy_bytes.map(|bytes| bytes.to_string())),
+    ("valid", |cell| Some(cell.valid.to_string())),
+    ("first_error", |cell| cell.first_error.clone()),
+    ("counters", |cell| {
+        let moved = cell.counters.iter().map(|(name, delta)| format!("{name}={delta}"));
+        Some(moved.collect::<Vec<_>>().join(";"))
+    }),
+];
+
+fn name(sweep: Sweep) -> String {
+    sweep.word().to_owned()
+}
+
+/// Where cells go.
+#[derive(Debug)]
+pub(crate) struct Output<'a> {
+    args: &'a BenchOptions,
+    csv: Option<(&'a Path, File)>,
+    pub cells: Vec<Cell>,
+}
+
+/// What is said before the first cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings<'a> {
+    pub(crate) table: &'a str,
+    pub(crate) strays: u64,
+    pub rank: u32,
+    pub ranks: u32,
+    pub(crate) steps: usize,
+    /// At least, in seconds.
+    pub(crate) lasts: f64,
+}
+
+/// Each rank says this; the rest is rank 0's.
+pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), Error> {
+    let Settings { table, strays, rank, ranks, steps, lasts } = settings;
+    let (by, window, seconds, tuning) = (args.by, args.window, args.seconds, args.tuning());
+    if args.common.json {
+        let settings = Line::Settings { table, strays, rank, ranks, by, window, seconds, tuning };
+        return json(&settings);
+    }
+    let mut text = format!("rank table {table}: this is rank {rank} of {ranks}\n");
+    if rank == 0 {
+        let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = tuning;
+        if strays > 0 {
+            // Writing to a string cannot fail, here and below.
+            let _ = writeln!(text, "{strays} stray connections were dropped");
+        }
+        let _ = writeln!(
+            text,
+            "{steps} steps, at least {lasts:.0} s; by {by:?}, {window} at a time; queue pairs: \
+             min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt \
+             {retry_cnt}"
+        );
+        let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
+        let _ = writeln!(text, "{}", titles.collect::<String>());
+    }
+    print(&text)
+}
+
+fn json(line: &Line<'_>) -> Result<(), Error> {
+    let text = serde_json::to_string(line).map_err(|e| Error::Check(e.to_string()))?;
+    print(&(text + "\n"))
+}
+
+impl<'a> Output<'a> {
+    /// # Errors
+    /// When the file for the CSV cannot be made.
+    pub(super) fn new(args: &'a BenchOptions, rank: u32) -> Result<Self, Error> {
+        let csv = match args.csv.as_deref().filter(|_| rank == 0) {
+            Some(path) => {
+                let file = File::create(path).map_err(|error| cannot_write(path, error))?;
+                Some((path, file))
+            }
+            None => None,
+        };
+        let mut output = Self { args, csv, cells: Vec::new() };
+        let titles: Vec<&str> = COLUMNS.iter().chain(OF_CSV).map(|(title, _)| *title).collect();
+        output.save(&titles.join(","))?;
+        Ok(output)
+    }
+
+    /// One more.
+    pub(super) fn cell(&mut self, cell: Cell) -> Result<(), Error> {
+        if self.args.common.json {
+            json(&Line::Cell(&cell))?;
+        } else {
+            print(&row(&cell))?;
+        }
+        self.save(&csv(&cell))?;
+        self.cells.push(cell);
+        Ok(())
+    }
+
+    fn save(&mut self, line: &str) -> Result<(), Error> {
+        let Some((path, file)) = &mut self.csv else { return Ok(()) };
+        writeln!(file, "{line}").map_err(|error| cannot_write(path, error))
+    }
+
+    /// What it comes to; whether all is well.
+    pub(crate) fn end(&self, complete: bool) -> Result<bool, Error> {
+        let verdicts = Verdicts::of(self.args, &self.cells, complete);
+        if let Some(path) = &self.args.plot {
+            let drawn = plot::svg(&self.cells).map_err(|e| Error::Check(e.to_string()))?;
+            fs::write(path, drawn).map_err(|error| cannot_write(path, error))?;
+        }
+        if self.args.common.json {
+            json(&Line::Verdicts(&verdicts))?;
+        } else {
+            print(&(plot::bars(&self.cells) + &text(&verdicts)))?;
+        }
+        Ok(verdicts.passed)
+    }
+}
+
+fn cannot_write(path: &Path, error: std::io::Error) -> Error {
+    Error::Io { what: format!("cannot write {}", path.display()), error }
+}
+
+fn padded(title: &str, text: &str) -> String {
+    let width = title.len().max(WIDTH);
+    format!(" {text:>width$}")
+}
+
+/// For people: `-` is not known, and nothing that failed is a zero.
+fn row(cell: &Cell) -> String {
+    let field = |(title, of): &Column| padded(title, of(cell).as_deref().unwrap_or("-"));
+    let text = COLUMNS.iter().map(field).collect::<String>();
+    match &cell.first_error {
+        Some(why) => format!("{text}  FAILED: {why}\n"),
+        None => text + "\n",
+    }
+}
+
+/// RFC 4180; what failed or is not known is empty.
+fn csv(cell: &Cell) -> String {
+    let quoted = |field: String| {
+        if field.contains(['"', ',', '\n']) {
+            format!("\"{}\"", field.replace('"', "\"\""))
+        } else {
+            field
+        }
+    };
+    let fields = COLUMNS.iter().chain(OF_CSV).map(|(_, of)| quoted(of(cell).unwrap_or_default()));
+    fields.collect::<Vec<_>>().join(",")
+}
+
+fn text(verdicts: &Verdicts) -> String {
+    let Verdicts { sizes, pace, faults, cells, complete, passed } = verdicts;
+    let mut text = String::new();
+    for Verdict { findings, explained, .. } in [sizes, pace] {
+        findings.iter().for_each(|finding| text += &format!("FAIL  {finding}\n"));
+        explained.iter().for_each(|note| text += &format!("NOTE  {note}\n"));
+    }
+    faults.iter().for_each(|fault| text += &format!("FAIL  {fault}\n"));
+    let _ = writeln!(text, "verdict on sizes: {}", sizes.words);
+    let _ = writeln!(text, "verdict on pace: {}", pace.words);
+    let end = match (complete, passed) {
+        (false, _) => "not all was measured",
+        (true, true) => "all is well",
+        (true, false) => "FAILED",
+    };
+    let _ = writeln!(text, "bench: {end}: {cells} cells");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_marked_and_what_is_not_known_is_no_zero() {
+        let why = "a \"b\", c";
+        let mut cell = Cell {
+            sweep: Some(Sweep::AllToAll),
+            to: 1,
+            size: 4096,
+            completion_errors: 3,
+            first_error: Some(why.to_owned()),
+            ..Cell::default()
+        };
+        assert_eq!(csv(&cell), "all-to-all,0,1,0,4096,,1,,,,,,3,,,,false,\"a \"\"b\"\", c\",");
+        assert!(row(&cell).ends_with(&format!("  FAILED: {why}\n")));
+        assert_eq!(row(&cell).matches(" -").count(), 8);
+        cell.counters.insert("sent_pkts".to_owned(), 9);
+        assert!(csv(&cell).ends_with(",sent_pkts=9"));
+        let columns = COLUMNS.len() + OF_CSV.len();
+        cell.first_error = None;
+        assert_eq!(csv(&cell).split(',').count(), columns);
+        let line = serde_json::to_value(Line::Cell(&cell)).unwrap();
+        assert_eq!(line["kind"], "cell");
+        assert_eq!(line["sweep"], "all-to-all");
+        assert!(line["gbps"].is_null());
+    }
+}

@@ -1,0 +1,257 @@
+//! One flow at its sender: what is posted, what completes, and what is wrong with it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+use verbgate_sys::rdma::Completion;
+use verbgate_sys::rdma::Operation;
+use verbgate_sys::rdma::Piece;
+use verbgate_sys::rdma::Region;
+
+use crate::bench::load::Load;
+use crate::bench::options::By;
+use crate::bench::plan::Flow;
+use crate::connect::Mesh;
+use crate::error::Error;
+use crate::exchange::Injection;
+use crate::explain;
+use crate::hardware::IN;
+use crate::hardware::OUT;
+use crate::hardware::Place;
+
+/// How long the flushed work requests of a queue pair that stalled may take to come back.
+pub(crate) const FLUSH: Duration = Duration::from_secs(2);
+/// Of nanoseconds: to one percent, up to a minute.
+const DIGITS: u8 = 2;
+const LONGEST_NS: u64 = 60_000_000_000;
+/// Messages before the clock starts, unless there is a pace: the first find caches cold and the
+/// peer asleep.
+const WARM_UP: u32 = 4;
+/// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
+const FLUSHED: u32 = 5;
+
+/// What became of a flow, at its sender.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    pub messages: u64,
+    /// In seconds.
+    pub(crate) took: f64,
+    /// From posting to completion, which is when the peer's NIC has acknowledged it, in ns.
+    pub(crate) latencies: Histogram<u64>,
+    pub(crate) errors: u32,
+    /// That is not of those that follow another.
+    pub(crate) first_error: Option<String>,
+    /// The connection is of no use any more.
+    pub(crate) broken: bool,
+}
+
+/// A flow in the making.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) flow: Flow,
+    /// Of the connection, in the mesh.
+    peer: usize,
+    pub(crate) queue_pair: u32,
+    address: u64,
+    rkey: u32,
+    inline: bool,
+    region: Option<Region>,
+    pub(crate) ready: bool,
+    began: Option<Instant>,
+    last: Option<Instant>,
+    /// How many have yet to complete before it began.
+    warming: u32,
+    posted: u32,
+    /// When those were posted that have not completed.
+    flying: VecDeque<Instant>,
+    aborted: bool,
+    pub(crate) outcome: Outcome,
+}
+
+impl Sender {
+    pub(super) fn new(mesh: &Mesh, flow: Flow, load: &Load) -> Result<Self, Error> {
+        let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
+        let latencies = latencies.map_err(|error| Error::Check(error.to_string()))?;
+        let outcome = Outcome {
+            messages: 0,
+            took: 0.0,
+            latencies,
+            errors: 0,
+            first_error: None,
+            broken: false,
+        };
+        let mut sender = Self {
+            flow,
+            peer: usize::MAX,
+            queue_pair: 0,
+            address: 0,
+            rkey: 0,
+            inline: false,
+            region: mesh.hardware.get(flow.rail).map(|hardware| hardware.region.clone()),
+            ready: false,
+            began: None,
+            last: None,
+            warming: if load.target.is_none() { WARM_UP.min(load.window) } else { 0 },
+            posted: 0,
+            flying: VecDeque::new(),
+            aborted: false,
+            outcome,
+        };
+        match find(mesh, flow.to, flow.rail) {
+            Some((peer, made, theirs)) => {
+                sender.peer = peer;
+                sender.queue_pair = made.qp_num;
+                (sender.address, sender.rkey) = (theirs.address, theirs.rkey);
+                sender.inline = load.by != By::Read && load.size <= made.inline;
+            }
+            None => sender.fail("the connection is gone"),
+        }
+        if load.injection == Some(Injection::WrongRkey) {
+            sender.rkey ^= 0xff;
+        }
+        Ok(sender)
+    }
+
+    fn fail(&mut self, why: &str) {
+        self.outcome.broken = true;
+        self.outcome.first_error.get_or_insert_with(|| why.to_owned());
+    }
+
+    /// Not counted, and nothing is wrong with the connection.
+    pub(crate) fn give_up(&mut self, why: &str) {
+        self.outcome.first_error.get_or_insert_with(|| why.to_owned());
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.outcome.first_error.is_some()
+    }
+
+    /// Posts what may be posted now; whether that was anything.
+    pub(crate) fn post(
+        &mut self,
+        mesh: &mut Mesh,
+        load: &Load,
+        number: u64,
+    ) -> Result<bool, Error> {
+        let mut any = false;
+        while !self.is_over() && self.ready && self.flying.len() < usize_of(load.window) {
+            let now = Instant::now();
+            let warm_up = usize_of(self.warming);
+            let due = match load.interval() {
+                _ if warm_up > 0 => self.flying.len() < warm_up,
+                Some(interval) => {
+                    let due = f64::from(self.posted) * interval;
+                    due <= self.elapsed(now) && due + interval / 2.0 < load.span()
+                }
+                None => self.elapsed(now) < load.seconds,
+            };
+            if !due {
+                break;
+            }
+            let made = mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
+            let (Some(made), Some(region)) = (made, &self.region) else {
+                self.fail("the connection is gone");
+                break;
+            };
+            let (offset, operation) = match load.by {
+                By::Write => (OUT, Operation::Write(self.address, self.rkey)),
+                By::Send => (OUT, Operation::Send),
+                By::Read => (IN, Operation::Read(self.address, self.rkey)),
+            };
+            let piece = Piece { region, offset, length: load.size };
+            match made.qp.post_send(number << 1, operation, &[piece], true, self.inline) {
+                Ok(()) => {
+                    self.posted += 1;
+                    self.flying.push_back(now);
+                    any = true;
+                }
+                Err(error) => self.fail(&error.to_string()),
+            }
+        }
+        Ok(any)
+    }
+
+    /// In seconds.
+    fn elapsed(&mut self, now: Instant) -> f64 {
+        (now - *self.began.get_or_insert(now)).as_secs_f64()
+    }
+
+    /// How long nothing has to be done for it: at a pace, until the next message is due.
+    pub(crate) fn idle(&self, load: &Load) -> Duration {
+        let due = load.interval().zip(self.began).filter(|_| self.flying.is_empty());
+        let due = due.map(|(interval, began)| {
+            let due = Duration::from_secs_f64(f64::from(self.posted) * interval);
+            due.saturating_sub(began.elapsed())
+        });
+        due.unwrap_or(Duration::ZERO)
+    }
+
+    pub(crate) fn completed(&mut self, completion: &Completion) {
+        let now = Instant::now();
+        self.last = Some(now);
+        let Some(posted) = self.flying.pop_front() else { return };
+        if completion.status == 0 && self.warming > 0 {
+            self.warming -= 1;
+        } else if completion.status == 0 {
+            self.outcome.messages += 1;
+            let ns = u64::try_from((now - posted).as_nanos()).unwrap_or(LONGEST_NS);
+            self.outcome.latencies.saturating_record(ns);
+        } else {
+            self.failed(completion);
+        }
+    }
+
+    fn failed(&mut self, completion: &Completion) {
+        self.outcome.errors += 1;
+        if completion.status == FLUSHED {
+            self.outcome.broken = true;
+        } else {
+            self.fail(&explain::words(completion));
+        }
+    }
+
+    /// Whether nothing more will come of it; a connection on which nothing completes is ended.
+    pub(crate) fn is_done(&mut self, mesh: &Mesh, load: &Load) -> bool {
+        if self.flying.is_empty() {
+            let ended =
+                self.began.is_some_and(|began| began.elapsed().as_secs_f64() >= load.span());
+            return self.is_over() || self.outcome.broken || ended;
+        }
+        let since = self.last.max(self.flying.front().copied());
+        let silent = since.map_or(Duration::ZERO, |since| since.elapsed());
+        if silent >= load.stall && !self.aborted {
+            self.aborted = true;
+            let seconds = load.stall.as_secs();
+            self.fail(&format!("STALL: no completion in {seconds} s (`verbgate explain STALL`)"));
+            let made = mesh.peers.get(self.peer).and_then(|peer| peer.made.as_ref());
+            // What cannot be ended is destroyed with its connection.
+            let _ = made.map(|made| made.qp.abort());
+        }
+        self.aborted && silent >= load.stall + FLUSH
+    }
+
+    pub(crate) fn finish(mut self, load: &Load) -> (Flow, Outcome) {
+        let took = self.began.zip(self.last).map(|(began, last)| (last - began).as_secs_f64());
+        let took = took.unwrap_or(0.0);
+        self.outcome.took = if load.target.is_some() { took.max(load.span()) } else { took };
+        if self.outcome.broken {
+            self.outcome.first_error.get_or_insert_with(|| "flushed".to_owned());
+        } else if self.outcome.messages == 0 {
+            self.outcome.first_error.get_or_insert_with(|| "nothing was sent".to_owned());
+        }
+        (self.flow, self.outcome)
+    }
+}
+
+fn usize_of(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// A connection, where this end of it is, and the other.
+pub(super) fn find(mesh: &Mesh, rank: u32, rail: usize) -> Option<(usize, Place, Place)> {
+    let index = mesh.peers.iter().position(|peer| (peer.rank, peer.rail) == (rank, rail))?;
+    let peer = mesh.peers.get(index)?;
+    Some((index, peer.made.as_ref()?.place.clone(), peer.theirs.clone()?))
+}

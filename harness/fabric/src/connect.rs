@@ -1,0 +1,305 @@
+//! All of a rank's connections: endpoints on real queue pairs, over the rendezvous.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::endpoint::Action;
+use crate::endpoint::Counts;
+use crate::endpoint::Endpoint;
+use crate::endpoint::Message;
+use crate::endpoint::Sid;
+use crate::endpoint::State;
+use crate::error::Error;
+use crate::hardware::Hardware;
+use crate::hardware::Made;
+use crate::hardware::Place;
+use crate::hardware::TUNING;
+use crate::hardware::Tuning;
+use crate::random;
+use crate::rendezvous::Link;
+
+/// How often time passes for endpoints.
+const TICK: Duration = Duration::from_millis(20);
+/// What ranks say to each other.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) enum Control {
+    Endpoint {
+        rail: usize,
+        message: Message<Place>,
+    },
+    /// A step of an exchange: the receiver is ready for it, or it is over and this went wrong.
+    Ready {
+        rail: usize,
+        step: u64,
+    },
+    Done {
+        rail: usize,
+        step: u64,
+        fault: Option<String>,
+    },
+    /// What was measured, to rank 0, which knows its form.
+    Cells(Vec<Value>),
+}
+
+/// One connection to one peer on one rail.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub rank: u32,
+    pub rail: usize,
+    pub made: Option<Made>,
+    pub(crate) theirs: Option<Place>,
+    endpoint: Endpoint<Place>,
+    /// What went wrong last.
+    fault: Option<String>,
+}
+
+/// A connection that did not come about.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Open {
+    pub(crate) peer: u32,
+    pub rail: usize,
+    /// A verb failed here; otherwise the other end is waited for.
+    pub failed: bool,
+    pub(crate) why: String,
+}
+
+impl Open {
+    fn words(&self, rank: u32) -> String {
+        let Self { peer, rail, why, .. } = self;
+        format!("rank {rank} to rank {peer} on rail {rail}: {why}")
+    }
+}
+
+/// All of a rank's connections.
+#[derive(Debug)]
+pub(crate) struct Mesh {
+    pub rank: u32,
+    pub(crate) hardware: Vec<Hardware>,
+    pub(crate) peers: Vec<Peer>,
+    /// Completions that were taken from the queue of the rail in use, and not yet awaited.
+    pub(crate) completed: VecDeque<verbgate_sys::rdma::Completion>,
+    /// What was said of exchanges, and not yet awaited.
+    pub said: VecDeque<(u32, Control)>,
+    /// Of the queue pairs that are connected from now on.
+    pub(crate) tuning: Tuning,
+    began: Instant,
+}
+
+impl Peer {
+    fn fresh(
+        hardware: &Hardware,
+        made: &mut Option<Made>,
+        fault: &mut Option<String>,
+    ) -> Option<(Sid, Place)> {
+        match hardware.make() {
+            Ok(fresh) => {
+                let said = (fresh.sid, fresh.place.clone());
+                *made = Some(fresh);
+                Some(said)
+            }
+            Err(why) => {
+                *fault = Some(why);
+                None
+            }
+        }
+    }
+
+    fn join(
+        &self,
+        hardware: &Hardware,
+        tuning: Tuning,
+        mine: Sid,
+        place: &Place,
+    ) -> Result<(), String> {
+        let made = self.made.as_ref().filter(|made| made.sid == mine);
+        hardware.join(made.ok_or("its queue pair is gone")?, tuning, place)
+    }
+}
+
+impl Mesh {
+    /// One connection to each other rank on each rail, none of them begun.
+    pub(crate) fn new(rank: u32, ranks: u32, hardware: Vec<Hardware>) -> Self {
+        let others = (0..ranks).filter(|other| *other != rank);
+        let rails = hardware.len();
+        let peers = others.flat_map(|rank| {
+            (0..rails).map(move |rail| Peer {
+                rank,
+                rail,
+                made: None,
+                theirs: None,
+                endpoint: Endpoint::new(),
+                fault: None,
+            })
+        });
+        let peers = peers.collect();
+        let (said, completed) = (VecDeque::new(), VecDeque::new());
+        let (tuning, began) = (TUNING, Instant::now());
+        Self { rank, hardware, peers, completed, said, tuning, began }
+    }
+
+    /// Connects to all, whoever begins, and waits until all others have, too.
+    pub(crate) fn connect(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let open = self.begin(link, patience)?;
+        if !open.is_empty() {
+            let seconds = patience.as_secs();
+            let what = open.into_iter().map(|open| open.words(self.rank)).collect();
+            return Err(Error::Unconnected { seconds, what });
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        Ok(())
+    }
+
+    /// Connects to all that it can; what no rank could, each as the rank saw it that tells.
+    pub(crate) fn connect_some(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<Vec<(u32, Open)>, Error> {
+        let open = self.begin(link, patience)?;
+        let wait = patience * 2;
+        let all =
+            link.gather(stage, &open, wait, |link, from, body| self.hear(link, from, body))?;
+        Ok((0..).zip(all).flat_map(|(rank, all)| all.into_iter().map(move |o| (rank, o))).collect())
+    }
+
+    /// Leaves out what is not to be connected.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u32, usize) -> bool) {
+        self.peers.retain(|peer| keep(peer.rank, peer.rail));
+    }
+
+    /// Connects, until all are or the time is up; which are not.
+    fn begin(&mut self, link: &mut Link, patience: Duration) -> Result<Vec<Open>, Error> {
+        let deadline = Instant::now() + patience;
+        let mut begun = false;
+        while self.peers.iter().any(|peer| peer.endpoint.state() != State::Connected) {
+            for index in 0..self.peers.len() {
+                self.act(link, index, |endpoint, now, fresh| {
+                    if begun { endpoint.tick(now, fresh) } else { endpoint.start(now, fresh) }
+                })?;
+            }
+            begun = true;
+            if link.interrupt.has_come() {
+                return Err(Error::Interrupted);
+            }
+            if Instant::now() >= deadline {
+                return Ok(self.unconnected());
+            }
+            if let Some((from, body)) = link.receive(TICK)? {
+                self.hear(link, from, body)?;
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Closes all; how many queue pairs are left over after that.
+    pub(crate) fn close(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        patience: Duration,
+    ) -> Result<usize, Error> {
+        for index in 0..self.peers.len() {
+            self.act(link, index, |endpoint, _, _| endpoint.close())?;
+        }
+        link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        let left = self.peers.iter().filter(|peer| peer.made.is_some()).count();
+        for peer in &mut self.peers {
+            (peer.endpoint, peer.theirs, peer.fault) = (Endpoint::new(), None, None);
+        }
+        Ok(left)
+    }
+
+    /// What all endpoints have seen.
+    pub(crate) fn counts(&self) -> Counts {
+        self.peers.iter().map(|peer| peer.endpoint.counts()).fold(Counts::default(), |a, b| {
+            Counts {
+                duplicates: a.duplicates + b.duplicates,
+                strangers: a.strangers + b.strangers,
+                restarts: a.restarts + b.restarts,
+                failures: a.failures + b.failures,
+            }
+        })
+    }
+
+    fn unconnected(&self) -> Vec<Open> {
+        let open = self.peers.iter().filter(|peer| peer.endpoint.state() != State::Connected);
+        open.map(|peer| {
+            let state = match peer.endpoint.pair() {
+                Some((mine, theirs)) => {
+                    format!("waits for the peer (sessions {:x} and {:x})", mine.0, theirs.0)
+                }
+                None => "the peer does not answer".to_owned(),
+            };
+            let (failed, why) = (peer.fault.is_some(), peer.fault.clone().unwrap_or(state));
+            Open { peer: peer.rank, rail: peer.rail, failed, why }
+        })
+        .collect()
+    }
+
+    /// What another rank said, at any time.
+    pub(crate) fn hear(&mut self, link: &mut Link, from: u32, body: Value) -> Result<(), Error> {
+        // What is not understood was not meant for this version, which all ranks have: drop it.
+        let Ok(control) = serde_json::from_value(body) else { return Ok(()) };
+        let Control::Endpoint { rail, message } = control else {
+            self.said.push_back((from, control));
+            return Ok(());
+        };
+        let of = |peer: &Peer| (peer.rank, peer.rail) == (from, rail);
+        let Some(index) = self.peers.iter().position(of) else { return Ok(()) };
+        let nonce =
+            random::unique().map_err(|error| Error::Io { what: "/dev/urandom".into(), error })?;
+        self.act(link, index, |endpoint, now, fresh| endpoint.receive(message, now, fresh, nonce))
+    }
+
+    /// Lets one endpoint act, and does what it asks for.
+    fn act(
+        &mut self,
+        link: &mut Link,
+        index: usize,
+        act: impl FnOnce(
+            &mut Endpoint<Place>,
+            Duration,
+            crate::endpoint::Fresh<'_, Place>,
+        ) -> Vec<Action<Place>>,
+    ) -> Result<(), Error> {
+        let (now, tuning) = (self.began.elapsed(), self.tuning);
+        let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
+        let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
+        let Peer { endpoint, made, fault, .. } = peer;
+        let mut work: VecDeque<_> =
+            act(endpoint, now, &mut || Peer::fresh(hardware, made, fault)).into();
+        while let Some(action) = work.pop_front() {
+            match action {
+                Action::Send(message) => {
+                    link.send(peer.rank, &Control::Endpoint { rail: peer.rail, message })?;
+                }
+                Action::Join { mine, qp, .. } => match peer.join(hardware, tuning, mine, &qp) {
+                    Ok(()) => peer.theirs = Some(qp),
+                    Err(why) => {
+                        peer.fault = Some(why);
+                        work = peer.endpoint.fail(mine, now).into();
+                    }
+                },
+                Action::Discard(sid) => {
+                    peer.made = None;
+                    let Peer { endpoint, made, fault, .. } = &mut *peer;
+                    work.extend(
+                        endpoint.discarded(sid, now, &mut || Peer::fresh(hardware, made, fault)),
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! Every verb and every size between two ranks on one rail, each compared byte by byte.
+
+mod fault;
+mod wait;
+
+use std::time::Duration;
+
+pub(crate) use fault::Fault;
+pub(crate) use fault::INTERRUPTED;
+pub use fault::Injection;
+pub(crate) use fault::Trouble;
+use fault::step;
+use verbgate_sys::rdma::Completion;
+use verbgate_sys::rdma::Operation;
+use verbgate_sys::rdma::Piece;
+
+use crate::cause::Cause;
+use crate::connect::Control;
+use crate::connect::Mesh;
+use crate::error::Error;
+use crate::hardware::IN;
+use crate::hardware::OUT;
+use crate::hardware::Place;
+use crate::hardware::TARGET;
+use crate::plan::SEGMENT;
+use crate::plan::SIGNALED;
+use crate::plan::TRAIN;
+use crate::plan::TRAIN_SIZE;
+use crate::plan::Verb;
+use crate::plan::steps;
+use crate::protocol;
+use crate::protocol::Kind;
+use crate::protocol::Role;
+use crate::random;
+use crate::rendezvous::Link;
+
+/// One pair's exchange on one rail.
+#[derive(Debug)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) mesh: &'a mut Mesh,
+    pub(crate) link: &'a mut Link,
+    /// Of the connection, in the mesh.
+    pub(crate) peer: usize,
+    /// The peer may still be busy with another before its first step.
+    pub(crate) patience: Duration,
+    pub(crate) injection: Option<Injection>,
+}
+
+/// At which step it ends.
+const EXIT_STEP: u64 = 7;
+
+/// The first byte that differs.
+fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
+    if found == expected {
+        return Ok(());
+    }
+    let at = found.iter().zip(expected).position(|(a, b)| a != b);
+    let at = at.unwrap_or(found.len().min(expected.len()));
+    let length = expected.len();
+    let words = format!("the data differs: byte {at} of {length} is not what was sent");
+    Err(step(words).because(Cause::DataDiffers))
+}
+
+impl Exchange<'_> {
+    /// Both directions, the lower rank's first; the number of steps of each, and of bytes.
+    pub(crate) fn run(&mut self, sizes: &[usize]) -> Result<(usize, usize), Fault> {
+        let (mine, theirs) = self.places()?;
+        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let mut bytes = 0;
+        let mut number = 0;
+        for sender in [me.min(peer), me.max(peer)] {
+            let (from, to) = if sender == me { (&mine, &theirs) } else { (&theirs, &mine) };
+            for (verb, size) in steps(sizes, from, to) {
+                let done = if sender == me {
+                    self.send(number, verb, size)
+                } else {
+                    self.receive(number, verb, size)
+                };
+                done.map_err(|fault| match fault {
+                    Fault::Step(mut trouble) => {
+                        let words = trouble.words;
+                        trouble.at = number;
+                        trouble.words =
+                            format!("step {number} ({verb:?} of {size} bytes): {words}");
+                        Fault::Step(trouble)
+                    }
+                    all => all,
+                })?;
+                (number, bytes) = (number + 1, bytes + size);
+            }
+        }
+        Ok((usize::try_from(number).unwrap_or(0), bytes))
+    }
+
+    /// Tells the peer that this end has given up, so that it does not wait.
+    pub(crate) fn give_up(&mut self, why: &str) -> Result<(), Error> {
+        let (rail, fault) = (self.rail(), Some(why.to_owned()));
+        self.link.send(self.peer_rank(), &Control::Done { rail, step: u64::MAX, fault })
+    }
+
+    fn places(&self) -> Result<(Place, Place), Fault> {
+        let peer = self.mesh.peers.get(self.peer);
+        let places = peer.and_then(|p| Some((p.made.as_ref()?.place.clone(), p.theirs.clone()?)));
+        places.ok_or_else(|| step("the connection is gone"))
+    }
+
+    fn peer_rank(&self) -> u32 {
+        self.mesh.peers.get(self.peer).map_or(u32::MAX, |peer| peer.rank)
+    }
+
+    fn rail(&self) -> usize {
+        self.mesh.peers.get(self.peer).map_or(usize::MAX, |peer| peer.rail)
+    }
+
+    fn payload(&self, rank: u32, number: u64, length: usize) -> Vec<u8> {
+        let rail = u64::try_from(self.rail()).unwrap_or(0);
+        random::payload(rank, rail << 32 | number, length)
+    }
+
+    fn send(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
+        self.await_ready(number)?;
+        self.operate(number, verb, size)?;
+        let (rail, fault) = (self.rail(), None);
+        let done = Control::Done { rail, step: number, fault };
+        Ok(self.link.send(self.peer_rank(), &done)?)
+    }
+
+    /// The sender's part.
+    fn operate(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
+        let (mine, theirs) = self.places()?;
+        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let Place { address, mut rkey, .. } = theirs;
+        match self.injection {
+            Some(Injection::WrongRkey) => rkey ^= 0xff,
+            // As if it had been killed: nobody is told.
+            Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
+            Some(Injection::Hang) if number >= EXIT_STEP => {
+                println!("injected: hangs");
+                loop {
+                    std::thread::park();
+                }
+            }
+            _ => {}
+        }
+        let immediate = u32::try_from(number).unwrap_or(0);
+        let data = self.payload(me, number, size);
+        let operation = match verb {
+            Verb::Send => Operation::Send,
+            Verb::SendImm => Operation::SendImm(immediate),
+            Verb::Write => Operation::Write(address, rkey),
+            Verb::WriteImm => Operation::WriteImm(address, rkey, immediate),
+            Verb::Read => Operation::Read(address, rkey),
+            Verb::CompareSwap => Operation::CompareSwap(address, rkey, number, !number),
+            Verb::FetchAdd => Operation::FetchAdd(address, rkey, number + 1),
+            Verb::Message(kind) => return self.send_message(number, kind, size),
+            Verb::Train => return self.send_train(number, &data),
+        };
+        let fetches = matches!(verb, Verb::Read | Verb::CompareSwap | Verb::FetchAdd);
+        let at = if fetches { IN } else { OUT };
+        let region = self.region()?;
+        region.write(at, &if fetches { vec![0; size] } else { data })?;
+        let inline = !fetches && size > 0 && size <= mine.inline;
+        let piece = Piece { region: &region, offset: at, length: size };
+        let pieces = if size == 0 { &[][..] } else { &[piece][..] };
+        self.queue_pair()?.post_send(number, operation, pieces, true, inline)?;
+        self.complete(number)?;
+        if fetches {
+            let expected = match verb {
+                Verb::Read => self.payload(peer, number, size),
+                _ => number.to_ne_bytes().to_vec(),
+            };
+            compare(&region.read(IN, size)?, &expected)?;
+        }
+        Ok(())
+    }
+
+    /// Header and segments of a message lie apart, and are gathered by the device.
+    fn send_message(&mut self, number: u64, kind: Kind, size: usize) -> Result<(), Fault> {
+        let by = format!("rank {} (sending)", self.mesh.rank);
+        let mut lengths = lengths(kind, size);
+        let header = if self.injection == Some(Injection::Segments) {
+            lengths.pop();
+            protocol::unchecked(kind, &lengths)
+        } else {
+            protocol::header(kind, &lengths, &by)?
+        };
+        let region = self.region()?;
+        region.write(OUT, &header)?;
+        let mut pieces = vec![Piece { region: &region, offset: OUT, length: header.len() }];
+        let mut offset = OUT + 4096;
+        for (index, length) in (0..).zip(&lengths) {
+            region.write(offset, &self.payload(self.mesh.rank, number << 8 | index, *length))?;
+            if *length > 0 {
+                pieces.push(Piece { region: &region, offset, length: *length });
+            }
+            offset += 2 * SEGMENT;
+        }
+        self.queue_pair()?.post_send(number, Operation::Send, &pieces, true, false)?;
+        self.complete(number)?;
+        Ok(())
+    }
+
+    fn send_train(&mut self, number: u64, data: &[u8]) -> Result<(), Fault> {
+        let region = self.region()?;
+        region.write(OUT, data)?;
+        for car in 0..TRAIN {
+            let offset = OUT + car * TRAIN_SIZE;
+            let piece = Piece { region: &region, offset, length: TRAIN_SIZE };
+            let signaled = (car + 1) % SIGNALED == 0;
+            self.queue_pair()?.post_send(number, Operation::Send, &[piece], signaled, false)?;
+        }
+        for _ in 0..TRAIN / SIGNALED {
+            self.complete(number)?;
+        }
+        Ok(())
+    }
+
+    /// The receiver's part.
+    fn receive(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
+        let region = self.region()?;
+        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let mut receives = 0;
+        match verb {
+            Verb::Send | Verb::SendImm | Verb::Message(_) => {
+                // Whatever a message is, its receive has room for the longest.
+                let length = if let Verb::Message(_) = verb { 4 * SEGMENT } else { size };
+                region.write(IN, &vec![0; length])?;
+                self.post(number, IN, length)?;
+                receives = 1;
+            }
+            Verb::WriteImm => {
+                region.write(TARGET, &vec![0; size])?;
+                self.post(number, IN, 0)?;
+                receives = 1;
+            }
+            Verb::Write => region.write(TARGET, &vec![0; size])?,
+            Verb::Read => region.write(TARGET, &self.payload(me, number, size))?,
+            Verb::CompareSwap | Verb::FetchAdd => region.write(TARGET, &number.to_ne_bytes())?,
+            Verb::Train => {
+                region.write(IN, &vec![0; size])?;
+                for car in 0..TRAIN {
+                    self.post(number, IN + car * TRAIN_SIZE, TRAIN_SIZE)?;
+                }
+                receives = TRAIN;
+            }
+        }
+        let rail = self.rail();
+        self.link.send(peer, &Control::Ready { rail, step: number })?;
+        self.await_done(number)?;
+        let mut last = None;
+        for _ in 0..receives {
+            last = Some(self.complete(number)?);
+        }
+        self.check(number, verb, size, last.as_ref())
+    }
+
+    /// What arrived, against what was sent.
+    fn check(
+        &self,
+        number: u64,
+        verb: Verb,
+        size: usize,
+        last: Option<&Completion>,
+    ) -> Result<(), Fault> {
+        let (region, peer) = (self.region()?, self.peer_rank());
+        if let (Verb::SendImm | Verb::WriteImm, Some(completion)) = (verb, last) {
+            let found = u64::from(u32::from_be(completion.imm_data));
+            if found != number {
+                return Err(step(format!("the immediate is {found}, not {number}")));
+            }
+        }
+        let length = last.map_or(0, |c| usize::try_from(c.byte_len).unwrap_or(usize::MAX));
+        match verb {
+            Verb::Send | Verb::SendImm if length != size => {
+                Err(step(format!("{length} bytes arrived of {size}")))
+            }
+            Verb::Send | Verb::SendImm | Verb::Train => {
+                compare(&region.read(IN, size)?, &self.payload(peer, number, size))
+            }
+            Verb::Write | Verb::WriteImm => {
+                compare(&region.read(TARGET, size)?, &self.payload(peer, number, size))
+            }
+            Verb::Read => Ok(()),
+            Verb::CompareSwap => compare(&region.read(TARGET, 8)?, &(!number).to_ne_bytes()),
+            Verb::FetchAdd => compare(&region.read(TARGET, 8)?, &(2 * number + 1).to_ne_bytes()),
+            Verb::Message(kind) => {
+                let by = format!("rank {peer}");
+                let bytes = region.read(IN, length)?;
+                let (found, segments) = protocol::parse(&bytes, &by)?;
+                if found != kind {
+                    return Err(step(format!("{by}: a {found} instead of a {kind}")));
+                }
+                (0..).zip(segments).try_for_each(|(index, segment)| {
+                    compare(segment, &self.payload(peer, number << 8 | index, segment.len()))
+                })
+            }
+        }
+    }
+
+    fn region(&self) -> Result<verbgate_sys::rdma::Region, Fault> {
+        let hardware = self.mesh.hardware.get(self.rail());
+        hardware.map(|hardware| hardware.region.clone()).ok_or_else(|| step("no such rail"))
+    }
+
+    fn queue_pair(&mut self) -> Result<&mut verbgate_sys::rdma::QueuePair, Fault> {
+        let made = self.mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
+        made.map(|made| &mut made.qp).ok_or_else(|| step("the connection is gone"))
+    }
+
+    fn post(&mut self, number: u64, offset: usize, length: usize) -> Result<(), Fault> {
+        if self.injection == Some(Injection::NoReceives) {
+            return Ok(());
+        }
+        let region = self.region()?;
+        let piece = Piece { region: &region, offset, length };
+        let pieces = if length == 0 { &[][..] } else { &[piece][..] };
+        Ok(self.queue_pair()?.post_receive(number, pieces)?)
+    }
+}
+
+/// The lengths of a message's segments.
+fn lengths(kind: Kind, size: usize) -> Vec<usize> {
+    let length = |role: &Role| if *role == Role::NoValues { 0 } else { size };
+    kind.roles().iter().map(length).collect()
+}

@@ -1,0 +1,108 @@
+//! Waiting for completions and for the peer's word, each with a limit.
+
+use std::time::Duration;
+use std::time::Instant;
+
+use verbgate_sys::rdma::Completion;
+
+use super::Exchange;
+use super::Fault;
+use super::INTERRUPTED;
+use super::Trouble;
+use super::fault::judge;
+use super::fault::step;
+use crate::cause::Cause;
+use crate::connect::Control;
+
+/// How long a step may take: longer than a queue pair repeats before it gives up.
+const STEP: Duration = Duration::from_secs(20);
+/// How often somebody who polls looks.
+const POLL: Duration = Duration::from_micros(50);
+
+impl Exchange<'_> {
+    /// The next completion on the rail; other pairs' exchanges have none outstanding.
+    pub(super) fn complete(&mut self, number: u64) -> Result<Completion, Fault> {
+        let deadline = Instant::now() + STEP;
+        let rail = self.rail();
+        let queue_pair = self.queue_pair()?.number();
+        let buffer = &mut self.mesh.completed;
+        loop {
+            if let Some(completion) = buffer.pop_front() {
+                // Of an exchange that was given up, something may be left.
+                if (completion.qp_num, completion.wr_id) == (queue_pair, number) {
+                    return judge(completion);
+                }
+                continue;
+            }
+            let Some(hardware) = self.mesh.hardware.get(rail) else {
+                return Err(step("no such rail"));
+            };
+            buffer.extend(hardware.cq.poll()?);
+            if buffer.is_empty() {
+                if self.link.interrupt.has_come() {
+                    return Err(step(INTERRUPTED));
+                }
+                if Instant::now() >= deadline {
+                    let seconds = STEP.as_secs();
+                    return Err(step(format!(
+                        "STALL: no completion in {seconds} s (`verbgate explain STALL`)"
+                    ))
+                    .because(Cause::Stall));
+                }
+                std::thread::sleep(POLL);
+            }
+        }
+    }
+
+    pub(super) fn await_ready(&mut self, number: u64) -> Result<(), Fault> {
+        self.await_word(number, |control| matches!(control, Control::Ready { .. }))
+    }
+
+    pub(super) fn await_done(&mut self, number: u64) -> Result<(), Fault> {
+        self.await_word(number, |control| matches!(control, Control::Done { .. }))
+    }
+
+    /// Waits for the peer's word on this step.
+    fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<(), Fault> {
+        let (peer, rail) = (self.peer_rank(), self.rail());
+        let patience = if number == 0 { self.patience } else { STEP * 2 };
+        let deadline = Instant::now() + patience;
+        loop {
+            let of_this = |(from, control): &(u32, Control)| match control {
+                Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
+                    (*from, *r) == (peer, rail)
+                }
+                Control::Endpoint { .. } | Control::Cells(_) => false,
+            };
+            let found = self.mesh.said.iter().position(of_this);
+            if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
+                match &control {
+                    Control::Done { fault: Some(why), .. } => {
+                        let words = format!("rank {peer} says: {why}");
+                        let trouble = Trouble { words, heard: true, ..Trouble::default() };
+                        return Err(Fault::Step(trouble));
+                    }
+                    Control::Ready { step: n, .. } | Control::Done { step: n, .. }
+                        if *n == number && is(&control) =>
+                    {
+                        return Ok(());
+                    }
+                    _ => continue,
+                }
+            }
+            if self.link.interrupt.has_come() {
+                return Err(step(INTERRUPTED));
+            }
+            if Instant::now() >= deadline {
+                let seconds = patience.as_secs();
+                let words = format!("rank {peer} hangs: no word from it in {seconds} s");
+                let cause = Some(Cause::PeerHangs);
+                let trouble = Trouble { words, hangs: true, cause, ..Trouble::default() };
+                return Err(Fault::Step(trouble));
+            }
+            if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {
+                self.mesh.hear(self.link, from, body)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! A rail that is open, and queue pairs on it.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_sys::rdma::Access;
+use verbgate_sys::rdma::Caps;
+use verbgate_sys::rdma::CompletionQueue;
+use verbgate_sys::rdma::Context;
+use verbgate_sys::rdma::Limits;
+use verbgate_sys::rdma::Path;
+use verbgate_sys::rdma::Pd;
+use verbgate_sys::rdma::QueuePair;
+use verbgate_sys::rdma::Region;
+
+use crate::endpoint::Sid;
+use crate::explain;
+use crate::explain::Of;
+use crate::rail::Rail;
+use crate::random;
+
+/// The largest message that is sent, in bytes, and room for a header.
+pub(crate) const SLOT: usize = (1 << 20) + 4096;
+/// What a rail's memory is divided into: what is sent, what is received, what peers write to and
+/// read from.
+pub(crate) const OUT: usize = 0;
+pub(crate) const IN: usize = SLOT;
+pub(crate) const TARGET: usize = 2 * SLOT;
+/// All of a rail's memory.
+pub(crate) const MEMORY: usize = 3 * SLOT;
+
+/// The depth of each queue, in work requests.
+pub(crate) const DEPTH: u32 = 64;
+/// Pieces of a work request.
+const PIECES: u32 = 4;
+/// Wished for; what the device gives is used.
+const INLINE: u32 = 64;
+/// Packet sequence numbers have 24 bits.
+const PSN: u64 = 0xff_ffff;
+
+/// How hard queue pairs try: set on each and shown, because the defaults of some libraries (no wait,
+/// for ever) turn one missing receive into a stall without an error.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Tuning {
+    /// 12 is 0.64 ms.
+    pub min_rnr_timer: u8,
+    pub rnr_retry: u8,
+    /// 4.096 us times 2 to the power of this.
+    pub timeout: u8,
+    pub retry_cnt: u8,
+}
+
+pub(crate) const TUNING: Tuning =
+    Tuning { min_rnr_timer: 12, rnr_retry: 6, timeout: 17, retry_cnt: 7 };
+
+/// What a queue pair waits for before it repeats is between this and four times as much.
+const ACKNOWLEDGED: Duration = Duration::from_nanos(4096);
+/// What a machine that does other things, too, may be late.
+const LATE: Duration = Duration::from_secs(3);
+/// Longer than this nobody waits, whatever the queue pairs do.
+const LONGEST: Duration = Duration::from_secs(600);
+
+impl Tuning {
+    /// After this long without an answer a queue pair has given up, or never does.
+    pub(crate) fn gives_up_after(self) -> Duration {
+        let once = ACKNOWLEDGED * 1_u32.checked_shl(self.timeout.into()).unwrap_or(u32::MAX) * 4;
+        (once * (u32::from(self.retry_cnt) + 1) + LATE).min(LONGEST)
+    }
+}
+
+/// Where a queue pair is, and the memory behind it.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Place {
+    pub(crate) qp_num: u32,
+    pub(crate) psn: u32,
+    pub(crate) gid: [u8; 16],
+    pub(crate) lid: u16,
+    pub(crate) mtu: u32,
+    /// Of what peers may write to and read from.
+    pub address: u64,
+    pub(crate) rkey: u32,
+    /// `max_inline_data`.
+    pub(crate) inline: usize,
+    pub(crate) atomics: bool,
+}
+
+/// A session's queue pair.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) qp: QueuePair,
+    pub(crate) place: Place,
+    pub(crate) sid: Sid,
+}
+
+/// A rail that is open.
+#[derive(Debug)]
+pub(crate) struct Hardware {
+    pub rail: Rail,
+    pub(crate) region: Region,
+    pub(crate) cq: CompletionQueue,
+    pd: Pd,
+    limits: Limits,
+}
+
+impl Hardware {
+    /// # Errors
+    /// What the verb said, and what that means.
+    pub(crate) fn new(rail: &Rail, context: &Context, peers: u32) -> Result<Self, String> {
+        let open = || {
+            let limits = context.limits()?;
+            let pd = Pd::new(context)?;
+            let region = Region::new(&pd, MEMORY, Access::Remote)?;
+            let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
+            let cq = CompletionQueue::new(context, entries)?;
+            Ok(Self { rail: rail.clone(), region, cq, pd, limits })
+        };
+        open().map_err(|error: verbgate_sys::rdma::Error| meaning(Of::RegMr, &error))
+    }
+
+    /// A queue pair of a new session.
+    pub(crate) fn make(&self) -> Result<Made, String> {
+        let Self { rail, region, cq, pd, limits } = self;
+        let caps = Caps {
+            send: DEPTH.min(limits.max_qp_wr),
+            receive: DEPTH.min(limits.max_qp_wr),
+            pieces: PIECES.min(limits.max_sge),
+            inline: INLINE,
+        };
+        let small = Caps { inline: 0, ..caps };
+        let qp = QueuePair::new(pd, cq, caps, rail.port)
+            .or_else(|_| QueuePair::new(pd, cq, small, rail.port))
+            .map_err(|error| error.to_string())?;
+        let number =
+            || random::unique().map_err(|error| format!("cannot read /dev/urandom: {error}"));
+        let place = Place {
+            qp_num: qp.number(),
+            psn: u32::try_from(number()? & PSN).unwrap_or(0),
+            gid: rail.gid_bytes(),
+            lid: rail.lid,
+            mtu: rail.mtu,
+            address: region.address() + u64::try_from(TARGET).unwrap_or(0),
+            rkey: region.rkey(),
+            inline: qp.inline(),
+            atomics: limits.atomics,
+        };
+        Ok(Made { qp, place, sid: Sid(number()?) })
+    }
+
+    /// Connects a queue pair to a peer's.
+    pub(crate) fn join(&self, made: &Made, tuning: Tuning, place: &Place) -> Result<(), String> {
+        let path = Path {
+            port: self.rail.port,
+            sgid_index: u8::try_from(self.rail.gid_index).unwrap_or(u8::MAX),
+            dgid: place.gid,
+            dlid: place.lid,
+            qp_num: place.qp_num,
+            psn: (place.psn, made.place.psn),
+            mtu: place.mtu.min(self.rail.mtu),
+            reads: u8::try_from(self.limits.max_qp_rd_atom.min(4)).unwrap_or(1),
+            min_rnr_timer: tuning.min_rnr_timer,
+            rnr_retry: tuning.rnr_retry,
+            timeout: tuning.timeout,
+            retry_cnt: tuning.retry_cnt,
+        };
+        made.qp.connect(&path).map_err(|error| meaning(Of::Rtr, &error))
+    }
+}
+
+/// An error with its likeliest cause and its remedy.
+fn meaning(of: Of, error: &verbgate_sys::rdma::Error) -> String {
+    let entry = error.errno().and_then(|errno| explain::verb(of, errno));
+    let verb = match of {
+        Of::RegMr => "ibv_reg_mr",
+        _ => "to RTR",
+    };
+    match entry.filter(|_| error.to_string().contains(verb)) {
+        Some(entry) => {
+            let causes = entry.causes.join("; or ");
+            format!("{error}: {causes}: {}", entry.remedy)
+        }
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,128 @@
+#![forbid(unsafe_code)]
+//! Whether an RDMA fabric works, how fast it is, and what is wrong with it: by programs on all of
+//! its nodes, its ranks, from inside the sandboxes in which others shall work.
+//!
+//! The ranks meet ([`Common::rendezvous`]), check what each has, connect all pairs on all rails, and
+//! exchange messages whose contents both ends know: [`verify`]. [`bench()`] measures paths alone and
+//! together, [`diagnose`] names causes with the evidence and the remedy, and [`explain`] says what a
+//! status, an event or a counter means.
+//!
+//! ```
+//! let meaning = verbgate_fabric::explain(&["RNR_RETRY".to_owned()])?;
+//! assert!(meaning.contains("receive"));
+//! # Ok::<(), verbgate_fabric::Error>(())
+//! ```
+//!
+//! One of two ranks, which waits for the other:
+//!
+//! ```no_run
+//! use verbgate_fabric::Common;
+//! use verbgate_fabric::VerifyOptions;
+//!
+//! let common = Common {
+//!     rendezvous: Some("node0:4711".to_owned()),
+//!     rank: Some(0),
+//!     ranks: Some(2),
+//!     ..Common::default()
+//! };
+//! let answer = verbgate_fabric::verify(&VerifyOptions { common, ..VerifyOptions::default() })?;
+//! print!("{}", answer.text);
+//! # Ok::<(), verbgate_fabric::Error>(())
+//! ```
+
+mod bench;
+mod blame;
+mod cause;
+mod connect;
+mod counters;
+mod diagnose;
+mod endpoint;
+mod error;
+mod exchange;
+mod explain;
+mod findings;
+mod hardware;
+mod interrupt;
+mod options;
+mod output;
+mod plan;
+mod preflight;
+mod protocol;
+mod rail;
+mod random;
+mod rendezvous;
+mod reopen;
+mod report;
+mod session;
+mod simulate;
+mod verify;
+
+pub use crate::bench::BenchOptions;
+pub use crate::bench::By;
+pub use crate::bench::Sweep;
+pub use crate::error::Error;
+pub use crate::exchange::Injection;
+pub use crate::options::Common;
+pub use crate::options::DiagnoseOptions;
+use crate::options::Identity;
+pub use crate::options::SimulateOptions;
+pub use crate::options::VerifyOptions;
+pub use crate::options::size;
+pub use crate::output::print;
+pub use crate::rail::Choice;
+
+/// What a rank found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// For people, or JSON if that was asked for.
+    pub text: String,
+    /// 0 if all is well, as the commands exit.
+    pub exit_code: u8,
+}
+
+/// Checks every rank, connects all pairs on all rails, and compares what they exchange.
+///
+/// # Errors
+/// When the ranks do not meet, or one of them ends.
+pub fn verify(options: &VerifyOptions) -> Result<Answer, Error> {
+    let (text, exit_code) = verify::run(options, &me(&options.common)?)?;
+    Ok(Answer { text, exit_code })
+}
+
+/// Finds out what is wrong, and where.
+///
+/// # Errors
+/// When the ranks do not meet, or one of them ends.
+pub fn diagnose(options: &DiagnoseOptions) -> Result<Answer, Error> {
+    let (text, exit_code) = diagnose::run(options, &me(&options.common)?)?;
+    Ok(Answer { text, exit_code })
+}
+
+/// Measures all paths, and writes each cell to standard output once it is measured. Returns what
+/// the command exits with.
+///
+/// # Errors
+/// When the ranks do not meet, or one of them ends.
+pub fn bench(options: &BenchOptions) -> Result<u8, Error> {
+    bench::run(options, &me(&options.common)?)
+}
+
+/// Lets many ranks meet and connect without verbs, and says how long that takes.
+///
+/// # Errors
+/// When they do not meet.
+pub fn simulate(options: &SimulateOptions) -> Result<String, Error> {
+    simulate::run(options)
+}
+
+/// Says what statuses, events, errnos, codes and counters mean, also in lines of logs.
+///
+/// # Errors
+/// When one of them means nothing here.
+pub fn explain(codes: &[String]) -> Result<String, Error> {
+    explain::run(codes)
+}
+
+fn me(common: &Common) -> Result<Identity, Error> {
+    Identity::find(common, &|name| std::env::var(name).ok())
+}

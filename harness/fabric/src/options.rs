@@ -1,0 +1,248 @@
+//! Who this rank is and where the others are: from the command line, or from what started it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::exchange::Injection;
+use crate::hardware::SLOT;
+use crate::rail;
+use crate::rail::Choice;
+
+/// What the launchers call the rank and the number of ranks.
+const LAUNCHERS: &[(&str, &str, &str)] = &[
+    ("Slurm", "SLURM_PROCID", "SLURM_NTASKS"),
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("torchrun", "RANK", "WORLD_SIZE"),
+];
+/// More than this is a typing error.
+const RANKS: u32 = 1 << 16;
+const LONGEST_WAIT: u64 = 86_400;
+
+/// What every rank of every command is told.
+#[derive(Clone, Debug)]
+pub struct Common {
+    /// Where the ranks meet, `HOST:PORT`, on rank 0's host; the launcher may say.
+    pub rendezvous: Option<String>,
+    /// Where rank 0 listens, if that is not the address by which the others find it.
+    pub bind: Option<String>,
+    /// This process's number, from 0; the launcher may say.
+    pub rank: Option<u32>,
+    /// How many processes there are; the launcher may say.
+    pub ranks: Option<u32>,
+    /// The rails, in the same order on all ranks; all devices if there are none.
+    pub devices: Vec<Choice>,
+    /// How long a stage may wait for the slowest rank, in seconds.
+    pub timeout: u64,
+    /// Whether results are JSON.
+    pub json: bool,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        let (rendezvous, bind, devices) = (None, None, Vec::new());
+        Self { rendezvous, bind, rank: None, ranks: None, devices, timeout: 60, json: false }
+    }
+}
+
+/// What to verify.
+#[derive(Clone, Debug, Default)]
+pub struct VerifyOptions {
+    /// Who this rank is.
+    pub common: Common,
+    /// Sizes of messages in bytes; the edges of the device and some between if there are none.
+    pub sizes: Vec<usize>,
+    /// How often to connect and disconnect before, each time with random delays.
+    pub reconnects: u32,
+    /// What those delays are made of; drawn by rank 0 if it is not given.
+    pub seed: Option<u64>,
+    /// A fault to put in, for tests.
+    pub inject: Option<Injection>,
+    /// File for the report of all ranks, on rank 0 (JSON).
+    pub report: Option<PathBuf>,
+}
+
+/// What to diagnose.
+#[derive(Clone, Debug, Default)]
+pub struct DiagnoseOptions {
+    /// Who this rank is.
+    pub common: Common,
+    /// Sizes of messages in bytes; a few if there are none.
+    pub sizes: Vec<usize>,
+    /// A fault to put in, for tests.
+    pub inject: Option<Injection>,
+    /// File for the report of all ranks, on rank 0 (JSON).
+    pub report: Option<PathBuf>,
+}
+
+/// Many ranks in two processes, without verbs.
+#[derive(Clone, Debug)]
+pub struct SimulateOptions {
+    /// How many there are.
+    pub ranks: u32,
+    /// With how many others each rank connects, one after the other.
+    pub rounds: usize,
+    /// Only the ranks, which meet here.
+    pub at: Option<String>,
+}
+
+/// Sizes, as all ranks must have been told them.
+pub(crate) fn sizes_text(sizes: &[usize]) -> String {
+    sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
+/// `1`, `64K`, `1M`.
+pub fn size(text: &str) -> Result<usize, String> {
+    let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm']) {
+        digits if digits.len() == text.len() => (digits, 1),
+        digits if text.ends_with(['K', 'k']) => (digits, 1 << 10),
+        digits => (digits, 1 << 20),
+    };
+    let limit = SLOT - 4096;
+    let one_unit = text.len() - digits.len() <= 1;
+    let number: Option<usize> = digits.parse().ok().filter(|_| one_unit);
+    number
+        .and_then(|number| number.checked_mul(unit))
+        .filter(|size| *size <= limit)
+        .ok_or_else(|| format!("{text:?} is no size: give bytes up to {limit}, as 1, 64K or 1M"))
+}
+
+/// Who this rank is, checked.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub rank: u32,
+    pub ranks: u32,
+    pub rendezvous: String,
+    pub bind: String,
+    pub rails: Vec<Choice>,
+    pub(crate) patience: Duration,
+}
+
+/// The environment, or a test's.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Identity {
+    pub(crate) fn find(common: &Common, environment: Environment<'_>) -> Result<Self, Error> {
+        let usage = |text: String| Err(Error::Usage(text));
+        let number = |name: &str| -> Result<Option<u32>, Error> {
+            let Some(text) = environment(name) else { return Ok(None) };
+            let number = text.parse().map(Some);
+            number.map_err(|_| Error::Usage(format!("${name} is {text:?}, which is no number")))
+        };
+        let mut found = None;
+        for (_, rank, ranks) in LAUNCHERS {
+            if let (Some(rank), Some(ranks)) = (number(rank)?, number(ranks)?) {
+                found = Some((rank, ranks));
+                break;
+            }
+        }
+        let rank = common.rank.or(found.map(|(rank, _)| rank));
+        let ranks = common.ranks.or(found.map(|(_, ranks)| ranks));
+        let (Some(rank), Some(ranks)) = (rank, ranks) else {
+            let launchers: Vec<&str> = LAUNCHERS.iter().map(|(name, ..)| *name).collect();
+            let launchers = launchers.join(", ");
+            return usage(format!(
+                "--rank and --ranks are needed: nothing was said by {launchers}"
+            ));
+        };
+        if ranks == 0 || ranks > RANKS {
+            return usage(format!("--ranks {ranks}: give a number from 1 to {RANKS}"));
+        }
+        if rank >= ranks {
+            return usage(format!("--rank {rank}: of {ranks} ranks, the last is {}", ranks - 1));
+        }
+        let torchrun = || -> Result<Option<String>, Error> {
+            // Its own store listens at its port.
+            let port = number("MASTER_PORT")?;
+            Ok(environment("MASTER_ADDR")
+                .zip(port)
+                .map(|(host, port)| format!("{host}:{}", port + 1)))
+        };
+        let named = common.rendezvous.clone().or_else(|| environment("VERBGATE_RENDEZVOUS"));
+        let named = match named {
+            Some(at) => Some(at),
+            None => torchrun()?,
+        };
+        let Some(rendezvous) = named else {
+            return usage(
+                "--rendezvous HOST:PORT is needed: any free port of rank 0's host".into(),
+            );
+        };
+        for at in [Some(&rendezvous), common.bind.as_ref()].into_iter().flatten() {
+            let port = at.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none() {
+                return usage(format!("{at:?} is no address: write HOST:PORT"));
+            }
+        }
+        if common.timeout == 0 || common.timeout > LONGEST_WAIT {
+            return usage(format!("--timeout {}: give 1 to {LONGEST_WAIT} s", common.timeout));
+        }
+        let rails = if common.devices.is_empty() { rail::all()? } else { common.devices.clone() };
+        let bind = common.bind.clone().unwrap_or_else(|| rendezvous.clone());
+        let patience = Duration::from_secs(common.timeout);
+        Ok(Self { rank, ranks, rendezvous, bind, rails, patience })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn common(arguments: &[&str]) -> Common {
+        let mut common = Common { devices: vec!["d".parse().unwrap()], ..Common::default() };
+        for pair in arguments.chunks(2) {
+            match pair[0] {
+                "--rendezvous" => common.rendezvous = Some(pair[1].to_owned()),
+                "--rank" => common.rank = Some(pair[1].parse().unwrap()),
+                "--ranks" => common.ranks = Some(pair[1].parse().unwrap()),
+                other => panic!("{other}"),
+            }
+        }
+        common
+    }
+
+    fn identity(arguments: &[&str], variables: &[(&str, &str)]) -> Result<Identity, Error> {
+        Identity::find(&common(arguments), &|name| {
+            let found = variables.iter().find(|(variable, _)| *variable == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn launchers_say_who_it_is_and_the_command_line_overrules_them() {
+        let at = ["--rendezvous", "h:1"];
+        for (_, rank, ranks) in LAUNCHERS {
+            let found = identity(&at, &[(rank, "2"), (ranks, "4")]).unwrap();
+            assert_eq!((found.rank, found.ranks), (2, 4));
+        }
+        let found = identity(
+            &["--rank", "1"],
+            &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "h"), ("MASTER_PORT", "29500")],
+        );
+        let found = found.unwrap();
+        assert_eq!((found.rank, &*found.rendezvous, &*found.bind), (1, "h:29501", "h:29501"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let both = ["--rank", "0", "--ranks", "2"];
+        type Case<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str);
+        let cases: [Case<'_>; 6] = [
+            (&[], &[], "--rank and --ranks are needed"),
+            (&both, &[], "--rendezvous HOST:PORT is needed"),
+            (&["--rank", "2", "--ranks", "2"], &[], "the last is 1"),
+            (&["--rank", "0", "--ranks", "0"], &[], "--ranks 0"),
+            (&["--rendezvous", "h"], &[("RANK", "0"), ("WORLD_SIZE", "1")], "write HOST:PORT"),
+            (&both, &[("RANK", "x"), ("WORLD_SIZE", "1")], "$RANK is \"x\""),
+        ];
+        for (arguments, variables, words) in cases {
+            let error = identity(arguments, variables).unwrap_err();
+            assert!(error.to_string().contains(words), "{error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+        assert_eq!([size("0"), size("64K"), size("1m")], [Ok(0), Ok(65536), Ok(1 << 20)]);
+        for wrong in ["", "K", "1KM", "2M", "-1", "1G", "1.5K"] {
+            assert!(size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A rail: one port of one NIC of a rank, and the address by which it speaks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
+use std::path::Path;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_sys::rdma;
+use verbgate_sys::rdma::Context;
+use verbgate_sysfs::natural;
+
+use crate::error::Error;
+
+const CLASS: &str = "/sys/class/infiniband";
+const ROCE_V2: &str = "RoCE v2";
+
+/// What a rank says of a rail.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Rail {
+    pub device: String,
+    pub port: u8,
+    pub(crate) gid_index: u32,
+    /// As it is written: eight groups.
+    pub(crate) gid: String,
+    /// `RoCE v2`, `IB/RoCE v1`.
+    pub(crate) gid_type: String,
+    pub(crate) netdev: Option<String>,
+    pub(crate) mac: Option<String>,
+    /// `Ethernet` or `InfiniBand`.
+    pub(crate) link_layer: String,
+    /// `100 Gb/sec (4X EDR)`.
+    pub(crate) rate: String,
+    /// `enum ibv_mtu`.
+    pub(crate) mtu: u32,
+    pub(crate) lid: u16,
+    pub(crate) active: bool,
+    /// Why it cannot be used; the rest is then unknown.
+    pub fault: Option<String>,
+}
+
+/// What the user calls a rail: `DEVICE[:PORT][@GID_INDEX]`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Choice {
+    /// The RDMA device's name.
+    pub device: String,
+    /// The port's number; the first is 1.
+    pub port: u8,
+    pub(crate) gid_index: Option<u32>,
+}
+
+impl std::str::FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no rail: write DEVICE[:PORT][@GID_INDEX], as mlx5_0@3");
+        let (rest, gid_index) = match text.split_once('@') {
+            Some((rest, index)) => (rest, Some(index.parse().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let (device, port) = match rest.split_once(':') {
+            Some((device, port)) => (device, port.parse().map_err(|_| wrong())?),
+            None => (rest, 1),
+        };
+        if device.is_empty() || device.contains('/') || port == 0 {
+            return Err(wrong());
+        }
+        Ok(Self { device: device.to_owned(), port, gid_index })
+    }
+}
+
+/// All devices, in the order of their names as people count, by their first port.
+pub(crate) fn all() -> Result<Vec<Choice>, Error> {
+    of_class(Path::new(CLASS))
+}
+
+fn of_class(class: &Path) -> Result<Vec<Choice>, Error> {
+    let entries = fs::read_dir(class).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort_by(|a, b| natural(a, b));
+    if names.is_empty() {
+        return Err(Error::Usage(format!(
+            "there is no RDMA device here ({} is empty): name those of the other ranks' rails, or \
+             load the driver",
+            class.display()
+        )));
+    }
+    Ok(names.into_iter().map(|device| Choice { device, port: 1, gid_index: None }).collect())
+}
+
+impl Rail {
+    /// Opens the device and looks at the port; what is wrong is part of the answer, so that the
+    /// other ranks hear of it.
+    pub(crate) fn look(choice: &Choice) -> (Self, Option<Context>) {
+        let mut rail = Self { device: choice.device.clone(), port: choice.port, ..Self::default() };
+        match rail.examine(choice) {
+            Ok(context) => (rail, Some(context)),
+            Err(error) => {
+                rail.fault = Some(error);
+                (rail, None)
+            }
+        }
+    }
+
+    fn examine(&mut self, choice: &Choice) -> Result<Context, String> {
+        let context = Context::open(&choice.device).map_err(|e| e.to_string())?;
+        let port = context.port(choice.port).map_err(|e| e.to_string())?;
+        self.active = port.state == rdma::PORT_ACTIVE;
+        (self.mtu, self.lid) = (port.active_mtu, port.lid);
+        self.link_layer = self.read("link_layer");
+        self.rate = self.read("rate");
+        let index = match choice.gid_index {
+            Some(index) => index,
+            None => (0..port.gids)
+                .filter_map(|index| Some((self.preference(index)?, index)))
+                .min()
+                .map(|(_, index)| index)
+                .ok_or("the port has no GID: give its network device an address and bring it up")?,
+        };
+        let gid = context.gid(choice.port, index).map_err(|e| e.to_string())?;
+        if gid.iter().all(|byte| *byte == 0) {
+            return Err(format!(
+                "GID {index} is empty, or another network namespace's: `rdma link` and \
+                 gid_attrs/types show those there are"
+            ));
+        }
+        self.gid_index = index;
+        self.gid = Ipv6Addr::from(gid).to_string();
+        self.gid_type = self.read(&format!("gid_attrs/types/{index}"));
+        let netdev = self.read(&format!("gid_attrs/ndevs/{index}"));
+        let class = Path::new("/sys/class/net").join(&netdev);
+        self.netdev = Some(netdev).filter(|name| !name.is_empty());
+        let mac = fs::read_to_string(class.join("address")).ok();
+        self.mac = mac.filter(|_| self.netdev.is_some()).map(|mac| mac.trim().to_owned());
+        Ok(context)
+    }
+
+    /// Less is better; none is no GID. The order of users' needs: routable addresses of a network
+    /// device by RoCE v2 first.
+    fn preference(&self, index: u32) -> Option<u32> {
+        let gid: Ipv6Addr = self.read(&format!("gids/{index}")).parse().ok()?;
+        if gid.is_unspecified() {
+            return None;
+        }
+        let v2 = self.read(&format!("gid_attrs/types/{index}")) == ROCE_V2;
+        let netdev = !self.read(&format!("gid_attrs/ndevs/{index}")).is_empty();
+        let v4 = gid.to_ipv4_mapped().is_some();
+        Some(match (v2, netdev, v4, gid.is_unicast_link_local()) {
+            (true, true, true, _) => 0,
+            (true, true, _, false) => 1,
+            (true, true, ..) => 2,
+            (true, false, ..) => 3,
+            _ => 4,
+        })
+    }
+
+    fn folder(&self) -> PathBuf {
+        Path::new(CLASS).join(&self.device).join("ports").join(self.port.to_string())
+    }
+
+    /// A file of the port, without its line end; nothing if it cannot be read.
+    pub(crate) fn read(&self, file: &str) -> String {
+        let text = fs::read_to_string(self.folder().join(file)).unwrap_or_default();
+        text.trim().to_owned()
+    }
+
+    /// All counters of the port that can be read.
+    pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
+        let mut counters = BTreeMap::new();
+        for folder in ["counters", "hw_counters"] {
+            let entries = fs::read_dir(self.folder().join(folder)).into_iter().flatten().flatten();
+            for entry in entries {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if let Ok(value) = self.read(&format!("{folder}/{name}")).parse() {
+                    counters.insert(name, value);
+                }
+            }
+        }
+        counters
+    }
+
+    pub(crate) fn is_roce(&self) -> bool {
+        self.link_layer == "Ethernet"
+    }
+
+    pub(crate) fn is_v2(&self) -> bool {
+        self.gid_type == ROCE_V2
+    }
+
+    /// The address of its GID.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        let gid: Ipv6Addr = self.gid.parse().ok()?;
+        Some(gid.to_ipv4_mapped().map_or(IpAddr::V6(gid), IpAddr::V4))
+    }
+
+    pub(crate) fn gid_bytes(&self) -> [u8; 16] {
+        self.gid.parse().map_or([0; 16], |gid: Ipv6Addr| gid.octets())
+    }
+
+    /// Its MTU in bytes.
+    pub(crate) fn mtu_bytes(&self) -> usize {
+        128_usize.checked_shl(self.mtu).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rail 3 of `diagnose` must be rail 3 of `manifest`: a node with mlx5_0 to mlx5_8 is paired
+    /// with one of mlx5_2 to mlx5_10.
+    #[test]
+    fn rails_are_counted_as_everywhere_else() {
+        let sysfs = tempfile::tempdir().unwrap();
+        let class = sysfs.path().join("class/infiniband");
+        for n in [10, 2, 1, 11, 0] {
+            fs::create_dir_all(class.join(format!("mlx5_{n}/ports/1"))).unwrap();
+        }
+        let here: Vec<String> =
+            of_class(&class).unwrap().into_iter().map(|choice| choice.device).collect();
+        assert_eq!(here, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10", "mlx5_11"]);
+        let there = verbgate_host::discover::devices(sysfs.path());
+        let there: Vec<String> = there.into_iter().map(|device| device.name).collect();
+        assert_eq!(here, there);
+        assert!(of_class(&sysfs.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn rails_are_named_by_device_port_and_index() {
+        let choice =
+            |device: &str, port, gid_index| Choice { device: device.to_owned(), port, gid_index };
+        assert_eq!("mlx5_0".parse(), Ok(choice("mlx5_0", 1, None)));
+        assert_eq!("mlx5_0:2@3".parse(), Ok(choice("mlx5_0", 2, Some(3))));
+        for wrong in ["", "@1", "a:0", "a:x", "a@-1", "../x"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Rank 0's side.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::io::Write;
+use std::net::Shutdown;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::Entry;
+use super::Hello;
+use super::Table;
+use super::ToRank;
+use super::ToServer;
+use super::VERSION;
+use super::frame;
+use crate::error::EXIT_CHECK;
+use crate::error::EXIT_TIMEOUT;
+use crate::error::EXIT_USAGE;
+use crate::error::Error;
+
+/// How long a connection may take to say its first message; scanners say nothing.
+const HELLO_PATIENCE: Duration = Duration::from_secs(5);
+/// Longer than this no rank may keep the others waiting by not reading.
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long ranks that come late are still told why all is over.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// How often it looks whether somebody is late.
+const TICK: Duration = Duration::from_millis(20);
+/// A thread for each rank, which reads frames and no more.
+const STACK: usize = 256 << 10;
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// Connections that have not said who they are, beyond those that are expected; the rest are
+/// dropped at once.
+const STRANGERS: usize = 64;
+
+/// Serves until all ranks are done; ends with its process.
+#[derive(Debug)]
+pub(crate) struct Server {
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    members: BTreeMap<u32, Member>,
+    unknown: usize,
+    strays: u64,
+    refused: Option<Refusal>,
+    /// Ranks that know why all is over.
+    told: usize,
+    gathers: BTreeMap<String, Gather>,
+    left: usize,
+    complete: bool,
+}
+
+/// Why all is over.
+#[derive(Clone, Debug)]
+struct Refusal {
+    code: u8,
+    reason: String,
+    since: Instant,
+}
+
+#[derive(Debug)]
+struct Member {
+    stream: Arc<Mutex<TcpStream>>,
+    hello: Hello,
+    done: bool,
+}
+
+#[derive(Debug)]
+struct Gather {
+    values: BTreeMap<u32, Value>,
+    deadline: Instant,
+    seconds: u64,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    ranks: u32,
+}
+
+impl Server {
+    /// Waits for `ranks` ranks, but no longer than `patience`.
+    pub(crate) fn start(
+        at: &str,
+        ranks: u32,
+        patience: Duration,
+    ) -> Result<(Self, std::net::SocketAddr), Error> {
+        let failed = |error| Error::Listen { at: at.to_owned(), error };
+        let listener = TcpListener::bind(at).map_err(failed)?;
+        // The library's 128 is too few for a thousand ranks that start at once: what finds no room is
+        // repeated a second later. The kernel takes no more than net.core.somaxconn (listen(2)).
+        rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed(errno.into()))?;
+        let address = listener.local_addr().map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let shared = Arc::new(Shared { state: Mutex::default(), ranks });
+        let thread = thread::Builder::new()
+            .name("rendezvous".to_owned())
+            .spawn(move || serve(&listener, &shared, patience))
+            .map_err(failed)?;
+        Ok((Self { thread: Some(thread) }, address))
+    }
+
+    /// Waits until every rank has left.
+    pub(crate) fn finish(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(listener: &TcpListener, shared: &Arc<Shared>, patience: Duration) {
+    let began = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => admit(stream, shared),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                if shared.look_after(began, patience) {
+                    return;
+                }
+                thread::sleep(TICK);
+            }
+            // Of one connection, or of descriptors that run out: the next may do.
+            Err(_) => thread::sleep(TICK),
+        }
+    }
+}
+
+fn admit(stream: TcpStream, shared: &Arc<Shared>) {
+    {
+        let mut state = shared.lock();
+        let expected = usize::try_from(shared.ranks).unwrap_or(usize::MAX);
+        if state.unknown >= expected.saturating_add(STRANGERS) {
+            state.strays += 1;
+            return;
+        }
+        state.unknown += 1;
+    }
+    let theirs = Arc::clone(shared);
+    let started = thread::Builder::new().stack_size(STACK).spawn(move || attend(stream, &theirs));
+    if started.is_err() {
+        let mut state = shared.lock();
+        state.unknown -= 1;
+        state.strays += 1;
+    }
+}
+
+/// One connection, from its first message to its last.
+fn attend(stream: TcpStream, shared: &Shared) {
+    let hello = greet(&stream);
+    let mut state = shared.lock();
+    state.unknown -= 1;
+    let Ok(hello) = hello else {
+        state.strays += 1;
+        return;
+    };
+    let rank = hello.rank;
+    let Ok(writer) = stream.try_clone() else { return };
+    let writer = Arc::new(Mutex::new(writer));
+    // Whoever comes late hears what the others were told.
+    let gone = state.members.get(&rank).is_some_and(|member| member.done);
+    let back = (state.complete && gone).then(|| {
+        let host = hello.entry.host.clone();
+        let streams = state.streams();
+        broadcast(&streams, &ToRank::Restarted { rank, host: host.clone() });
+        let reason = Error::Restarted { rank, host }.to_string();
+        Refusal { code: EXIT_CHECK, reason, since: Instant::now() }
+    });
+    let refusal = state.refused.clone().or(back).or_else(|| {
+        let reason = misfit(&hello, shared.ranks, &state)?;
+        Some(Refusal { code: EXIT_USAGE, reason, since: Instant::now() })
+    });
+    if let Some(refusal) = refusal {
+        // A stranger must not end what has begun; before that, all must know what is wrong.
+        if !state.complete {
+            state.refused.get_or_insert(refusal.clone());
+        }
+        drop(state);
+        send(&writer, &refusal.message());
+        // Not before: rank 0 ends when all have been told.
+        shared.lock().told += 1;
+        return;
+    }
+    state.members.insert(rank, Member { stream: writer, hello, done: false });
+    drop(state);
+    let mut reader = io::BufReader::new(&stream);
+    loop {
+        match frame::read(&mut reader, frame::LIMIT) {
+            Ok(ToServer::Relay { to, body }) => {
+                shared.pass_on(to, &ToRank::Relay { from: rank, body })
+            }
+            Ok(ToServer::Gather { stage, value, seconds }) => {
+                shared.gather(rank, stage, value, seconds);
+            }
+            Ok(ToServer::Part { stage, items }) => {
+                shared.pass_on(0, &ToRank::Part { stage, from: rank, items });
+            }
+            Ok(ToServer::Bye) => return shared.leave(rank, true),
+            Ok(ToServer::Hello(_)) | Err(_) => return shared.leave(rank, false),
+        }
+    }
+}
+
+fn greet(stream: &TcpStream) -> io::Result<Hello> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(HELLO_PATIENCE))?;
+    stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+    let ToServer::Hello(hello) = frame::read(stream, frame::HELLO_LIMIT)? else {
+        return Err(io::Error::other("a first message that is no hello"));
+    };
+    stream.set_read_timeout(None)?;
+    Ok(hello)
+}
+
+/// Why a rank does not fit to those that are there.
+fn misfit(hello: &Hello, ranks: u32, state: &State) -> Option<String> {
+    let Hello { version, rank, parameters, .. } = hello;
+    let from = |hello: &Hello| format!("rank {} on {}", hello.rank, hello.entry.host);
+    let who = from(hello);
+    if *version != VERSION {
+        return Some(format!(
+            "{who} speaks version {version} of the rendezvous, and rank 0 version {VERSION}: run \
+             one version of verbgate on all ranks"
+        ));
+    }
+    if hello.ranks != ranks {
+        let theirs = hello.ranks;
+        return Some(format!("{who} was told --ranks {theirs}, and rank 0 {ranks}"));
+    }
+    if *rank >= ranks {
+        return Some(format!("{who}: of {ranks} ranks, the last is {}", ranks - 1));
+    }
+    if let Some(other) = state.members.get(rank) {
+        let other = from(&other.hello);
+        return Some(format!("two processes are rank {rank}: {other}, and {who}"));
+    }
+    let (other, member) = state.members.first_key_value()?;
+    let theirs = &member.hello.parameters;
+    (theirs != parameters)
+        .then(|| format!("rank {rank} was told \"{parameters}\", and rank {other} \"{theirs}\""))
+}
+
+fn send(stream: &Arc<Mutex<TcpStream>>, message: &ToRank) {
+    broadcast(std::slice::from_ref(stream), message);
+}
+
+/// A rank that does not take it has gone, or hangs: its reader or a gather will tell.
+fn send_bytes(stream: &Mutex<TcpStream>, bytes: &[u8]) {
+    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
+    if stream.write_all(bytes).is_err() {
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What nobody's message brings about; whether all is over.
+    fn look_after(&self, began: Instant, patience: Duration) -> bool {
+        let mut state = self.lock();
+        let all = state.members.len() == usize::try_from(self.ranks).unwrap_or(usize::MAX);
+        if !state.complete && state.refused.is_none() && began.elapsed() >= patience {
+            let absent = (0..self.ranks).filter(|rank| !state.members.contains_key(rank));
+            let reason = Error::Missing {
+                stage: "rendezvous".to_owned(),
+                ranks: absent.collect(),
+                seconds: patience.as_secs(),
+            };
+            let (code, reason) = (EXIT_TIMEOUT, reason.to_string());
+            state.refused = Some(Refusal { code, reason, since: Instant::now() });
+        }
+        if let Some(refusal) = state.refused.clone() {
+            let streams = state.streams();
+            state.members.values_mut().for_each(|member| member.done = true);
+            drop(state);
+            broadcast(&streams, &refusal.message());
+            let mut state = self.lock();
+            state.told += streams.len();
+            let all = state.told >= usize::try_from(self.ranks).unwrap_or(usize::MAX);
+            return all || refusal.since.elapsed() >= FAREWELL;
+        }
+        if all && !state.complete {
+            state.complete = true;
+            let welcome = state.welcome();
+            let streams = state.streams();
+            drop(state);
+            broadcast(&streams, &welcome);
+            return false;
+        }
+        let late: Vec<String> = state
+            .gathers
+            .iter()
+            .filter(|(_, gather)| Instant::now() >= gather.deadline)
+            .map(|(stage, _)| stage.clone())
+            .collect();
+        for stage in late {
+            if let Some(Gather { values, seconds, .. }) = state.gathers.remove(&stage) {
+                let ranks = (0..self.ranks).filter(|rank| !values.contains_key(rank)).collect();
+                broadcast(&state.streams(), &ToRank::Missing { stage, ranks, seconds });
+            }
+        }
+        state.complete && state.left == state.members.len()
+    }
+
+    fn pass_on(&self, to: u32, message: &ToRank) {
+        let stream = self.lock().members.get(&to).map(|member| Arc::clone(&member.stream));
+        if let Some(stream) = stream {
+            send(&stream, message);
+        }
+    }
+
+    fn gather(&self, rank: u32, stage: String, value: Value, seconds: u64) {
+        let mut state = self.lock();
+        let deadline = Instant::now() + Duration::from_secs(seconds);
+        let new = || Gather { values: BTreeMap::new(), deadline, seconds };
+        let gather = state.gathers.entry(stage.clone()).or_insert_with(new);
+        gather.values.insert(rank, value);
+        if gather.values.len() < state.members.len() {
+            return;
+        }
+        if let Some(Gather { values, .. }) = state.gathers.remove(&stage) {
+            let streams = state.streams();
+            drop(state);
+            let mut pieces = pieces(values.into_values()).peekable();
+            while let Some(values) = pieces.next() {
+                let (stage, last) = (stage.clone(), pieces.peek().is_none());
+                broadcast(&streams, &ToRank::Gathered { stage, values, last });
+            }
+        }
+    }
+
+    fn leave(&self, rank: u32, orderly: bool) {
+        let mut state = self.lock();
+        let complete = state.complete;
+        if let Some(member) = state.members.get_mut(&rank) {
+            member.done = true;
+        }
+        if !complete {
+            // Another may still come in its place.
+            state.members.remove(&rank);
+            return;
+        }
+        state.left += 1;
+        let streams = state.streams();
+        drop(state);
+        if !orderly {
+            broadcast(&streams, &ToRank::Gone { rank });
+        }
+    }
+}
+
+impl State {
+    fn streams(&self) -> Vec<Arc<Mutex<TcpStream>>> {
+        let present = self.members.values().filter(|member| !member.done);
+        present.map(|member| Arc::clone(&member.stream)).collect()
+    }
+
+    fn welcome(&self) -> ToRank {
+        let entries: Vec<Entry> =
+            self.members.values().map(|member| member.hello.entry.clone()).collect();
+        match serde_json::to_string(&Table { entries }) {
+            Ok(table) => ToRank::Welcome { table, strays: self.strays },
+            Err(error) => ToRank::Refused { code: EXIT_CHECK, reason: error.to_string() },
+        }
+    }
+}
+
+impl Refusal {
+    fn message(&self) -> ToRank {
+        ToRank::Refused { code: self.code, reason: self.reason.clone() }
+    }
+}
+
+/// Values in lists of about a piece each; one list at least.
+fn pieces(values: impl Iterator<Item = Value>) -> impl Iterator<Item = Vec<Value>> {
+    let (mut lists, mut size) = (vec![Vec::new()], 0);
+    for value in values {
+        let its = value.to_string().len();
+        if size > 0 && size + its > frame::PIECE {
+            lists.push(Vec::new());
+            size = 0;
+        }
+        size += its;
+        if let Some(list) = lists.last_mut() {
+            list.push(value);
+        }
+    }
+    lists.into_iter()
+}
+
+fn broadcast(streams: &[Arc<Mutex<TcpStream>>], message: &ToRank) {
+    let bytes = frame::encode(message, frame::PASSED_ON).or_else(|error| {
+        // Nobody may wait for what does not come.
+        let reason = format!("rank 0 cannot tell the others: {error}: use fewer ranks or rails");
+        frame::encode(&ToRank::Refused { code: EXIT_CHECK, reason }, frame::PASSED_ON)
+    });
+    if let Ok(bytes) = bytes {
+        streams.iter().for_each(|stream| send_bytes(stream, &bytes));
+    }
+}

@@ -1,0 +1,129 @@
+//! What all fabric commands begin and end with: the ranks meet, open their rails, and look whether
+//! anything is wrong before there is a queue pair.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::hardware::Hardware;
+use crate::interrupt::Interrupt;
+use crate::options::Identity;
+use crate::preflight;
+use crate::preflight::Check;
+use crate::preflight::Verdict;
+use crate::rail::Rail;
+use crate::rendezvous::Entry;
+use crate::rendezvous::Hello;
+use crate::rendezvous::Link;
+use crate::rendezvous::Server;
+use crate::rendezvous::Table;
+use crate::rendezvous::VERSION;
+
+/// A rank among the others.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) server: Option<Server>,
+    pub(crate) link: Link,
+    pub(crate) table: Table,
+    /// Of all ranks: on rank 0 all of them, on the others those that failed.
+    pub(crate) checks: Vec<Check>,
+    /// None of them failed.
+    pub(crate) sound: bool,
+    /// All rails, if all of them open.
+    pub(crate) hardware: Option<Vec<Hardware>>,
+}
+
+impl Session {
+    /// `parameters`: what must be the same on all ranks.
+    pub(crate) fn open(me: &Identity, parameters: String) -> Result<Self, Error> {
+        Self::open_as(me, parameters, |_| ())
+    }
+
+    /// The same; `change` is what a test makes this rank say of its rails.
+    pub(crate) fn open_as(
+        me: &Identity,
+        parameters: String,
+        change: impl Fn(&mut Rail),
+    ) -> Result<Self, Error> {
+        // Before there are other threads, which take signals, too.
+        let interrupt = Arc::new(Interrupt::by_signals());
+        let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
+        let server = server.transpose()?;
+        let mut looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
+        looked.iter_mut().for_each(|(rail, _)| change(rail));
+        let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
+        let entry = Entry { rank: me.rank, host: host(), rails };
+        let (rank, ranks) = (me.rank, me.ranks);
+        let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
+        // Rank 0 finds itself at its own address, whatever the others call it.
+        let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
+        let at = own.unwrap_or_else(|| me.rendezvous.clone());
+        let mut link = match Link::join(&at, hello, me.patience, interrupt) {
+            Ok(link) => link,
+            Err(error) => {
+                // The others are told, too, before rank 0 ends.
+                if let (Error::Refused { .. }, Some((server, _))) = (&error, server) {
+                    server.finish();
+                }
+                return Err(error);
+            }
+        };
+        let table = link.table()?;
+        let opened: Vec<Result<Hardware, String>> = looked
+            .into_iter()
+            .map(|(rail, context)| {
+                let context = context.ok_or("not open")?;
+                Hardware::new(&rail, &context, ranks - 1)
+            })
+            .collect();
+        let registered: Vec<Result<(), String>> =
+            opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
+        let checks = preflight::run(&entry, &table, &registered);
+        let all = link.collect_quietly("preflight", &checks, me.patience)?;
+        let failed = checks.into_iter().filter(|check| check.verdict == Verdict::Fail);
+        let failed: Vec<Check> = failed.collect();
+        let failed = link.gather_quietly("failed checks", &failed, me.patience)?;
+        let failed: Vec<Check> = failed.into_iter().flatten().collect();
+        let sound = failed.is_empty();
+        let checks = all.unwrap_or(failed);
+        let hardware = opened.into_iter().collect::<Result<_, _>>().ok();
+        Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
+    }
+}
+
+/// Writes what is known in the end, as JSON.
+pub(crate) fn save(report: &impl Serialize, file: &Path) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(report).unwrap_or_default();
+    fs::write(file, text).map_err(|error| Error::Io {
+        what: format!("cannot write the report {}", file.display()),
+        error,
+    })
+}
+
+/// This rank is done; rank 0 stays until all are.
+pub(crate) fn leave(link: Link, server: Option<Server>) -> Result<(), Error> {
+    link.leave()?;
+    if let Some(server) = server {
+        server.finish();
+    }
+    Ok(())
+}
+
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// Where a listener at any address is found from its own host.
+fn loopback(mut at: std::net::SocketAddr) -> std::net::SocketAddr {
+    if at.ip().is_unspecified() {
+        at.set_ip(match at {
+            std::net::SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+            std::net::SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    at
+}

@@ -1,0 +1,105 @@
+#![forbid(unsafe_code)]
+//! The host that Verbgate runs on, as more than one of its crates needs it: network namespaces
+//! ([`netns`]), links and routes ([`link`], [`route`], [`way`]) and RDMA devices ([`rdma`]) by the
+//! one netlink socket ([`netlink`]), the RDMA devices of sysfs in one order ([`discover`]), signals
+//! that are asked for between steps ([`signals`]), and files that are written in one step
+//! ([`files`]).
+//!
+//! The links of this process's network namespace:
+//!
+//! ```
+//! use verbgate_host::netlink::Netlink;
+//!
+//! let links = verbgate_host::link::all(&mut Netlink::route()?)?;
+//! for link in links.iter().filter(|link| link.up) {
+//!     println!("{}: {} MTU {}", link.name, link.mac, link.mtu);
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+pub mod discover;
+pub mod files;
+pub mod link;
+pub mod netlink;
+pub mod netns;
+pub mod rdma;
+pub mod route;
+pub mod signals;
+#[rustfmt::skip]
+#[allow(missing_docs, reason = "the kernel's names, by which its headers explain them")]
+pub mod uapi;
+pub mod way;
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// What the kernel did not do, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Netlink refused or failed.
+    #[error("cannot {what}: {source}{}", privilege(.source))]
+    Netlink {
+        /// What was to be done.
+        what: String,
+        /// The kernel's answer.
+        r#source: io::Error,
+    },
+    /// A network namespace cannot be opened or entered.
+    #[error("cannot enter the network namespace {name}: {source}{}", namespace_hint(.source))]
+    Namespace {
+        /// As it was given.
+        name: String,
+        /// The kernel's answer.
+        r#source: io::Error,
+    },
+    /// A file is of another kind.
+    #[error("{} is no network namespace; give a PID, a file like /run/netns/NAME or /proc/PID/ns/net, or a container", .path.display())]
+    NoNamespace {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A name is nobody's.
+    #[error(
+        "{name:?} is no process, no named network namespace (ip netns) and no running container; see: ip netns list, docker ps"
+    )]
+    UnknownTarget {
+        /// As it was given.
+        name: String,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot read or write {}: {source}{}", .path.display(), privilege(.source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        r#source: io::Error,
+    },
+    /// A signal came that asks for the end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+fn privilege(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; moving NICs needs root (CAP_NET_ADMIN, CAP_SYS_ADMIN)"
+        }
+        _ => "",
+    }
+}
+
+fn namespace_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; the process or the name is gone",
+        io::ErrorKind::PermissionDenied => "; entering it needs root (CAP_SYS_ADMIN)",
+        io::ErrorKind::InvalidInput => "; it is a namespace of another kind",
+        _ => "",
+    }
+}
+
+/// Whether this process runs as root.
+#[must_use]
+pub fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}

@@ -1,0 +1,258 @@
+//! The journal: what was, and what is being done, on disk before it is done.
+
+use std::fs;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use nix::fcntl::Flock;
+use nix::fcntl::FlockArg;
+use nix::sys::signal::Signal;
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_host::link::LinkIdentity;
+use verbgate_host::netlink::Message;
+use verbgate_host::netns;
+
+use super::Error;
+use super::state::State;
+use super::strict::Arp;
+
+/// Counts changes of the format.
+const VERSION: u32 = 1;
+/// Where the journal is by default: it must outlive a reboot.
+pub const STATE_DIR: &str = "/var/lib/verbgate";
+/// For the tests: `KILL:N` or `STOP:N`, the signal that the process sends itself at step N. Steps
+/// are numbered by how often the journal was to be written or had been.
+const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
+
+/// How far a NIC has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// It is home, untouched.
+    Captured,
+    /// It is being sent to the container.
+    Leaving,
+    /// It is in the container, and being configured there.
+    Dressing,
+    /// It is in the container, ready.
+    Away,
+    /// It is being sent home.
+    Returning,
+    /// It is home, and being configured.
+    Redressing,
+}
+
+/// One NIC.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// What the NIC is found by again.
+    pub identity: LinkIdentity,
+    /// As it was.
+    pub state: State,
+    /// What it is called in the container.
+    pub target_name: String,
+    /// How far the NIC has come.
+    pub step: Step,
+    /// The rules made for it in the container: they stay when it goes.
+    pub rules: Vec<Message>,
+    /// Its own routing table in the container.
+    pub table: Option<u32>,
+    /// The RDMA devices that have it as a port, with the port's number.
+    pub rdma: Vec<(String, u32)>,
+}
+
+/// A move.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Journal {
+    version: u32,
+    /// The boot in which the move was begun.
+    pub boot_id: String,
+    /// The namespace that the NICs came from.
+    pub home: netns::NamespaceId,
+    pub(crate) home_path: PathBuf,
+    /// The namespace that the NICs go to.
+    pub target: netns::NamespaceId,
+    /// Where the target is looked for first.
+    pub target_path: PathBuf,
+    /// Whether the move has been done whole, and is not being undone.
+    pub complete: bool,
+    /// How the NICs are kept apart in the target.
+    pub arp: Arp,
+    /// Whether the RDMA devices went with their netdevs.
+    pub(crate) rdma_exclusive: bool,
+    /// The NICs, in the order in which they move.
+    pub nics: Vec<Entry>,
+}
+
+impl Journal {
+    /// A journal of NICs that have not left yet.
+    pub fn new(
+        home: &netns::Namespace,
+        target: &netns::Namespace,
+        arp: Arp,
+        nics: Vec<Entry>,
+    ) -> Result<Self, Error> {
+        Ok(Self {
+            version: VERSION,
+            boot_id: netns::boot_id()?,
+            home: home.id,
+            // As anyone else sees it, who is in that namespace or who is not.
+            home_path: Path::new("/proc/1/ns/net").to_owned(),
+            target: target.id,
+            target_path: target.path.clone(),
+            complete: false,
+            arp,
+            rdma_exclusive: false,
+            nics,
+        })
+    }
+
+    /// The names of the NICs at home, for people.
+    pub fn names(&self) -> String {
+        let names: Vec<&str> = self.nics.iter().map(|nic| nic.state.link.name.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+/// The directory of the journal, locked.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl Store {
+    /// Locks the directory, which is made if need be.
+    pub fn lock(dir: &Path) -> Result<Self, Error> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::file(path, source)
+        };
+        // What it tells of a host's network is not for everyone.
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+        let path = dir.join("netdev.lock");
+        let mut options = OpenOptions::new();
+        let file = options.create(true).read(true).write(true).truncate(false).mode(0o600);
+        let file = file.open(&path).map_err(at(&path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let pid = std::process::id().to_string();
+                lock.set_len(0).and_then(|()| lock.write_all(pid.as_bytes())).map_err(at(&path))?;
+                Ok(Self { dir: dir.to_owned(), _lock: lock })
+            }
+            Err((mut file, nix::Error::EWOULDBLOCK)) => {
+                let mut pid = String::new();
+                let _ = file.read_to_string(&mut pid);
+                let pid = if pid.is_empty() { "?".to_owned() } else { pid };
+                Err(Error::Locked { path: dir.to_owned(), pid })
+            }
+            Err((_, e)) => Err(Error::file(path, e.into())),
+        }
+    }
+
+    /// The file of the journal.
+    pub fn path(&self) -> PathBuf {
+        path(&self.dir)
+    }
+
+    /// Writes the journal so that it is there, old or new, whatever happens.
+    pub(crate) fn save(&self, journal: &Journal) -> Result<(), Error> {
+        step();
+        let path = self.path();
+        let new = self.dir.join("netdev.json.new");
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
+            file.write_all(&serde_json::to_vec(journal)?)?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            File::open(&self.dir)?.sync_all()
+        };
+        write().map_err(|source| Error::file(path, source))?;
+        step();
+        Ok(())
+    }
+
+    /// All NICs are home.
+    pub fn remove(&self) -> Result<(), Error> {
+        step();
+        let removed = fs::remove_file(self.path())
+            .and_then(|()| File::open(&self.dir).and_then(|dir| dir.sync_all()));
+        removed.map_err(|source| Error::file(self.path(), source))?;
+        step();
+        Ok(())
+    }
+}
+
+fn path(dir: &Path) -> PathBuf {
+    dir.join("netdev.json")
+}
+
+/// The journal in a directory, if there is one.
+pub fn load(dir: &Path) -> Result<Option<Journal>, Error> {
+    let path = path(dir);
+    let text = match fs::read(&path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|source| Error::file(path.clone(), source))?,
+    };
+    let journal: Journal = serde_json::from_slice(&text)
+        .map_err(|e| Error::Foreign { path: path.clone(), why: e.to_string() })?;
+    if journal.version != VERSION {
+        let why = format!("its version is {}", journal.version);
+        return Err(Error::Foreign { path, why });
+    }
+    Ok(Some(journal))
+}
+
+fn step() {
+    static STEPS: AtomicU64 = AtomicU64::new(0);
+    let number = STEPS.fetch_add(1, Ordering::Relaxed) + 1;
+    let Ok(wish) = std::env::var(SIGNAL_AT) else { return };
+    let signal = match wish.split_once(':') {
+        Some(("KILL", at)) if at == number.to_string() => Signal::SIGKILL,
+        Some(("STOP", at)) if at == number.to_string() => Signal::SIGSTOP,
+        _ => return,
+    };
+    // A signal to oneself cannot be refused.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), signal);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the first version of Verbgate wrote journals, when this was a part of the command.
+    const OLD: &str = r#"{"version":1,"boot_id":"b","home":{"device":4,"inode":4026531840},
+        "home_path":"/proc/1/ns/net","target":{"device":4,"inode":4026532281},
+        "target_path":"/run/netns/pod1","complete":true,"arp":"loose","rdma_exclusive":false,
+        "nics":[{"identity":{"parent":"0000:81:00.0","permanent":"02:00:00:00:00:01",
+        "mac":"02:00:00:00:00:01","port":0},"state":{"link":{"index":7,"name":"rail0",
+        "mac":"02:00:00:00:00:01","permanent":"02:00:00:00:00:01","parent":"0000:81:00.0",
+        "kind":null,"up":true,"carrier":true,"mtu":9000,"txqlen":1000,"alias":null,"altnames":[],
+        "qdisc":"mq","master":null,"lower":null},"addresses":[{"kind":20,
+        "header":"0218000007000000","attributes":[{"kind":1,"value":"0a000001"}]}],"routes":[],
+        "rank":null,"rules":[],"neighbours":[],"sysctls":{"ipv4/conf/rp_filter":"2"},"names":{}},
+        "target_name":"rail0","step":"away","rules":[],"table":null,"rdma":[["mlx5_0",1]]}]}"#;
+
+    #[test]
+    fn an_old_journal_is_read_and_written_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(path(dir.path()), OLD).unwrap();
+        let journal = load(dir.path()).unwrap().unwrap();
+        assert_eq!((journal.arp, journal.nics[0].step), (Arp::Loose, Step::Away));
+        let again: serde_json::Value = serde_json::to_value(&journal).unwrap();
+        assert_eq!(again, serde_json::from_str::<serde_json::Value>(OLD).unwrap());
+    }
+}

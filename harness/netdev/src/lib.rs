@@ -1,0 +1,89 @@
+#![forbid(unsafe_code)]
+//! RoCE NICs: into a container's network namespace, and back.
+//!
+//! The RDMA device alone is not enough there: a RoCE GID is an address of a link, and the kernel
+//! resolves addresses in the network namespace of the caller. [`select`] says which NICs go and why
+//! the others do not, [`plan`] works out a move, [`transfer`] does it and [`back`] undoes it, each
+//! step after the [`journal`] has it on disk, and [`verify`] asks afterwards who answers.
+//!
+//! Which NICs would go, and why the others stay:
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use verbgate_netdev::plan;
+//! use verbgate_netdev::select::Selection;
+//!
+//! let (nics, _) = plan::candidates(&Selection::default(), Path::new("/sys"))?;
+//! for nic in nics {
+//!     println!("{}: {}", nic.netdev, nic.dropped.as_deref().unwrap_or("goes"));
+//! }
+//! # Ok::<(), verbgate_netdev::Error>(())
+//! ```
+
+pub mod back;
+pub mod dress;
+mod hca;
+pub mod journal;
+pub mod plan;
+pub mod probe;
+pub mod select;
+pub mod state;
+pub mod strict;
+pub mod transfer;
+pub mod verify;
+
+use std::io;
+use std::path::PathBuf;
+
+/// What went wrong, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each says what it is about")]
+pub enum Error {
+    /// What the host did not do.
+    #[error(transparent)]
+    Host(#[from] verbgate_host::Error),
+    #[error("{} is the network namespace that the NICs are in already; name the container's", .path.display())]
+    SameNamespace { path: PathBuf },
+    #[error("no network device is called {name:?} here; there are {}", .have.join(", "))]
+    NoSuchNic { name: String, have: Vec<String> },
+    #[error("{} is no journal of this version of Verbgate ({why}); if no NIC is away, remove it", .path.display())]
+    Foreign { path: PathBuf, why: String },
+    #[error("{} describes NICs that are not home ({nics}); first: verbgate netdev restore", .path.display())]
+    NotHome { path: PathBuf, nics: String },
+    #[error("another verbgate (process {pid}) is at work on {}; wait for it to end", .path.display())]
+    Locked { path: PathBuf, pid: String },
+    #[error("{nic} cannot be moved: {why}")]
+    Refused { nic: String, why: String },
+    #[error("{nic}: {why}")]
+    Nic { nic: String, why: String },
+    #[error("nothing to move: {why}")]
+    Nothing { why: String },
+    #[error("{cause}; {undone}")]
+    Undone { cause: Box<Error>, undone: String },
+    #[error("{0}")]
+    Invalid(String),
+    /// The caller's own mistake, for which the exit code is another.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Error {
+    /// Netlink did not do `what`.
+    pub fn netlink(what: impl Into<String>, source: io::Error) -> Self {
+        Self::Host(verbgate_host::Error::Netlink { what: what.into(), source })
+    }
+
+    /// A file cannot be read or written.
+    pub fn file(path: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Host(verbgate_host::Error::File { path: path.into(), source })
+    }
+
+    /// 2 for what the caller wrote, 1 for the rest.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The move, step by step.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use verbgate_host::discover;
+use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
+use verbgate_host::signals::Signals;
+
+use super::Error;
+use super::back::back;
+use super::dress;
+use super::dress::Wardrobe;
+use super::journal::Entry;
+use super::journal::Journal;
+use super::journal::Step;
+use super::journal::Store;
+use super::plan;
+use super::plan::Plan;
+use super::plan::open;
+use super::state::State;
+use super::strict;
+use super::strict::Arp;
+
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
+
+/// What both directions need to know.
+#[allow(missing_debug_implementations, reason = "it holds a function")]
+pub struct Terms<'a> {
+    /// Where sysfs is.
+    pub sysfs: &'a Path,
+    /// How long a link may take to come up, GIDs to appear, and the kernel to give a NIC back.
+    pub patience: Duration,
+    /// What asks for the end between two steps.
+    pub signals: &'a Signals,
+    /// Gets a line for each step.
+    pub progress: &'a dyn Fn(&str),
+}
+
+/// Moves what is planned; on an error everything is put back.
+pub fn execute(
+    plan: Plan,
+    store: &Store,
+    arp: Arp,
+    terms: &Terms<'_>,
+    verify: &dyn Fn(&Journal, &Namespace) -> Result<(), Error>,
+) -> Result<Journal, Error> {
+    let Plan { home, target, entries, rdma_exclusive, .. } = plan;
+    let mut journal = Journal::new(&home, &target, arp, entries)?;
+    journal.rdma_exclusive = rdma_exclusive;
+    store.save(&journal)?;
+    let moved = forth(&mut journal, store, &target, terms).and_then(|()| verify(&journal, &target));
+    let done = moved.and_then(|()| {
+        terms.signals.check()?;
+        journal.complete = true;
+        store.save(&journal)
+    });
+    let Err(cause) = done else { return Ok(journal) };
+    (terms.progress)(&format!("{cause}; putting everything back"));
+    let undone = match back(&mut journal, store, terms) {
+        Ok(left) if left.is_empty() => "everything is as it was".to_owned(),
+        Ok(left) => format!("all NICs are home, but {}", left.join("; ")),
+        Err(e) => format!("and putting it back failed: {e}; then: verbgate netdev restore"),
+    };
+    Err(Error::Undone { cause: Box::new(cause), undone })
+}
+
+fn forth(
+    journal: &mut Journal,
+    store: &Store,
+    target: &Namespace,
+    terms: &Terms<'_>,
+) -> Result<(), Error> {
+    let mut home = open()?;
+    let count = journal.nics.len();
+    let arp = journal.arp;
+    let gids = expected_gids(journal, terms.sysfs);
+    for at in 0..count {
+        terms.signals.check()?;
+        set_step(journal, at, Step::Leaving);
+        store.save(journal)?;
+        let Some(nic) = journal.nics.get(at) else { break };
+        let name = &nic.state.link.name;
+        (terms.progress)(&format!("[{}/{count}] {name} to {target}", at + 1));
+        let sent = link::send_to(&mut home, nic.state.link.index, target, &nic.target_name);
+        let what = || format!("move {name} to {target}");
+        sent.map_err(|source| Error::netlink(what(), source))?;
+        if journal.rdma_exclusive {
+            for (device, _) in &nic.rdma {
+                rdma::send_to(device, target)?;
+            }
+        }
+        set_step(journal, at, Step::Dressing);
+        store.save(journal)?;
+        let Some(nic) = journal.nics.get(at) else { break };
+        target.within(|| settle(nic, arp))?;
+        set_step(journal, at, Step::Away);
+    }
+    store.save(journal)?;
+    let (nics, patience, signals) = (&journal.nics, terms.patience, terms.signals);
+    target.within(|| {
+        await_carrier(nics, patience, signals)?;
+        let wanted: Vec<(&str, State)> =
+            nics.iter().map(|nic| (nic.target_name.as_str(), there(nic, arp))).collect();
+        let wanted: Vec<_> = wanted.iter().map(|(name, state)| (*name, state)).collect();
+        dress::finish(&mut open()?, &wanted)
+    })?;
+    for (device, port) in gids.keys() {
+        if !terms.sysfs.join("class/infiniband").join(device).exists() {
+            log::warn!(
+                "{device}/{port} is gone since the move, as is the way of Soft-RoCE; make it again \
+                 there: rdma link add"
+            );
+        }
+    }
+    await_gids(&gids, terms)
+}
+
+pub(crate) fn set_step(journal: &mut Journal, at: usize, step: Step) {
+    if let Some(nic) = journal.nics.get_mut(at) {
+        nic.step = step;
+    }
+}
+
+/// Configures a NIC that has arrived; runs in the container's namespace.
+fn settle(nic: &Entry, arp: Arp) -> Result<(), Error> {
+    let mut netlink = open()?;
+    let link = here(nic)?.ok_or_else(|| gone(nic))?;
+    let index = link.index;
+    Wardrobe { netlink: &mut netlink, link }.dress(&nic.target_name, &there(nic, arp))?;
+    let from = nic.state.link.index;
+    let number = |device: u32| if device == from { index } else { device };
+    if nic.state.link.up {
+        let routes = strict::routes(&nic.state, index, nic.table);
+        let failed = dress::add_routes(&mut netlink, &routes, &number)?;
+        for why in failed {
+            log::warn!("{}: a route cannot be had in the container: {why}", nic.target_name);
+        }
+    }
+    dress::add_rules(&mut netlink, &nic.rules)
+}
+
+/// What a NIC is to be in the container.
+fn there(nic: &Entry, arp: Arp) -> State {
+    State { sysctls: strict::sysctls(&nic.state, arp), ..nic.state.clone() }
+}
+
+/// The error that a NIC is nowhere.
+pub fn gone(nic: &Entry) -> Error {
+    let why = "it is in neither namespace any more; was it unplugged or removed?".to_owned();
+    Error::Nic { nic: nic.state.link.name.clone(), why }
+}
+
+/// The NIC, if it is in the thread's namespace.
+pub fn here(nic: &Entry) -> Result<Option<Link>, Error> {
+    Ok(link::find(&plan::links()?, &nic.identity).cloned())
+}
+
+/// Waits for the links that were there before.
+pub(crate) fn await_carrier(
+    nics: &[Entry],
+    patience: Duration,
+    signals: &Signals,
+) -> Result<(), Error> {
+    let until = Instant::now() + patience;
+    loop {
+        let links = plan::links()?;
+        let dark = nics.iter().find(|nic| {
+            let had = nic.state.link.up && nic.state.link.carrier;
+            had && link::find(&links, &nic.identity).is_some_and(|link| !link.carrier)
+        });
+        match dark {
+            None => return Ok(()),
+            Some(_) if patience.is_zero() => return Ok(()),
+            Some(nic) if Instant::now() > until => {
+                let why = format!(
+                    "it had a link before, and has none after {} s of waiting; see --wait",
+                    patience.as_secs()
+                );
+                return Err(Error::Nic { nic: nic.state.link.name.clone(), why });
+            }
+            Some(_) => thread::sleep(PAUSE),
+        }
+        signals.check()?;
+    }
+}
+
+/// The RoCE v2 GIDs that NICs have now by addresses that they take along.
+fn expected_gids(journal: &Journal, sysfs: &Path) -> BTreeMap<(String, u32), Vec<IpAddr>> {
+    let devices = discover::devices(sysfs);
+    let mut found = BTreeMap::new();
+    for nic in journal.nics.iter().filter(|nic| nic.state.link.up) {
+        for (name, number) in &nic.rdma {
+            let ips = nic.state.ips();
+            let table = devices.iter().find(|d| d.name == *name).and_then(|device| {
+                device.ports.iter().find(|port| port.port == *number).map(|port| &port.gids)
+            });
+            let had: Vec<IpAddr> = ips
+                .iter()
+                .map(|(ip, _)| *ip)
+                .filter(|ip| table.is_some_and(|gids| gids.iter().any(|gid| is_gid_of(gid, *ip))))
+                .collect();
+            found.insert((name.clone(), *number), had);
+        }
+    }
+    found
+}
+
+/// Whether this is the RoCE v2 GID that an address makes.
+pub fn is_gid_of(gid: &discover::Gid, ip: IpAddr) -> bool {
+    let address = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    gid.gid == address && gid.kind.as_deref() == Some(discover::ROCE_V2)
+}
+
+fn await_gids(
+    wanted: &BTreeMap<(String, u32), Vec<IpAddr>>,
+    terms: &Terms<'_>,
+) -> Result<(), Error> {
+    let until = Instant::now() + terms.patience;
+    loop {
+        let missing = wanted.iter().find_map(|((device, port), ips)| {
+            let dir = terms.sysfs.join("class/infiniband").join(device);
+            // Soft-RoCE removes its device when the netdev leaves; there is nothing to wait for.
+            let gids =
+                dir.exists().then(|| discover::gids(&dir.join("ports").join(port.to_string())))?;
+            let ip = ips.iter().find(|ip| !gids.iter().any(|gid| is_gid_of(gid, **ip)))?;
+            Some((device, port, ip))
+        });
+        match missing {
+            None => return Ok(()),
+            Some(_) if terms.patience.is_zero() => return Ok(()),
+            Some((device, port, ip)) if Instant::now() > until => {
+                let why = format!(
+                    "port {port} has no RoCE v2 GID of {ip} {} s after the move; see --wait",
+                    terms.patience.as_secs()
+                );
+                return Err(Error::Nic { nic: device.clone(), why });
+            }
+            Some(_) => thread::sleep(PAUSE),
+        }
+        terms.signals.check()?;
+    }
+}

@@ -1,0 +1,176 @@
+//! What a container asks for whose runtime has set nothing but a filter, and whether it can be
+//! served: its bundle says both.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sandbox::grant::RDMA_CM;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::CUT_CAPABILITIES;
+
+use super::super::place::Spec;
+use super::super::wish::NETDEVS;
+use super::super::wish::Wish;
+use super::state::State;
+use crate::granted;
+
+/// What is decided for a container. It has no devices when it asks for none: then its filter is
+/// served, and nothing else.
+pub(super) fn spec(
+    state: &State,
+    allowed: &str,
+    stand_in: &[OsString],
+    write: bool,
+) -> Result<Spec, Error> {
+    let file = state.bundle.join("config.json");
+    let text = fs::read_to_string(&file)
+        .with_context(|| format!("cannot read {}", file.display()))
+        .map_err(|e| anyhow!("{e:#}"))?;
+    let mut config: Value =
+        serde_json::from_str(&text).map_err(|e| anyhow!("{} is no JSON: {e}", file.display()))?;
+    // The agent that it names is this one.
+    if let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut) {
+        linux.remove("seccomp");
+    }
+    if let Some(root) = config.as_object_mut() {
+        let all = root.entry("annotations").or_insert_with(|| Value::Object(Default::default()));
+        if let Some(all) = all.as_object_mut() {
+            all.extend(state.annotations.clone());
+        }
+    }
+    let wish = Wish::of(&config, &sandbox::rdma_numbers())?;
+    let mut nodes: Vec<Granted> = Vec::new();
+    let mut profile = allowed.to_owned();
+    if let Some(wish) = wish {
+        if !wish.netdevs.is_empty() {
+            return Err(anyhow!(
+                "annotation {NETDEVS}: an agent is told too late to move network devices; run the \
+                 container by `verbgate oci`, or let the network plug-in move them"
+            ));
+        }
+        refuse_reach(&config)?;
+        profile = granted::profile(wish.profile.as_deref(), allowed)?;
+        nodes = granted::granted(&wish, stand_in, &config)?;
+        // It is spoken to by write(2) alone.
+        nodes.retain(|node| write || node.name != RDMA_CM);
+    }
+    Ok(Spec {
+        id: state.id.clone(),
+        bundle: state.bundle.clone(),
+        profile,
+        devices: nodes,
+        netdevs: None,
+        rootfs: PathBuf::new(),
+        sysfs: false,
+        runs: false,
+    })
+}
+
+/// A container that can open the raw device by itself needs no supervisor, nor heeds one.
+fn refuse_reach(config: &Value) -> Result<(), Error> {
+    for number in sandbox::rdma_numbers() {
+        if may_open(config, number) {
+            let (major, minor) = number;
+            let minor = minor.map_or("*".to_owned(), |minor| minor.to_string());
+            return Err(anyhow!(
+                "linux.resources.devices: the container may open {major}:{minor} by itself; give it \
+                 the node with access \"m\" alone, as `verbgate cdi generate` describes it, and no \
+                 privileged container"
+            ));
+        }
+    }
+    let bounding = config.pointer("/process/capabilities/bounding").and_then(Value::as_array);
+    let has = |name: &str| {
+        bounding.into_iter().flatten().filter_map(Value::as_str).any(|one| one == name)
+    };
+    // The device cgroup answers for that one.
+    let cut = CUT_CAPABILITIES.iter().flat_map(|(one, why)| {
+        one.iter_names().filter(|(name, _)| *name != "MKNOD").map(move |(name, _)| (name, why))
+    });
+    for (name, why) in cut {
+        let name = format!("CAP_{name}");
+        if has(&name) {
+            return Err(anyhow!(
+                "process.capabilities.bounding: with {name} the container {why}; take it away"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the rules of the device cgroup let a device be read or written: of rules that contradict
+/// each other the last counts. Without any, runtimes differ.
+fn may_open(config: &Value, (major, minor): (u32, Option<u32>)) -> bool {
+    let (mut read, mut write) = (true, true);
+    let rules = config.pointer("/linux/resources/devices").and_then(Value::as_array);
+    for rule in rules.into_iter().flatten() {
+        let of = |key: &str| rule.get(key).and_then(Value::as_i64).filter(|number| *number >= 0);
+        let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
+        let about = of("major").is_none_or(|one| one == i64::from(major))
+            && of("minor").is_none_or(|one| minor.is_none_or(|minor| one == i64::from(minor)));
+        let allow = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
+        // That one of several may not be opened says nothing of the others.
+        let part = !allow && minor.is_none() && of("minor").is_some();
+        if !matches!(kind, "a" | "c" | "u") || !about || part {
+            continue;
+        }
+        let access = rule.get("access").and_then(Value::as_str).unwrap_or("rwm");
+        if access.contains('r') || access.is_empty() {
+            read = allow;
+        }
+        if access.contains('w') || access.is_empty() {
+            write = allow;
+        }
+    }
+    read || write
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const UVERBS: (u32, Option<u32>) = (231, None);
+
+    fn with(rules: &Value) -> bool {
+        may_open(&json!({"linux": {"resources": {"devices": rules}}}), UVERBS)
+    }
+
+    #[test]
+    fn who_may_open_the_device_is_found() {
+        let deny = json!({"allow": false, "access": "rwm"});
+        let rule = |allow: bool, minor: Option<i64>, access: &str| json!({"allow": allow, "type": "c", "major": 231, "minor": minor, "access": access});
+        assert!(!with(&json!([deny])));
+        assert!(!with(&json!([deny, rule(true, Some(192), "m")])));
+        assert!(with(&json!([deny, rule(true, Some(192), "r")])));
+        assert!(with(&json!([deny, {"allow": true, "access": "rwm"}])));
+        assert!(with(&json!([deny, {"allow": true}])));
+        assert!(with(&json!([])) && may_open(&json!({}), UVERBS));
+        assert!(!with(&json!([deny, rule(true, Some(192), "rw"), rule(false, None, "rwm")])));
+        assert!(with(&json!([deny, rule(true, Some(192), "rw"), rule(false, Some(193), "rwm")])));
+        assert!(with(&json!([deny, rule(true, Some(192), "rw"), rule(false, Some(192), "w")])));
+        assert!(!with(&json!([deny, {"allow": true, "type": "c", "major": 10, "minor": 229}])));
+    }
+
+    #[test]
+    fn a_container_that_reaches_the_device_is_refused() {
+        let mut config = json!({
+            "process": {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}},
+            "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
+        });
+        refuse_reach(&config).unwrap();
+        config["process"]["capabilities"]["bounding"] = json!(["CAP_SYS_PTRACE"]);
+        let error = refuse_reach(&config).unwrap_err().to_string();
+        assert!(error.contains("CAP_SYS_PTRACE"), "{error}");
+        config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
+        let error = refuse_reach(&config).unwrap_err().to_string();
+        assert!(error.contains("linux.resources.devices"), "{error}");
+    }
+}

@@ -1,0 +1,234 @@
+//! `verbgate agent`: an OCI seccomp agent, for runtimes to which no other can be given and a seccomp
+//! profile can ([`profile`]).
+//!
+//! The runtime makes the filter, and sends its listener and the container's state to the agent's
+//! socket (`state`); the agent decides what the container gets (`asked`) and starts one supervisor
+//! for each container (`supervisor`), which serves what is executed in it later, too. A container
+//! that cannot be served has nobody at its listener: what the filter asks about fails with ENOSYS.
+
+mod asked;
+pub mod profile;
+mod state;
+mod supervisor;
+
+use std::collections::HashMap;
+use std::env;
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::Permissions;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use listenfd::ListenFd;
+use parking_lot::Mutex;
+use sd_notify::NotifyState;
+use verbgate_sys::Tgid;
+use verbgate_sys::process::PidFd;
+
+use self::profile::MadeFor;
+use self::state::Arrived;
+use self::supervisor::Order;
+pub use self::supervisor::run as supervise;
+use super::place::Place;
+use crate::options::Globals;
+
+/// The hidden command of its supervisors.
+pub const SUPERVISOR: &str = "agent-supervisor";
+
+/// What stands for the runtime's state directory, which the agent is not told, in the names of its
+/// containers' directories.
+const STATE: &str = "agent";
+
+/// How long the supervisor of a container that has ended may take to end.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What the agent serves.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Where to listen; `agent.sock` in the directory of run-time state, unless systemd passes a
+    /// socket.
+    pub socket: Option<PathBuf>,
+    /// What containers may ask for, unless their annotation says less.
+    pub profile: String,
+    /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
+    pub stand_in: Vec<OsString>,
+}
+
+struct Agent {
+    profile: String,
+    stand_in: Vec<OsString>,
+    /// Of run-time state.
+    root: PathBuf,
+    /// The options of the log.
+    log: Vec<OsString>,
+    /// The supervisors, by their containers' directories, until those are removed.
+    supervisors: Mutex<HashMap<PathBuf, Known>>,
+}
+
+/// A supervisor.
+struct Known {
+    /// Where it hears of further processes.
+    socket: OwnedFd,
+    /// The container's first process: when it has ended, another container may have its name.
+    first: PidFd,
+}
+
+/// Runs the agent.
+///
+/// # Errors
+/// When it cannot listen.
+pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
+    verbgate_proxy::policy::Policy::named(&options.profile)?;
+    let root = std::path::absolute(&globals.root)?;
+    let socket = options.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
+    let listener = match ListenFd::from_env().take_unix_listener(0) {
+        Ok(Some(passed)) => passed,
+        Ok(None) => listener(&socket)?,
+        Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
+    };
+    let agent = Arc::new(Agent {
+        profile: options.profile.clone(),
+        stand_in: options.stand_in.clone(),
+        root,
+        log: globals.log.clone(),
+        supervisors: Mutex::default(),
+    });
+    if let Err(e) = sd_notify::notify(&[NotifyState::Ready]) {
+        log::warn!("cannot tell systemd that the agent is ready: {e}");
+    }
+    loop {
+        let runtime = match listener.accept() {
+            Ok((runtime, _)) => runtime,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => continue,
+            Err(e) => return Err(anyhow!("cannot accept connections of runtimes: {e}")),
+        };
+        let agent = Arc::clone(&agent);
+        // One that is slow keeps no other waiting.
+        std::thread::Builder::new().name("runtime".to_owned()).spawn(move || {
+            if let Err(error) = agent.heard(&runtime) {
+                log::error!("{}", format!("{error:#}").replace('\n', " "));
+            }
+        })?;
+    }
+}
+
+/// Listens where nobody does, for its own user alone.
+pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
+    if let Some(dir) = path.parent() {
+        fs::DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
+    }
+    let failed = |e: io::Error| anyhow!("cannot listen at {}: {e}", path.display());
+    match UnixStream::connect(path) {
+        Ok(_) => return Err(anyhow!("another agent listens at {}", path.display())),
+        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed)?;
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+impl Agent {
+    /// Sees to a process that a runtime tells of.
+    fn heard(self: Arc<Self>, runtime: &UnixStream) -> Result<(), Error> {
+        let who = rustix::net::sockopt::socket_peercred(runtime)?;
+        let own = rustix::process::geteuid();
+        if !who.uid.is_root() && who.uid != own {
+            return Err(anyhow!("a runtime of user {} is not served", who.uid.as_raw()));
+        }
+        let arrived = state::receive(runtime)
+            .map_err(|e| anyhow!("from process {}: {e}", who.pid.as_raw_nonzero()))?;
+        let id = arrived.state.state.id.clone();
+        self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e:#}"))
+    }
+
+    fn serve(self: Arc<Self>, arrived: &Arrived) -> Result<(), Error> {
+        let Arrived { state, listener } = arrived;
+        let id = &state.state.id;
+        if id.is_empty() || id.starts_with('.') || id.contains('/') {
+            return Err(anyhow!("its id must be text without \"/\", and not begin with \".\""));
+        }
+        let (addrs, fds, write) = MadeFor::read(&state.metadata)?;
+        let order =
+            Order { pid: state.pid, addresses: addrs.hi(), descriptors: (fds.first, fds.len) };
+        let place = Place::of(&self.root, id, Some(OsStr::new(STATE)));
+        let deadline = Instant::now() + END_PATIENCE;
+        // Held from when there is none until there is one: two processes of one container may arrive
+        // at once.
+        let mut supervisors = loop {
+            let supervisors = self.supervisors.lock();
+            let Some(known) = supervisors.get(place.path()) else { break supervisors };
+            if !known.first.has_ended()
+                && supervisor::send(known.socket.as_fd(), &order, listener.as_fd()).is_ok()
+            {
+                return Ok(());
+            }
+            // That of a container of the same name, which ends with it.
+            if Instant::now() >= deadline {
+                return Err(anyhow!(
+                    "the supervisor of another container of this name does not end"
+                ));
+            }
+            drop(supervisors);
+            std::thread::sleep(LOOK);
+        };
+        let first = PidFd::open(Tgid(state.pid)).context("its process has ended")?;
+        let spec = asked::spec(&state.state, &self.profile, &self.stand_in, write)?;
+        let lock = place.make(&spec).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => anyhow!(
+                "it has the supervisor of an agent that has ended, or has lost it: what is executed \
+                 in it now cannot be served; start the container again"
+            ),
+            _ => anyhow!("cannot make {}: {e}", place.path().display()),
+        })?;
+        let (ours, theirs) = supervisor::pair()?;
+        let child = Command::new(env::current_exe().context("cannot tell this program's path")?)
+            .args(&self.log)
+            .arg(SUPERVISOR)
+            .arg(place.path())
+            // Its lock: it is held as long as the supervisor has a standard input.
+            .stdin(lock)
+            .stdout(theirs)
+            .stderr(Stdio::inherit())
+            .env_clear()
+            .spawn()
+            .context("cannot start its supervisor")?;
+        supervisor::send(ours.as_fd(), &order, listener.as_fd())
+            .map_err(|e| anyhow!("its supervisor cannot be told: {e:#}"))?;
+        supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
+        drop(supervisors);
+        self.attend(child, &place)
+    }
+
+    /// Waits until a supervisor ends, and removes what it cannot, confined as it is.
+    fn attend(&self, mut child: Child, place: &Place) -> Result<(), Error> {
+        let ended = child.wait();
+        let removed = place.remove_if_unsupervised();
+        self.supervisors.lock().remove(place.path());
+        let ended = ended.context("cannot wait for its supervisor")?;
+        removed.context("cannot remove its directory")?;
+        if ended.success() { Ok(()) } else { Err(anyhow!("its supervisor ended with {ended}")) }
+    }
+}

@@ -1,0 +1,404 @@
+//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) as the OCI runtime
+//! specification has it (config-linux.md, "Seccomp"), for runtimes to make a filter of.
+//!
+//! Such a filter compares arguments one by one, and a call's first matching rule counts. It cannot add
+//! two arguments, which the end of a range of addresses takes, nor say "from .. to" of one. So it asks
+//! about more than ours, and never about less; what it asks too much, the supervisor lets through,
+//! which judges by ours ([`verbgate_sandbox::Guard::behind`]).
+//!
+//! `write` and `writev` are left out unless they are wanted: runc writes itself between installing the
+//! filter and passing its listener on, and refuses rules about `write`, whatever they compare (crun
+//! takes them).
+
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::path::PathBuf;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use serde::Deserialize;
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::arch::Arch;
+use verbgate_sys::arch::Native;
+use verbgate_sys::seccomp::filter;
+use verbgate_sys::seccomp::rules;
+use verbgate_sys::seccomp::rules::Rule;
+use verbgate_sys::seccomp::rules::Verdict;
+use verbgate_sys::seccomp::rules::When;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+/// Rules about these are only there if they are wanted.
+const WRITES: [&str; 2] = ["write", "writev"];
+
+/// Of these, libseccomp makes one rule on 32-bit x86, where they are parts of socketcall(2), whatever
+/// their arguments: it refuses two with different verdicts. So all are asked about, and fail by the
+/// supervisor's judgement.
+const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
+
+/// The soft RLIMIT_NOFILE for which the profile is made; a guest with a lower one holds its
+/// descriptors outside of the window, which only means that a stub may keep a device open until
+/// its next request.
+const DESCRIPTORS: u64 = 1024;
+
+/// What a profile is made for.
+#[derive(Clone, Debug)]
+pub struct ProfileOptions {
+    /// The agent's socket, as the runtime finds it.
+    pub listener: PathBuf,
+    /// Whether requests wait for their answers without being interrupted by signals: for runtimes
+    /// with libseccomp 2.6 or newer.
+    pub wait_killable: bool,
+    /// Whether write(2) is watched, too: for crun; runc refuses such a profile.
+    pub write: bool,
+}
+
+/// What a profile was made for. The agent is told by the runtime, as `metadata`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MadeFor {
+    /// The upper word of the addresses that are guarded.
+    addresses: u32,
+    /// The first of the descriptor numbers that are watched, and how many.
+    descriptors: (u32, u32),
+    /// Whether writes to those are.
+    write: bool,
+    /// Tells rules of different builds apart.
+    rules: String,
+}
+
+impl MadeFor {
+    fn new(addrs: AddrWindow, fds: FdWindow, write: bool) -> Result<Self, Error> {
+        let mut hasher = DefaultHasher::new();
+        format!("{:?}", filter::program::<Native>(addrs, fds)?).hash(&mut hasher);
+        let rules = format!("{:016x}", hasher.finish());
+        Ok(Self { addresses: addrs.hi(), descriptors: (fds.first, fds.len), write, rules })
+    }
+
+    /// The windows of a profile that was printed by this build, or one with the same rules, and
+    /// whether it watches writes.
+    pub(super) fn read(metadata: &str) -> Result<(AddrWindow, FdWindow, bool), Error> {
+        let anew = "print the profile anew with: verbgate oci profile";
+        let read: Self = serde_json::from_str(metadata)
+            .map_err(|_| anyhow!("listenerMetadata {metadata:?} is not verbgate's; {anew}"))?;
+        let addrs = AddrWindow::at(read.addresses);
+        let fds = FdWindow { first: read.descriptors.0, len: read.descriptors.1 };
+        if fds.first.checked_add(fds.len).is_none_or(|end| end > 1 << 20)
+            || Self::new(addrs, fds, read.write)? != read
+        {
+            return Err(anyhow!("the profile was printed by another build of verbgate; {anew}"));
+        }
+        Ok((addrs, fds, read.write))
+    }
+}
+
+/// Whether a profile is one of verbgate's, by its `listenerMetadata`.
+pub(crate) fn is_ours(metadata: &str) -> bool {
+    serde_json::from_str::<MadeFor>(metadata).is_ok()
+}
+
+/// Prints the profile.
+///
+/// # Errors
+/// When this kernel has none of the addresses that the profile guards.
+pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
+    let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
+    let mut profile = profile(addrs, fds, options.write);
+    if let Some(object) = profile.as_object_mut() {
+        object.insert("listenerPath".into(), json!(options.listener));
+        let made_for = serde_json::to_string(&MadeFor::new(addrs, fds, options.write)?)?;
+        object.insert("listenerMetadata".into(), made_for.into());
+        if options.wait_killable {
+            object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
+        }
+    }
+    crate::output::print(&format!("{profile:#}\n"))
+}
+
+/// A comparison of one argument: `LinuxSeccompArg`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Arg {
+    index: u32,
+    value: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_two: Option<u64>,
+    op: &'static str,
+}
+
+/// The bits of a mask are these; the others, the upper word of an int among them, do not count.
+fn masked(index: u32, mask: u64, bits: u64) -> Arg {
+    Arg { index, value: mask, value_two: Some(bits), op: "SCMP_CMP_MASKED_EQ" }
+}
+
+fn profile(addrs: AddrWindow, fds: FdWindow, write: bool) -> Value {
+    let native = rules::native::<Native>();
+    let foreign = rules::foreign(&Native::FOREIGN);
+    // Who calls by another name of the same call is asked about, and judged by its own rules.
+    let only_foreign = foreign.iter().filter(|rule| native.iter().all(|one| one.name != rule.name));
+    let mut syscalls: Vec<(Vec<&str>, Verdict, Vec<Arg>)> = Vec::new();
+    let is_wanted = |rule: &&Rule| write || !WRITES.contains(&rule.name);
+    for rule in native.iter().chain(only_foreign).filter(is_wanted) {
+        let verdict = if MULTIPLEXED.contains(&rule.name) { Verdict::Notify } else { rule.verdict };
+        for args in said(rule, addrs, fds) {
+            let same = syscalls.iter_mut().find(|(_, one, of)| *one == verdict && *of == args);
+            match same {
+                Some((names, ..)) => names.push(rule.name),
+                None => syscalls.push((vec![rule.name], verdict, args)),
+            }
+        }
+    }
+    let syscalls: Vec<Value> = syscalls
+        .into_iter()
+        .map(|(names, verdict, args)| match verdict {
+            Verdict::Notify => json!({"names": names, "action": "SCMP_ACT_NOTIFY", "args": args}),
+            Verdict::Fail(errno) => json!({
+                "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": args,
+            }),
+        })
+        .collect();
+    json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": ARCHITECTURES,
+        "syscalls": syscalls,
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURES: &[&str] = &["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"];
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURES: &[&str] = &["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"];
+
+/// The calls of a rule, and maybe more: any of these, each of which is all of its comparisons.
+fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
+    const HI: u64 = 0xffff_ffff_0000_0000;
+    match rule.when {
+        When::Always => vec![vec![]],
+        When::Words(words) => {
+            let one = |word: &rules::Word| masked(word.arg, word.mask.into(), word.value.into());
+            vec![words.iter().map(one).collect()]
+        }
+        When::Fd(arg) => blocks(fds).map(|(mask, value)| vec![masked(arg, mask, value)]).collect(),
+        When::FdWords(arg, words) => {
+            let one = |word: &rules::Word| masked(word.arg, word.mask.into(), word.value.into());
+            let all = |(mask, value)| {
+                std::iter::once(masked(arg, mask, value)).chain(words.iter().map(one)).collect()
+            };
+            blocks(fds).map(all).collect()
+        }
+        // Not those of few descriptors, which stubs make.
+        When::FdRange => vec![vec![Arg {
+            index: 1,
+            value: fds.first.into(),
+            value_two: None,
+            op: "SCMP_CMP_GE",
+        }]],
+        // What meets a window of 4 GiB begins in it; or in the 4 GiB before; or is longer.
+        When::Range { addr, len } => vec![
+            vec![masked(addr, HI, addrs.base())],
+            vec![masked(addr, HI, addrs.base().wrapping_sub(1 << 32))],
+            vec![Arg { index: len, value: u32::MAX.into(), value_two: None, op: "SCMP_CMP_GT" }],
+        ],
+    }
+}
+
+/// The numbers of a window as few blocks of which each is one comparison: mask and value.
+fn blocks(fds: FdWindow) -> impl Iterator<Item = (u64, u64)> {
+    let mut first = fds.first;
+    std::iter::from_fn(move || {
+        let left = fds.end().checked_sub(first).filter(|left| *left > 0)?;
+        // The largest that begins here and does not reach beyond the end.
+        let aligned = 1 << first.trailing_zeros().min(31);
+        let len = if left < aligned { 1 << left.ilog2() } else { aligned };
+        let block = (u64::from(!(len - 1)), u64::from(first));
+        first += len;
+        Some(block)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use verbgate_sys::arch::stub_fd;
+    use verbgate_sys::seccomp::bpf::RET_ALLOW;
+    use verbgate_sys::seccomp::bpf::RET_ERRNO;
+    use verbgate_sys::seccomp::bpf::interpret;
+
+    use super::*;
+
+    const W: AddrWindow = AddrWindow::at(0x6ae0);
+    const F: FdWindow = FdWindow { first: 960, len: 64 };
+
+    /// As libseccomp does; seccomp_rule_add(3).
+    fn matches(args: &[Arg], of: [u64; 6]) -> bool {
+        args.iter().all(|arg| {
+            let is = of[usize::try_from(arg.index).unwrap()];
+            match arg.op {
+                "SCMP_CMP_MASKED_EQ" => is & arg.value == arg.value_two.unwrap(),
+                "SCMP_CMP_GT" => is > arg.value,
+                "SCMP_CMP_GE" => is >= arg.value,
+                other => panic!("{other}"),
+            }
+        })
+    }
+
+    #[test]
+    fn blocks_are_the_window_and_nothing_else() {
+        for fds in [F, FdWindow::under(1024), FdWindow::under(1 << 20), FdWindow::under(30)] {
+            let has = |n: u32| blocks(fds).any(|(mask, value)| u64::from(n) & mask == value);
+            assert!((0..20_000).all(|n| has(n) == fds.contains(n.cast_signed())), "{fds:?}");
+            assert!(blocks(fds).count() < 16);
+        }
+    }
+
+    /// Whatever ours does not simply allow, the profile has a rule about.
+    #[test]
+    fn the_profile_asks_about_no_less_than_the_filter() {
+        let program = filter::program::<Native>(W, F).unwrap();
+        let words = [
+            0,
+            1,
+            2,
+            3,
+            6,
+            16,
+            20,
+            21,
+            31,
+            35,
+            43,
+            256,
+            0x4206,
+            0o40000,
+            0x5412,
+            0x541c,
+            959,
+            960,
+            1000,
+            1023,
+            1024,
+            0xc018_1b01,
+            1 << 32 | 960,
+            u64::from(u32::MAX),
+            1 << 32,
+            W.base() - 0x1000,
+            W.base() - (1 << 32),
+            W.base(),
+            W.base() + 0x1000,
+            W.base() + (1 << 32),
+            W.base() * 2,
+        ];
+        let rules = rules::native::<Native>();
+        let mut asked = 0;
+        for rule in &rules {
+            let of_call: Vec<_> = rules.iter().filter(|one| one.nr == rule.nr).collect();
+            for a in words {
+                for b in words {
+                    for c in words {
+                        let args = [a, b, c, 0, a, 0];
+                        let ours = interpret(&program, rule.nr, Native::AUDIT, args).unwrap();
+                        if ours == RET_ALLOW {
+                            continue;
+                        }
+                        asked += 1;
+                        assert!(
+                            of_call
+                                .iter()
+                                .any(|one| said(one, W, F).iter().any(|s| matches(s, args))),
+                            "{} {args:x?}",
+                            rule.name
+                        );
+                    }
+                }
+            }
+        }
+        assert!(asked > 10_000, "{asked}");
+    }
+
+    /// What a stub does, and is made to do, while nobody answers it.
+    #[test]
+    fn a_stub_is_asked_about_its_requests_only() {
+        let n = Native::NUMBERS;
+        let rules = rules::native::<Native>();
+        for (nr, args) in [
+            (n.close_range, [u64::from(stub_fd::NEW), stub_fd::LAST.into(), 0, 0, 0, 0]),
+            (n.sockets.sendmsg, [stub_fd::SOCKET.into(), 1 << 46, 0x4040, 0, 0, 0]),
+            (n.clone, [0x0005_0b00, 0, 0, 0, 0, 0]),
+            (n.mseal, [W.base(), 4096, 0, 0, 0, 0]),
+            (n.exit, [0; 6]),
+        ] {
+            let of_call = rules.iter().filter(|rule| rule.nr == nr);
+            let mut said = of_call.flat_map(|rule| said(rule, W, F));
+            assert!(!said.any(|said| matches(&said, args)), "call {nr}");
+        }
+    }
+
+    /// What fails without being asked about must fail by ours, too: nobody would judge it.
+    #[test]
+    fn what_fails_is_said_exactly() {
+        for rule in rules::native::<Native>() {
+            if let Verdict::Fail(_) = rule.verdict {
+                assert!(matches!(rule.when, When::Always | When::Words(_)), "{rule:?}");
+            }
+        }
+    }
+
+    /// Sockets that the kernel carries over RDMA: the profile asks, and the supervisor's own filter
+    /// says no, to callers of 32 bits, too.
+    #[test]
+    fn the_kernels_own_rdma_is_asked_about_and_refused() {
+        let profile = profile(W, F, false);
+        let action = |call: &str, values: &[u64]| {
+            let of_values = |one: &Value| {
+                let args = one["args"].as_array().unwrap();
+                args.iter().map(|arg| arg["valueTwo"].as_u64()).eq(values.iter().map(|v| Some(*v)))
+            };
+            let rules = profile["syscalls"].as_array().unwrap().iter();
+            let found = rules.filter(|one| {
+                one["names"].as_array().unwrap().iter().any(|name| name == call) && of_values(one)
+            });
+            found.map(|one| one["action"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        let n = Native::NUMBERS;
+        let f = Native::FOREIGN;
+        let program = filter::program::<Native>(W, F).unwrap();
+        for (call, numbers, values, args, errno) in [
+            ("socket", (n.socket, f.socket), &[43][..], [43, 1, 0, 0, 0, 0], 97),
+            ("socket", (n.socket, f.socket), &[21], [21, 5, 0, 0, 0, 0], 97),
+            ("socket", (n.socket, f.socket), &[2, 256], [2, 1, 256, 0, 0, 0], 93),
+            ("socket", (n.socket, f.socket), &[10, 256], [10, 1, 256, 0, 0, 0], 93),
+            ("setsockopt", (n.sockets.setsockopt, f.setsockopt), &[6, 31], [5, 6, 31, 0, 3, 0], 2),
+        ] {
+            assert_eq!(action(call, values), ["SCMP_ACT_NOTIFY"], "{call} {values:?}");
+            let judged = |nr, arch| interpret(&program, nr, arch, args).unwrap();
+            let expected = RET_ERRNO | errno;
+            assert_eq!(judged(numbers.0, Native::AUDIT), expected, "{call} {values:?}");
+            assert_eq!(judged(numbers.1, f.audit), expected, "{call} {values:?}");
+        }
+        // Two verdicts for one of these, and libseccomp refuses the profile.
+        for rule in profile["syscalls"].as_array().unwrap() {
+            let names = rule["names"].as_array().unwrap().iter();
+            if names.into_iter().any(|name| MULTIPLEXED.iter().any(|one| name == one)) {
+                assert_eq!(rule["action"], "SCMP_ACT_NOTIFY", "{rule}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_profile_of_another_build_is_refused() {
+        let ours = MadeFor::new(W, F, false).unwrap();
+        let text = serde_json::to_string(&ours).unwrap();
+        assert_eq!(MadeFor::read(&text).unwrap(), (W, F, false));
+        for other in [
+            text.replace("rules\":\"", "rules\":\"0"),
+            text.replace("27360", "27361"),
+            text.replace("960", "961"),
+            "{}".into(),
+        ] {
+            let error = MadeFor::read(&other).unwrap_err().to_string();
+            assert!(error.contains("verbgate oci profile"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Podman and CRI-O read directories of files; one of them is ours, whole.
+
+use anyhow::Error;
+use anyhow::anyhow;
+use toml_edit::DocumentMut;
+use toml_edit::Item;
+use toml_edit::Table;
+use toml_edit::value;
+
+use super::containerd::parse;
+use super::wanted::Wanted;
+
+/// By which a file of ours is known.
+const HEAD: &str = "# Made by: verbgate runtime configure. To remove it: the same with --undo.\n";
+
+/// `[engine.runtimes]`: names and the paths at which they may be; containers.conf(5).
+pub(super) fn podman(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
+    let mut runtimes = Table::new();
+    let paths: toml_edit::Array = [wanted.called()].into_iter().collect();
+    runtimes.insert(&wanted.name, value(paths));
+    ours(text, "engine", runtimes)
+}
+
+/// `[crio.runtime.runtimes.NAME]`; crio.conf(5).
+pub(super) fn crio(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
+    let mut runtime = Table::new();
+    runtime.insert("runtime_path", value(wanted.called()));
+    runtime.insert("runtime_type", value("oci"));
+    let mut runtimes = Table::new();
+    runtimes.set_implicit(true);
+    runtimes.insert(&wanted.name, Item::Table(runtime));
+    let text = ours(text, "crio.runtime", runtimes)?;
+    Ok(text)
+}
+
+/// The file, with a table `runtimes` under dotted keys.
+fn ours(text: Option<&str>, under: &str, runtimes: Table) -> Result<String, Error> {
+    if let Some(text) = text {
+        refuse_others(text)?;
+    }
+    let mut item = Table::new();
+    item.set_implicit(true);
+    item.insert("runtimes", Item::Table(runtimes));
+    for key in under.rsplit('.') {
+        let mut outer = Table::new();
+        outer.set_implicit(true);
+        outer.insert(key, Item::Table(item));
+        item = outer;
+    }
+    let document = DocumentMut::from(item);
+    Ok(format!("{HEAD}{document}"))
+}
+
+/// Nothing is left of a file of ours.
+pub(super) fn without(text: &str) -> Result<Option<String>, Error> {
+    refuse_others(text)?;
+    Ok(None)
+}
+
+/// What somebody else has written is not overwritten.
+fn refuse_others(text: &str) -> Result<(), Error> {
+    parse(text)?;
+    if text.starts_with(HEAD) {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "somebody else has made it or changed its first line; name another file by --config"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wanted::wanted_for_tests;
+    use super::*;
+
+    #[test]
+    fn the_files_say_where_the_runtime_is() {
+        let podman = podman(None, &wanted_for_tests()).unwrap();
+        let value: toml::Value = toml::from_str(&podman).unwrap();
+        let path = "/usr/bin/verbgate-oci-runc";
+        assert_eq!(value["engine"]["runtimes"]["verbgate"][0].as_str(), Some(path));
+        let crio = crio(Some(&podman), &wanted_for_tests()).unwrap();
+        let value: toml::Value = toml::from_str(&crio).unwrap();
+        let ours = &value["crio"]["runtime"]["runtimes"]["verbgate"];
+        assert_eq!(ours["runtime_path"].as_str(), Some(path));
+        assert_eq!(without(&crio).unwrap(), None);
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_left_alone() {
+        let error = podman(Some("[engine]\n"), &wanted_for_tests()).unwrap_err().to_string();
+        assert!(error.contains("--config"), "{error}");
+        let error = without("[engine\n").unwrap_err().to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+}

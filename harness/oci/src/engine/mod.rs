@@ -1,0 +1,234 @@
+//! `verbgate runtime configure`: makes `verbgate oci` known to a container engine.
+//!
+//! An engine's file is edited as a tree of its own syntax (`docker`, `containerd`), so that
+//! comments, order and white space stay; where an engine reads a directory of files, a file of our own
+//! is put there (`dropin`). What the file was is kept until it is undone (`undo`). Before it is
+//! changed, the engine itself is asked what it would make of it (`ask`, `effective`).
+
+mod ask;
+mod containerd;
+mod docker;
+mod dropin;
+mod effective;
+mod undo;
+mod wanted;
+
+use std::env;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use similar::TextDiff;
+
+use self::ask::Program;
+use self::undo::Entry;
+use self::undo::Undo;
+pub use self::wanted::Engine;
+use self::wanted::Wanted;
+pub use self::wanted::Wrapped;
+use crate::output::print;
+
+/// A runtime that an engine is to know, and how.
+#[derive(Clone, Debug)]
+pub struct Configure {
+    /// The engine.
+    pub engine: Engine,
+    /// The name by which containers ask for it.
+    pub name: String,
+    /// The real runtime that it wraps.
+    pub wrap: Wrapped,
+    /// Whether the engine is to read CDI specifications, too.
+    pub cdi: bool,
+    /// The file to edit, or to make; the engine's own if none is given.
+    pub config: Option<PathBuf>,
+    /// The engine's program, which checks the changed file; the one in `PATH` if none is given.
+    pub program: Option<PathBuf>,
+    /// Whether the file is written without a check.
+    pub no_verify: bool,
+    /// Whether to print only what would change.
+    pub dry_run: bool,
+    /// Whether to take the change back.
+    pub undo: bool,
+    /// Directory in which it is kept what the file was.
+    pub state_dir: PathBuf,
+}
+
+impl Engine {
+    /// The program that can be asked about a file.
+    fn program(self, args: &Configure) -> Result<Option<Program>, ask::Error> {
+        if args.no_verify {
+            return Ok(None);
+        }
+        match self {
+            Self::Containerd => Program::find("containerd", args.program.as_deref()).map(Some),
+            // What is written for Docker cannot harm what is there.
+            Self::Docker if args.program.is_none() => Ok(Program::find("dockerd", None).ok()),
+            Self::Docker => Program::find("dockerd", args.program.as_deref()).map(Some),
+            Self::Podman | Self::Crio => Ok(None),
+        }
+    }
+
+    /// The file's text with what is wanted, and what is to be said about that.
+    fn with(
+        self,
+        file: &Path,
+        text: Option<&str>,
+        wanted: &Wanted,
+        program: Option<&Program>,
+    ) -> Result<(String, Vec<String>), Error> {
+        match self {
+            Self::Docker => docker::configured(file, text, wanted, program),
+            Self::Containerd => containerd::configured(file, text, wanted, program),
+            Self::Podman => dropin::podman(text, wanted).map(|text| (text, Vec::new())),
+            Self::Crio => dropin::crio(text, wanted).map(|text| (text, Vec::new())),
+        }
+    }
+
+    /// The file's text without the runtime of a name; `None`: no file at all.
+    fn without(self, text: &str, name: &str) -> Result<Option<String>, Error> {
+        match self {
+            Self::Docker => docker::without(text, name).map(Some),
+            Self::Containerd => containerd::without(text, name).map(Some),
+            Self::Podman | Self::Crio => dropin::without(text),
+        }
+    }
+}
+
+/// Makes `verbgate oci` known to an engine, or takes that back.
+///
+/// # Errors
+/// When the engine's file cannot be read, changed or written, or the engine refuses the new one.
+pub fn configure(args: &Configure) -> Result<u8, Error> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if args.name.is_empty() || !args.name.chars().all(is_name) {
+        return Err(anyhow!(
+            "--name {:?}: letters, digits and -_. make a runtime's name",
+            args.name
+        ));
+    }
+    let engine = args.engine;
+    let path = args.config.clone().unwrap_or_else(|| engine.file().into());
+    // A link is followed, not replaced.
+    let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path))?;
+    let before = read(&path)?;
+    let undo = Undo::of(&args.state_dir, &path);
+    let entry = Entry { engine, name: args.name.clone() };
+    if args.undo {
+        return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
+    }
+    let program = env::current_exe().context("cannot tell this program's path")?;
+    let program = program.to_str().context("this program's path is no text")?.to_owned();
+    let wanted =
+        Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
+    if engine.takes_path() && !Path::new(&wanted.called()).exists() {
+        eprintln!("verbgate: make the link: ln -s {} {}", wanted.program, wanted.called());
+    }
+    let asked = engine.program(args)?;
+    let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
+    let (after, notes) = made.map_err(|e| anyhow!("{}: {e:#}", path.display()))?;
+    for note in notes {
+        eprintln!("verbgate: {note}");
+    }
+    if before.as_ref() == Some(&after) {
+        eprintln!("verbgate: {}: nothing to change", path.display());
+        return Ok(0);
+    }
+    show(&path, before.as_deref(), Some(&after))?;
+    if !args.dry_run {
+        undo.keep(entry, before.as_deref(), &after)?;
+        write(&path, Some(&after))?;
+        say_next(engine);
+    }
+    Ok(0)
+}
+
+/// Takes one file back to what it was; where others have changed it since, only our entry goes.
+fn take_back(
+    undo: &Undo,
+    entry: Option<&Entry>,
+    now: Option<&str>,
+    dry_run: bool,
+) -> Result<u8, Error> {
+    let path = undo.path();
+    let after = match (undo.load()?, now) {
+        (Some(kept), now) if now == Some(kept.after.as_str()) => kept.before,
+        (kept, Some(text)) => {
+            let entry = entry.cloned().or_else(|| kept?.entry).with_context(|| {
+                format!(
+                    "{}: somebody else has changed this file, and the record names no runtime; remove the \
+                     runtime by: verbgate runtime configure --undo --runtime ENGINE --config {}",
+                    path.display(),
+                    path.display()
+                )
+            })?;
+            let without = entry.engine.without(text, &entry.name);
+            without.map_err(|e| anyhow!("{}: {e:#}", path.display()))?
+        }
+        (_, None) => None,
+    };
+    if now == after.as_deref() {
+        eprintln!("verbgate: {}: nothing to change", path.display());
+    } else {
+        show(path, now, after.as_deref())?;
+    }
+    if dry_run {
+        return Ok(0);
+    }
+    if now != after.as_deref() {
+        write(path, after.as_deref())?;
+        if let Some(entry) = entry {
+            say_next(entry.engine);
+        }
+    }
+    undo.forget()?;
+    Ok(0)
+}
+
+/// Takes all back of which there is a record. What cannot be taken back does not keep the rest.
+///
+/// # Errors
+/// What cannot be taken back.
+pub fn unconfigure(state_dir: &Path, dry_run: bool) -> Result<u8, Error> {
+    let mut failed = Vec::new();
+    for undo in Undo::all(state_dir)? {
+        let done = read(undo.path()).and_then(|now| {
+            let entry = undo.load()?.and_then(|kept| kept.entry);
+            take_back(&undo, entry.as_ref(), now.as_deref(), dry_run)
+        });
+        failed.extend(done.err().map(|e| format!("{e:#}")));
+    }
+    if failed.is_empty() { Ok(0) } else { Err(anyhow!("{}", failed.join("; "))) }
+}
+
+/// Writes a file, or removes it.
+fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
+    let done = match text {
+        Some(text) => verbgate_host::files::replace(path, text),
+        None => fs::remove_file(path),
+    };
+    done.map_err(|e| anyhow!("cannot write {}: {e}", path.display()))
+}
+
+fn say_next(engine: Engine) {
+    if !engine.next().is_empty() {
+        eprintln!("verbgate: for it to take effect: {}", engine.next());
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(anyhow!("cannot read {}: {e}", path.display())),
+    }
+}
+
+fn show(path: &Path, before: Option<&str>, after: Option<&str>) -> Result<u8, Error> {
+    let name = |text: Option<&str>| text.map_or("/dev/null".into(), |_| path.display().to_string());
+    let diff = TextDiff::from_lines(before.unwrap_or_default(), after.unwrap_or_default());
+    print(&diff.unified_diff().header(&name(before), &name(after)).to_string())
+}

@@ -1,0 +1,128 @@
+//! Hooks: the real runtime tells when a container is made, and when it is gone.
+
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use verbgate_sys::Tgid;
+use verbgate_sys::post::Way;
+use verbgate_sys::sandbox::container::Cover;
+
+use super::home;
+use super::keeper;
+use super::letter;
+use super::letter::Word;
+use super::place::Place;
+use super::place::Spec;
+use super::wish;
+
+/// How long one that was told to end may take.
+const END_PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What happened to a container.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// `createRuntime`: the container's first process is there.
+    Created,
+    /// `poststop`: the container is gone.
+    Stopped,
+}
+
+/// Runs a hook of the container with this directory, and with this directory of its NICs' journal;
+/// standard input is the container's state, as the OCI runtime specification has it.
+///
+/// # Errors
+/// When the container cannot be served, or cannot be cleaned up after.
+pub fn run(event: Event, place: &Path, netdevs: Option<&Path>) -> Result<u8, Error> {
+    heed(event, &Place::at(place), netdevs).inspect_err(tell)
+}
+
+/// runc passes on what a hook says; crun does not, and then it is said where crun speaks.
+fn tell(error: &Error) {
+    let null = fs::metadata("/dev/null").map(|meta| meta.rdev()).ok();
+    if fs::metadata("/proc/self/fd/2").map(|meta| meta.rdev()).ok() == null {
+        let stderr = format!("/proc/{}/fd/2", std::os::unix::process::parent_id());
+        let file = fs::OpenOptions::new().append(true).open(stderr);
+        let _ = file.and_then(|mut file| writeln!(file, "verbgate: {error:#}"));
+    }
+}
+
+fn heed(event: Event, place: &Place, netdevs: Option<&Path>) -> Result<u8, Error> {
+    let state = io::read_to_string(io::stdin()).context("cannot read the container's state")?;
+    match event {
+        Event::Created => {
+            let state: Value =
+                serde_json::from_str(&state).context("the container's state is no JSON")?;
+            let pid = state.get("pid").and_then(Value::as_i64).map(i32::try_from);
+            let pid = pid.context("the container's state has no pid")??;
+            created(place, pid, netdevs.is_some())?;
+        }
+        Event::Stopped => {
+            let home = netdevs.map_or(Ok(()), home::bring_home);
+            end(place)?;
+            home?;
+        }
+    }
+    Ok(0)
+}
+
+fn created(place: &Place, pid: i32, netdevs: bool) -> Result<(), Error> {
+    place.set_process(pid).context("cannot note the container's process")?;
+    let way = Way::to(&place.control())
+        .context("the container's supervisor is gone; create the container again")?;
+    if netdevs {
+        keeper::move_there(place, pid)?;
+    }
+    let spec = place.spec().context("cannot read what was decided for the container")?;
+    if spec.sysfs {
+        // From here on this process is in the container's mount namespace.
+        cover_sysfs(&way, &spec, pid)?;
+    }
+    letter::tell(&way, &Word::Created(pid), &[])?;
+    Ok(())
+}
+
+/// The container sees its own devices in `/sys`, or there is no container.
+fn cover_sysfs(way: &Way, spec: &Spec, pid: i32) -> Result<(), Error> {
+    let serve = |fuse: BorrowedFd<'_>, root: BorrowedFd<'_>| {
+        letter::tell(way, &Word::Sysfs(pid), &[fuse, root]).map_err(io::Error::other)
+    };
+    let cover = Cover {
+        container: Tgid(pid),
+        rootfs: &spec.rootfs,
+        keep: verbgate_sysfs::KEPT,
+        serve: &serve,
+    };
+    cover.make().map(drop).map_err(|e| {
+        anyhow!(
+            "the container would see the host's devices in /sys: {e}; annotation {}=host, or \
+             --sysfs host, lets it",
+            wish::SYSFS
+        )
+    })
+}
+
+/// Has the supervisor end, and removes the container's directory.
+pub(super) fn end(place: &Place) -> Result<(), Error> {
+    // Gone already, if it has died before.
+    let _ = letter::tell_at(place, &Word::End);
+    let deadline = Instant::now() + END_PATIENCE;
+    while !place.remove_if_unsupervised().context("cannot remove the container's directory")? {
+        if Instant::now() >= deadline {
+            return Err(anyhow!("the supervisor of {} does not end", place.path().display()));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! `verbgate ps` and `verbgate gc`: containers from the host.
+
+use std::path::Path;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::post;
+
+use super::home;
+use super::letter::PATIENCE_MS;
+use super::place;
+use super::place::Place;
+use crate::options::Globals;
+use crate::output::print;
+
+/// Lists containers.
+pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
+    let all = all(globals)?;
+    if as_json {
+        return print(&format!("{}\n", json!(all)));
+    }
+    let mut text = format!(
+        "{:<24} {:<8} {:<10} {:<9} {:<10} DEVICES\n",
+        "CONTAINER", "PID", "SUPERVISOR", "PROCESSES", "PROFILE"
+    );
+    for one in &all {
+        let word = |key: &str| match one.get(key) {
+            None | Some(Value::Null) => "-".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Array(all)) => {
+                all.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
+            }
+            Some(other) => other.to_string(),
+        };
+        let [id, pid, supervisor, profile, devices] =
+            ["id", "pid", "supervisor", "profile", "devices"].map(word);
+        let processes = processes(one);
+        text +=
+            &format!("{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices}\n");
+    }
+    print(&text)
+}
+
+/// How many processes of a container use RDMA.
+fn processes(one: &Value) -> usize {
+    let served = one.get("served").and_then(Value::as_array).into_iter().flatten();
+    served.filter_map(|one| one.get("processes")?.as_array()).map(Vec::len).sum()
+}
+
+/// What there is to say of all containers.
+pub(super) fn all(globals: &Globals) -> Result<Vec<Value>, Error> {
+    Ok(places(globals)?.iter().filter_map(shown).collect())
+}
+
+/// What a container's supervisor says of it; without one, what is known of it.
+fn shown(place: &Place) -> Option<Value> {
+    let answer = post::ask(&place.control(), br#""show""#, PATIENCE_MS);
+    if let Some(value) = answer.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+        return Some(value);
+    }
+    // Removed meanwhile.
+    let spec = place.spec().ok()?;
+    let devices: Vec<&str> = spec.devices.iter().map(|d| d.name.as_str()).collect();
+    Some(json!({
+        "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "devices": devices,
+        "supervisor": Value::Null,
+    }))
+}
+
+/// Removes what is left of containers whose supervisor is gone, and brings their NICs home.
+pub fn gc(globals: &Globals, state_dir: &Path, as_json: bool) -> Result<u8, Error> {
+    let (mut removed, mut failed) = (Vec::new(), None);
+    let mut home = Vec::new();
+    for one in home::reap(state_dir) {
+        match one {
+            Ok(line) => home.push(line),
+            // The other containers' come home all the same.
+            Err(error) => {
+                log::error!("{error:#}");
+                failed = Some(error);
+            }
+        }
+    }
+    for place in places(globals)? {
+        let name = place.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let dead = place
+            .remove_if_dead()
+            .map_err(|e| anyhow!("cannot remove {}: {e}", place.path().display()))?;
+        if dead {
+            removed.push(name);
+        }
+    }
+    if as_json {
+        print(&format!("{}\n", json!({ "removed": removed, "home": home })))?;
+    } else {
+        print(&home.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+        print(&removed.iter().map(|name| format!("removed {name}\n")).collect::<String>())?;
+    }
+    failed.map_or(Ok(0), Err)
+}
+
+fn places(globals: &Globals) -> Result<Vec<Place>, Error> {
+    let root = &globals.root;
+    place::list(root)
+        .with_context(|| format!("cannot read {} (root's containers need root)", root.display()))
+}

@@ -1,0 +1,12 @@
+//! The names by which engines know our devices.
+
+/// Our kind of device.
+pub(crate) const KIND: &str = "verbgate.org/rdma";
+
+/// Between a device and its port.
+pub(crate) const PORT: char = ':';
+
+/// The device that a name among ours means.
+pub(crate) fn device_of(name: &str) -> &str {
+    name.split_once(PORT).map_or(name, |(device, _)| device)
+}

@@ -1,0 +1,119 @@
+//! What `verbgate` writes to a container's supervisor. The socket is in a directory of root's
+//! ([`Place`]), which no container is shown: who can write there is the operator.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_sandbox::Windows;
+use verbgate_sys::post::Way;
+
+use super::place::Place;
+
+/// What a supervisor says when it is ready; anything else is why it is not.
+pub(super) const READY: &str = "ready";
+
+/// How long a supervisor may take to say what there is: it waits for letters, and serves in other
+/// threads.
+pub(super) const PATIENCE_MS: i32 = 5_000;
+
+/// How long it may take to do something. On a machine that starts many containers at once this takes
+/// seconds; that a supervisor has died is known without waiting.
+const DEED_PATIENCE_MS: i32 = 120_000;
+
+/// The answer to what was done; any other text is why it was not.
+pub(super) const HEARD: &str = "heard";
+
+/// A letter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub(super) enum Word {
+    /// The sender is under a filter, which came along, and becomes the real runtime.
+    Watch(Watch),
+    /// Have the container's NICs moved there, whose first process this is.
+    Move(i32),
+    /// `/sys` of the container of this first process is covered; what serves it came along.
+    Sysfs(i32),
+    /// The container's first process.
+    Created(i32),
+    /// The container's command is about to be executed.
+    Start,
+    /// What is there?
+    Show,
+    /// The container is gone.
+    End,
+}
+
+/// How the sender is under its filter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Watch {
+    pub(super) windows: Windows,
+    /// The sender's filters, all counted.
+    pub(super) filters: u32,
+}
+
+/// Why a supervisor did not do as it was told.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Untold {
+    #[error("its supervisor is gone; delete the container and create it again")]
+    Gone(#[source] io::Error),
+    #[error(
+        "its supervisor has not answered for {} s; delete the container and create it again",
+        DEED_PATIENCE_MS / 1000
+    )]
+    Silent,
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<io::Error> for Untold {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::TimedOut => Self::Silent,
+            _ => Self::Gone(error),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Untold {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Gone(error.into())
+    }
+}
+
+/// Tells a supervisor.
+pub(super) fn tell(way: &Way, word: &Word, files: &[BorrowedFd<'_>]) -> Result<(), Untold> {
+    let answer = way.ask(&serde_json::to_vec(word)?, files, DEED_PATIENCE_MS)?;
+    match String::from_utf8_lossy(&answer).into_owned() {
+        text if text == HEARD => Ok(()),
+        text => Err(Untold::Refused(text)),
+    }
+}
+
+/// Tells the supervisor of a container.
+pub(super) fn tell_at(place: &Place, word: &Word) -> Result<(), Untold> {
+    tell(&Way::to(&place.control())?, word, &[])
+}
+
+/// The same for what a person reads.
+pub(super) fn of_container(id: &str, untold: &Untold) -> Error {
+    anyhow!("container {id}: {untold}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read_as_they_were_written() {
+        for word in [Word::Created(7), Word::Start, Word::End, Word::Show, Word::Move(3)] {
+            let text = serde_json::to_string(&word).unwrap();
+            assert_eq!(serde_json::from_str::<Word>(&text).unwrap(), word, "{text}");
+        }
+        assert!(serde_json::from_str::<Word>(r#""expect""#).is_err());
+    }
+}

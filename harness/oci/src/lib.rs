@@ -1,0 +1,145 @@
+#![forbid(unsafe_code)]
+//! Containers with RDMA: an OCI runtime around another one ([`run`]), an agent for runtimes that can
+//! be given a seccomp profile only ([`agent`]), and what engines have to know ([`engine`], [`cdi`]).
+//!
+//! For a container that asks for RDMA (`wish`), the bundle's `config.json` is rewritten (`rewrite`)
+//! and a supervisor started (`start`, `supervisor`); then this process comes under the filter
+//! (`under`) and becomes the real runtime, so that its output, its exit code and what it does with
+//! signals, terminals and inherited descriptors are the real ones. Every other command, and every
+//! other container, gets nothing but the last step.
+//!
+//! What a container has lives in a directory of the host (`place`). The real runtime tells by hooks
+//! when the container is made and when it is gone (`hook`). Hooks and supervisors are processes of
+//! the program that calls [`run`]: it has the hidden commands [`HOOK`], [`SUPERVISOR`], [`KEEPER`],
+//! [`agent::SUPERVISOR`] and [`cdi::HOOK`], and calls [`hook`], [`supervise`], [`keep`],
+//! [`agent::supervise`] and [`cdi::hook`] for them.
+//!
+//! The names by which a container engine is asked for this host's devices:
+//!
+//! ```
+//! for name in verbgate_oci::cdi::names()? {
+//!     println!("docker run --device {name} ...");
+//! }
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+pub mod agent;
+pub mod cdi;
+pub mod engine;
+mod exec;
+mod exposed;
+mod granted;
+mod home;
+mod hook;
+mod inspect;
+mod keeper;
+mod kind;
+mod letter;
+mod line;
+mod netdevs;
+mod options;
+mod output;
+mod place;
+mod podman;
+mod rewrite;
+mod runtime;
+mod served;
+mod show;
+mod start;
+mod supervisor;
+mod under;
+mod wish;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::Error;
+use serde_json::Value;
+
+pub use self::hook::Event;
+pub use self::hook::run as hook;
+pub use self::inspect::gc;
+pub use self::inspect::ps;
+pub use self::keeper::keep;
+use self::line::Line;
+use self::line::Verb;
+pub use self::options::Globals;
+pub use self::options::HOOK;
+pub use self::options::KEEPER;
+pub use self::options::Options;
+pub use self::options::SUPERVISOR;
+pub use self::show::show;
+pub use self::show::stats;
+pub use self::supervisor::run as supervise;
+
+/// A name by which this program is an OCI runtime, for engines that can be told a path and no
+/// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
+const CALLED: &str = "verbgate-oci";
+
+/// The arguments as they would be with `oci`, when this program is called by a runtime's name.
+pub fn called(args: &[OsString]) -> Option<Vec<OsString>> {
+    let name = Path::new(args.first()?).file_name()?.to_str()?.strip_prefix(CALLED)?.to_owned();
+    let mut all: Vec<OsString> = vec!["verbgate".into(), "oci".into()];
+    if let Some(runtime) = name.strip_prefix('-') {
+        all.extend(["--runtime".into(), runtime.into()]);
+    }
+    all.push("--".into());
+    all.extend(args.iter().skip(1).cloned());
+    Some(all)
+}
+
+/// Becomes the real runtime; returns only why that could not be.
+#[must_use]
+pub fn run(options: &Options, globals: &Globals) -> Error {
+    let mut line = Line::parse(&options.args);
+    let prepared = runtime::find(options.runtime.as_deref()).and_then(|runtime| {
+        match line.verb {
+            Verb::Create | Verb::Run => start::prepare(&line, options, globals)?,
+            Verb::Start => exec::start(&line, globals)?,
+            Verb::Exec => exec::prepare(&mut line, globals)?,
+            Verb::Delete => start::forget_dead(&line, globals)?,
+            Verb::Other => {}
+        }
+        Ok(runtime)
+    });
+    let error = match prepared {
+        Ok(runtime) => runtime::become_it(&runtime, &line.words),
+        Err(error) => error,
+    };
+    runtime::tell(&line, &error);
+    error
+}
+
+/// An error before the command line is understood, which the engine reads where it told the runtime
+/// to write.
+pub fn untimely(args: &[OsString], error: Error) -> Error {
+    let after = args.iter().position(|word| word == "--").map_or(args.len(), |at| at + 1);
+    runtime::tell(&Line::parse(args.get(after..).unwrap_or_default()), &error);
+    error
+}
+
+/// Whether a container of this `config.json` is one of ours: rewritten, or with the agent's profile.
+pub fn serves(config: &Value) -> bool {
+    let text = |at: &str| config.pointer(at).and_then(Value::as_str);
+    rewrite::is_ours(config)
+        || text("/linux/seccomp/listenerMetadata").is_some_and(agent::profile::is_ours)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn called_by_a_runtimes_name_it_is_one() {
+        let of = |words: &[&str]| called(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of(&["/usr/bin/verbgate", "run"]), None);
+        assert_eq!(
+            of(&["/usr/bin/verbgate-oci", "--root", "/x", "state"]).unwrap(),
+            ["verbgate", "oci", "--", "--root", "/x", "state"]
+        );
+        assert_eq!(
+            of(&["verbgate-oci-crun", "--version"]).unwrap(),
+            ["verbgate", "oci", "--runtime", "crun", "--", "--version"]
+        );
+    }
+}

@@ -1,0 +1,40 @@
+//! What the program that calls this crate says: how containers get RDMA, and how it is called again.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// The hidden command that hooks give.
+pub const HOOK: &str = "oci-hook";
+/// The hidden command of supervisors.
+pub const SUPERVISOR: &str = "oci-supervisor";
+
+/// The hidden command of what moves NICs.
+pub const KEEPER: &str = "oci-netdevs";
+
+/// What of a command line its own processes are told, too.
+#[derive(Clone, Debug)]
+pub struct Globals {
+    /// The directory of run-time state.
+    pub root: PathBuf,
+    /// The options of the log, before the command.
+    pub log: Vec<OsString>,
+}
+
+/// How containers get RDMA.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The real runtime: a path, or a name to look for in `PATH`; runc, else crun.
+    pub runtime: Option<OsString>,
+    /// What containers may ask for, unless their annotation says less.
+    pub profile: String,
+    /// Whether containers see a `/sys` of their own devices.
+    pub virtual_sysfs: bool,
+    /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
+    pub stand_in: Vec<OsString>,
+    /// Directory for the journals of NICs that are in containers.
+    pub state_dir: PathBuf,
+    /// Where sysfs is.
+    pub sysfs_root: PathBuf,
+    /// The real runtime's arguments.
+    pub args: Vec<OsString>,
+}

@@ -1,0 +1,312 @@
+//! A container's directory on the host: `ROOT/oci/NAME`, for root alone.
+//!
+//! ```text
+//! lock     what was decided, as JSON; locked as long as the supervisor lives
+//! pid      the container's first process, and when it started
+//! control  where `verbgate` itself writes to the supervisor
+//! nodes/   shown in the container as /dev/infiniband
+//! ```
+
+use std::ffi::OsStr;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::DirBuilder;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::fs::Permissions;
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::io;
+use std::io::Write;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sys::Tgid;
+use verbgate_sys::Tid;
+use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
+
+use super::netdevs::Netdevs;
+
+/// Begins the name of a directory that is being made; its maker's process id follows. No
+/// container's id begins so.
+const UNFINISHED: &str = ".new-";
+
+/// How often removing a directory begins anew.
+const TRIES: u32 = 20;
+
+/// What was decided when the container was made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Spec {
+    /// The container's id, as its runtime knows it.
+    pub id: String,
+    pub(crate) bundle: PathBuf,
+    pub profile: String,
+    pub devices: Vec<Granted>,
+    /// The container's root file system.
+    pub(crate) rootfs: PathBuf,
+    /// Whether the supervisor serves `/sys`.
+    pub sysfs: bool,
+    /// Whether the runtime starts the container as soon as it has made it.
+    pub runs: bool,
+    /// NICs that are moved into it.
+    #[serde(default)]
+    pub netdevs: Option<Netdevs>,
+}
+
+/// A container's directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Place(PathBuf);
+
+impl Place {
+    /// The one of a container, by its id and the runtime's own state directory: two of these can
+    /// have the same id.
+    pub(crate) fn of(root: &Path, id: &str, state: Option<&OsStr>) -> Self {
+        let name = match state {
+            None => id.to_owned(),
+            Some(state) => {
+                let mut hasher = DefaultHasher::new();
+                state.hash(&mut hasher);
+                format!("{id}@{:08x}", hasher.finish() & 0xffff_ffff)
+            }
+        };
+        Self(all(root).join(name))
+    }
+
+    pub(crate) fn at(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn control(&self) -> PathBuf {
+        self.0.join("control")
+    }
+
+    pub(crate) fn nodes(&self) -> PathBuf {
+        self.0.join("nodes")
+    }
+
+    fn lock(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    /// Makes it, and gives its file, locked; what a dead container has left there is replaced.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when the container lives; else the file system's.
+    pub(crate) fn make(&self, spec: &Spec) -> io::Result<File> {
+        let all = self.0.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().mode(0o700).recursive(true).create(all)?;
+        for place in of(all)? {
+            // Another's; `verbgate gc` says what is wrong with it.
+            let _ = place.remove_if_dead();
+        }
+        // Under another name until it is locked, or somebody would take it for a dead one's.
+        let unfinished = Self(all.join(format!("{UNFINISHED}{}", std::process::id())));
+        unfinished.remove()?;
+        let lock = unfinished.fill(spec)?;
+        match fs::rename(&unfinished.0, &self.0) {
+            Ok(()) => Ok(lock),
+            Err(e) => {
+                let _ = unfinished.remove();
+                let taken = e.kind() == io::ErrorKind::DirectoryNotEmpty;
+                Err(if taken { io::ErrorKind::AlreadyExists.into() } else { e })
+            }
+        }
+    }
+
+    fn fill(&self, spec: &Spec) -> io::Result<File> {
+        let dir = |mode: u32, path: &Path| {
+            DirBuilder::new().mode(mode).create(path)?;
+            // The umask took its part.
+            fs::set_permissions(path, Permissions::from_mode(mode))
+        };
+        dir(0o700, &self.0)?;
+        dir(0o755, &self.nodes())?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let mut lock = options.open(self.lock())?;
+        lock.try_lock()?;
+        lock.write_all(serde_json::to_string(spec)?.as_bytes())?;
+        Ok(lock)
+    }
+
+    /// What was decided.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such container.
+    pub(crate) fn spec(&self) -> io::Result<Spec> {
+        Ok(serde_json::from_str(&fs::read_to_string(self.lock())?)?)
+    }
+
+    /// Remembers the container's first process.
+    pub(crate) fn set_process(&self, pid: i32) -> io::Result<()> {
+        note_process(&self.0.join("pid"), pid)
+    }
+
+    /// Whether the container's first process lives, supervised or not.
+    fn has_process(&self) -> bool {
+        process_lives(&self.0.join("pid"))
+    }
+
+    /// Removes it unless the container lives; false when it does.
+    ///
+    /// One whose supervisor has died keeps its directory: without, nobody would know that what is
+    /// executed in it needs a filter.
+    pub(crate) fn remove_if_dead(&self) -> io::Result<bool> {
+        if self.has_process() {
+            return Ok(false);
+        }
+        self.remove_if_unsupervised()
+    }
+
+    /// Removes it unless its supervisor lives; false when it does.
+    pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
+        match File::open(self.lock()) {
+            Ok(lock) => match lock.try_lock() {
+                Ok(()) => {}
+                Err(fs::TryLockError::WouldBlock) => return Ok(false),
+                Err(fs::TryLockError::Error(e)) => return Err(e),
+            },
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        self.remove()?;
+        Ok(true)
+    }
+
+    /// Removes it, if it is still the one whose file is given: another container of the same id
+    /// may have come.
+    pub(crate) fn remove_own(&self, lock: BorrowedFd<'_>) -> io::Result<()> {
+        let ours = rustix::fs::fstat(lock)?;
+        match fs::metadata(self.lock()) {
+            Ok(its) if (its.dev(), its.ino()) == (ours.st_dev, ours.st_ino) => self.remove(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes it.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        let mut tries = 0;
+        loop {
+            match fs::remove_dir_all(&self.0) {
+                // Somebody else puts a file there, or removes one, at the same time: a hook, and a
+                // supervisor whose runtime was killed.
+                Err(e) if self.0.exists() && tries < TRIES => {
+                    log::debug!("{} is removed once more: {e}", self.0.display());
+                    tries += 1;
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Writes down a process, so that it is known from another one of its number.
+pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
+    let started = process::started(Tid(pid))?;
+    fs::write(file, format!("{pid} {started}"))
+}
+
+/// Whether the process that was written down lives.
+pub(super) fn process_lives(file: &Path) -> bool {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let Some((pid, started)) = text.split_once(' ') else { return false };
+    let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
+    // Not one that has ended, and that nobody waits for.
+    let lives = PidFd::open(Tgid(pid)).is_ok_and(|pidfd| !pidfd.has_ended());
+    lives && process::started(Tid(pid)).is_ok_and(|now| now == started)
+}
+
+/// Where all containers have their directories.
+fn all(root: &Path) -> PathBuf {
+    root.join("oci")
+}
+
+/// The directories of all containers, in the order of their names.
+pub(crate) fn list(root: &Path) -> io::Result<Vec<Place>> {
+    match of(&all(root)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn of(all: &Path) -> io::Result<Vec<Place>> {
+    let names = fs::read_dir(all)?.flatten().map(|entry| entry.file_name());
+    let mut names: Vec<OsString> = names.filter(|name| !is_being_made(name)).collect();
+    names.sort();
+    Ok(names.into_iter().map(|name| Place(all.join(name))).collect())
+}
+
+/// Whether a directory is not a container's yet, and its maker is at it.
+fn is_being_made(name: &OsStr) -> bool {
+    let maker = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED));
+    maker.is_some_and(|pid| Path::new("/proc").join(pid).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> Spec {
+        let profile = "standard".to_owned();
+        Spec {
+            id: "c1".into(),
+            bundle: "/b".into(),
+            profile,
+            devices: vec![],
+            rootfs: "/b/rootfs".into(),
+            sysfs: true,
+            runs: false,
+            netdevs: None,
+        }
+    }
+
+    #[test]
+    fn a_place_belongs_to_whoever_holds_its_lock() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::of(root.path(), "c1", None);
+        let lock = place.make(&spec()).unwrap();
+        assert_eq!(place.make(&spec()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(place.spec().unwrap().id, "c1");
+        drop(lock);
+        drop(place.make(&spec()).unwrap());
+        assert_eq!(list(root.path()).unwrap().len(), 1);
+        assert!(place.remove_if_dead().unwrap());
+        assert!(list(root.path()).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_container_that_lost_its_supervisor_keeps_its_place() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::of(root.path(), "c1", None);
+        drop(place.make(&spec()).unwrap());
+        place.set_process(std::process::id().cast_signed()).unwrap();
+        assert!(!place.remove_if_dead().unwrap());
+        assert_eq!(place.make(&spec()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        fs::write(place.path().join("pid"), format!("{} 1", std::process::id())).unwrap();
+        drop(Place::of(root.path(), "c2", None).make(&spec()).unwrap());
+        assert_eq!(list(root.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_same_id_under_two_runtimes_is_two_containers() {
+        let root = Path::new("/r");
+        let of = |state: &str| Place::of(root, "c1", Some(OsStr::new(state))).path().to_owned();
+        assert_ne!(of("/run/runc"), of("/run/crun"));
+        assert_eq!(of("/run/runc"), of("/run/runc"));
+    }
+}

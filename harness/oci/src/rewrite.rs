@@ -1,0 +1,280 @@
+//! A container's `config.json` as it is given to the real runtime.
+//!
+//! JSON values are changed in place, so that what this program does not know survives. Done twice,
+//! it is done once: what was added is taken out first.
+
+use std::path::Path;
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_sys::sandbox::CUT_CAPABILITIES;
+use verbgate_sys::sandbox::RDMA_DIR;
+
+use super::wish::GRANTED;
+
+/// A bundle's file, by its name there.
+pub(super) const CONFIG: &str = "config.json";
+
+/// The sets of a process: capabilities(7).
+const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
+
+/// What is added.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addition<'a> {
+    /// The nodes to show.
+    pub nodes: &'a Path,
+    /// This program, and the arguments by which it is told that the container was made, and that
+    /// it is gone.
+    pub hook: &'a str,
+    pub(crate) created: &'a [&'a str],
+    pub(crate) stopped: &'a [&'a str],
+    /// Names of what is granted.
+    pub granted: &'a str,
+    /// [`verbgate_sys::sandbox::rdma_numbers`].
+    pub numbers: &'a [(u32, Option<u32>)],
+}
+
+/// Why a file cannot be rewritten.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("{0}: it must be {1}")]
+    Shape(&'static str, &'static str),
+    #[error("process.args: there is no command to run")]
+    NoCommand,
+}
+
+/// Rewrites it.
+pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> {
+    let root = config.as_object_mut().ok_or(Error::Shape("config.json", "an object"))?;
+    process(root.get_mut("process").ok_or(Error::NoCommand)?)?;
+    mounts(array(root, "mounts")?, addition);
+    let hooks = object(root, "hooks")?;
+    hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
+    hook(array(hooks, "poststop")?, addition.hook, addition.stopped);
+    let linux = object(root, "linux")?;
+    if linux.contains_key("devices") {
+        array(linux, "devices")?.retain(|device| !is_rdma(device, addition.numbers));
+    }
+    let resources = object(linux, "resources")?;
+    device_rules(array(resources, "devices")?, addition.numbers);
+    object(root, "annotations")?.insert(GRANTED.to_owned(), addition.granted.into());
+    Ok(())
+}
+
+/// Takes from a process what containers with RDMA may not have.
+pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
+    let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
+    if array(process, "args")?.is_empty() {
+        return Err(Error::NoCommand);
+    }
+    // Without any sets, runtimes grant none.
+    if !process.contains_key("capabilities") {
+        return Ok(());
+    }
+    let capabilities = object(process, "capabilities")?;
+    for set in SETS {
+        if capabilities.contains_key(set) {
+            array(capabilities, set)?.retain(|one| !one.as_str().is_some_and(is_cut));
+        }
+    }
+    Ok(())
+}
+
+/// Whether containers with RDMA may not have a capability, by its name in OCI.
+pub(crate) fn is_cut(name: &str) -> bool {
+    let name = name.strip_prefix("CAP_").unwrap_or(name);
+    CUT_CAPABILITIES.iter().any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
+}
+
+fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
+    let ours = |path: &str| path == RDMA_DIR || path.starts_with(&format!("{RDMA_DIR}/"));
+    // Raw nodes are shown nowhere, for a runtime that cannot enforce the device cgroup.
+    mounts.retain(|mount| {
+        let names = |key| {
+            let path =
+                mount.get(key).and_then(Value::as_str).map(|path| path.trim_end_matches('/'));
+            path.is_some_and(ours)
+        };
+        !names("destination") && !names("source")
+    });
+    // Shown, and not to be opened: `nodev`.
+    mounts.push(json!({
+        "destination": RDMA_DIR,
+        "type": "bind",
+        "source": addition.nodes,
+        "options": ["bind", "ro", "nosuid", "nodev", "noexec"],
+    }));
+}
+
+/// Whether a file has been rewritten, and not for another program's hooks alone.
+pub(crate) fn is_ours(config: &Value) -> bool {
+    let hooks = config.pointer("/hooks/createRuntime").and_then(Value::as_array);
+    hooks
+        .into_iter()
+        .flatten()
+        .any(|hook| hook.pointer("/args/1").is_some_and(|first| first == crate::options::HOOK))
+}
+
+fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {
+    // Whatever the container's directory was called.
+    let [command, ..] = args else { return };
+    hooks.retain(|hook| {
+        hook.pointer("/args/1").is_none_or(|first| first != crate::options::HOOK)
+            || hook.pointer("/args/2").is_none_or(|event| event != command)
+    });
+    let mut words = vec![program, crate::options::HOOK];
+    words.extend(args);
+    hooks.push(json!({"path": program, "args": words}));
+}
+
+/// Whether a device of `linux.devices` is RDMA's: shown in its place by a mount, or not at all.
+fn is_rdma(device: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
+    let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
+    path.starts_with(RDMA_DIR) || has_number(device, numbers)
+}
+
+fn has_number(value: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
+    let number = |key| value.get(key).and_then(Value::as_i64);
+    let is_char = value.get("type").and_then(Value::as_str).is_none_or(|t| t != "b");
+    is_char
+        && numbers.iter().any(|(major, minor)| {
+            number("major") == Some((*major).into())
+                && minor.is_none_or(|minor| number("minor") == Some(minor.into()))
+        })
+}
+
+/// The device cgroup refuses what the mounts do not show, wherever a node of it might come from.
+/// Of rules that contradict each other, the last counts.
+fn device_rules(rules: &mut Vec<Value>, numbers: &[(u32, Option<u32>)]) {
+    rules.retain(|rule| !has_number(rule, numbers));
+    for (major, minor) in numbers {
+        let mut rule = json!({"allow": false, "type": "c", "major": major, "access": "rwm"});
+        if let (Some(minor), Some(rule)) = (minor, rule.as_object_mut()) {
+            rule.insert("minor".to_owned(), (*minor).into());
+        }
+        rules.push(rule);
+    }
+}
+
+fn object<'a>(
+    parent: &'a mut Map<String, Value>,
+    key: &'static str,
+) -> Result<&'a mut Map<String, Value>, Error> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut().ok_or(Error::Shape(key, "an object"))
+}
+
+fn array<'a>(
+    parent: &'a mut Map<String, Value>,
+    key: &'static str,
+) -> Result<&'a mut Vec<Value>, Error> {
+    let value = parent.entry(key).or_insert(Value::Null);
+    if value.is_null() {
+        *value = json!([]);
+    }
+    value.as_array_mut().ok_or(Error::Shape(key, "an array"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addition() -> Addition<'static> {
+        Addition {
+            nodes: Path::new("/run/v/nodes"),
+            hook: "/usr/bin/verbgate",
+            created: &["created", "/run/v"],
+            stopped: &["stopped", "/run/v"],
+            granted: "uverbs0,rdma_cm",
+            numbers: &[(231, None), (10, Some(121))],
+        }
+    }
+
+    fn bundle() -> Value {
+        json!({
+            "unknown": {"kept": [1, 2]},
+            "process": {
+                "args": ["sh", "-c", "true"],
+                "capabilities": {"bounding": ["CAP_KILL", "CAP_MKNOD"], "effective": ["CAP_KILL"]},
+            },
+            "mounts": [{"destination": "/proc"}, {"destination": "/dev/infiniband/", "source": "/x"},
+                {"destination": "/x", "source": "/dev/infiniband/"}],
+            "hooks": {"poststop": [{"path": "/usr/bin/other"}]},
+            "linux": {
+                "devices": [
+                    {"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192},
+                    {"path": "/dev/infiniband/umad0", "type": "c", "major": 231, "minor": 0},
+                    {"path": "/dev/elsewhere", "type": "c", "major": 231, "minor": 193},
+                    {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229},
+                ],
+                "resources": {"devices": [
+                    {"allow": false, "access": "rwm"},
+                    {"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rwm"},
+                    {"allow": true, "type": "c", "major": 10, "minor": 229, "access": "rwm"},
+                ]},
+            },
+        })
+    }
+
+    fn rewritten() -> Value {
+        let mut value = bundle();
+        config(&mut value, &addition()).unwrap();
+        value
+    }
+
+    #[test]
+    fn raw_nodes_are_taken_and_shown_ones_are_mounted() {
+        let value = rewritten();
+        assert_eq!(value["linux"]["devices"].as_array().unwrap().len(), 1);
+        let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
+        let allowed: Vec<_> = rules.iter().filter(|rule| rule["allow"] == true).collect();
+        assert_eq!(allowed.len(), 1);
+        assert_eq!(rules.last().unwrap()["minor"], 121);
+        let destinations: Vec<_> =
+            value["mounts"].as_array().unwrap().iter().map(|m| &m["destination"]).collect();
+        assert_eq!(destinations, ["/proc", RDMA_DIR]);
+    }
+
+    #[test]
+    fn the_command_stays_and_capabilities_only_go() {
+        let (before, after) = (bundle(), rewritten());
+        assert_eq!(after["process"]["args"], before["process"]["args"]);
+        let sets = json!({"bounding": ["CAP_KILL"], "effective": ["CAP_KILL"]});
+        assert_eq!(after["process"]["capabilities"], sets);
+        let mut bare = json!({"args": ["sh"]});
+        process(&mut bare).unwrap();
+        assert_eq!(bare, json!({"args": ["sh"]}));
+        assert!(is_ours(&after) && !is_ours(&before));
+    }
+
+    #[test]
+    fn twice_is_once_and_the_rest_survives() {
+        let once = rewritten();
+        let mut twice = once.clone();
+        let mut other = addition();
+        other.created = &["created", "/run/v"];
+        config(&mut twice, &other).unwrap();
+        assert_eq!(once, twice);
+        assert_eq!(once["unknown"], bundle()["unknown"]);
+        assert_eq!(once["hooks"]["poststop"].as_array().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_file_of_another_shape_is_refused_by_field() {
+        for (value, field) in [
+            (json!([]), "config.json"),
+            (json!({}), "process.args"),
+            (json!({"process": {"args": []}}), "process.args"),
+            (json!({"process": {"args": "sh"}}), "args"),
+            (json!({"process": {"args": ["sh"]}, "mounts": {}}), "mounts"),
+            (json!({"process": {"args": ["sh"]}, "linux": 3}), "linux"),
+        ] {
+            let error = config(&mut value.clone(), &addition()).unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

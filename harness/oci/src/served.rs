@@ -1,0 +1,92 @@
+//! What a supervisor says of its container: for `verbgate ps`, `show` and `stats`.
+
+use std::fs;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::json;
+use verbgate_proxy::Supervisor;
+use verbgate_proxy::inventory::Held;
+use verbgate_proxy::inventory::Inventory;
+use verbgate_proxy::observe::Counts;
+use verbgate_sys::Tgid;
+
+use super::place::Spec;
+
+/// Those who serve a container's processes, and what those have done that are gone.
+#[derive(Debug, Default)]
+pub(super) struct Served {
+    pub(super) all: Vec<Arc<Supervisor>>,
+    past: Counts,
+}
+
+impl Served {
+    /// Forgets those who have nobody left to serve.
+    pub(super) fn retire(&mut self) {
+        let past = &mut self.past;
+        self.all.retain(|one| {
+            if one.is_over() {
+                past.absorb(&one.counts());
+            }
+            !one.is_over()
+        });
+    }
+}
+
+/// A container and those who serve its processes. Those that are busy are `null` this time.
+pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served) -> Value {
+    let served = &of.all;
+    let served: Vec<Value> = served.iter().map(|one| held(&one.inventory())).collect();
+    let devices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).collect();
+    json!({
+        "id": spec.id,
+        "bundle": spec.bundle,
+        "profile": spec.profile,
+        "devices": devices,
+        "supervisor": std::process::id(),
+        "pid": first.map(|tgid| tgid.0),
+        "started": started,
+        "served": served,
+        "past": verbgate_sandbox::counted(&of.past),
+    })
+}
+
+fn held(all: &Inventory) -> Value {
+    let mut value = verbgate_sandbox::counted(&all.counts);
+    let ucontext = |one: &Held| {
+        let processes: Vec<i32> = one.processes.iter().map(|tgid| tgid.0).collect();
+        json!({
+            "number": one.number, "device": one.device, "processes": processes,
+            "objects": one.objects,
+        })
+    };
+    let processes: Vec<Value> = all
+        .processes
+        .iter()
+        .map(|(tgid, stubs)| json!({"pid": tgid.0, "stubs": stubs, "pinned": pinned(*tgid)}))
+        .collect();
+    if let Some(object) = value.as_object_mut() {
+        object.insert("ucontexts".to_owned(), all.ucontexts.into());
+        object.insert("told".to_owned(), all.told.iter().map(ucontext).collect());
+        object.insert("processes".to_owned(), processes.into());
+    }
+    value
+}
+
+/// The bytes of a process that devices may reach, as the kernel counts them (`VmPin`, proc(5)):
+/// buffers that were registered, and queues.
+fn pinned(process: Tgid) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.0)).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPin:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_is_pinned() {
+        assert_eq!(pinned(Tgid(std::process::id().cast_signed())), Some(0));
+    }
+}

@@ -1,0 +1,304 @@
+//! `verbgate show` and `verbgate stats`: what the supervisors of containers hold and have done.
+
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use serde_json::json;
+
+use super::agent;
+use super::inspect;
+use crate::options::Globals;
+use crate::output::print;
+
+/// Shows one container.
+pub fn show(globals: &Globals, sandbox: &str, as_json: bool) -> Result<u8, Error> {
+    let one = find(inspect::all(globals)?, sandbox)?;
+    let text = if as_json { format!("{one}\n") } else { lines(&one) };
+    print(&text)
+}
+
+fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
+    let id = |one: &Value| one.get("id").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let exact = all.iter().position(|one| id(one) == wanted);
+    let mut all: Vec<Value> = match exact {
+        Some(at) => all.into_iter().skip(at).take(1).collect(),
+        None => all.into_iter().filter(|one| id(one).starts_with(wanted)).collect(),
+    };
+    match (all.pop(), all.len()) {
+        (Some(one), 0) => Ok(one),
+        (None, _) => Err(anyhow!("no container {wanted:?} has RDMA (see: verbgate ps)")),
+        (Some(_), more) => {
+            Err(anyhow!("{} containers begin with {wanted:?}; say more of its id", more + 1))
+        }
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value.get(key).and_then(Value::as_u64).unwrap_or_default()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or("-")
+}
+
+fn pairs<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, u64)> {
+    let object = value.get(key).and_then(Value::as_object).into_iter().flatten();
+    object.map(|(name, count)| (name.as_str(), count.as_u64().unwrap_or_default()))
+}
+
+/// For people.
+fn lines(one: &Value) -> String {
+    let word =
+        |key: &str| one.get(key).filter(|v| !v.is_null()).map_or("-".into(), Value::to_string);
+    let devices: Vec<&str> = list(one, "devices").filter_map(Value::as_str).collect();
+    let mut out = format!(
+        "container   {}\nbundle      {}\nprofile     {}\ndevices     {}\npid         {}\n\
+         supervisor  {}\n",
+        text(one, "id"),
+        text(one, "bundle"),
+        text(one, "profile"),
+        devices.join(","),
+        word("pid"),
+        word("supervisor"),
+    );
+    let joined = |value: &Value, key: &str| -> String {
+        pairs(value, key).map(|(name, count)| format!(" {name}={count}")).collect()
+    };
+    for served in list(one, "served") {
+        if served.is_null() {
+            out += "busy; ask again\n";
+            continue;
+        }
+        for process in list(served, "processes") {
+            out += &format!(
+                "process     {} pinned={} stubs={}\n",
+                number(process, "pid"),
+                number(process, "pinned"),
+                number(process, "stubs"),
+            );
+        }
+        for ucontext in list(served, "told") {
+            let processes: Vec<String> =
+                list(ucontext, "processes").map(|process| format!(" pid={process}")).collect();
+            out += &format!(
+                "ucontext    {} {}{}{}\n",
+                number(ucontext, "number"),
+                text(ucontext, "device"),
+                processes.concat(),
+                joined(ucontext, "objects"),
+            );
+        }
+        for key in ["requests", "refused"] {
+            out += &format!("{key:<11}{}\n", joined(served, key));
+        }
+        let counts = ["failed", "opened", "planted", "notifications"];
+        let counts: String =
+            counts.iter().map(|key| format!(" {key}={}", number(served, key))).collect();
+        out += &format!("counts     {counts}\n");
+    }
+    out
+}
+
+/// Prints or serves numbers for monitoring.
+pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<u8, Error> {
+    let Some(path) = listen else {
+        let all = inspect::all(globals)?;
+        let text = if as_json { format!("{}\n", json!(all)) } else { metrics(&all)? };
+        return print(&text);
+    };
+    let listener = agent::listener(path)?;
+    loop {
+        let Ok((reader, _)) = listener.accept() else { continue };
+        let text = inspect::all(globals).and_then(|all| metrics(&all));
+        let answered = text.and_then(|text| Ok(answer(reader, &text)?));
+        if let Err(error) = answered {
+            log::warn!("numbers were not told: {error:#}");
+        }
+    }
+}
+
+/// How long a reader may take to ask, and to read.
+const READER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// Answers a reader by HTTP, if that is what it speaks.
+fn answer(mut reader: UnixStream, text: &str) -> io::Result<()> {
+    reader.set_read_timeout(Some(READER_PATIENCE))?;
+    reader.set_write_timeout(Some(READER_PATIENCE))?;
+    let mut asked = [0; 4096];
+    let mut len = 0;
+    while let Some(rest) = asked.get_mut(len..).filter(|rest| !rest.is_empty()) {
+        match reader.read(rest) {
+            Ok(0) | Err(_) => break,
+            Ok(more) => len += more,
+        }
+        if asked.get(..len).is_some_and(|asked| asked.ends_with(b"\r\n\r\n")) {
+            break;
+        }
+    }
+    if asked.starts_with(b"GET ") {
+        write!(
+            reader,
+            "HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0; \
+             charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            text.len()
+        )?;
+    }
+    reader.write_all(text.as_bytes())
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Sandbox {
+    sandbox: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Named {
+    sandbox: String,
+    name: String,
+}
+
+/// A label's value, which the library writes as it is given.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The text that Prometheus reads.
+fn metrics(all: &[Value]) -> Result<String, Error> {
+    let mut registry = Registry::with_prefix("verbgate");
+    let sandboxes = Gauge::<i64>::default();
+    sandboxes.set(i64::try_from(all.len())?);
+    registry.register("sandboxes", "Containers with RDMA", sandboxes);
+    let supervised = Family::<Sandbox, Gauge>::default();
+    registry.register("supervised", "Whether a supervisor answers", supervised.clone());
+    let counters = [
+        ("executed", "Requests that the kernel executed"),
+        ("failed", "Requests that the kernel refused"),
+        ("opened", "Devices opened"),
+        ("planted", "Stubs planted"),
+        ("notifications", "System calls trapped"),
+    ];
+    let counters = counters.map(|(key, help)| {
+        let family = Family::<Sandbox, Counter>::default();
+        registry.register(key, help, family.clone());
+        (key, family)
+    });
+    let named = [
+        ("requests", "Requests executed, by the kernel's name"),
+        ("refused", "Requests refused by verbgate, by reason"),
+    ];
+    let named = named.map(|(key, help)| {
+        let family = Family::<Named, Counter>::default();
+        registry.register(key, help, family.clone());
+        (key, family)
+    });
+    let ucontexts = Family::<Sandbox, Gauge>::default();
+    registry.register("ucontexts", "Open devices", ucontexts.clone());
+    let objects = Family::<Named, Gauge>::default();
+    registry.register(
+        "objects",
+        "Live objects, by the kernel's name of their kind",
+        objects.clone(),
+    );
+    let pinned = Family::<Sandbox, Gauge>::default();
+    registry.register("pinned_bytes", "Memory that devices may reach", pinned.clone());
+    for one in all {
+        let sandbox = Sandbox { sandbox: escaped(text(one, "id")) };
+        let name = |name: &str| Named { sandbox: sandbox.sandbox.clone(), name: escaped(name) };
+        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let answers = one.get("supervisor").is_some_and(|pid| !pid.is_null());
+        supervised.get_or_create(&sandbox).set(answers.into());
+        for served in list(one, "served").chain(one.get("past")) {
+            for (key, family) in &counters {
+                family.get_or_create(&sandbox).inc_by(number(served, key));
+            }
+            for (key, family) in &named {
+                for (what, count) in pairs(served, key) {
+                    family.get_or_create(&name(what)).inc_by(count);
+                }
+            }
+            ucontexts.get_or_create(&sandbox).inc_by(gauge(number(served, "ucontexts")));
+            for ucontext in list(served, "told") {
+                for (kind, count) in pairs(ucontext, "objects") {
+                    objects.get_or_create(&name(kind)).inc_by(gauge(count));
+                }
+            }
+            let bytes = list(served, "processes").map(|process| number(process, "pinned")).sum();
+            pinned.get_or_create(&sandbox).inc_by(gauge(bytes));
+        }
+    }
+    let mut out = String::new();
+    encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one() -> Value {
+        json!({
+            "id": "c\"1", "bundle": "/b", "profile": "hpc", "devices": ["uverbs0"], "pid": 7,
+            "supervisor": 8, "started": true,
+            "past": {"requests": {"CREATE_QP": 1}, "opened": 1},
+            "served": [Value::Null, {
+                "requests": {"CREATE_QP": 2}, "refused": {"GID": 1}, "executed": 2, "failed": 0,
+                "opened": 1, "planted": 1, "notifications": 9, "calls": 40, "ucontexts": 1,
+                "told": [{"number": 3, "device": "uverbs0", "processes": [7], "objects": {"QP": 2}}],
+                "processes": [{"pid": 7, "stubs": 1, "pinned": 4096}],
+            }],
+        })
+    }
+
+    #[test]
+    fn numbers_are_in_the_form_that_prometheus_reads() {
+        let text = metrics(&[one()]).unwrap();
+        for line in [
+            "verbgate_sandboxes 1",
+            "verbgate_requests_total{sandbox=\"c\\\"1\",name=\"CREATE_QP\"} 3",
+            "verbgate_opened_total{sandbox=\"c\\\"1\"} 2",
+            "verbgate_refused_total{sandbox=\"c\\\"1\",name=\"GID\"} 1",
+            "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
+            "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|known| known == line), "{line}: {text}");
+        }
+        assert!(metrics(&[]).unwrap().contains("verbgate_sandboxes 0"));
+    }
+
+    #[test]
+    fn a_container_is_found_by_the_beginning_of_its_id() {
+        let all = || ["ab1", "ab2", "ab"].map(|id| json!({"id": id})).to_vec();
+        assert_eq!(find(all(), "ab").unwrap()["id"], "ab");
+        assert_eq!(find(all(), "ab1").unwrap()["id"], "ab1");
+        assert!(find(all(), "a").unwrap_err().to_string().contains("3 containers"));
+        assert!(find(all(), "x").unwrap_err().to_string().contains("verbgate ps"));
+    }
+
+    #[test]
+    fn people_read_what_it_holds() {
+        let text = lines(&one());
+        for line in
+            ["ucontext    3 uverbs0 pid=7 QP=2", "process     7 pinned=4096 stubs=1", "busy"]
+        {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

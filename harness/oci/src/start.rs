@@ -1,0 +1,214 @@
+//! `create` and `run`: a supervisor, and a rewritten bundle.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::File;
+use std::io;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+
+use anyhow::Context;
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use verbgate_sys::post::Way;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::DeviceNode;
+
+use super::exec;
+use super::granted;
+use super::hook;
+use super::letter::READY;
+use super::line::Line;
+use super::line::Verb;
+use super::netdevs;
+use super::place::Place;
+use super::place::Spec;
+use super::podman;
+use super::rewrite;
+use super::rewrite::Addition;
+use super::rewrite::CONFIG;
+use super::under;
+use super::wish::Wish;
+use crate::line::name_of;
+use crate::options::Globals;
+use crate::options::Options;
+use crate::options::SUPERVISOR;
+
+/// The number of the initial user namespace: PROC_USER_INIT_INO, include/linux/proc_ns.h.
+const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+
+/// Prepares a container, if it is meant to have RDMA.
+pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Result<(), Error> {
+    let file = config_file(line);
+    // What the real runtime cannot read either, it says best.
+    let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
+    let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
+    let numbers = sandbox::rdma_numbers();
+    let Some(wish) = Wish::of(&config, &numbers)? else { return Ok(()) };
+    let Some(id) = name_of(line)? else { return Ok(()) };
+    if !is_init_namespace_root() {
+        return Err(anyhow!(
+            "a rootless runtime cannot give containers RDMA: showing device nodes takes \
+             CAP_MKNOD on the host, and the supervisor CAP_SYS_PTRACE; run the engine as root, \
+             with user namespaces for containers (--userns) if wanted"
+        ));
+    }
+    if wish.annotated
+        && let Some(version) = podman::passes_images_annotations(&config)
+    {
+        return Err(anyhow!(
+            "annotations: podman {version} passes those of an image on, so the image could grant \
+             devices; list them (--device /dev/infiniband/uverbsN), or use podman 4.6 or newer"
+        ));
+    }
+    let nodes = granted::granted(&wish, &options.stand_in, &config)?;
+    let profile = granted::profile(wish.profile.as_deref(), &options.profile)?;
+    let root = std::path::absolute(&globals.root)?;
+    let place = Place::of(&root, &id, line.global("--root"));
+    let exe = env::current_exe().context("cannot tell the path of this program")?;
+    let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
+    };
+    let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
+    let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, options)?;
+    let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
+    let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
+    let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
+    rewrite::config(
+        &mut config,
+        &Addition {
+            nodes: &place.nodes(),
+            hook: &exe_name,
+            created: &of("created"),
+            stopped: &of("stopped"),
+            granted: &granted.join(","),
+            numbers: &numbers,
+        },
+    )?;
+    let spec = Spec {
+        id,
+        bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
+        rootfs: rootfs(line, &config),
+        runs: line.verb == Verb::Run,
+        profile,
+        devices: nodes.clone(),
+        sysfs: options.virtual_sysfs && !wish.sees_host,
+        netdevs,
+    };
+    let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
+    let shown: Vec<DeviceNode> = nodes.iter().map(DeviceNode::from).collect();
+    let made = sandbox::show_nodes(&shown, &place.nodes())
+        .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
+        .and_then(|()| supervisor(&exe, &globals.log, &place, lock))
+        .and_then(|()| replace(&file, &config))
+        .and_then(|()| {
+            let way = Way::to(&place.control()).context("the supervisor ended; see its log")?;
+            under::come_under(&way, config.get("process").unwrap_or(&Value::Null))
+        });
+    if made.is_err() {
+        // Nothing is left behind; that this cannot be removed is not the error to tell of.
+        let _ = hook::end(&place);
+    }
+    made
+}
+
+fn refusal(error: io::Error, place: &Place, spec: &Spec) -> Error {
+    if error.kind() == io::ErrorKind::AlreadyExists {
+        return anyhow!(
+            "container {}: one of this id has a supervisor; delete it first, or choose another id",
+            spec.id
+        );
+    }
+    anyhow!("cannot make {}: {error}", place.path().display())
+}
+
+/// The file that the real runtime reads.
+fn config_file(line: &Line) -> PathBuf {
+    let bundle =
+        line.of_start(&["--bundle", "-b"]).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let name = line.of_start(&["--config", "-f"]).unwrap_or(CONFIG.as_ref());
+    let file = bundle.join(name);
+    std::path::absolute(&file).unwrap_or(file)
+}
+
+/// The container's root file system, which a bundle may name by its place in the bundle.
+fn rootfs(line: &Line, config: &Value) -> PathBuf {
+    let bundle = line.of_start(&["--bundle", "-b"]).map_or(Path::new("."), Path::new);
+    let root = config.pointer("/root/path").and_then(Value::as_str).unwrap_or_default();
+    let path = bundle.join(root);
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+/// Removes what is left of a container that is dead, and that the runtime may not know any more.
+pub(super) fn forget_dead(line: &Line, globals: &Globals) -> Result<(), Error> {
+    if let Some((place, _)) = exec::known(line, globals)? {
+        // Whether it can be removed is not what the runtime was asked.
+        let _ = place.remove_if_dead();
+    }
+    Ok(())
+}
+
+/// Whether this is root and not one of a user namespace, who can make no nodes.
+fn is_init_namespace_root() -> bool {
+    let own = fs::metadata("/proc/self/ns/user").map(|meta| meta.ino()).ok();
+    own == Some(INITIAL_USER_NAMESPACE) && verbgate_host::is_root()
+}
+
+/// Writes the file anew in one step.
+fn replace(file: &Path, config: &Value) -> Result<(), Error> {
+    let written = || -> io::Result<()> {
+        let dir = file.parent().unwrap_or(Path::new("."));
+        let temporary = dir.join(format!(".{CONFIG}.verbgate-{}", std::process::id()));
+        let mode = fs::metadata(file)?.permissions().mode();
+        let done = fs::write(&temporary, config.to_string())
+            .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
+            .and_then(|()| fs::rename(&temporary, file));
+        done.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    };
+    written().map_err(|e| {
+        anyhow!(
+            "cannot rewrite {}: {e}; the bundle must be writable for its container to have RDMA",
+            file.display()
+        )
+    })
+}
+
+/// Starts the supervisor, and waits until it is ready.
+fn supervisor(exe: &Path, log: &[OsString], place: &Place, lock: File) -> Result<(), Error> {
+    let mut command = Command::new(exe);
+    let mut child = command
+        .args(log)
+        .arg(SUPERVISOR)
+        .arg(place.path())
+        .arg(std::process::id().to_string())
+        // Its lock: it is held as long as the supervisor has a standard input.
+        .stdin(lock)
+        .stdout(Stdio::piped())
+        // An engine waits for the end of what a runtime writes.
+        .stderr(Stdio::null())
+        .env_clear()
+        .env("PATH", env::var_os("PATH").unwrap_or_default())
+        .spawn()
+        .context("cannot start the supervisor")?;
+    let mut said = String::new();
+    if let Some(stdout) = &mut child.stdout {
+        stdout
+            .read_to_string(&mut said)
+            .context("cannot read the supervisor's readiness message")?;
+    }
+    // What was started has ended, and left the supervisor as nobody's child.
+    child.wait().context("cannot wait for what has started the supervisor")?;
+    match said.trim() {
+        READY => Ok(()),
+        "" => Err(anyhow!("the supervisor exited before it was ready; see the kernel log")),
+        error => Err(anyhow!("{error}")),
+    }
+}

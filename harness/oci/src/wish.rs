@@ -1,0 +1,342 @@
+//! What RDMA a container's `config.json` asks for.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use verbgate_sandbox::grant::RDMA_CM;
+
+use super::exposed;
+use crate::kind::KIND;
+use crate::kind::device_of;
+
+/// Names of devices, separated by commas, or `all`.
+pub(crate) const DEVICES: &str = "org.verbgate.devices";
+/// What a program may ask for: the name of a profile.
+pub(crate) const PROFILE: &str = "org.verbgate.profile";
+/// Network devices to move into the container: names, separated by commas, or `all` of the granted
+/// RDMA devices.
+pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
+/// `host` for the `/sys` that the runtime mounts, other devices included.
+pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
+/// What was granted when the file was rewritten: the nodes are not among the devices any more.
+pub(crate) const GRANTED: &str = "org.verbgate.granted";
+/// Annotations of this prefix are ours.
+const PREFIX: &str = "org.verbgate.";
+/// What containerd and CRI-O say of the container that holds a pod's namespaces, and runs nothing.
+const PAUSE: [(&str, &str); 2] = [
+    ("io.kubernetes.cri.container-type", "sandbox"),
+    ("io.kubernetes.cri-o.ContainerType", "sandbox"),
+];
+/// CDI: annotations of this prefix name devices, separated by commas.
+const CDI_PREFIX: &str = "cdi.k8s.io/";
+/// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
+const NODES: &str = "/dev/infiniband/";
+/// Every device of the host.
+pub(crate) const ALL: &str = "all";
+
+/// What a container asks for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Wish {
+    /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
+    pub devices: Vec<(String, &'static str)>,
+    /// Whether the connection manager is wanted.
+    pub(crate) cm: bool,
+    pub profile: Option<String>,
+    /// Names of NICs, or [`ALL`]; empty for none.
+    pub netdevs: Vec<String>,
+    /// Whether it sees the `/sys` that the runtime mounts.
+    pub(crate) sees_host: bool,
+    /// Whether annotations have a say in it.
+    pub(crate) annotated: bool,
+}
+
+/// Why a wish cannot be fulfilled, whatever the host has.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error(
+        "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
+         mlx5_0,mlx5_1, or \"all\""
+    )]
+    Devices { value: String },
+    #[error(
+        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and rdma_cm \
+         beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node out",
+        .path.display()
+    )]
+    Unsupervised { field: &'static str, path: PathBuf },
+    #[error(
+        "{field}: {} is an RDMA device under another name; have the engine show the device as \
+         /dev/infiniband/uverbsN", .path.display()
+    )]
+    OtherName { field: &'static str, path: PathBuf },
+    #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
+    Sysfs { value: String },
+    #[error("annotation {0}: it must be a string")]
+    NotText(&'static str),
+    #[error(
+        "annotation {NETDEVS}: {value:?} names no NIC; write names separated by commas, as in \
+         eth1,eth2, or \"all\" for those of the granted RDMA devices"
+    )]
+    Netdevs { value: String },
+    #[error(
+        "annotation {NETDEVS}: the container asks for NICs and for no RDMA device; add {DEVICES}, \
+         or let the network plug-in move them"
+    )]
+    OnlyNetdevs,
+    #[error(
+        "linux.seccomp{field}: another agent is notified of system calls, and the kernel allows \
+         one; remove it from this container, or its RDMA devices"
+    )]
+    OtherAgent { field: String },
+}
+
+impl Wish {
+    /// Reads it; `None` when there is none. What a container could reach without having asked is a
+    /// wish, too: see [`exposed`]. The numbers are [`verbgate_sys::sandbox::rdma_numbers`].
+    pub(crate) fn of(
+        config: &Value,
+        numbers: &[(u32, Option<u32>)],
+    ) -> Result<Option<Self>, Error> {
+        let mut wish = Self::default();
+        let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
+        {
+            None => Ok(None),
+            Some(value) => value.as_str().map(Some).ok_or(Error::NotText(key)),
+        };
+        // A pod's annotations are those of its pause container, which has no use for devices.
+        let pauses = is_pause(config) && text(NETDEVS)?.is_none();
+        wish.annotated = has_ours(config);
+        for key in [DEVICES, GRANTED] {
+            let Some(value) = text(key)?.filter(|_| !pauses) else { continue };
+            let names = names(value).ok_or_else(|| Error::Devices { value: value.to_owned() })?;
+            // Who names devices gets the connection manager with them, as with `verbgate run`.
+            wish.cm |= key == DEVICES || names.contains(&RDMA_CM);
+            let names = names.into_iter().filter(|name| *name != RDMA_CM);
+            wish.devices.extend(names.map(|name| (name.to_owned(), key)));
+        }
+        for name in of_cdi(config).into_iter().filter(|_| !pauses) {
+            (wish.cm, wish.annotated) = (true, true);
+            wish.devices.push((name, "a CDI device"));
+        }
+        let raw = wish.add_shown(config, numbers)?;
+        if let Some(value) = text(NETDEVS)? {
+            let names = names(value).ok_or_else(|| Error::Netdevs { value: value.to_owned() })?;
+            wish.netdevs = names.into_iter().map(str::to_owned).collect();
+        }
+        if let (true, Some(error)) = (wish.devices.is_empty(), raw) {
+            return Err(error);
+        }
+        if wish.devices.is_empty() {
+            let none = wish.netdevs.is_empty();
+            return if none { Ok(None) } else { Err(Error::OnlyNetdevs) };
+        }
+        wish.profile = text(PROFILE)?.map(str::to_owned);
+        wish.sees_host = match text(SYSFS)? {
+            None | Some("virtual") => false,
+            Some("host") => true,
+            Some(other) => return Err(Error::Sysfs { value: other.to_owned() }),
+        };
+        refuse_other_agent(config)?;
+        Ok(Some(wish))
+    }
+
+    /// Adds what is shown to the container, or open to it. Returns why it cannot be given a node
+    /// that nobody supervises, unless it gets a device.
+    fn add_shown(
+        &mut self,
+        config: &Value,
+        numbers: &[(u32, Option<u32>)],
+    ) -> Result<Option<Error>, Error> {
+        if let Some(path) = exposed::other_name(config, numbers) {
+            return Err(Error::OtherName { field: exposed::DEVICES, path });
+        }
+        let listed = listed(config).into_iter().map(|name| (name, exposed::DEVICES));
+        let mounted = exposed::by_mounts(config, numbers)?;
+        let mut raw = None;
+        for (name, field) in listed.chain(mounted).chain(exposed::by_rules(config, numbers)) {
+            match name.as_str() {
+                ALL => self.cm = true,
+                uverbs if uverbs.starts_with("uverbs") => {}
+                other => {
+                    self.cm |= other == RDMA_CM;
+                    let path = PathBuf::from(format!("{NODES}{other}"));
+                    raw.get_or_insert(Error::Unsupervised { field, path });
+                    continue;
+                }
+            }
+            self.devices.push((name, field));
+        }
+        Ok(raw)
+    }
+}
+
+fn is_pause(config: &Value) -> bool {
+    let all = config.get("annotations");
+    let says = |key: &str, value: &str| all.and_then(|all| all.get(key)?.as_str()) == Some(value);
+    PAUSE.iter().any(|(key, value)| says(key, value))
+}
+
+fn has_ours(config: &Value) -> bool {
+    let all = config.get("annotations").and_then(Value::as_object);
+    all.into_iter().flatten().any(|(key, _)| key.starts_with(PREFIX))
+}
+
+/// Names that are separated by commas, if they all are such.
+fn names(value: &str) -> Option<Vec<&str>> {
+    let names: Vec<&str> = value.split(',').map(str::trim).collect();
+    let odd = |name: &&str| name.is_empty() || name.contains(['/', '=', ' ']);
+    (!names.iter().any(odd)).then_some(names)
+}
+
+/// The names of our devices among those that CDI annotations name.
+fn of_cdi(config: &Value) -> Vec<String> {
+    let annotations = config.get("annotations").and_then(Value::as_object);
+    let cdi = annotations.into_iter().flatten().filter(|(key, _)| key.starts_with(CDI_PREFIX));
+    let names = cdi.filter_map(|(_, value)| value.as_str()).flat_map(|value| value.split(','));
+    names
+        .filter_map(|name| name.trim().strip_prefix(KIND)?.strip_prefix('='))
+        .map(|name| device_of(name).to_owned())
+        .collect()
+}
+
+/// The names of the nodes in `/dev/infiniband` that are listed.
+fn listed(config: &Value) -> Vec<String> {
+    let devices = config.pointer("/linux/devices").and_then(Value::as_array);
+    let paths = devices.into_iter().flatten().filter_map(|device| device.get("path")?.as_str());
+    paths.filter_map(|path| path.strip_prefix(NODES)).map(str::to_owned).collect()
+}
+
+/// The kernel allows one listener for a process and its ancestors: seccomp_unotify(2).
+fn refuse_other_agent(config: &Value) -> Result<(), Error> {
+    let Some(seccomp) = config.pointer("/linux/seccomp") else { return Ok(()) };
+    let other = |field: String| Err(Error::OtherAgent { field });
+    if seccomp.get("listenerPath").and_then(Value::as_str).is_some_and(|path| !path.is_empty()) {
+        return other(".listenerPath".to_owned());
+    }
+    let notifies =
+        |value: &Value, key| value.get(key).and_then(Value::as_str) == Some("SCMP_ACT_NOTIFY");
+    if notifies(seccomp, "defaultAction") {
+        return other(".defaultAction".to_owned());
+    }
+    let rules = seccomp.get("syscalls").and_then(Value::as_array);
+    match rules.into_iter().flatten().position(|rule| notifies(rule, "action")) {
+        Some(at) => other(format!(".syscalls[{at}].action")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const NUMBERS: &[(u32, Option<u32>)] = &[(231, None), (10, Some(121))];
+
+    fn of(config: &Value) -> Result<Option<Wish>, Error> {
+        Wish::of(config, NUMBERS)
+    }
+
+    fn names(config: &Value) -> Vec<String> {
+        let wish = of(config).unwrap().unwrap();
+        wish.devices.into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn who_asks_for_nothing_is_left_alone() {
+        for config in [
+            json!({}),
+            json!({"annotations": {"a": "b"}, "linux": {"devices": [{"path": "/dev/fuse"}]}}),
+            json!({"linux": {"seccomp": {"listenerPath": "/x"}}}),
+        ] {
+            assert_eq!(of(&config), Ok(None), "{config}");
+        }
+    }
+
+    #[test]
+    fn devices_are_asked_for_in_three_ways() {
+        let annotation = json!({"annotations": {DEVICES: "mlx5_0, uverbs1"}});
+        assert_eq!(names(&annotation), ["mlx5_0", "uverbs1"]);
+        assert!(of(&annotation).unwrap().unwrap().cm);
+        let node = |name: &str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
+        let listed = json!({"linux": {"devices": [node("uverbs3"), node("umad3"), node("issm3")]}});
+        assert_eq!(names(&listed), ["uverbs3"]);
+        assert!(!of(&listed).unwrap().unwrap().cm);
+        let cdi =
+            json!({"annotations": {"cdi.k8s.io/x_y": "a.org/gpu=0,verbgate.org/rdma=mlx5_0:1"}});
+        assert_eq!(names(&cdi), ["mlx5_0"]);
+    }
+
+    #[test]
+    fn a_node_that_nobody_supervises_comes_with_a_device_or_not_at_all() {
+        let listed = |names: &[&str]| {
+            let node =
+                |name: &&str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
+            json!({"linux": {"devices": names.iter().map(node).collect::<Vec<_>>()}})
+        };
+        for name in ["umad0", "issm1", "ucm0", "rdma_cm"] {
+            let error = of(&listed(&[name])).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("uverbsN"), "{error}");
+            assert_eq!(names(&listed(&[name, "uverbs0"])), ["uverbs0"]);
+            let path = format!("/dev/infiniband/{name}");
+            let mount = json!({"mounts": [{"type": "bind", "source": path, "destination": path}]});
+            assert!(matches!(of(&mount), Err(Error::Unsupervised { field: "mounts", .. })));
+        }
+        let hidden = json!({"linux": {"devices": [
+            {"path": "/dev/x", "type": "c", "major": 231, "minor": 192},
+        ]}});
+        assert!(matches!(of(&hidden), Err(Error::OtherName { .. })));
+    }
+
+    #[test]
+    fn a_pause_container_asks_for_nothing_unless_it_moves_nics() {
+        for (key, value) in PAUSE {
+            let mut config = json!({"annotations": {DEVICES: "all", key: value}});
+            assert_eq!(of(&config), Ok(None));
+            config["annotations"][NETDEVS] = "eth1".into();
+            assert_eq!(names(&config), ["all"]);
+            let container = json!({"annotations": {DEVICES: "all", key: "container"}});
+            assert_eq!(names(&container), ["all"]);
+        }
+    }
+
+    #[test]
+    fn the_hosts_sysfs_is_asked_for_by_name() {
+        let of = |value: &str| of(&json!({"annotations": {DEVICES: "all", SYSFS: value}}));
+        assert!(of("host").unwrap().unwrap().sees_host);
+        assert!(!of("virtual").unwrap().unwrap().sees_host);
+        assert_eq!(of("none"), Err(Error::Sysfs { value: "none".to_owned() }));
+    }
+
+    #[test]
+    fn malformed_annotations_are_named() {
+        for value in ["", "mlx5_0,", "a=/dev/mem", "../x"] {
+            let error = of(&json!({"annotations": {DEVICES: value}})).unwrap_err();
+            assert!(error.to_string().contains(DEVICES), "{error}");
+        }
+        let error = of(&json!({"annotations": {DEVICES: 3}})).unwrap_err();
+        assert_eq!(error, Error::NotText(DEVICES));
+        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1,"}});
+        assert_eq!(of(&config), Err(Error::Netdevs { value: "eth1,".to_owned() }));
+        let config = json!({"annotations": {NETDEVS: "eth1"}});
+        assert_eq!(of(&config), Err(Error::OnlyNetdevs));
+        let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1, eth2"}});
+        assert_eq!(of(&config).unwrap().unwrap().netdevs, ["eth1", "eth2"]);
+    }
+
+    #[test]
+    fn another_agent_is_named() {
+        for (seccomp, field) in [
+            (json!({"listenerPath": "/run/agent"}), ".listenerPath"),
+            (json!({"defaultAction": "SCMP_ACT_NOTIFY"}), ".defaultAction"),
+            (
+                json!({"syscalls": [{"action": "SCMP_ACT_ALLOW"}, {"action": "SCMP_ACT_NOTIFY"}]}),
+                ".syscalls[1].action",
+            ),
+        ] {
+            let config = json!({"annotations": {DEVICES: "all"}, "linux": {"seccomp": seccomp}});
+            let error = of(&config).unwrap_err().to_string();
+            assert!(error.contains(field), "{error}");
+        }
+    }
+}

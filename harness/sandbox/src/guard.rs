@@ -1,0 +1,71 @@
+//! The seccomp filter that a guest gets.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use serde::Deserialize;
+use serde::Serialize;
+use verbgate_sys::arch::Native;
+use verbgate_sys::seccomp;
+use verbgate_sys::seccomp::bpf::SockFilter;
+use verbgate_sys::window::AddrWindow;
+use verbgate_sys::window::FdWindow;
+
+use crate::Error;
+
+/// The filter for a process and all its descendants.
+#[derive(Debug)]
+pub struct Guard {
+    pub(crate) window: AddrWindow,
+    pub(crate) fds: FdWindow,
+    pub(crate) program: Vec<SockFilter>,
+    /// Whether the guest's filter is another, which asks about more.
+    pub(crate) judges: bool,
+}
+
+/// What of a filter differs from another's, as one process tells another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Windows {
+    addresses: u32,
+    descriptors: (u32, u32),
+}
+
+impl Guard {
+    /// Computes the filter of a process with a soft RLIMIT_NOFILE of `limit`.
+    pub fn new(limit: u64) -> Result<Self, Error> {
+        let window = AddrWindow::probe().map_err(|e| match e.kind() {
+            // Refused by another supervisor's filter.
+            io::ErrorKind::PermissionDenied => Error::Nested,
+            _ => Error::Addresses(e),
+        })?;
+        let fds = FdWindow::under(limit);
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        Ok(Self { window, fds, program, judges: false })
+    }
+
+    /// The one of a process that has computed its filter itself, by the same program.
+    pub fn of(windows: Windows) -> Result<Self, Error> {
+        let (first, len) = windows.descriptors;
+        let (window, fds) = (AddrWindow::at(windows.addresses), FdWindow { first, len });
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        Ok(Self { window, fds, program, judges: false })
+    }
+
+    /// By which another process knows it.
+    pub fn windows(&self) -> Windows {
+        Windows { addresses: self.window.hi(), descriptors: (self.fds.first, self.fds.len) }
+    }
+
+    /// The one of a guest under a filter that others have made: of the same windows, and of rules
+    /// that ask about no less.
+    pub fn behind(window: AddrWindow, fds: FdWindow) -> Result<Self, Error> {
+        let program = seccomp::filter::program::<Native>(window, fds)?;
+        Ok(Self { window, fds, program, judges: true })
+    }
+
+    /// Puts the calling process under the filter.
+    pub fn install(&self) -> io::Result<OwnedFd> {
+        seccomp::install(&self.program).map(OwnedFd::from)
+    }
+}

@@ -1,0 +1,150 @@
+#![forbid(unsafe_code)]
+//! Programs in a sandbox with RDMA but without the RDMA devices.
+//!
+//! [`Sandbox`] is the front door: it starts an unmodified program as a child, in which `open` and
+//! `ioctl` of the granted devices, and of no other, are served by this process's threads, as far as
+//! a [`Policy`] allows them. An [`Observer`] is told of each request.
+//!
+//! ```no_run
+//! use verbgate_sandbox::Host;
+//! use verbgate_sandbox::Policy;
+//! use verbgate_sandbox::Program;
+//! use verbgate_sandbox::Sandbox;
+//! use verbgate_sandbox::resolve;
+//!
+//! let devices = resolve(&["mlx5_0".into()], Host::real())?;
+//! let sandbox = Sandbox::new(devices, Policy::named("standard")?)?;
+//! let argv = ["ibv_devinfo".into()];
+//! let mut running = sandbox.start(&Program::new(&argv), None)?;
+//! let exit = running.wait()?;
+//! println!("exit code {}, {} requests", exit.code(), running.counts().executed());
+//! # Ok::<(), verbgate_sandbox::Error>(())
+//! ```
+//!
+//! A container's runtime starts its programs itself. Then the parts are of use alone: the runtime's
+//! process comes under a [`Guard`], whose listener goes to a supervisor that [`Rights`] make, with
+//! the [`Views`] that belong to the container's network namespace; [`start`] serves it.
+
+pub mod grant;
+mod guard;
+mod rights;
+mod sandbox;
+mod threads;
+mod tracer;
+mod views;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use verbgate_abi::Errno;
+pub use verbgate_proxy::Siblings;
+pub use verbgate_proxy::Supervisor;
+pub use verbgate_proxy::observe::Counts;
+pub use verbgate_proxy::observe::Done;
+pub use verbgate_proxy::observe::Observer;
+pub use verbgate_proxy::observe::Verdict;
+pub use verbgate_proxy::observe::name;
+pub use verbgate_proxy::policy::Policy;
+use verbgate_proxy::policy::ProfileError;
+pub use verbgate_sys::GuestFd;
+pub use verbgate_sys::Tgid;
+pub use verbgate_sys::Tid;
+pub use verbgate_sys::sandbox::Exit;
+use verbgate_sys::seccomp::bpf::AssembleError;
+
+pub use crate::grant::Granted;
+pub use crate::grant::Host;
+pub use crate::grant::resolve;
+pub use crate::guard::Guard;
+pub use crate::guard::Windows;
+pub use crate::rights::Rights;
+pub use crate::sandbox::Program;
+pub use crate::sandbox::Running;
+pub use crate::sandbox::Sandbox;
+pub use crate::threads::counted;
+pub use crate::threads::serve;
+pub use crate::threads::start;
+pub use crate::tracer::Tracer;
+pub use crate::views::Views;
+pub use crate::views::shown;
+
+/// Why a program has no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A device is not there, or not the caller's.
+    #[error(transparent)]
+    Grant(#[from] grant::GrantError),
+    /// The policy is not well written.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The filter is longer than the kernel takes.
+    #[error(transparent)]
+    Filter(#[from] AssembleError),
+    /// Another supervisor's filter is in the way.
+    #[error("a sandbox cannot be started inside another; start both from outside")]
+    Nested,
+    /// The address space of this process is full where the stub has to be.
+    #[error("this kernel offers none of the addresses that the stub needs: {0}")]
+    Addresses(io::Error),
+    /// A granted node cannot be opened.
+    #[error(
+        "cannot open {} for {name}: {source}; it must exist, and be readable and writable by you",
+        .path.display()
+    )]
+    Device {
+        /// The node on the host.
+        path: PathBuf,
+        /// The node in the sandbox.
+        name: String,
+        /// The kernel's answer.
+        r#source: io::Error,
+    },
+    /// The kernel's number of a device is not known.
+    #[error("RDMA netlink does not tell the number of {name}; see: rdma dev")]
+    Index {
+        /// The node.
+        name: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A grant has not all that grants have now.
+    #[error("{name} was granted by another version of verbgate; make the container again")]
+    Older {
+        /// The node.
+        name: String,
+    },
+    /// Another device is where the granted one was.
+    #[error("{name}")]
+    Replaced {
+        /// The node.
+        name: String,
+        /// Which.
+        source: verbgate_sysfs::Replaced,
+    },
+    /// The program could not be started.
+    #[error(transparent)]
+    Spawn(#[from] verbgate_sys::sandbox::Error),
+    /// What the program would see cannot be made out.
+    #[error(transparent)]
+    Views(io::Error),
+    /// The supervisor's threads could not be started, or not be confined.
+    #[error("cannot start the supervisor")]
+    Supervisor(#[source] io::Error),
+    /// The signals that are passed on to the program cannot be.
+    #[error("cannot take charge of signals: {0}")]
+    Signals(io::Error),
+    /// It is not known how the program ended.
+    #[error("cannot wait for the program: {0}")]
+    Wait(io::Error),
+}
+
+impl Error {
+    /// What a command exits with that runs programs, as container engines do.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Spawn(error) => error.exit_code(),
+            _ => verbgate_sys::sandbox::EXIT_OURS,
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The front door: a program in its sandbox, and its supervisor in this process.
+
+use std::cell::OnceCell;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use verbgate_proxy::Supervisor;
+use verbgate_proxy::observe::Counts;
+use verbgate_proxy::observe::Observer;
+use verbgate_proxy::policy::Policy;
+use verbgate_sys::Tgid;
+use verbgate_sys::process;
+use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::DeviceNode;
+use verbgate_sys::sandbox::Exit;
+use verbgate_sys::sandbox::Guest;
+use verbgate_sys::sandbox::Job;
+use verbgate_sys::sandbox::Spawn;
+use verbgate_sys::sandbox::Sysfs;
+
+use crate::Error;
+use crate::grant;
+use crate::grant::Granted;
+use crate::grant::Host;
+use crate::guard::Guard;
+use crate::rights::Rights;
+use crate::threads;
+use crate::views;
+use crate::views::Views;
+
+/// How long killed processes may take to end that have work to do at their end, as much memory is.
+/// Those that the kernel holds (in a driver, on a dead file server) are not waited for.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is to be started.
+#[derive(Clone, Copy, Debug)]
+pub struct Program<'a> {
+    /// The program and its arguments; the program is looked up in `PATH`.
+    pub argv: &'a [OsString],
+    /// The network namespace to enter, e.g. `/run/netns/pod1`.
+    pub netns: Option<&'a Path>,
+    /// How many descriptors behind the standard streams the program gets whatever they are.
+    pub preserve_fds: u16,
+    /// Whether the program sees a `/sys` of granted devices only, and not the host's.
+    pub virtual_sysfs: bool,
+}
+
+impl<'a> Program<'a> {
+    /// A program in this process's network namespace, with a `/sys` of granted devices only.
+    #[must_use]
+    pub fn new(argv: &'a [OsString]) -> Self {
+        Self { argv, netns: None, preserve_fds: 0, virtual_sysfs: true }
+    }
+}
+
+/// A sandbox for one program: what is granted in it, decided and checked before anything starts.
+#[derive(Debug)]
+pub struct Sandbox {
+    devices: Vec<Granted>,
+    rights: Rights,
+    guard: Guard,
+}
+
+impl Sandbox {
+    /// A sandbox with these devices, and with the connection manager's node if the policy and the
+    /// host have that.
+    ///
+    /// # Errors
+    /// When a device is not what was granted or cannot be opened, or this process is in a sandbox
+    /// itself.
+    pub fn new(mut devices: Vec<Granted>, policy: Policy) -> Result<Self, Error> {
+        let mut rights = Rights::new(&devices, policy)?;
+        let cm = grant::connection_manager(Host::real());
+        if let Some(cm) = cm.filter(|_| rights.grants_rdma_cm()) {
+            rights.add_rdma_cm(&cm);
+            devices.push(cm);
+        }
+        let guard = Guard::new(process::descriptor_limit())?;
+        Ok(Self { devices, rights, guard })
+    }
+
+    /// Starts the program, and in this process the threads that serve its requests; `observer` is
+    /// told of each. SIGINT, SIGTERM and the like are passed on to the program from now on, and
+    /// this process may no longer do what serving does not take, such as making files.
+    ///
+    /// # Errors
+    /// When this process has threads already, or the sandbox or the program cannot be started.
+    pub fn start(
+        self,
+        program: &Program<'_>,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Result<Running, Error> {
+        let Self { devices, rights, guard } = self;
+        // Before any thread: they inherit the blocked signals, and the child is forked.
+        let job = Job::begin().map_err(Error::Signals)?;
+        let nodes: Vec<DeviceNode> = devices.iter().map(DeviceNode::from).collect();
+        let shown = views::shown(&devices);
+        let views = OnceCell::new();
+        let serve = |guest, served| {
+            let made = Views::of(guest, &devices)?;
+            views.get_or_init(|| made).serve(served, shown.clone())
+        };
+        let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
+        let spec = Spawn {
+            argv: program.argv,
+            devices: &nodes,
+            netns: program.netns,
+            preserve_fds: program.preserve_fds,
+            sysfs: program.virtual_sysfs.then_some(sysfs),
+            install: &|| guard.install(),
+        };
+        let started = sandbox::spawn(&job, &spec)?;
+        let views = match views.into_inner() {
+            Some(views) => views,
+            None => Views::of(started.gate.pid(), &devices).map_err(Error::Views)?,
+        };
+        let supervisor = rights.supervisor(&guard, started.listener, &views, None, observer)?;
+        threads::start(&supervisor).map_err(Error::Supervisor)?;
+        let guest = started.gate.exec()?;
+        Ok(Running { job, guest, supervisor })
+    }
+}
+
+/// A program in its sandbox.
+#[derive(Debug)]
+pub struct Running {
+    job: Job,
+    guest: Guest,
+    supervisor: Arc<Supervisor>,
+}
+
+impl Running {
+    /// The program's process.
+    #[must_use]
+    pub fn tgid(&self) -> Tgid {
+        self.guest.tgid()
+    }
+
+    /// What the supervisor did so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.supervisor.counts()
+    }
+
+    /// Waits for the program's end, passes signals on to it meanwhile, and ends the processes that
+    /// it leaves.
+    ///
+    /// # Errors
+    /// The kernel's, of waiting.
+    pub fn wait(&mut self) -> Result<Exit, Error> {
+        let ended = self.job.attend(&self.guest);
+        let left = sandbox::end_descendants(END_PATIENCE);
+        if left > 0 {
+            log::warn!(
+                "{left} processes of the program have been killed and do not end: the kernel holds \
+                 them until the device or file server that they use answers"
+            );
+        }
+        ended.map_err(Error::Wait)
+    }
+}

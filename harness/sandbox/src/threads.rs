@@ -1,0 +1,173 @@
+//! The threads of a supervisor, and what a supervisor did in numbers.
+
+use std::io;
+use std::panic;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::json;
+use verbgate_proxy::Supervisor;
+use verbgate_proxy::observe::Counts;
+use verbgate_sys::confine;
+use verbgate_sys::process;
+
+/// Starts the supervisor's threads, and confines them and the caller to what serving takes.
+pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    forbid_huge_pages();
+    // Two descriptors for each process of the guest, whose own limit was settled at its start.
+    process::raise_descriptor_limit();
+    confine::cut_capabilities()?;
+    serve(supervisor)?;
+    confine::deny_the_rest()
+}
+
+/// Before the first thread, whose stack could be one. The guest, which would inherit this, has been
+/// forked, or is no child of ours.
+pub(crate) fn forbid_huge_pages() {
+    if let Err(error) = confine::forbid_huge_pages() {
+        // Where a seccomp profile refuses it: memory is all that it costs.
+        log::debug!("the supervisor's memory may be of huge pages: {error}");
+    }
+}
+
+/// Starts the supervisor's threads, which end when nobody is left to serve.
+pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
+    let thread = |name: &str, work: fn(&Arc<Supervisor>) -> io::Result<()>| {
+        let supervisor = Arc::clone(supervisor);
+        let serve = move || {
+            // Whatever its end: nobody may wait for an answer that will not come.
+            match panic::catch_unwind(AssertUnwindSafe(|| work(&supervisor))) {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+                Err(_) => {
+                    log::error!("RDMA requests are no longer served, by a fault of verbgate's");
+                }
+            }
+            if let Err(error) = supervisor.hang_up() {
+                log::error!("programs that ask for RDMA will wait for ever: {error}; end them");
+            }
+        };
+        std::thread::Builder::new().name(name.to_owned()).spawn(serve).map(drop)
+    };
+    thread("serve", Supervisor::serve)?;
+    thread("serve", Supervisor::serve)?;
+    thread("rdma-cm", |supervisor| {
+        supervisor.serve_cm();
+        Ok(())
+    })?;
+    thread("look-after", |supervisor| {
+        supervisor.look_after();
+        Ok(())
+    })?;
+    thread("watch", |supervisor| {
+        supervisor.watch();
+        Ok(())
+    })
+}
+
+/// What a supervisor did.
+pub fn counted(counts: &Counts) -> Value {
+    json!({
+        "requests": counts.requests,
+        "executed": counts.executed(),
+        "failed": counts.failed,
+        "refused": counts.refused,
+        "opened": counts.opened,
+        "planted": counts.planted,
+        "notifications": counts.notifications,
+        "calls": counts.calls,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use verbgate_abi::Errno;
+    use verbgate_proxy::Config;
+    use verbgate_proxy::Siblings;
+    use verbgate_proxy::observe::Done;
+    use verbgate_proxy::observe::Observer;
+    use verbgate_proxy::policy::Policy;
+    use verbgate_sys::GuestFd;
+    use verbgate_sys::Tid;
+    use verbgate_sys::seccomp::Listener;
+
+    use super::*;
+    use crate::grant;
+    use crate::guard::Guard;
+    use crate::rights::device;
+
+    /// Has a fault.
+    struct Faulty;
+
+    impl Observer for Faulty {
+        fn opened(&mut self, _: Tid, _: &str, _: Result<GuestFd, Errno>) {
+            panic!("on purpose");
+        }
+
+        fn done(&mut self, _: &Done<'_>) {}
+
+        fn cm(
+            &mut self,
+            _: Tid,
+            _: &'static str,
+            _: Option<u32>,
+            _: Result<(), Errno>,
+            _: Duration,
+        ) {
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_supervisor_leaves_nobody_waiting() {
+        if !verbgate_host::is_root() {
+            eprintln!("SKIPPED: installing a filter without giving up privileges needs root");
+            return;
+        }
+        let guard = Guard::new(process::descriptor_limit()).unwrap();
+        let (window, fds) = (guard.window, guard.fds);
+        let (give, listener) = mpsc::channel();
+        let (go, gate) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        // This thread alone is under the filter.
+        std::thread::spawn(move || {
+            give.send(guard.install().unwrap()).unwrap();
+            gate.recv().unwrap();
+            for _ in 0..3 {
+                let file = File::options().read(true).write(true).open("/dev/infiniband/uverbs9");
+                tell.send(file.map(drop).map_err(|e| e.raw_os_error())).unwrap();
+            }
+        });
+        let null = grant::resolve(&["uverbs9=/dev/null".into()], grant::Host::real()).unwrap();
+        let siblings = Siblings::default();
+        let supervisor = Supervisor::new(Config {
+            listener: Listener::from(listener.recv().unwrap()),
+            window,
+            fds,
+            judge: None,
+            devices: vec![device(&null[0]).unwrap()].into(),
+            policy: Arc::new(Policy::named("standard").unwrap()),
+            gids: None,
+            found: None,
+            siblings: Some(siblings.clone()),
+            observer: Some(Box::new(Faulty)),
+        });
+        let supervisor = Arc::new(supervisor.unwrap());
+        serve(&supervisor).unwrap();
+        go.send(()).unwrap();
+        let patience = Duration::from_secs(20);
+        let answers = [(); 3].map(|()| told.recv_timeout(patience).unwrap());
+        // Each of the two threads that serve can have the fault before either hangs up.
+        assert_eq!(answers[0], Ok(()));
+        assert_eq!(answers[2], Err(Some(Errno::ENOSYS.0)));
+        let deadline = std::time::Instant::now() + patience;
+        while !supervisor.is_over() || siblings.count() > 0 {
+            assert!(std::time::Instant::now() < deadline, "it goes on");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a sandbox sees of RDMA: its GIDs, and the virtual sysfs.
+
+use std::io;
+use std::net::Ipv6Addr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use verbgate_proxy::DeviceView;
+use verbgate_proxy::GidView;
+use verbgate_sys::Tgid;
+use verbgate_sys::Tid;
+use verbgate_sys::confine;
+use verbgate_sys::sandbox::Served;
+use verbgate_sysfs::Identity;
+use verbgate_sysfs::select::Names;
+use verbgate_sysfs::serve;
+use verbgate_sysfs::serve::State;
+
+use crate::grant::Granted;
+use crate::threads;
+
+/// The RDMA devices that the guest is shown: those that are granted by their own names.
+///
+/// A stand-in can have the name of a device that is not granted, and none of its own in sysfs.
+pub fn shown(granted: &[Granted]) -> Vec<Identity> {
+    let own = granted.iter().filter(|one| one.identity.uverbs() == Some(&one.name));
+    own.map(|one| one.identity.clone()).collect()
+}
+
+/// The sandbox's GIDs, as sysfs asks for them.
+struct Shown(Arc<GidView>);
+
+impl verbgate_sysfs::GidView for Shown {
+    fn shows(&self, ibdev: &str, port: u32, gid: [u8; 16], netdev: Option<&str>) -> bool {
+        self.0.shows(ibdev, port, Ipv6Addr::from(gid), netdev)
+    }
+
+    fn length(&self, ibdev: &str, port: u32) -> Option<u32> {
+        self.0.length(ibdev, port)
+    }
+}
+
+/// One view, whoever asks and by whichever way.
+#[derive(Clone, Debug)]
+pub struct Views {
+    pub(crate) gids: Arc<GidView>,
+    /// Where it is served.
+    sysfs: Arc<OnceLock<Arc<State>>>,
+}
+
+impl Views {
+    /// Those of who is in the network namespace of a process, and is granted these devices.
+    pub fn of(guest: Tgid, granted: &[Granted]) -> io::Result<Self> {
+        let identities = granted.iter().map(|one| one.identity.clone()).collect();
+        let gids = GidView::of(Tid(guest.0), identities).map_err(|e| {
+            let what = "cannot see the links of the program's network namespace";
+            io::Error::new(e.kind(), format!("{what}: {e}"))
+        })?;
+        Ok(Self { gids: Arc::new(gids), sysfs: Arc::default() })
+    }
+
+    /// Serves sysfs, with these RDMA devices and all GPUs, since `run` takes none of those away: in
+    /// a thread of its own, which has no capability and ends with the guest's last mount.
+    pub fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
+        let view = Arc::new(Shown(Arc::clone(&self.gids)));
+        let state = State::granting(served.root, shown, Names::All, view);
+        let state = state.map_err(io::Error::other)?;
+        serve(Arc::clone(self.sysfs.get_or_init(|| Arc::new(state))), served.fuse)
+    }
+}
+
+impl DeviceView for Views {
+    fn shows(&self, node: &str) -> bool {
+        self.sysfs.get().is_none_or(|sysfs| sysfs.shows(node))
+    }
+}
+
+fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
+    threads::forbid_huge_pages();
+    let work = move || {
+        // Where its own library logs, it is the guest that made it.
+        let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));
+        if let Err(error) = result {
+            log::error!("/sys is no longer served: {error}");
+        }
+    };
+    std::thread::Builder::new().name("sysfs".to_owned()).spawn(work).map(drop)
+}
