@@ -295,6 +295,10 @@ pub(crate) fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
         supervisor.look_after();
         Ok(())
     })?;
+    thread("tokens", |supervisor| {
+        supervisor.attend_tokens();
+        Ok(())
+    })?;
     thread("watch", |supervisor| {
         supervisor.watch();
         Ok(())
@@ -435,7 +439,8 @@ mod tests {
         serve(&supervisor).unwrap();
         go.send(()).unwrap();
         let patience = Duration::from_secs(20);
-        assert_eq!(told.recv_timeout(patience).unwrap(), Ok(()));
+        // The supervisor cannot stop a thread of its own process, by which it would be given.
+        assert_eq!(told.recv_timeout(patience).unwrap(), Err(Some(Errno::EPERM.0)));
         assert_eq!(told.recv_timeout(patience).unwrap(), Err(Some(Errno::ENOSYS.0)));
         let deadline = std::time::Instant::now() + patience;
         while !supervisor.is_over() || siblings.count() > 0 {
