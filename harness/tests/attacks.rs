@@ -12,10 +12,16 @@
 mod common;
 mod guest;
 
+use std::io::BufRead;
+use std::io::BufReader;
+use std::process::Command;
+use std::process::Stdio;
+
 use guest::DEVICE;
 use guest::code;
 use guest::native;
 use guest::run;
+use guest::run_with;
 
 /// The numbers in a line `ENOTTY 3, EINVAL 4`.
 fn tally(line: &str) -> Vec<(&str, u64)> {
@@ -53,6 +59,42 @@ fn the_stubs_memory_cannot_be_replaced() {
     assert_eq!(ran.line("process_madvise"), "ENOSYS ENOSYS ENOSYS ENOSYS");
     let native = native(&["attack", "remap", DEVICE]);
     assert_eq!((native.line("shmat"), native.line("process_madvise")), ("ok", "ok"));
+}
+
+/// What a process outside gets from a guest, and what either can do with it: mapping memory is done by
+/// a stub for the guest, and not at all outside.
+#[test]
+fn a_descriptor_that_leaves_the_sandbox_is_of_no_use() {
+    if !common::is_root() {
+        return;
+    }
+    let zero = ["--device", "uverbs9=/dev/zero"];
+    for (inside, guest, outside) in [
+        (false, "ENOTTY", ["ENOTTY", "ok", "ok", "ok", "ok"]),
+        (true, "ENOTTY", ["EBADF", "EBADF", "EBADF", "EBADF", "EACCES"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("socket");
+        let socket = socket.to_str().unwrap();
+        let mut taker = Command::new(guest::program());
+        let mut taker = taker.args(["takes", socket]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut taken = BufReader::new(taker.stdout.take().unwrap()).lines();
+        assert_eq!(taken.next().unwrap().unwrap(), "listens");
+        let ran = match inside {
+            true => run_with(&zero, &["gives-away", DEVICE, socket]),
+            false => native(&["gives-away", "/dev/zero", socket]),
+        };
+        let ran = ran.well();
+        assert_eq!((ran.line("guest"), ran.line("guest again")), (guest, guest), "{ran:#?}");
+        assert_eq!(ran.line("shared"), "ok", "{ran:#?}");
+        let thread = if inside { "EINVAL" } else { "ok" };
+        assert!(ran.pairs().iter().all(|(name, said)| *name != "thread" || *said == thread));
+        let taken: Vec<String> = taken.map(Result::unwrap).collect();
+        let names = ["ioctl", "read", "write", "shared", "reopen"];
+        let expected = names.iter().zip(outside).map(|(name, said)| format!("{name}: {said}"));
+        assert_eq!(taken, expected.collect::<Vec<_>>(), "{ran:#?}");
+        assert!(taker.wait().unwrap().success());
+    }
 }
 
 #[test]

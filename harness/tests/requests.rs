@@ -54,7 +54,7 @@ fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
         ("QP type granted", "ENOTTY"),
         ("command that does not exist", "EOPNOTSUPP"),
         ("bits that no command has", "EINVAL"),
-        ("another ioctl", "ENOTTY"),
+        ("another ioctl", another_ioctl()),
     ];
     assert_eq!(ran.pairs(), expected, "{ran:#?}");
     assert_eq!(ran.count("executed"), 7, "{ran:#?}");
@@ -73,6 +73,12 @@ fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
         assert_eq!(said.count(), 1, "{line}: {ran:#?}");
     }
     assert!(!ran.errors.contains("kind="), "{ran:#?}");
+}
+
+/// What the kernel says of an ioctl that is no request, on a descriptor that stands for no open file;
+/// an ordinary user's guest has the file.
+fn another_ioctl() -> &'static str {
+    if rustix::process::geteuid().is_root() { "EBADF" } else { "ENOTTY" }
 }
 
 #[test]
@@ -103,7 +109,7 @@ fn other_interfaces_to_the_same_call_are_closed() {
     }
     assert_eq!(ran.line("native"), "ENOTTY");
     assert_eq!(ran.line("32-bit"), "EOPNOTSUPP");
-    assert_eq!(ran.line("32-bit, another ioctl"), "ENOTTY");
+    assert_eq!(ran.line("32-bit, another ioctl"), another_ioctl());
     assert_eq!(ran.line("x32"), "ENOSYS");
     assert_eq!(ran.count("executed"), 1);
 }

@@ -16,13 +16,18 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
 use crate::open;
+use crate::open::Wanted;
 use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
+use crate::session::Known;
+use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
+use crate::tokens::Unopened;
 
 /// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
 const ATTACHING: [u64; 2] = [16, 0x4206];
@@ -42,11 +47,16 @@ impl Supervisor {
             return self.answer(trap, Reply::Continue);
         };
         let name = self.devices.get(device).map_or("?", |d| d.name.as_str());
-        let opened = self.open_device(&trap, device, wanted.flags);
-        if let Err(errno) = opened {
-            self.warn("open failed", || format!("cannot open {name}: {errno}"));
-            self.refuse(trap, errno);
+        let opened = self.open_device(&trap, device, wanted);
+        if let Err(Unopened { errno, answered, said }) = opened {
+            if !said {
+                self.warn("open failed", || format!("cannot open {name}: {errno}"));
+            }
+            if !answered {
+                self.refuse(trap, errno);
+            }
         }
+        let opened = opened.map_err(|unopened| unopened.errno);
         let mut told = self.told.lock();
         told.counts.opened += u64::from(opened.is_ok());
         if let Some(observer) = &mut told.observer {
@@ -58,8 +68,8 @@ impl Supervisor {
         &self,
         trap: &Notification,
         device: usize,
-        flags: i32,
-    ) -> Result<GuestFd, Errno> {
+        wanted: Wanted,
+    ) -> Result<GuestFd, Unopened> {
         let caller = self.caller(trap);
         let guest = self.enter(caller)?;
         // The kernel checks the opener's network namespace (ib_uverbs_open), in exclusive mode; and
@@ -67,6 +77,10 @@ impl Supervisor {
         let network = caller.network().map_err(errno)?;
         process::enter_network(&network).map_err(errno)?;
         let granted = self.devices.get(device).ok_or(Errno(libc::ENODEV))?;
+        let flags = wanted.flags;
+        if let Some(tokens) = self.tokens.as_ref().filter(|_| granted.kind != Kind::Cm) {
+            return self.open_by_token(trap, (&guest, device), wanted, tokens);
+        }
         let (file, mount) = granted.open(flags).map_err(errno)?;
         let id = self.books.lock().open(device, mount);
         let cloexec = flags & libc::O_CLOEXEC != 0;
@@ -75,22 +89,26 @@ impl Supervisor {
             let how = AddFd { at: None, cloexec, answer: true };
             given = self.listener.add_fd(trap.id, file.as_fd(), how).map_err(errno);
         } else if given == Err(Errno::EMFILE) {
-            self.warn("no number", || {
-                format!(
-                    "process {} has no free descriptor number from {} on, where RDMA descriptors \
-                     are; let it have a higher limit (ulimit -n), or start verbgate with the lower \
-                     limit that it sets itself",
-                    guest.process.tgid(),
-                    self.fds.first
-                )
-            });
+            self.warn_no_number(&guest);
         }
         let mut books = self.books.lock();
         match given {
             Ok(fd) => books.hold(guest.key, fd, id),
-            Err(_) => books.close(id),
+            Err(_) => drop(books.close(id)),
         }
-        given
+        Ok(given?)
+    }
+
+    pub(crate) fn warn_no_number(&self, guest: &Guest) {
+        self.warn("no number", || {
+            format!(
+                "process {} has no free descriptor number from {} on, where RDMA descriptors are; \
+                 let it have a higher limit (ulimit -n), or start verbgate with the lower limit that \
+                 it sets itself",
+                guest.process.tgid(),
+                self.fds.first
+            )
+        });
     }
 
     /// Gives a guest a descriptor of a watched number, which ends its call.
@@ -158,8 +176,17 @@ impl Supervisor {
 
     /// Takes a ucontext out of the stubs that hold it for a descriptor.
     pub(crate) fn unbind(&self, state: &mut GuestState, fd: GuestFd) {
+        self.unbind_if(state, |bound, _| bound == fd);
+    }
+
+    /// Takes what is so out of the stubs that hold it.
+    pub(crate) fn unbind_if(
+        &self,
+        state: &mut GuestState,
+        is: impl Fn(GuestFd, UcontextId) -> bool,
+    ) {
         for worker in &mut state.workers {
-            if worker.bound.is_some_and(|(bound, _)| bound == fd) {
+            if worker.bound.is_some_and(|(fd, id)| is(fd, id)) {
                 execute::unbind(&self.listener, worker, &self.nothing);
             }
         }
@@ -191,9 +218,13 @@ impl Supervisor {
             return Ok(false);
         }
         let cloexec = trap.nr == n.fcntl && trap.args[1] & 0xffff_ffff != 0;
-        let file = self.file_of(caller, fd, id)?;
-        let guest = self.enter(caller)?;
         let at = u32::try_from(least).unwrap_or(0);
+        let guest = self.enter(caller)?;
+        let known = self.books.lock().known(id);
+        if let Some(Known::Token(..)) = known {
+            return self.duplicate_token(&guest, trap, (fd, at, cloexec), id);
+        }
+        let file = self.file_of(caller, fd, id)?;
         let mut next = guest.next_fd.lock();
         *next = at.max(*next);
         drop(next);

@@ -50,6 +50,7 @@ use crate::device::Kind;
 use crate::execute::Form;
 use crate::execute::Then;
 use crate::execute::Undo;
+use crate::serve::Asked;
 use crate::serve::Call;
 use crate::serve::Delivery;
 use crate::serve::Event;
@@ -203,8 +204,10 @@ impl Supervisor {
         call: Call,
         file: OwnedFd,
     ) -> Result<(), Errno> {
-        let Form::Write(count) = call.form else { return Err(Errno(libc::ENOTTY)) };
-        let Call { trap, addr, started, .. } = call;
+        let Call { trap, asked, started, .. } = call;
+        let Asked::Request { form: Form::Write(count), addr, .. } = asked else {
+            return Err(Errno(libc::ENOTTY));
+        };
         let caller = self.caller(&trap);
         let copied = Copied::read(&caller, addr, count)?;
         let (mut value, mut other, mut network) = (Vec::new(), None, None);

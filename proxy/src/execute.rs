@@ -75,13 +75,17 @@ pub(crate) enum Job {
         /// What comes then.
         then: Then,
     },
+    /// A mapping for the caller of a trap.
+    Map(Notification),
 }
 
 impl Job {
     /// Whose trap it is for.
     pub(crate) fn trap(&self) -> &Notification {
         match self {
-            Self::Request { about: About { trap, .. }, .. } | Self::Write { trap, .. } => trap,
+            Self::Request { about: About { trap, .. }, .. }
+            | Self::Write { trap, .. }
+            | Self::Map(trap) => trap,
         }
     }
 }
@@ -192,6 +196,22 @@ pub(crate) fn write(
     stub::set_after(ro, AfterIoctl::WRITE);
     listener.reply(idle, Reply::Value(0)).map_err(|_| Errno::EIO)?;
     Ok(written)
+}
+
+/// Has a waiting stub map memory of its ucontext, as the arguments of mmap(2) say.
+///
+/// # Errors
+/// `ENOENT`: the stub is gone, and nothing was mapped.
+pub(crate) fn map(
+    listener: &Listener,
+    worker: &mut Worker,
+    idle: NotifId,
+    args: [u64; 6],
+) -> io::Result<()> {
+    let ro = worker.stub.frame.ro();
+    stub::write_mapping(ro, args);
+    stub::set_after(ro, AfterIoctl::MAP);
+    listener.reply(idle, Reply::Value(0))
 }
 
 /// The number at which a descriptor is given to the stub, by its place among the lent ones.

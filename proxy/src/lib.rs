@@ -41,6 +41,7 @@ mod request;
 mod serve;
 pub mod session;
 pub mod supervisor;
+mod tokens;
 pub mod translate;
 pub mod vet;
 pub mod way;

@@ -103,6 +103,9 @@ impl Supervisor {
                 self.abandoned(job);
             }
         }
+        // A guest has let go of them unseen, whose stubs hold them still.
+        let gone = |id| self.books.lock().get(id).is_none();
+        self.unbind_if(state, |_, id| gone(id));
         self.go_on(guest, state);
         match guest.process.state() {
             // One that takes part in the stop is not waiting in its trap, so each look sends on

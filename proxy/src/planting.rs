@@ -14,6 +14,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use verbgate_abi::Errno;
+use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
 use verbgate_sys::plant::PlantError;
 use verbgate_sys::plant::Planter;
@@ -30,6 +31,7 @@ use crate::session::Route;
 use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::Supervisor;
+use crate::tokens::Unopened;
 
 /// How long a trap is waited for before it is looked whether the thread does something else.
 const INTERVAL: Duration = Duration::from_millis(1);
@@ -128,7 +130,8 @@ impl Supervisor {
                 let tgid = guest.process.tgid();
                 format!(
                     "process {tgid} cannot use RDMA: its stubs end as soon as they are made, by a \
-                     seccomp filter of its own; let that allow ioctl, preadv, sendmsg and close_range"
+                     seccomp filter of its own; let that allow ioctl, preadv, sendmsg, close_range \
+                     and mmap"
                 )
             });
             return self.refuse(trap, Errno::EIO);
@@ -138,13 +141,7 @@ impl Supervisor {
             return self.refuse(trap, Errno::EBUSY);
         }
         let mut traps = Routed::new(self);
-        let mut planter = Planter {
-            listener: &self.listener,
-            traps: &mut traps,
-            window: self.window,
-            code: &self.code,
-            ends: &self.ends,
-        };
+        let mut planter = self.planter(&mut traps);
         let slot = ended.unwrap_or(state.workers.len());
         let planted = match state.workers.get_mut(slot) {
             Some(worker) => {
@@ -181,6 +178,44 @@ impl Supervisor {
         for trap in since {
             self.handle(trap);
         }
+    }
+
+    fn planter<'a>(&'a self, traps: &'a mut dyn Traps) -> Planter<'a> {
+        Planter {
+            listener: &self.listener,
+            traps,
+            window: self.window,
+            code: &self.code,
+            ends: &self.ends,
+        }
+    }
+
+    /// Has a thread stopped and made to make calls, which ends the one that it waits in; whatever
+    /// becomes of it, that needs no other answer.
+    pub(crate) fn by_hand(
+        &self,
+        guest: &Guest,
+        trap: &Notification,
+        work: impl FnOnce(&mut Planter<'_>) -> Result<GuestFd, PlantError>,
+    ) -> Result<GuestFd, Unopened> {
+        let mut traps = Routed::new(self);
+        let made = work(&mut self.planter(&mut traps));
+        for trap in traps.end(None) {
+            self.handle(trap);
+        }
+        made.map_err(|error| {
+            let errno = match &error {
+                PlantError::Injected { source, .. } | PlantError::Unready { source, .. } => {
+                    source.raw_os_error()
+                }
+                _ => None,
+            };
+            let said = !matches!(error, PlantError::Injected { .. });
+            if said {
+                self.not_planted(guest, *trap, &error);
+            }
+            Unopened { errno: errno.map_or(Errno::EPERM, Errno), answered: true, said }
+        })
     }
 
     /// What a planting that failed means for the call by way of which it was tried.
@@ -223,7 +258,9 @@ impl Supervisor {
     pub(crate) fn abandoned(&self, job: crate::execute::Job) {
         let trap = *job.trap();
         match job {
-            crate::execute::Job::Request { .. } => self.refuse(trap, Errno::EIO),
+            crate::execute::Job::Request { .. } | crate::execute::Job::Map(_) => {
+                self.refuse(trap, Errno::EIO);
+            }
             crate::execute::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
         }
     }

@@ -1,6 +1,8 @@
 //! The way of a request, stage by stage, and what a stub's traps mean.
 
+use std::fs::File;
 use std::os::fd::AsFd;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +18,7 @@ use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::arch::stub_fd;
 use verbgate_sys::caller::Caller;
+use verbgate_sys::caller::Meant;
 use verbgate_sys::frame::Frame;
 use verbgate_sys::mem;
 use verbgate_sys::mem::Range;
@@ -41,12 +44,14 @@ use crate::fetch;
 use crate::observe::Done;
 use crate::observe::Verdict;
 use crate::reply;
+use crate::serve::Asked;
 use crate::serve::Call;
 use crate::serve::Delivery;
 use crate::serve::Event;
 use crate::serve::Task;
 use crate::session::Guest;
 use crate::session::GuestState;
+use crate::session::Known;
 use crate::session::StubState;
 use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
@@ -81,9 +86,28 @@ impl Supervisor {
             // Of a file that is none of ours, maybe.
             Form::Write(_) => None,
         };
+        self.ask(trap, fd, started, Some(Given { form, addr, extent }));
+    }
+
+    /// Has a call on what may be an RDMA descriptor answered: a request, or else a mapping.
+    pub(crate) fn ask(
+        &self,
+        trap: Notification,
+        fd: GuestFd,
+        started: Instant,
+        request: Option<Given>,
+    ) {
+        if self.numbers_recur {
+            // What has come to its end is known by a number no more.
+            self.release();
+        }
+        let caller = self.caller(&trap);
         let Met { guest, proven: met, pages } = match self.whose(caller) {
             Whose::Known(met) => met,
-            Whose::Nobody => return self.unplanted(trap, fd, form),
+            Whose::Nobody => {
+                let form = request.map_or(Form::Write(0), |given| given.form);
+                return self.unplanted(trap, fd, form);
+            }
             Whose::Orphan => {
                 self.warn("orphan", || {
                     format!(
@@ -97,8 +121,14 @@ impl Supervisor {
         };
         let known = guest.pages.get().filter(|_| met).or(pages.as_ref());
         let memory = known.map_or(caller, |pages| caller.looked_at(pages));
-        let copied = extent.map(|extent| fetch::first(&memory, addr, extent));
-        let call = Call { trap, fd, form, addr, copied, met, pages, started };
+        let asked = match request {
+            Some(Given { form, addr, extent }) => {
+                let copied = extent.map(|extent| fetch::first(&memory, addr, extent));
+                Asked::Request { form, addr, copied }
+            }
+            None => Asked::Map,
+        };
+        let call = Call { trap, fd, asked, met, pages, started };
         self.post(&guest, Event::Task(Task::Call(call)));
     }
 
@@ -295,7 +325,7 @@ impl Supervisor {
         if let Some((place, ucontext)) = self.held(guest, state, caller, &mut call)? {
             return self.run(guest, state, call, place, ucontext);
         }
-        let Some(ucontext) = self.means(caller, call.fd, call.form)? else {
+        let Some(ucontext) = self.means(caller, call.fd, call.asked.form())? else {
             self.answer(call.trap, Reply::Continue);
             return Ok(());
         };
@@ -308,7 +338,11 @@ impl Supervisor {
         self.books.lock().hold(guest.key, call.fd, ucontext);
         match self.find_worker(guest, state, &call)? {
             Found::Worker(place) => {
-                let file = self.file_of(caller, call.fd, ucontext)?;
+                let known = self.books.lock().known(ucontext).ok_or(Errno::EBADF)?;
+                let file = match known {
+                    Known::Token(_, file) => Bound::Kept(file),
+                    Known::File => Bound::Taken(self.file_of(caller, call.fd, ucontext)?),
+                };
                 let worker = state.workers.get_mut(place).ok_or(Errno::EIO)?;
                 let Some(idle) = worker.idle() else { return Err(Errno::EIO) };
                 match execute::bind(&self.listener, idle, &file) {
@@ -373,7 +407,12 @@ impl Supervisor {
                 _ => Ok(None),
             };
         };
-        match caller.shares(call.fd, (stub, UCONTEXT, idle), call.met) {
+        let known = self.books.lock().known(ucontext);
+        let meant = match known {
+            Some(Known::Token(mount, _)) => Meant::Mount(mount),
+            Some(Known::File) | None => Meant::File(UCONTEXT),
+        };
+        match caller.shares(call.fd, (stub, meant, idle), call.met) {
             Ok(shared) if !shared.memory => Err(self.forged(&call.trap)),
             Ok(shared) => match shared.file {
                 Ok(true) => {
@@ -431,7 +470,10 @@ impl Supervisor {
         place: usize,
         ucontext: UcontextId,
     ) -> Result<(), Errno> {
-        let Call { trap, form, addr, copied, met, started, .. } = call;
+        let Call { trap, asked, met, started, .. } = call;
+        let Asked::Request { form, addr, copied } = asked else {
+            return self.map_by_stub(state, place, trap);
+        };
         let caller = self.caller(&trap);
         let pages = guest.pages.get().filter(|_| met);
         let caller = pages.map_or(caller, |pages| caller.looked_at(pages));
@@ -458,6 +500,25 @@ impl Supervisor {
             Next::Execute(prepared, pieces) => {
                 let then = Then::Execute(about, Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the stub in a place map memory of its ucontext for a caller.
+    fn map_by_stub(
+        &self,
+        state: &mut GuestState,
+        place: usize,
+        trap: Notification,
+    ) -> Result<(), Errno> {
+        let worker = state.workers.get_mut(place).ok_or(Errno::EIO)?;
+        let idle = worker.idle().ok_or(Errno::EIO)?;
+        match execute::map(&self.listener, worker, idle, trap.args) {
+            Ok(()) => worker.state = StubState::Busy(Job::Map(trap)),
+            Err(_) => {
+                worker.state = StubState::Ended;
+                self.handle(trap);
             }
         }
         Ok(())
@@ -605,6 +666,7 @@ impl Supervisor {
                 return self.written(guest, state, place, trap, then);
             }
             Job::Write { trap, then, .. } => return self.undone(trap, then, Errno::EFAULT),
+            Job::Map(trap) => return self.answer(trap, mapped(result)),
             Job::Request { about, done, written } => (about, done, written),
         };
         let trap = about.trap;
@@ -685,6 +747,16 @@ impl Supervisor {
     }
 }
 
+/// How a request is made.
+#[derive(Clone, Copy)]
+pub(crate) struct Given {
+    pub(crate) form: Form,
+    /// Where what it passes is.
+    pub(crate) addr: u64,
+    /// How much of that is read at first: at least, and at most; nothing of what is long.
+    pub(crate) extent: Option<(usize, usize)>,
+}
+
 /// Whose memory a caller has.
 pub(crate) enum Whose {
     /// This guest's, it seems.
@@ -741,6 +813,29 @@ impl Supervisor {
         }
         // Another may come, but for stubs that have ended with nobody to plant by way of.
         if may_come(state) { Ok(Found::Later) } else { Err(Errno::EIO) }
+    }
+}
+
+/// How a call ends for which a stub has mapped memory.
+fn mapped(result: i64) -> Reply {
+    match i32::try_from(-result) {
+        Ok(errno @ 1..4096) => Reply::Errno(errno),
+        _ => Reply::Value(result),
+    }
+}
+
+/// A file to be bound.
+enum Bound {
+    Kept(Arc<File>),
+    Taken(OwnedFd),
+}
+
+impl AsFd for Bound {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Kept(file) => file.as_fd(),
+            Self::Taken(file) => file.as_fd(),
+        }
     }
 }
 

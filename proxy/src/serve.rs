@@ -38,16 +38,38 @@ use crate::session::GuestState;
 use crate::session::Route;
 use crate::supervisor::Supervisor;
 
-/// A request on an RDMA descriptor.
+/// What a call on an RDMA descriptor asks for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// A request.
+    Request {
+        form: Form,
+        /// Where what it passes is.
+        addr: u64,
+        /// The first bytes of that; none when it is longer than what is read at first.
+        copied: Option<Copied>,
+    },
+    /// A mapping.
+    Map,
+}
+
+impl Asked {
+    /// As what the call is answered if the descriptor is none of ours.
+    pub(crate) fn form(&self) -> Form {
+        match self {
+            Self::Request { form, .. } => *form,
+            // Whatever is no RDMA descriptor is the kernel's to map.
+            Self::Map => Form::Write(0),
+        }
+    }
+}
+
+/// A call on an RDMA descriptor.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) trap: Notification,
     pub(crate) fd: GuestFd,
-    pub(crate) form: Form,
-    /// Where what it passes is.
-    pub(crate) addr: u64,
-    /// The first bytes of that; none when it is longer than what is read at first.
-    pub(crate) copied: Option<Copied>,
+    pub(crate) asked: Asked,
     /// Whether the caller is known to share the memory of the guest that this is posted to.
     pub(crate) met: bool,
     /// What is resident of the caller's memory, unless its guest has a map of that already.
@@ -243,6 +265,7 @@ impl Supervisor {
             About::Ptrace => self.trace(trap),
             About::Credentials => self.credentials(trap),
             About::StubMemory => self.stub_memory(trap),
+            About::Map => self.map(trap),
             About::Refused => self.answer(trap, Reply::Errno(libc::EPERM)),
         }
     }

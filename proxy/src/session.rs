@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::fs::File;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -33,6 +34,7 @@ use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::Stub;
+use verbgate_sys::token::End;
 
 use crate::commit;
 use crate::execute::Job;
@@ -268,6 +270,8 @@ pub struct Ucontext {
     pub device: usize,
     /// The mount that it was opened through, by which it is known wherever it is passed.
     pub mount: Option<(MountId, Pin)>,
+    /// The open file and the end of the guests' token, where these have no more than that.
+    pub(crate) kept: Option<(Arc<File>, End)>,
     /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to,
     /// unless the guest has made another in a way that nobody sees.
     pub(crate) holders: Vec<(GuestKey, GuestFd)>,
@@ -316,6 +320,15 @@ impl Live {
     }
 }
 
+/// What a ucontext is known by, and what requests on it go to.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// A token of this mount, and the file that it stands for.
+    Token(MountId, Arc<File>),
+    /// The file itself.
+    File,
+}
+
 /// Ucontexts that nobody is known to hold, and that are remembered still: a guest may hold one by
 /// a duplicate of which nobody was told.
 const MOST_UNHELD: usize = 1024;
@@ -327,6 +340,7 @@ const MOST_UNHELD_PINNED: usize = 128;
 pub struct Books {
     ucontexts: HashMap<UcontextId, Ucontext>,
     by_mount: HashMap<MountId, UcontextId>,
+    by_end: HashMap<End, UcontextId>,
     /// What descriptors were last seen to mean.
     fds: HashMap<(GuestKey, GuestFd), UcontextId>,
     /// Those that nobody is known to hold, oldest first.
@@ -341,17 +355,58 @@ impl Books {
         let id = UcontextId(self.made);
         self.by_mount.extend(mount.as_ref().map(|(mount, _)| (*mount, id)));
         let (holders, live) = (Vec::new(), Live::default());
-        self.ucontexts.insert(id, Ucontext { device, mount, holders, asked: false, live });
+        self.ucontexts
+            .insert(id, Ucontext { device, mount, kept: None, holders, asked: false, live });
         id
     }
 
-    /// Takes an open back of which the guest was never told, or that is gone.
-    pub fn close(&mut self, id: UcontextId) {
-        if let Some(gone) = self.ucontexts.remove(&id)
-            && let Some((mount, _)) = gone.mount
-        {
-            self.by_mount.remove(&mount);
+    /// From now on guests hold no more of an open than a token.
+    pub(crate) fn keep(&mut self, id: UcontextId, file: Arc<File>, end: End) {
+        if let Some(ucontext) = self.ucontexts.get_mut(&id) {
+            ucontext.kept = Some((file, end));
+            self.by_end.insert(end, id);
         }
+    }
+
+    /// The ends that are waited for.
+    pub(crate) fn ends(&self) -> Vec<End> {
+        self.by_end.keys().copied().collect()
+    }
+
+    /// How many files are kept for guests.
+    pub(crate) fn kept(&self) -> usize {
+        self.by_end.len()
+    }
+
+    /// A token has come to its end, and the ucontext with it.
+    pub(crate) fn ended(&mut self, end: End) -> Option<Ucontext> {
+        let id = self.by_end.remove(&end)?;
+        let ucontext = self.close(id)?;
+        for holder in &ucontext.holders {
+            self.fds.remove(holder);
+        }
+        Some(ucontext)
+    }
+
+    /// By what a ucontext is known.
+    pub(crate) fn known(&self, id: UcontextId) -> Option<Known> {
+        let ucontext = self.ucontexts.get(&id)?;
+        Some(match (&ucontext.kept, &ucontext.mount) {
+            (Some((file, _)), Some((mount, _))) => Known::Token(*mount, Arc::clone(file)),
+            _ => Known::File,
+        })
+    }
+
+    /// Takes an open back of which the guest was never told, or that is gone.
+    pub fn close(&mut self, id: UcontextId) -> Option<Ucontext> {
+        let gone = self.ucontexts.remove(&id)?;
+        if let Some((mount, _)) = &gone.mount {
+            self.by_mount.remove(mount);
+        }
+        if let Some((_, end)) = &gone.kept {
+            self.by_end.remove(end);
+        }
+        Some(gone)
     }
 
     /// A ucontext.
@@ -399,7 +454,8 @@ impl Books {
         let Some(id) = self.fds.remove(&(guest, fd)) else { return };
         let Some(ucontext) = self.ucontexts.get_mut(&id) else { return };
         ucontext.holders.retain(|holder| *holder != (guest, fd));
-        if !ucontext.holders.is_empty() {
+        // Where there is a token, its end is told of.
+        if !ucontext.holders.is_empty() || ucontext.kept.is_some() {
             return;
         }
         let most = match &ucontext.mount {
@@ -477,6 +533,29 @@ mod tests {
         assert_eq!(books.held().count(), 1);
         books.release_all(ME);
         assert!(books.get(id).is_none() && books.fds.is_empty() && books.unheld.is_empty());
+    }
+
+    #[test]
+    fn a_ucontext_with_a_token_lives_until_that_ends_whoever_is_known_to_hold_it() {
+        let mut books = Books::default();
+        let (mount, end) = (MountId::from(5), End::from(1));
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        let id = books.open(0, Some((mount, Pin::new(None))));
+        books.keep(id, Arc::clone(&file), end);
+        books.hold(ME, GuestFd(960), id);
+        // As when a child holds on to what its parent had, and nobody was told.
+        books.release_all(ME);
+        for at in 0..2 * MOST_UNHELD as u64 {
+            let other = books.open(0, Some((MountId::from(100 + at), Pin::new(None))));
+            books.hold(ME, GuestFd(961), other);
+        }
+        assert_eq!((books.by_mount(mount), books.kept()), (Some(id), 1));
+        assert!(matches!(books.known(id), Some(Known::Token(of, _)) if of == mount));
+        books.hold(ME, GuestFd(960), id);
+        drop(books.ended(end).unwrap());
+        assert_eq!((books.by_mount(mount), books.kept()), (None, 0));
+        assert!(!books.fds.contains_key(&(ME, GuestFd(960))) && books.ended(end).is_none());
+        assert_eq!(Arc::strong_count(&file), 1);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use verbgate_sys::plant::Ends;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
 use verbgate_sys::seccomp::rules::About;
+use verbgate_sys::token::Tokens;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
@@ -107,6 +108,12 @@ pub struct Supervisor {
     pub(crate) code: OwnedFd,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
+    /// What guests get in the place of open devices, if that can be made; if not, it has been said.
+    pub(crate) tokens: Option<Tokens>,
+    /// Whether the numbers by which tokens are known come again.
+    pub(crate) numbers_recur: bool,
+    /// Held while files are closed whose tokens have ended.
+    pub(crate) releasing: Mutex<()>,
     pub(crate) gids: Option<Arc<GidView>>,
     pub(crate) found: Option<Arc<dyn DeviceView>>,
     pub(crate) siblings: Option<Siblings>,
@@ -146,6 +153,33 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
+/// What makes tokens, and whether the numbers by which they are known come again; none where this process
+/// may not, or the kernel cannot. Whatever a guest could bring about is an error, and no reason to go
+/// without.
+fn tokens() -> io::Result<Option<(Tokens, bool)>> {
+    let made = Tokens::new().and_then(|tokens| {
+        let token = tokens.make(c"null", File::open("/dev/null")?)?;
+        Ok((tokens, !token.for_ever))
+    });
+    match made {
+        Err(e) if INCAPABLE.contains(&e.raw_os_error().unwrap_or(0)) => {
+            log::warn!(
+                "guests are given devices themselves ({e}): a descriptor that one sends out of its \
+                 sandbox can be used there, unsupervised; run with CAP_MKNOD to prevent it"
+            );
+            Ok(None)
+        }
+        Err(e) if e.raw_os_error() == Some(libc::EMFILE) => Err(io::Error::new(
+            e.kind(),
+            format!("no inotify instance is left ({e}); raise fs.inotify.max_user_instances"),
+        )),
+        made => made.map(Some),
+    }
+}
+
+/// Without a capability, by a device cgroup, without tmpfs, before Linux 5.2.
+const INCAPABLE: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENODEV, libc::ENOSYS];
+
 impl Supervisor {
     /// A supervisor, ready to serve.
     ///
@@ -176,10 +210,15 @@ impl Supervisor {
                 );
             })
             .is_ok();
+        let tokens = if own_mounts { tokens()? } else { None };
+        let numbers_recur = tokens.as_ref().is_some_and(|(_, recur)| *recur);
         let is_observed = observer.is_some();
         let told = Told { quiet: Quiet::default(), counts: Counts::default(), observer };
         Ok(Self {
             own_mounts,
+            tokens: tokens.map(|(tokens, _)| tokens),
+            numbers_recur,
+            releasing: Mutex::default(),
             listener,
             window,
             fds,

@@ -57,6 +57,8 @@ fn main() -> ExitCode {
         ["bereft", device] => life::bereft(device),
         ["becomes", device] => life::becomes(device),
         ["sends", device] => passing::sends(device),
+        ["gives-away", device, path] => passing::gives_away(device, path),
+        ["takes", path] => passing::takes(path),
         ["spawns", device] => passing::spawns(device),
         ["inherited"] => passing::inherited(),
         ["attack", name, device] => attack::run(name, device),

@@ -10,6 +10,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
@@ -73,6 +74,55 @@ pub(crate) fn sends(device: &str) -> Result<(), Box<dyn Error>> {
     drop(file);
     here.write_all(b".")?;
     println!("{:?}", child.wait()?);
+    Ok(())
+}
+
+/// To whoever listens at a path, outside of the sandbox; and what would lead to the file itself.
+pub(crate) fn gives_away(device: &str, path: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    say("guest", &request(file.as_raw_fd()));
+    say("write", &(&file).write(b".").map(drop));
+    say("shared", &map(&file));
+    for thread in threads() {
+        // SAFETY: both arguments are plain numbers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, libc::O_EXCL) };
+        say("thread", &if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
+    }
+    let mut socket = UnixStream::connect(path)?;
+    send(&socket, &file)?;
+    socket.read_exact(&mut [0])?;
+    say("guest again", &request(file.as_raw_fd()));
+    Ok(())
+}
+
+/// Takes what is sent to a path, and tries what it is good for.
+pub(crate) fn takes(path: &str) -> Result<(), Box<dyn Error>> {
+    let listener = UnixListener::bind(path)?;
+    println!("listens");
+    let (mut socket, _) = listener.accept()?;
+    let file = receive(&socket)?;
+    say("ioctl", &request(file.as_raw_fd()));
+    say("read", &(&file).read(&mut [0]).map(drop));
+    say("write", &(&file).write(b".").map(drop));
+    say("shared", &map(&file));
+    let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+    say("reopen", &File::options().read(true).write(true).open(again).map(drop));
+    socket.write_all(b".")?;
+    Ok(())
+}
+
+fn map(file: &File) -> io::Result<()> {
+    let (prot, len) = (libc::PROT_READ | libc::PROT_WRITE, 4096);
+    let (null, fd) = (std::ptr::null_mut(), file.as_raw_fd());
+    // SAFETY: a fresh mapping at an address of the kernel's choice, which nothing refers to.
+    let at = unsafe { libc::mmap(null, len, prot, libc::MAP_SHARED, fd, 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the first word of the mapping that was made just now.
+    unsafe { at.cast::<u64>().write_volatile(7) };
+    // SAFETY: that mapping, which nothing refers to any more.
+    unsafe { libc::munmap(at, len) };
     Ok(())
 }
 

@@ -47,9 +47,18 @@ pub struct Caller<'a> {
 pub struct Shared {
     /// They share their memory.
     pub memory: bool,
-    /// The caller's descriptor and the stub's ucontext mean the same open file; the error when the
+    /// The caller's descriptor means what the stub's ucontext was bound for; the error when the
     /// caller's is not open.
     pub file: io::Result<bool>,
+}
+
+/// By what a caller's descriptor is known to mean what a stub's ucontext was bound for.
+#[derive(Clone, Copy, Debug)]
+pub enum Meant {
+    /// It is the same open file as this one of the stub's.
+    File(GuestFd),
+    /// It was opened through this mount.
+    Mount(MountId),
 }
 
 /// Whether a supervisor without CAP_DAC_READ_SEARCH was kept from looking at a descriptor of another
@@ -196,18 +205,21 @@ impl<'a> Caller<'a> {
     }
 
     /// What it shares with a stub that waits in the trap `idle`: memory, unless `met` says that this
-    /// is known, and, by its descriptor `fd` and the stub's `at`, an open file.
+    /// is known, and what its descriptor `fd` means.
     ///
     /// # Errors
     /// `ESRCH`: it is gone, or the stub is; kcmp(2)'s.
     pub fn shares(
         self,
         fd: GuestFd,
-        (stub, at, idle): (Tid, GuestFd, NotifId),
+        (stub, meant, idle): (Tid, Meant, NotifId),
         met: bool,
     ) -> io::Result<Shared> {
         let memory = met || process::same_memory(self.tid, stub)?;
-        let file = process::same_file((self.tid, fd), (stub, at));
+        let file = match meant {
+            Meant::File(at) => process::same_file((self.tid, fd), (stub, at)),
+            Meant::Mount(mount) => process::descriptor_mount(self.tid, fd).map(|of| of == mount),
+        };
         if !self.listener.is_valid(idle) {
             return Err(gone());
         }
@@ -263,6 +275,19 @@ impl<'a> Caller<'a> {
             Err(e) => return Err(e),
         };
         self.believed(taken)
+    }
+
+    /// One past the highest number that its descriptors may have: its process's RLIMIT_NOFILE.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn descriptor_limit(self) -> io::Result<u32> {
+        let limits = fs::read_to_string(format!("/proc/{}/limits", self.tid));
+        self.believed(())?;
+        let limits = limits?;
+        let soft = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+        let soft = soft.and_then(|line| line.split_whitespace().next()).unwrap_or_default();
+        Ok(soft.parse().unwrap_or(u32::MAX))
     }
 
     /// A duplicate of a descriptor, from its own table.

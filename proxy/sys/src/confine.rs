@@ -23,6 +23,7 @@ pub const KEPT: &[(CapabilitySet, &str)] = &[
         CapabilitySet::DAC_READ_SEARCH,
         "looks at what descriptors of guests of any user mean, without taking them",
     ),
+    (CapabilitySet::MKNOD, "makes the node that a guest's descriptor of a device stands for"),
     (CapabilitySet::KILL, "passes signals on to guests of any user, and ends them"),
 ];
 
@@ -72,12 +73,12 @@ const DENIED: &[libc::c_long] = &[
     libc::SYS_accept4, libc::SYS_sendto,
     // Files by name. Writing is denied below, by the flags of openat(2).
     libc::SYS_openat2, libc::SYS_unlinkat, libc::SYS_renameat2, libc::SYS_mkdirat,
-    libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_mknodat, libc::SYS_fchmodat,
+    libc::SYS_linkat, libc::SYS_symlinkat, libc::SYS_fchmodat,
     libc::SYS_fchownat, libc::SYS_truncate, libc::SYS_open_by_handle_at,
-    // The file system's shape. open_tree(2) and mount_setattr(2) serve the opening of devices.
+    // The file system's shape. open_tree(2), mount_setattr(2), fsopen(2), fsmount(2) and mknodat(2)
+    // serve the opening of devices; without move_mount(2), what they make is seen by nobody else.
     libc::SYS_mount, libc::SYS_umount2, libc::SYS_pivot_root, libc::SYS_chroot,
-    libc::SYS_move_mount, libc::SYS_fsopen,
-    libc::SYS_unshare,
+    libc::SYS_move_mount, libc::SYS_unshare,
     // The kernel.
     libc::SYS_init_module, libc::SYS_finit_module, libc::SYS_kexec_load, libc::SYS_reboot,
     libc::SYS_bpf, libc::SYS_perf_event_open, libc::SYS_io_uring_setup, libc::SYS_userfaultfd,

@@ -16,6 +16,7 @@ pub mod cm;
 pub mod confine;
 pub mod ethtool;
 pub mod frame;
+pub mod hand;
 mod inject;
 pub mod lookup;
 pub mod mem;
@@ -30,6 +31,7 @@ pub mod resident;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;
+pub mod token;
 pub mod verbs;
 pub mod window;
 

@@ -81,6 +81,11 @@ pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<MountId> {
     Ok(named(&rustix::fs::statx(file, c"", flags, WANTED)?)?.0)
 }
 
+/// The same, and whether it is never given again.
+pub(crate) fn mount_for_ever(file: BorrowedFd<'_>) -> io::Result<(MountId, bool)> {
+    named(&rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED)?)
+}
+
 /// The same of what a path leads to.
 pub(crate) fn mount_at(path: &str) -> io::Result<MountId> {
     // Of a file of the guest's own, whose server may never answer, what is known will do.

@@ -179,6 +179,17 @@ impl std::fmt::Debug for Planter<'_> {
     }
 }
 
+/// How the call ends of a thread that was stopped for something.
+pub(crate) enum After {
+    /// It is made again.
+    Again,
+    /// It returns this.
+    Returns(i64),
+}
+
+/// What was done with a stopped thread; the outer error leaves it in the middle of a call.
+pub(crate) type Worked<T> = Result<(Stopped, Result<(T, After), PlantError>), PlantError>;
+
 /// What a new stub is given besides its memory.
 struct New<'a> {
     /// Memory that is to be mapped; none where a stub has ended, whose memory is still there.
@@ -212,7 +223,9 @@ impl Planter<'_> {
         let (ours, theirs) = stub::socket_pair().map_err(unready("a socket pair"))?;
         let scratch = frame.scratch();
         let new = New { fds: Some(&fds), first, socket: &theirs, scratch };
-        let thread = self.attached(process, trap, slot, &new)?;
+        let thread = self.attached(process, trap, |planter, held, before| {
+            planter.made(held, before, slot, &new)
+        })?;
         Ok(Stub::new(thread, slot, frame, ours, self.window))
     }
 
@@ -230,22 +243,25 @@ impl Planter<'_> {
         let (ours, theirs) = stub::socket_pair().map_err(unready)?;
         let scratch = ended.frame.scratch();
         let new = New { fds: None, first: false, socket: &theirs, scratch };
-        let thread = self.attached(process, trap, ended.slot, &new)?;
+        let slot = ended.slot;
+        let thread = self.attached(process, trap, |planter, held, before| {
+            planter.made(held, before, slot, &new)
+        })?;
         ended.replaced_by(thread, ours);
         Ok(())
     }
 
-    fn attached(
+    /// Stops the thread that made the call `trap`, has something done with it, and lets it go.
+    pub(crate) fn attached<T>(
         &mut self,
         process: &Process,
         trap: &Notification,
-        slot: usize,
-        new: &New<'_>,
-    ) -> Result<Thread, PlantError> {
+        work: impl FnOnce(&mut Self, Stopped, &ptrace::Regs) -> Worked<T>,
+    ) -> Result<T, PlantError> {
         self.traps.expect(trap.tid);
         let caller = Caller::of(self.listener, trap);
         let guest = ptrace::seize(caller).map_err(|e| refused(trap.tid, e))?;
-        let planted = self.stopped(guest, trap, slot, new);
+        let planted = self.stopped(guest, trap, work);
         // A thread with foreign registers must not run on. Whoever is gone stays so; when it went
         // because another thread executed a program, that program is none of ours to end.
         if let Err(PlantError::Unexpected { .. } | PlantError::Own { .. }) = planted {
@@ -262,14 +278,12 @@ impl Planter<'_> {
         planted
     }
 
-    /// Stops the guest thread, has it make the new one, and lets it go.
-    fn stopped(
+    fn stopped<T>(
         &mut self,
         guest: Running,
         trap: &Notification,
-        slot: usize,
-        new: &New<'_>,
-    ) -> Result<Thread, PlantError> {
+        work: impl FnOnce(&mut Self, Stopped, &ptrace::Regs) -> Worked<T>,
+    ) -> Result<T, PlantError> {
         let tid = trap.tid;
         let gone = move |e: io::Error| lost(tid, e);
         guest.interrupt().map_err(gone)?;
@@ -294,25 +308,10 @@ impl Planter<'_> {
         let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
         stopped.block(u64::MAX).map_err(gone)?;
-
-        let flags = libc::CLONE_VM
-            | libc::CLONE_FS
-            | libc::CLONE_SIGHAND
-            | libc::CLONE_THREAD
-            | libc::CLONE_SYSVSEM;
-        let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
-        let clone = Call { name: "clone", nr: Native::NUMBERS.clone, args, trapped: false };
-        let (stopped, born) = self.injector().inject(stopped, &before, &clone, None)?;
-        let planted = match born {
-            Some(born) => {
-                self.traps.expect(born);
-                let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
-                self.furnish(stub, &before, slot, new)
-            }
-            None => Err(failed(&clone, Native::result(&stopped.regs().map_err(gone)?))),
-        };
-        let after = match &planted {
-            Ok(_) => Native::again(&before, trap.nr, trap.args[0]),
+        let (stopped, worked) = work(self, stopped, &before)?;
+        let after = match &worked {
+            Ok((_, After::Again)) => Native::again(&before, trap.nr, trap.args[0]),
+            Ok((_, After::Returns(value))) => Native::returning(&before, *value),
             Err(PlantError::Injected { source, .. }) => {
                 let errno = match source.raw_os_error() {
                     // Something of the guest's own is where the stub's memory belongs.
@@ -321,15 +320,46 @@ impl Planter<'_> {
                 };
                 Native::returning(&before, -i64::from(errno))
             }
-            Err(_) => return planted,
+            Err(_) => return worked.map(|(done, _)| done),
         };
         stopped.set_regs(&after).map_err(gone)?;
         stopped.block(blocked).map_err(gone)?;
         stopped.detach(0).map_err(gone)?;
-        planted
+        worked.map(|(done, _)| done)
     }
 
-    fn injector(&mut self) -> Injector<'_> {
+    /// Has the stopped guest thread make the new one.
+    fn made(
+        &mut self,
+        stopped: Stopped,
+        before: &ptrace::Regs,
+        slot: usize,
+        new: &New<'_>,
+    ) -> Worked<Thread> {
+        let flags = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM;
+        let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
+        let clone = Call { name: "clone", nr: Native::NUMBERS.clone, args, trapped: false };
+        let tid = stopped.tid();
+        let (stopped, born) = self.injector().inject(stopped, before, &clone, None)?;
+        let planted = match born {
+            Some(born) => {
+                self.traps.expect(born);
+                let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
+                self.furnish(stub, before, slot, new)
+            }
+            None => {
+                let regs = stopped.regs().map_err(|e| lost(tid, e))?;
+                Err(failed(&clone, Native::result(&regs)))
+            }
+        };
+        Ok((stopped, planted.map(|thread| (thread, After::Again))))
+    }
+
+    pub(crate) fn injector(&mut self) -> Injector<'_> {
         Injector { listener: self.listener, traps: self.traps }
     }
 
@@ -513,7 +543,7 @@ pub(crate) fn unexpected(tid: Tid, call: &'static str, what: impl Into<String>) 
     PlantError::Unexpected { tid, call, what: what.into() }
 }
 
-fn failed(call: &Call, result: i64) -> PlantError {
+pub(crate) fn failed(call: &Call, result: i64) -> PlantError {
     let errno = match i32::try_from(-result).unwrap_or(libc::EINVAL) {
         // The stub's numbers are beyond its RLIMIT_NOFILE.
         libc::EBADF => libc::EMFILE,

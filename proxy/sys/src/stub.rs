@@ -38,6 +38,9 @@ pub mod control {
     /// memory holds it: memory that has no stub yet can hold something else there, because the
     /// filter does not see where the kernel places what is mapped without an address.
     pub const OWNER: usize = 16;
+    /// Offset of what mmap(2) takes besides the descriptor: address, length, protection, flags and
+    /// offset, 8 bytes each ([`write_mapping`](super::write_mapping)).
+    pub const MAPPING: usize = 24;
     /// Offset of the message that carries a descriptor to the supervisor.
     pub const MESSAGE: usize = 64;
     /// Offset of the vectors: `struct iovec` each.
@@ -210,6 +213,17 @@ pub fn write_vectors(ro: &mut [u8], base: u64, pieces: &[Piece]) -> Option<i64> 
         put(control::VECTORS + 16 * index + 8, &(*len as u64).to_ne_bytes());
     }
     i64::try_from(at - first.from).ok()
+}
+
+/// Writes what the stub is to map ([`AfterIoctl::MAP`]), as the arguments of mmap(2).
+///
+/// The fifth, the descriptor, is the stub's own, and stands in its code.
+pub fn write_mapping(ro: &mut [u8], args: [u64; 6]) {
+    let [addr, len, prot, flags, _, offset] = args;
+    let words = [addr, len, prot, flags, offset].map(u64::to_ne_bytes);
+    for (to, from) in ro.iter_mut().skip(control::MAPPING).zip(words.as_flattened()) {
+        *to = *from;
+    }
 }
 
 /// Writes the message by which the stub sends the descriptor that the kernel has just installed.

@@ -99,6 +99,15 @@ impl AddrWindow {
         (self.hi as u64) << 32
     }
 
+    /// Whether a range meets the window; `behind`: or may be asked about by a filter of others, of which
+    /// comparisons of one word each are all that can be asked.
+    #[must_use]
+    pub const fn is_near(self, addr: u64, len: u64, behind: bool) -> bool {
+        let (base, end) = (self.base(), self.base() + (1 << 32));
+        let meets = addr < end && addr.saturating_add(len) >= base;
+        meets || behind && (addr < end && addr >= base - (1 << 32) || len > u32::MAX as u64)
+    }
+
     /// Where the stub's code is mapped: right before the first slot, so that one call guards both.
     #[must_use]
     pub const fn code(self) -> u64 {

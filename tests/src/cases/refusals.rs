@@ -116,7 +116,8 @@ fn traced_from_outside(world: &World) -> Result<Verdict> {
     one_line(exec::run(command, PATIENCE)?, &["traces", "verbgate trace"])
 }
 
-/// A process that is traced cannot be planted in: its requests fail, at once, and a line says why.
+/// A process that is traced can be given no descriptor of a device: it fails after the five seconds in
+/// which libibverbs tries again, and lines say why.
 fn traced_inside(world: &World) -> Result<Verdict> {
     if !strace() {
         return Ok(Verdict::Skipped("needs strace".to_owned()));
@@ -127,8 +128,8 @@ fn traced_inside(world: &World) -> Result<Verdict> {
         bail!("it went well, which is better than known: {inside}");
     }
     let told = inside.stderr.lines().filter(|l| l.contains("verbgate") && l.contains("trace"));
-    if told.count() != 1 {
-        bail!("not one line says that a tracer is in the way: {inside}");
+    if told.count() == 0 {
+        bail!("no line says that a tracer is in the way: {inside}");
     }
     Ok(Verdict::Ok)
 }

@@ -196,6 +196,10 @@ fn said(rule: &Rule, addrs: AddrWindow, fds: FdWindow) -> Vec<Vec<Arg>> {
             value_two: None,
             op: "SCMP_CMP_GE",
         }]],
+        When::SharesFile => vec![vec![
+            masked(3, 0x21, 1),
+            Arg { index: 4, value: 0, value_two: None, op: "SCMP_CMP_NE" },
+        ]],
         // What meets a window of 4 GiB begins in it; or in the 4 GiB before; or is longer.
         When::Range { addr, len } => vec![
             vec![masked(addr, HI, addrs.base())],
@@ -239,6 +243,7 @@ mod tests {
                 "SCMP_CMP_MASKED_EQ" => is & arg.value == arg.value_two.unwrap(),
                 "SCMP_CMP_GT" => is > arg.value,
                 "SCMP_CMP_GE" => is >= arg.value,
+                "SCMP_CMP_NE" => is != arg.value,
                 other => panic!("{other}"),
             }
         })

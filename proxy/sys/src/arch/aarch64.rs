@@ -3,6 +3,7 @@
 use super::AfterIoctl;
 use super::Arch;
 use super::Foreign;
+use super::MAPPING;
 use super::Numbers;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
@@ -33,6 +34,7 @@ const INSN: u64 = 4;
 const SVC: u32 = 0xd400_0001;
 const SYS_IOCTL: u32 = 29;
 const SYS_PREADV: u32 = 69;
+const SYS_MMAP: u32 = 222;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
 const SYS_CLOSE_RANGE: u32 = 436;
@@ -71,9 +73,9 @@ const fn imm19(from: u32, to: u32) -> u32 {
 const fn cmp_ww(n: u32, m: u32) -> u32 {
     0x6b00_001f | m << 16 | n << 5
 }
-/// `and wD, wN, #15`: [`AfterIoctl::MASK`] as an immediate operand.
-const fn and_w_15(d: u32, n: u32) -> u32 {
-    0x1200_0c00 | n << 5 | d
+/// `and wD, wN, #31`: [`AfterIoctl::MASK`] as an immediate operand.
+const fn and_w_31(d: u32, n: u32) -> u32 {
+    0x1200_1000 | n << 5 | d
 }
 /// `tbz wT, #bit, to`, for the bit of one order.
 const fn tbz(t: u32, order: AfterIoctl, from: u32, to: u32) -> u32 {
@@ -138,7 +140,7 @@ impl Arch for Aarch64 {
             recvmsg: 212,
         },
         io_uring_setup: 425,
-        mmap: 222,
+        mmap: SYS_MMAP,
         munmap: 215,
         mremap: 216,
         mprotect: 226,
@@ -163,6 +165,7 @@ impl Arch for Aarch64 {
         ],
         clone: 220,
         mseal: 462,
+        pidfd_open: 434,
         exit: SYS_EXIT,
     };
 
@@ -172,11 +175,12 @@ impl Arch for Aarch64 {
         const START: u32 = 0;
         const SEND: u32 = 26;
         const CLOSE: u32 = 32;
-        const LOOP: u32 = 38;
-        const EXIT: u32 = 40;
+        const MAP: u32 = 38;
+        const LOOP: u32 = 48;
+        const EXIT: u32 = 50;
         const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
         const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
-        const WORDS: [u32; 44] = [
+        const WORDS: [u32; 54] = [
             mov(3, 0),  // the last results become the fourth and fifth argument, which the
             mov(4, 24), // trap shows
             movz(8, SYS_IOCTL),
@@ -190,7 +194,7 @@ impl Arch for Aarch64 {
             b_eq(10, EXIT),
             mov(23, 9),
             movz(24, 0),
-            and_w_15(9, 9),
+            and_w_31(9, 9),
             cbz_w(9, 14, START),
             tbnz(23, AfterIoctl::EXIT, 15, EXIT),
             mov(21, 0),
@@ -209,14 +213,24 @@ impl Arch for Aarch64 {
             mov(1, 22),
             movz(2, SEND_FLAGS),
             SVC,
-            tbz(23, AfterIoctl::CLOSE, CLOSE, LOOP), // CLOSE
+            tbz(23, AfterIoctl::CLOSE, CLOSE, MAP), // CLOSE
             movz(8, SYS_CLOSE_RANGE),
             movz(0, stub_fd::NEW),
             movz(1, stub_fd::LAST),
             movz(2, 0),
             SVC,
+            tbz(23, AfterIoctl::MAP, MAP, LOOP), // MAP
+            movz(8, SYS_MMAP),
+            ldr_x(0, 20, MAPPING[0] as u32),
+            ldr_x(1, 20, MAPPING[1] as u32),
+            ldr_x(2, 20, MAPPING[2] as u32),
+            ldr_x(3, 20, MAPPING[3] as u32),
+            movz(4, stub_fd::UCONTEXT),
+            ldr_x(5, 20, MAPPING[4] as u32),
+            SVC,
+            mov(21, 0),
             mov(0, 21), // LOOP
-            b(39, START),
+            b(49, START),
             movz(8, SYS_EXIT), // EXIT
             movz(0, 0),
             SVC,
@@ -297,7 +311,7 @@ mod tests {
         assert_eq!(ldr_x(3, 20, 8), 0xf940_0683); // ldr x3, [x20, #8]
         assert_eq!(add(1, 22, 960), 0x910f_02c1); // add x1, x22, #0x3c0
         assert_eq!(cmp_ww(9, 23), 0x6b17_013f); // cmp w9, w23
-        assert_eq!(and_w_15(9, 9), 0x1200_0d29); // and w9, w9, #15
+        assert_eq!(and_w_31(9, 9), 0x1200_1129); // and w9, w9, #31
         assert_eq!(tbz(23, AfterIoctl::WRITE, 17, 26), 0x3610_0137); // tbz w23, #2, . + 36
         assert_eq!(tbnz(23, AfterIoctl::EXIT, 15, 40), 0x3718_0337); // tbnz w23, #3, . + 100
         assert_eq!(tbnz_sign(21, 18, 26), 0xb7f8_0115); // tbnz x21, #63, . + 32

@@ -26,7 +26,7 @@ pub const RDMA_VERBS_IOCTL: u32 = 0xc018_1b01;
 /// it has carried out already was not let go by the supervisor (which has died, or a filter of
 /// the guest's own answers the trap): it ends, rather than trap in vain for ever.
 ///
-/// Orders are carried out in the order of their bits here: writing, sending, closing.
+/// Orders are carried out in this order: writing, sending, closing, mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AfterIoctl(u8);
 
@@ -44,8 +44,10 @@ impl AfterIoctl {
     pub const WRITE: Self = Self(4);
     /// End the stub thread.
     pub const EXIT: Self = Self(8);
+    /// Map memory of the ucontext, as the frame says, and show what that returned.
+    pub const MAP: Self = Self(16);
     /// The bits of the word that hold them.
-    pub const MASK: u8 = 15;
+    pub const MASK: u8 = 31;
 
     /// The bits.
     #[must_use]
@@ -117,6 +119,7 @@ pub struct Numbers {
     pub credentials: &'static [(&'static str, u32)],
     pub clone: u32,
     pub mseal: u32,
+    pub pidfd_open: u32,
     pub exit: u32,
 }
 
@@ -163,6 +166,14 @@ pub struct StubCode {
 const VECTORS_FROM_MESSAGE: u32 = behind(control::VECTORS, control::MESSAGE);
 const VECTOR_COUNT: u8 = near(control::VECTOR_COUNT, control::AFTER);
 const VECTOR_SOURCE: u8 = near(control::VECTOR_SOURCE, control::AFTER);
+/// The same for what mmap(2) takes besides the descriptor.
+const MAPPING: [u8; 5] = [
+    near(control::MAPPING, control::AFTER),
+    near(control::MAPPING + 8, control::AFTER),
+    near(control::MAPPING + 16, control::AFTER),
+    near(control::MAPPING + 24, control::AFTER),
+    near(control::MAPPING + 32, control::AFTER),
+];
 
 /// A distance that an instruction can hold; one that it cannot hold does not compile.
 #[allow(clippy::cast_possible_truncation, reason = "TryFrom is not const; the line before looks")]

@@ -3,6 +3,7 @@
 use super::AfterIoctl;
 use super::Arch;
 use super::Foreign;
+use super::MAPPING;
 use super::Numbers;
 use super::RDMA_VERBS_IOCTL;
 use super::SocketNumbers;
@@ -58,6 +59,7 @@ const SYS_EXIT: u32 = 60;
 const SYS_CLOSE_RANGE: u32 = 436;
 const SYS_IOCTL: u32 = 16;
 const SYS_PREADV: u32 = 295;
+const SYS_MMAP: u32 = 9;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
 const SEND_FLAGS: u32 = 0x4040;
 
@@ -98,7 +100,7 @@ impl Arch for X86_64 {
             recvmsg: 47,
         },
         io_uring_setup: 425,
-        mmap: 9,
+        mmap: SYS_MMAP,
         munmap: 11,
         mremap: 25,
         mprotect: 10,
@@ -123,6 +125,7 @@ impl Arch for X86_64 {
         ],
         clone: 56,
         mseal: 462,
+        pidfd_open: 434,
         exit: SYS_EXIT,
     };
 
@@ -181,6 +184,20 @@ impl Arch for X86_64 {
         code.mov_edx(0);
         code.syscall();
         code.land(no_close);
+        code.test_order(AfterIoctl::MAP.bits());
+        let no_map = code.jump_forward(JE);
+        let [addr, len, prot, flags, offset] = MAPPING;
+        code.put(&[0x49, 0x8b, 0x7d, addr]); // mov rdi, [r13 + the address's]
+        code.put(&[0x49, 0x8b, 0x75, len]); // mov rsi, [r13 + the length's]
+        code.put(&[0x49, 0x8b, 0x55, prot]); // mov rdx, [r13 + the protection's]
+        code.put(&[0x4d, 0x8b, 0x55, flags]); // mov r10, [r13 + the flags']
+        code.put(&[0x41, 0xb8]); // mov r8d, the ucontext
+        code.put(&stub_fd::UCONTEXT.to_le_bytes());
+        code.put(&[0x4d, 0x8b, 0x4d, offset]); // mov r9, [r13 + the offset's]
+        code.mov_eax(SYS_MMAP);
+        code.syscall();
+        code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
+        code.land(no_map);
         code.put(&[0x4c, 0x89, 0xf0]); // mov rax, r14
         code.jump_back(JMP, 0);
         code.land(to_exit);

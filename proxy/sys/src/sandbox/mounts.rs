@@ -104,6 +104,12 @@ pub(crate) fn refuse_devices(mount: BorrowedFd<'_>) -> io::Result<()> {
     set_attr_at(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, &attr)
 }
 
+/// Takes writing for the mount that a descriptor stands for.
+pub(crate) fn refuse_changes(mount: BorrowedFd<'_>) -> io::Result<()> {
+    let attr = MountAttr { attr_set: ATTR_RDONLY, ..MountAttr::default() };
+    set_attr_at(mount.as_raw_fd(), c"", libc::AT_EMPTY_PATH, &attr)
+}
+
 fn set_attr_at(dir: i32, path: &CStr, at_flags: i32, attr: &MountAttr) -> io::Result<()> {
     // SAFETY: `attr` is a `struct mount_attr` of the size given; it and the path live through
     // the call.

@@ -23,10 +23,14 @@ use super::rules::Verdict;
 use super::rules::When;
 use super::rules::Word;
 use crate::arch::Arch;
+use crate::arch::stub_fd;
 use crate::window::AddrWindow;
 use crate::window::FdWindow;
 
 const ENOSYS: u32 = 38;
+/// The bit that MAP_SHARED and MAP_SHARED_VALIDATE have in common, and MAP_PRIVATE has not.
+const SHARES: u32 = 0x1;
+const ANONYMOUS: u32 = 0x20;
 
 /// Where a judgement ends.
 struct Ends {
@@ -139,7 +143,14 @@ fn call(
     }
     let other = asm.label();
     asm.if_ne(*nr, other);
-    for rule in rules {
+    for (at, rule) in rules.iter().enumerate() {
+        if let (When::Range { addr, len }, Verdict::Notify) = (rule.when, rule.verdict)
+            && at + 1 == rules.len()
+        {
+            let range = *shared.ranges.entry((addr, len)).or_insert_with(|| asm.label());
+            asm.goto(range);
+            return asm.place(other);
+        }
         let (next, end) = (asm.label(), ends.of(asm, rule.verdict));
         match rule.when {
             When::Always => asm.goto(end),
@@ -166,6 +177,13 @@ fn call(
                 asm.if_ge(fds.end(), next);
                 asm.load(arg_lo(1));
                 asm.if_ge(fds.first, end);
+            }
+            When::SharesFile => {
+                asm.load(arg_lo(3));
+                asm.and(SHARES | ANONYMOUS);
+                asm.if_ne(SHARES, next);
+                asm.load(arg_lo(4));
+                asm.if_ne(stub_fd::UCONTEXT, end);
             }
             When::Range { addr, len } => touches(asm, addrs, (addr, len), ends, next),
         }
@@ -413,6 +431,27 @@ mod tests {
             }
         }
         assert_eq!(x86(9, [0, 1 << 30, 3, 0x22, u64::MAX, 0]), ALLOW);
+    }
+
+    #[test]
+    fn memory_that_is_shared_with_a_file_is_asked_about() {
+        for (flags, fd, verdict) in [
+            (0x1, 7, NOTIFY),
+            (0x3, 7, NOTIFY),
+            (0x1 | 0x8000, 960, NOTIFY),
+            (0x2, 7, ALLOW),
+            (0x21, u64::MAX, ALLOW),
+            // A stub's own.
+            (0x1, 0, ALLOW),
+        ] {
+            assert_eq!(x86(9, [0, 0x1000, 3, flags, fd, 0]), verdict, "{flags:#x} {fd}");
+        }
+    }
+
+    #[test]
+    fn nobody_holds_on_to_a_stub() {
+        assert_eq!(x86(434, [7, 0o200, 0, 0, 0, 0]), RET_ERRNO | EINVAL);
+        assert_eq!(x86(434, [7, 0, 0, 0, 0, 0]), ALLOW);
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::arch::RDMA_VERBS_IOCTL;
 
 const O_ACCMODE: u32 = 3;
 const O_RDWR: u32 = 2;
+/// `PIDFD_THREAD`, include/uapi/linux/pidfd.h.
+const O_EXCL: u32 = 0o200;
 const AF_NETLINK: u32 = 16;
 const NETLINK_RDMA: u32 = 20;
 const AF_INET: u32 = 2;
@@ -66,6 +68,9 @@ pub enum When {
     /// Those whose arguments 0 and 1 are the first and the last of descriptor numbers of which one
     /// is in the window.
     FdRange,
+    /// Those of mmap(2) that share a file's memory, but for what is mapped through descriptor 0,
+    /// [`stub_fd::UCONTEXT`](crate::arch::stub_fd::UCONTEXT): a stub's own.
+    SharesFile,
     /// Those whose range of addresses meets the stub's memory.
     Range {
         /// The argument that holds its start.
@@ -105,6 +110,8 @@ pub enum About {
     Credentials,
     /// What touches the stub's memory.
     StubMemory,
+    /// Mapping memory: the stub's, or that of a file that may be an RDMA device.
+    Map,
     /// Nothing that the supervisor decides: the filter refuses it.
     Refused,
 }
@@ -138,6 +145,7 @@ const OPENAT_FOR_BOTH: When = When::Words(&[Word { arg: 2, mask: O_ACCMODE, valu
 const REMAP: When = When::Words(&[Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP }]);
 const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
 const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
+const PIDFD_OF_THREAD: When = When::Words(&[Word { arg: 1, mask: O_EXCL, value: O_EXCL }]);
 const SET_MM: When = When::Words(&[word(0, PR_SET_MM)]);
 const SOCKET: When = When::Words(&[word(0, SYS_SOCKET)]);
 const SETSOCKOPT: When = When::Words(&[word(0, SYS_SETSOCKOPT)]);
@@ -217,11 +225,18 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     // A ring makes system calls that no filter sees.
     add("io_uring_setup", n.io_uring_setup, When::Always, Fail(ENOSYS), About::Refused);
 
+    // A descriptor of a stub's leads to its files, the open device among them. Before Linux 6.9 no
+    // thread but a process's first has one, and pidfd_open(2) says so.
+    add("pidfd_open", n.pidfd_open, PIDFD_OF_THREAD, Fail(EINVAL), About::Refused);
+
     // The stub's memory. Asked about rather than refused here, because the supervisor makes the
     // same calls on the guest's behalf when it plants the stub.
     let range = When::Range { addr: 0, len: 1 };
+    // An RDMA descriptor is of no use to mmap(2): a stub maps for it, whatever its number is, since one
+    // that came over a socket has any.
+    add("mmap", n.mmap, When::SharesFile, Notify, About::Map);
+    add("mmap", n.mmap, range, Notify, About::Map);
     for (name, nr) in [
-        ("mmap", n.mmap),
         ("munmap", n.munmap),
         ("mprotect", n.mprotect),
         ("pkey_mprotect", n.pkey_mprotect),

@@ -243,6 +243,10 @@ fn meets(when: When) -> [u64; 6] {
             (args[0], args[1]) = (fd, fd);
             &[]
         }
+        When::SharesFile => {
+            (args[1], args[3], args[4]) = (0x1000, 1, fd);
+            &[]
+        }
         When::Range { addr, len } => {
             (args[addr as usize], args[len as usize]) = (ADDRS.slot(0), 0x1000);
             &[]

@@ -1,0 +1,143 @@
+//! Giving a guest a descriptor that stands for a file by path alone (`O_PATH`).
+//!
+//! The kernel gives no such descriptor to who waits in a trap: SECCOMP_IOCTL_NOTIF_ADDFD fails with
+//! EBADF for it. So the thread that waits makes the descriptor itself, stopped for it as for a
+//! planting ([`plant`](crate::plant)): it opens the node in the token's directory, which it is lent, by
+//! the name that stands in its own memory. Whatever the guest does to the name or to the directory
+//! meanwhile leads to what the guest could open by itself.
+
+use std::os::fd::AsFd;
+
+use crate::GuestFd;
+use crate::arch::Arch;
+use crate::arch::Native;
+use crate::arch::RDMA_VERBS_IOCTL;
+use crate::inject::Call;
+use crate::plant::After;
+use crate::plant::PlantError;
+use crate::plant::Planter;
+use crate::plant::Worked;
+use crate::plant::failed;
+use crate::plant::lost;
+use crate::process::Process;
+use crate::ptrace::Regs;
+use crate::ptrace::Stopped;
+use crate::seccomp::Notification;
+use crate::token::Token;
+use crate::window::FdWindow;
+
+/// What an open is answered with.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    /// The token.
+    pub token: &'a Token,
+    /// Where the token's name stands in the guest's memory.
+    pub name: u64,
+    /// A free number: the descriptor's if it is watched; else the lowest free one is.
+    pub at: u32,
+    /// The descriptor is closed by execve(2).
+    pub cloexec: bool,
+    /// The numbers that are watched.
+    pub watched: FdWindow,
+}
+
+fn number(flags: i32) -> u64 {
+    u64::from(flags.cast_unsigned())
+}
+
+impl Planter<'_> {
+    /// Gives the thread whose open `trap` is the token's descriptor, which ends the call.
+    ///
+    /// It waits for the guest.
+    ///
+    /// # Errors
+    /// See [`PlantError`]; also for what became of the call.
+    pub fn give_token(
+        &mut self,
+        process: &Process,
+        trap: &Notification,
+        answer: &Answer<'_>,
+    ) -> Result<GuestFd, PlantError> {
+        self.attached(process, trap, |planter, held, before| planter.opened(held, before, answer))
+    }
+
+    /// Has the thread whose call `trap` is duplicate a watched descriptor to the first free number
+    /// from `least` on, which ends the call.
+    ///
+    /// # Errors
+    /// See [`PlantError`].
+    pub fn duplicate(
+        &mut self,
+        process: &Process,
+        trap: &Notification,
+        (fd, least, cloexec): (GuestFd, u32, bool),
+    ) -> Result<GuestFd, PlantError> {
+        let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
+        let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
+        let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, trapped: true };
+        self.attached(process, trap, |planter, held, before| {
+            let (held, made) = planter.result(held, before, &call, None)?;
+            Ok((held, made.map(returned)))
+        })
+    }
+
+    fn opened(&mut self, held: Stopped, before: &Regs, answer: &Answer<'_>) -> Worked<GuestFd> {
+        let n = &Native::NUMBERS;
+        let Answer { token, name, at, cloexec, watched } = *answer;
+        let is_watched = |fd: u32| watched.contains(fd.cast_signed());
+        let cloexec = if cloexec { number(libc::O_CLOEXEC) } else { 0 };
+        let flags = cloexec | number(libc::O_PATH);
+        let close = |fd: u32| Call {
+            name: "close",
+            nr: n.close,
+            args: [fd.into(), 0, 0, 0, 0, 0],
+            trapped: is_watched(fd),
+        };
+        // Any trapped call will do to be given descriptors in the course of.
+        let give = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
+        let give = Call { name: "ioctl", nr: n.ioctl, args: give, trapped: true };
+        let lent = [(at, token.dir.as_fd())];
+        let (held, given) = self.result(held, before, &give, Some(&lent))?;
+        if let Err(e) = given {
+            return Ok((held, Err(e)));
+        }
+        let args = [at.into(), name, flags, 0, 0, 0];
+        let open = Call { name: "openat", nr: n.openat, args, trapped: false };
+        let (held, opened) = self.result(held, before, &open, None)?;
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(e) => {
+                let (held, _) = self.result(held, before, &close(at), None)?;
+                return Ok((held, Err(e)));
+            }
+        };
+        if !is_watched(at) {
+            let (held, _) = self.result(held, before, &close(at), None)?;
+            return Ok((held, Ok(returned(opened))));
+        }
+        let args = [opened.into(), at.into(), cloexec, 0, 0, 0];
+        let dup3 = Call { name: "dup3", nr: n.dup3, args, trapped: true };
+        let (held, made) = self.result(held, before, &dup3, None)?;
+        let (held, _) = self.result(held, before, &close(opened), None)?;
+        Ok((held, made.map(returned)))
+    }
+
+    /// Has a stopped thread make a call that returns a descriptor, or 0.
+    fn result(
+        &mut self,
+        held: Stopped,
+        before: &Regs,
+        call: &Call,
+        give: Option<&[(u32, std::os::fd::BorrowedFd<'_>)]>,
+    ) -> Result<(Stopped, Result<u32, PlantError>), PlantError> {
+        let tid = held.tid();
+        let (held, _) = self.injector().inject(held, before, call, give)?;
+        let result = Native::result(&held.regs().map_err(|e| lost(tid, e))?);
+        let made = u32::try_from(result).map_err(|_| failed(call, result));
+        Ok((held, made))
+    }
+}
+
+fn returned(fd: u32) -> (GuestFd, After) {
+    (GuestFd(fd.cast_signed()), After::Returns(fd.into()))
+}
