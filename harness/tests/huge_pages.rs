@@ -1,5 +1,5 @@
 //! Huge pages: off in supervisors, where one page of 2 MiB would cost as much as a hundred guests;
-//! as they were in guests, whose own business they are.
+//! as they were in guests, whose own business they are. And what supervisors keep in memory.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,6 +35,19 @@ fn the_supervisor_of_run_has_none_and_its_guest_has_what_the_caller_has() {
     let values: Vec<&str> =
         text.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
     assert_eq!(values, [&*huge_pages("self"), "0"], "guest, supervisor: {text}");
+}
+
+#[test]
+fn the_supervisor_of_run_stays_in_memory() {
+    if !common::is_root() {
+        eprintln!("SKIPPED: locking memory needs root");
+        return;
+    }
+    let text = stdout(&output(&mut run_sh("grep VmLck /proc/self/status /proc/$PPID/status")));
+    let kib: Vec<u64> =
+        text.lines().filter_map(|line| line.split_whitespace().nth(1)?.parse().ok()).collect();
+    assert_eq!((kib.len(), kib[0]), (2, 0), "guest, supervisor: {text}");
+    assert!(kib[1] > 1000, "guest, supervisor: {text}");
 }
 
 #[test]

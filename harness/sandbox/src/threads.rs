@@ -17,6 +17,9 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
+    if let Err(error) = confine::keep_in_memory() {
+        log::debug!("the supervisor's memory may be given back when memory is short: {error}");
+    }
     confine::cut_capabilities()?;
     serve(supervisor)?;
     confine::deny_the_rest()
