@@ -29,6 +29,8 @@ use rustix::fs::inotify::WatchFlags;
 use rustix::mount::FsMountFlags;
 use rustix::mount::FsOpenFlags;
 use rustix::mount::MountAttrFlags;
+use rustix::process::DumpableBehavior;
+use rustix::process::Uid;
 
 use crate::node;
 use crate::node::MountId;
@@ -36,6 +38,9 @@ use crate::sandbox::mounts;
 
 /// The longest name of a file.
 const NAME_MAX: usize = 255;
+
+/// The first of numbers that no user has. Process numbers are below 2^22.
+const USERS: u32 = 0x7f00_0000;
 
 /// Names the end of a token, until it has been told of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,9 +75,24 @@ impl Tokens {
     /// None are made yet.
     ///
     /// # Errors
-    /// inotify_init1(2)'s: `EMFILE` where the user has as many as fs.inotify.max_user_instances.
+    /// inotify_init1(2)'s: `EMFILE` where the user has as many as fs.inotify.max_user_instances, and
+    /// CAP_SETUID is missing.
     pub fn new() -> io::Result<Self> {
-        Ok(Self(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
+        let init = || inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK);
+        // A node runs more containers than a user may have instances (128), and any process of root's
+        // in a container could take them all: so each supervisor counts as a user of its own. On a
+        // thread of its own, since the kernel knows users by thread.
+        let before = rustix::process::dumpable_behavior();
+        let made = std::thread::spawn(move || {
+            let own = Uid::from_raw(USERS + std::process::id());
+            rustix::thread::set_thread_res_uid(None, own, None).ok().map(|()| init())
+        });
+        let made = made.join().map_err(|_| io::Error::other("a thread ended"))?;
+        // Changed with the user.
+        if let Ok(before @ DumpableBehavior::Dumpable) = before {
+            rustix::process::set_dumpable_behavior(before)?;
+        }
+        Ok(Self(made.unwrap_or_else(init)?))
     }
 
     /// A token of this name for an open device.
@@ -159,6 +179,25 @@ mod tests {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let guest = rustix::fs::openat(&token.dir, c"uverbs0", flags, Mode::empty()).unwrap();
         Some((token, guest))
+    }
+
+    #[test]
+    fn supervisors_do_not_share_the_limit_of_a_user() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: being another user needs root");
+            return;
+        }
+        let mut all = Vec::new();
+        let exhausted = loop {
+            match inotify::init(CreateFlags::CLOEXEC) {
+                Ok(one) => all.push(one),
+                Err(errno) => break errno,
+            }
+        };
+        assert_eq!(exhausted, rustix::io::Errno::MFILE);
+        assert!(Tokens::new().is_ok());
+        let dumpable = rustix::process::dumpable_behavior().unwrap();
+        assert_eq!(dumpable, DumpableBehavior::Dumpable);
     }
 
     #[test]
