@@ -46,6 +46,7 @@ const MOST_STILLBORN: u32 = 3;
 /// Has the traps of threads come to whoever plants.
 struct Routed<'a> {
     supervisor: &'a Supervisor,
+    maker: u64,
     give: Sender<Notification>,
     take: Receiver<Notification>,
     threads: Vec<Tid>,
@@ -54,14 +55,15 @@ struct Routed<'a> {
 impl<'a> Routed<'a> {
     fn new(supervisor: &'a Supervisor) -> Self {
         let (give, take) = mpsc::channel();
-        Self { supervisor, give, take, threads: Vec::new() }
+        let maker = supervisor.registry.lock().next_maker();
+        Self { supervisor, maker, give, take, threads: Vec::new() }
     }
 
     /// Ends it, with what the routes are from now on; returns what has come since.
     fn end(self, stub: Option<(Tid, Route)>) -> Vec<Notification> {
         let mut registry = self.supervisor.registry.lock();
         for tid in &self.threads {
-            registry.routes.remove(tid);
+            registry.let_go(*tid, self.maker);
         }
         registry.routes.extend(stub);
         drop(registry);
@@ -80,7 +82,7 @@ fn rest<T>(give: Sender<T>, take: &Receiver<T>) -> Vec<T> {
 impl Traps for Routed<'_> {
     fn expect(&mut self, tid: Tid) {
         self.threads.push(tid);
-        let route = Route::Made(self.give.clone());
+        let route = Route::Made(self.maker, self.give.clone());
         self.supervisor.registry.lock().routes.insert(tid, route);
     }
 

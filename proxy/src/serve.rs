@@ -279,7 +279,7 @@ impl Supervisor {
             return None;
         }
         match route {
-            Route::Made(traps) => traps.send(trap).is_err().then_some(trap),
+            Route::Made(_, traps) => traps.send(trap).is_err().then_some(trap),
             Route::Stub(guest, place, thread) => {
                 if thread.is_alive() {
                     self.post(&guest, Event::Stub(place, trap));

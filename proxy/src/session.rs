@@ -143,8 +143,8 @@ const MOST_RECENT: usize = 8192;
 pub(crate) enum Route {
     /// It is a stub of this guest's, in this place.
     Stub(Arc<Guest>, usize, Arc<Thread>),
-    /// It is being made to make calls, by whoever receives here.
-    Made(Sender<Notification>),
+    /// It is being made to make calls, by whoever receives here. The number tells who that is.
+    Made(u64, Sender<Notification>),
 }
 
 /// The guests of a sandbox.
@@ -196,7 +196,7 @@ impl Registry {
     pub(crate) fn stubs(&self) -> Vec<(Arc<Guest>, Arc<Thread>)> {
         let stub = |route: &Route| match route {
             Route::Stub(guest, _, thread) => Some((Arc::clone(guest), Arc::clone(thread))),
-            Route::Made(_) => None,
+            Route::Made(..) => None,
         };
         self.routes.values().filter_map(stub).collect()
     }
@@ -243,6 +243,22 @@ impl Registry {
     pub(crate) fn has_stub(&self, id: i32) -> bool {
         let is = |route: &Route| matches!(route, Route::Stub(_, _, t) if t.may_be_called(id));
         self.routes.values().any(is)
+    }
+
+    /// Names somebody who makes threads make calls.
+    pub(crate) fn next_maker(&mut self) -> u64 {
+        self.made += 1;
+        self.made
+    }
+
+    /// A thread is no longer made to make calls; its number may be another's by now, whom somebody else
+    /// makes make some.
+    pub(crate) fn let_go(&mut self, tid: Tid, maker: u64) {
+        if let Entry::Occupied(entry) = self.routes.entry(tid)
+            && matches!(entry.get(), Route::Made(of, _) if *of == maker)
+        {
+            entry.remove();
+        }
     }
 
     /// A stub has ended, and its number is another thread's.

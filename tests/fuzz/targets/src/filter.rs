@@ -177,6 +177,10 @@ fn meant<A: Arch>(call: &Call) -> Meant {
             (Meant::Allow, Meant::Allow) => Meant::Allow,
             _ => Meant::NotifyOrAllow,
         },
+        // PIDFD_THREAD.
+        _ if nr == n.pidfd_open && int(1) & 0o200 != 0 => Meant::Errno(EINVAL),
+        // MAP_SHARED without MAP_ANONYMOUS; what a stub maps is through descriptor 0.
+        _ if nr == n.mmap && int(3) & 0x21 == 1 && int(4) != 0 => Meant::Notify,
         _ if [n.mmap, n.munmap, n.mprotect, n.pkey_mprotect, n.madvise, n.remap_file_pages]
             .contains(&nr) =>
         {
