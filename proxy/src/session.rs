@@ -527,6 +527,18 @@ mod tests {
     const PD: ObjectRef = ObjectRef::core(1);
 
     #[test]
+    fn who_is_done_with_a_thread_leaves_it_to_who_has_it_by_now() {
+        let mut registry = Registry::default();
+        let (first, second) = (registry.next_maker(), registry.next_maker());
+        let (give, _take) = std::sync::mpsc::channel();
+        registry.routes.insert(Tid(7), Route::Made(second, give));
+        registry.let_go(Tid(7), first);
+        assert!(registry.routes.contains_key(&Tid(7)));
+        registry.let_go(Tid(7), second);
+        assert!(registry.routes.is_empty());
+    }
+
+    #[test]
     fn objects_are_counted_by_results() {
         let mut live = Live::default();
         live.destroyed(PD);
