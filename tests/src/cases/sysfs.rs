@@ -51,18 +51,38 @@ fn same_attributes(world: &World) -> Result<Verdict> {
     // One entry more natively.
     let script = script.replace("ls -1d *", "ls -1d * | grep -vx power");
     let mut native = shell(world, Place::Native, &script)?.expect_status(0)?;
-    // What root could write, nobody can.
-    native.stdout = native.stdout.replace(" regular file 644 ", " regular file 444 ");
-    let inside = shell(world, Place::Sandbox, &script)?;
-    compare(&native, &inside, shape::exact_difference)?;
     let lines = native.stdout.lines().count();
     if lines < 30 || !native.stdout.contains("Invalid argument") {
         bail!("there is too little to be compared: {native}");
     }
+    // What root could write, nobody can.
+    native.stdout = native.stdout.replace(" regular file 644 ", " regular file 444 ");
+    let inside = shell(world, Place::Sandbox, &script)?;
+    // A sandbox's table ends behind the last slot that is used.
+    let slots = inside.stdout.lines().filter_map(slot).max().map_or(0, |last| last + 1);
+    let (beyond, shown): (Vec<&str>, Vec<&str>) =
+        native.stdout.lines().partition(|line| slot(line).is_some_and(|slot| slot >= slots));
+    let is_empty = |line: &&str| line.ends_with(NO_GID) || line.ends_with("Invalid argument");
+    if let Some(used) = beyond.into_iter().find(|line| !is_empty(line)) {
+        bail!("the sandbox's table of {slots} slots ends before one that is used: {used}");
+    }
+    native.stdout = shown.iter().map(|line| format!("{line}\n")).collect();
+    compare(&native, &inside, shape::exact_difference)?;
     // Another user reads as well as root.
     let other = "setpriv --reuid 65534 --clear-groups cat /sys/class/infiniband_verbs/abi_version";
     shell(world, Place::Sandbox, other)?.expect_status(0)?;
     Ok(Verdict::Ok)
+}
+
+const NO_GID: &str = ":0000:0000:0000:0000:0000:0000:0000:0000";
+
+/// Which slot of a port's table of GIDs a line is about.
+fn slot(line: &str) -> Option<usize> {
+    let (_, port) = line.split_once("./ports/")?;
+    let (_, attribute) = port.split_once('/')?;
+    let of = ["gids/", "gid_attrs/types/", "gid_attrs/ndevs/"];
+    let slot = of.iter().find_map(|folder| attribute.strip_prefix(folder))?;
+    slot.split(':').next()?.parse().ok()
 }
 
 fn nothing_else(world: &World) -> Result<Verdict> {
