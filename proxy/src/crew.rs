@@ -108,10 +108,8 @@ fn own_tid() -> Tid {
 }
 
 /// The threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Crew {
-    /// How many stay ready to receive.
-    enough: usize,
     seats: Mutex<Vec<Arc<Seat>>>,
     receiving: AtomicUsize,
     resting: Mutex<Resting>,
@@ -135,23 +133,7 @@ pub(crate) enum Relief {
     Wanted,
 }
 
-impl Default for Crew {
-    fn default() -> Self {
-        Self::new(READY)
-    }
-}
-
 impl Crew {
-    fn new(enough: usize) -> Self {
-        Self {
-            enough,
-            seats: Mutex::default(),
-            receiving: AtomicUsize::new(0),
-            resting: Mutex::default(),
-            wake: Condvar::new(),
-        }
-    }
-
     /// A place for a new thread; `None` when there are as many as there may be.
     pub(crate) fn join(&self) -> Option<Arc<Seat>> {
         let mut seats = self.seats.lock();
@@ -173,7 +155,7 @@ impl Crew {
     pub(crate) fn ready(&self) -> bool {
         // Never counted while it does not receive, for however short a time: the last who does would
         // take it for a relief.
-        let one_more = |receiving| (receiving < self.enough).then_some(receiving + 1);
+        let one_more = |receiving| (receiving < READY).then_some(receiving + 1);
         if self.receiving.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).is_ok() {
             return true;
         }
@@ -253,6 +235,8 @@ impl Crew {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
@@ -275,8 +259,8 @@ mod tests {
     /// The last to receive would take it for a relief, and for ever nobody would receive.
     #[test]
     fn who_comes_to_rest_is_never_counted_as_receiving() {
-        let crew = Arc::new(Crew::new(1));
-        assert!(crew.ready());
+        let crew = Arc::new(Crew::default());
+        assert!(crew.ready() && crew.ready());
         // Nobody rests for long, so that many come.
         crew.dismiss();
         let comes = std::thread::spawn({
@@ -284,7 +268,7 @@ mod tests {
             move || (0..2_000_000).any(|_| crew.ready())
         });
         while !comes.is_finished() {
-            assert_eq!(crew.receiving.load(Ordering::Acquire), 1);
+            assert_eq!(crew.receiving.load(Ordering::Acquire), READY);
         }
         assert!(!comes.join().unwrap());
     }
@@ -295,6 +279,30 @@ mod tests {
         assert!(crew.ready() && crew.ready());
         crew.dismiss();
         assert!(!crew.ready());
+    }
+
+    /// Whether a process is ended that has kept so many threads for so long, and was looked at often.
+    fn is_ended(threads: usize, long: Duration) -> bool {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let tgid = verbgate_sys::Tgid(child.id().cast_signed());
+        let process = Arc::new(Process::open(tgid).unwrap());
+        let crew = Crew::default();
+        for _ in 0..threads {
+            let (whose, looks) = (Whose::Process(Arc::clone(&process)), LOOKS);
+            let since = Instant::now().checked_sub(long).unwrap();
+            *crew.join().unwrap().work.lock() = Some(Work { since, looks, whose });
+        }
+        crew.watch(|_| None);
+        // Who has been sent SIGKILL before ends by that.
+        let pid = rustix::process::Pid::from_child(&child);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        child.wait().unwrap().signal() == Some(libc::SIGKILL)
+    }
+
+    #[test]
+    fn who_keeps_threads_is_ended_sooner_when_few_are_left() {
+        let (soon, late) = (PATIENCE_OF_MANY + INTERVAL, PATIENCE + INTERVAL);
+        assert!(!is_ended(MANY - 1, soon) && is_ended(MANY, soon) && is_ended(1, late));
     }
 
     #[test]

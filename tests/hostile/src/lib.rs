@@ -59,7 +59,10 @@ pub fn main() -> ExitCode {
         ["leader", dir] => guest::lead(dir),
         ["attacker", dir] => guest::attack(dir),
         ["bystander", dir, which] => guest::stand_by(dir, which),
-        ["worker", socket, listener] => worker::obey(socket, listener),
+        ["worker", socket, listener, real @ ..] => {
+            real.iter().for_each(|device| request::is_real(device));
+            worker::obey(socket, listener)
+        }
         ["canary", dir, which] => canary::watch(dir, which),
         _ => Err(std::io::Error::other("the sources say what verbgate-hostile takes")),
     };

@@ -21,7 +21,7 @@ pub(crate) fn open(path: &str) -> io::Result<i32> {
     let flags = int(libc::O_RDWR | libc::O_CLOEXEC);
     let at = addr(&path.as_bytes_with_nul()[0]);
     let fd = call(libc::SYS_openat, &[int(libc::AT_FDCWD), at, flags])? as i32;
-    if REAL.get().is_some_and(|real| real.as_bytes() == path.as_bytes()) {
+    if real().is_some_and(|real| real.as_bytes() == path.as_bytes()) {
         get_context(fd)?;
     }
     Ok(fd)
@@ -33,6 +33,11 @@ static REAL: OnceLock<String> = OnceLock::new();
 /// Says which device is a real one.
 pub(crate) fn is_real(path: &str) {
     let _ = REAL.set(path.to_owned());
+}
+
+/// The device of which that was said.
+pub(crate) fn real() -> Option<&'static str> {
+    REAL.get().map(String::as_str)
 }
 
 /// `IB_USER_VERBS_CMD_GET_CONTEXT`, by write(2).
@@ -52,7 +57,7 @@ pub(crate) fn command(fd: i32, number: u32, words: &[u64], response: u64) -> io:
 /// Lays DEVICE.QUERY_CONTEXT out in memory, its two outputs in other memory; for a real device,
 /// which has no answer to that, DEVICE.QUERY_PORT.
 pub(crate) fn lay_out(request: u64, outputs: u64) {
-    let driver = REAL.get().map_or(0, |_| RXE);
+    let driver = real().map_or(0, |_| RXE);
     for (place, word) in words(outputs, driver).into_iter().enumerate() {
         poke(request + 8 * place as u64, word);
     }
@@ -80,7 +85,7 @@ const RXE: u64 = 14;
 pub(crate) fn driver_of(fd: i32) -> u64 {
     /// `IB_UVERBS_MAJOR`.
     const UVERBS: i32 = 231;
-    match REAL.get() {
+    match real() {
         Some(_) if device_number(fd).is_ok_and(|number| number / 1000 == UVERBS) => RXE,
         _ => 0,
     }

@@ -106,7 +106,8 @@ fn serve(mut line: Line, listener: &str) -> io::Result<u8> {
                 let socket = line.0.as_raw_fd();
                 call(libc::SYS_fcntl, &[int(socket), int(libc::F_SETFD), 0])?;
                 let mut program = Command::new("/proc/self/exe");
-                return Err(program.args(["worker", &socket.to_string(), listener]).exec());
+                program.args(["worker", &socket.to_string(), listener]).args(request::real());
+                return Err(program.exec());
             }
             "send" => {
                 raw::send(&line.0, number(1))?;
