@@ -16,6 +16,8 @@ use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::books::Known;
+use crate::books::UcontextId;
 use crate::device::Kind;
 use crate::execute;
 use crate::execute::Form;
@@ -24,8 +26,6 @@ use crate::open::Wanted;
 use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
-use crate::session::Known;
-use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
 use crate::tokens::Unopened;
 

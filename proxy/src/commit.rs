@@ -15,9 +15,9 @@ use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 
+use crate::books::Live;
 use crate::executor::Executor;
 use crate::frame::Written;
-use crate::session::Live;
 use crate::way::InFlight;
 
 /// What a request brought about.

@@ -24,10 +24,10 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 use verbgate_sys::stub::Piece;
 
+use crate::books::UcontextId;
 use crate::cm::Written;
 use crate::frame::SCRATCH;
 use crate::session::StubState;
-use crate::session::UcontextId;
 use crate::session::Worker;
 use crate::translate::Lent;
 use crate::translate::Plan;

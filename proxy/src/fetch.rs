@@ -135,6 +135,25 @@ pub fn inputs(
     Ok(all)
 }
 
+/// The first buffer of a `writev`: the device takes each as a command of its own, and a short
+/// count tells the caller to come again with the rest.
+pub(crate) fn first_vector(memory: &impl GuestMemory, addr: u64, count: u64) -> (u64, u64) {
+    let mut vector = [0; 16];
+    let range = [Range { addr, len: vector.len() }];
+    if mem::gather(memory, &range, &mut vector).is_err() {
+        // Nothing can be read there, either, so that it ends in EFAULT.
+        return (u64::MAX, 1);
+    }
+    if count == 0 {
+        return (0, 0);
+    }
+    let [base, len] = [0, 8].map(|at| {
+        let word = vector.get(at..at + 8).and_then(|b| b.try_into().ok()).unwrap_or_default();
+        u64::from_ne_bytes(word)
+    });
+    (base, len)
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;

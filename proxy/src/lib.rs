@@ -15,8 +15,10 @@
 //!
 //! Each stage is a module of that name and sees only the types of the stage before it. [`way`] puts
 //! them together over whatever executes ([`executor`]): a stub, the calling process, or a script.
-//! What lives longer than a request is in [`session`]; [`supervisor`] receives the traps.
+//! What lives longer than a request is in [`session`] and [`books`]; [`supervisor`] receives the
+//! traps.
 
+pub mod books;
 mod calls;
 mod cm;
 pub mod commit;
@@ -26,6 +28,7 @@ pub mod device;
 pub mod execute;
 pub mod executor;
 pub mod fetch;
+mod finish;
 pub mod frame;
 pub mod gids;
 pub mod inventory;
@@ -45,6 +48,7 @@ mod tokens;
 pub mod translate;
 pub mod vet;
 pub mod way;
+mod whose;
 
 pub use device::Device;
 pub use device::DeviceView;

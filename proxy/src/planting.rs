@@ -23,7 +23,6 @@ use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::control;
 use verbgate_sys::window::MAX_SLOTS;
 
-use crate::request::Whose;
 use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
@@ -32,6 +31,7 @@ use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::Supervisor;
 use crate::tokens::Unopened;
+use crate::whose::Whose;
 
 /// How long a trap is waited for before it is looked whether the thread does something else.
 const INTERVAL: Duration = Duration::from_millis(1);

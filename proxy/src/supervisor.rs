@@ -23,6 +23,7 @@ use verbgate_sys::token::Tokens;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
+use crate::books::Books;
 use crate::cm::Queue;
 use crate::crew::Crew;
 use crate::device::DeviceView;
@@ -35,7 +36,6 @@ use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
 use crate::serve;
-use crate::session::Books;
 use crate::session::Registry;
 
 /// What a sandbox is made of.

@@ -25,13 +25,13 @@ use verbgate_sys::token::Token;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::window::FdWindow;
 
+use crate::books::Known;
+use crate::books::UcontextId;
 use crate::execute;
 use crate::execute::Form;
 use crate::open;
 use crate::open::Wanted;
 use crate::session::Guest;
-use crate::session::Known;
-use crate::session::UcontextId;
 use crate::supervisor::Supervisor;
 
 /// The first number that is not one of the standard streams.

@@ -20,6 +20,7 @@ use verbgate_sys::mem::Range;
 use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Reply;
 
+use crate::books::Ucontext;
 use crate::commit;
 use crate::commit::Outcome;
 use crate::execute::Form;
@@ -35,7 +36,6 @@ use crate::frame;
 use crate::frame::Layout;
 use crate::gids;
 use crate::reply;
-use crate::session::Ucontext;
 use crate::translate;
 use crate::translate::Plan;
 use crate::vet::Refusal;

@@ -1,6 +1,7 @@
 //! A device that one process opens and another uses: sent over a socket, or handed to a program.
 
 use std::error::Error;
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::IoSlice;
@@ -10,6 +11,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -87,6 +89,11 @@ pub(crate) fn gives_away(device: &str, path: &str) -> Result<(), Box<dyn Error>>
         // SAFETY: both arguments are plain numbers.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, libc::O_EXCL) };
         say("thread", &if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
+        // A stub's descriptor 0 is the device.
+        let first = format!("/proc/self/task/{thread}/fd/0");
+        if fs::metadata(&first)?.rdev() == file.metadata()?.rdev() {
+            say("through /proc", &File::options().read(true).write(true).open(first).map(drop));
+        }
     }
     let mut socket = UnixStream::connect(path)?;
     send(&socket, &file)?;

@@ -10,13 +10,16 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
 
+use serde_json::Value;
+use serde_json::json;
+
 use crate::options::Options;
 
 /// The name of the container in its world.
 const ID: &str = "attacked";
 const FAULTS: &str = "/dev/userfaultfd";
 /// What an attacker needs that is root: it becomes other users, and ends what it started.
-const CAPABILITIES: &str = r#"["CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"]"#;
+const CAPABILITIES: [&str; 4] = ["CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"];
 
 /// A container of a world.
 pub(crate) struct Container<'a> {
@@ -45,37 +48,40 @@ impl<'a> Container<'a> {
                 mounts.push(mount(&host, &host, "bind", &["rbind", "ro"]));
             }
         }
-        let mut allowed = String::new();
+        let mut rules = vec![json!({"allow": false, "access": "rwm"})];
         // For attackers who make the kernel wait for their pages: some engines give it.
         if let Ok(faults) = fs::metadata(FAULTS) {
             let (major, minor) = (libc::major(faults.rdev()), libc::minor(faults.rdev()));
             mounts.push(mount(FAULTS, FAULTS, "bind", &["bind"]));
-            allowed = format!(
-                r#", {{"allow": true, "type": "c", "major": {major}, "minor": {minor}, "access": "rw"}}"#
-            );
+            rules.push(json!({
+                "allow": true, "type": "c", "major": major, "minor": minor, "access": "rw",
+            }));
         }
         let [(one, _), (other, _)] = &options.devices;
         let devices = [name_of(one), name_of(other)].join(",");
-        let config = format!(
-            r#"{{
-  "ociVersion": "1.0.2",
-  "process": {{
-    "user": {{"uid": 0, "gid": 0}}, "cwd": "/",
-    "args": ["{dir}/program", "leader", "{dir}"],
-    "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
-    "capabilities": {{"bounding": {CAPABILITIES}, "effective": {CAPABILITIES}, "permitted": {CAPABILITIES}}}
-  }},
-  "root": {{"path": "rootfs"}},
-  "mounts": [{}],
-  "annotations": {{"org.verbgate.devices": "{devices}"}},
-  "linux": {{
-    "namespaces": [{{"type": "pid"}}, {{"type": "ipc"}}, {{"type": "uts"}}, {{"type": "mount"}}],
-    "resources": {{"devices": [{{"allow": false, "access": "rwm"}}{allowed}]}}
-  }}
-}}"#,
-            mounts.join(", ")
-        );
-        fs::write(format!("{dir}/bundle/config.json"), config)?;
+        let namespaces = ["pid", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
+        let config = json!({
+            "ociVersion": "1.0.2",
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "cwd": "/",
+                "args": [format!("{dir}/program"), "leader", dir],
+                "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"],
+                "capabilities": {
+                    "bounding": CAPABILITIES,
+                    "effective": CAPABILITIES,
+                    "permitted": CAPABILITIES,
+                },
+            },
+            "root": {"path": "rootfs"},
+            "mounts": mounts,
+            "annotations": {"org.verbgate.devices": devices},
+            "linux": {
+                "namespaces": namespaces,
+                "resources": {"devices": rules},
+            },
+        });
+        fs::write(format!("{dir}/bundle/config.json"), config.to_string())?;
         // Debian's crun refuses to run where version 2 of cgroups is mounted beside version 1.
         if Path::new("/sys/fs/cgroup/unified").is_dir() {
             Command::new("umount").arg("/sys/fs/cgroup/unified").stderr(Stdio::null()).status()?;
@@ -116,10 +122,6 @@ fn name_of(device: &str) -> &str {
     device.split_once('=').map_or(device, |(name, _)| name)
 }
 
-fn mount(source: &str, destination: &str, kind: &str, options: &[&str]) -> String {
-    let options: Vec<String> = options.iter().map(|option| format!("\"{option}\"")).collect();
-    let options = options.join(", ");
-    format!(
-        r#"{{"source": "{source}", "destination": "{destination}", "type": "{kind}", "options": [{options}]}}"#
-    )
+fn mount(source: &str, destination: &str, kind: &str, options: &[&str]) -> Value {
+    json!({"source": source, "destination": destination, "type": kind, "options": options})
 }

@@ -11,10 +11,10 @@ use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 
 use super::Books;
-use super::GuestKey;
 use super::MOST_UNHELD;
 use super::MOST_UNHELD_PINNED;
 use super::UcontextId;
+use crate::session::GuestKey;
 
 const FDS: u32 = 6;
 

@@ -1,0 +1,165 @@
+//! What a stub's trap means: the result of what the stub was told to do, which is told to the caller
+//! and to onlookers; and that the stub waits for more.
+
+use crate::books::UcontextId;
+use crate::commit;
+use crate::execute;
+use crate::execute::About;
+use crate::execute::Job;
+use crate::execute::Then;
+use crate::executor::Executor;
+use crate::observe::Done;
+use crate::observe::Verdict;
+use crate::serve::Delivery;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::StubState;
+use crate::supervisor::Supervisor;
+use crate::vet::Refusal;
+use crate::way;
+use crate::way::InFlight;
+use std::sync::Arc;
+use verbgate_abi::Errno;
+use verbgate_abi::request::Request;
+use verbgate_sys::frame::Frame;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+use verbgate_sys::stub::Stub;
+
+impl Supervisor {
+    /// A stub waits for work, and shows the result of the last.
+    pub(crate) fn stub_trapped(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        trap: Notification,
+    ) {
+        let Some(worker) = state.workers.get_mut(place) else { return };
+        if worker.stub.thread.tid() != trap.tid || !self.listener.is_valid(trap.id) {
+            // Of the one before, which has been replaced; or taken back, where the filter's waits are
+            // not killable: then it shows what was done for somebody else.
+            return;
+        }
+        if !worker.stub.is_own_trap(self.window, &trap) {
+            log::error!(
+                "process {} was ended: its stub did another call than its own: {trap:x?}",
+                guest.process.tgid()
+            );
+            // Killed with its guest; the trap needs no answer.
+            let _ = guest.process.kill();
+            return self.forget(guest);
+        }
+        let was = std::mem::replace(&mut worker.state, StubState::Idle(trap.id));
+        state.stillborn = 0;
+        if worker.unbind {
+            execute::unbind(&self.listener, worker, &self.nothing);
+        }
+        if let StubState::Busy(job) = was {
+            self.done(guest, state, place, job, &trap);
+        }
+        let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
+        if retires {
+            self.retire(state);
+        }
+        self.go_on(guest, state);
+    }
+
+    /// One waiting task per idle stub, or to plant another when all are busy; more when they come to
+    /// nothing.
+    pub(crate) fn go_on(&self, guest: &Arc<Guest>, state: &mut GuestState) {
+        let mut turns = state.waiting.len();
+        while turns > 0 && crate::planting::can_take(state) {
+            turns -= 1;
+            let Some(next) = state.waiting.pop_front() else { return };
+            if self.caller(next.trap()).waits() {
+                self.take_up(guest, state, next);
+            }
+        }
+    }
+
+    /// The stages after execute.
+    fn done(
+        &self,
+        guest: &Arc<Guest>,
+        state: &mut GuestState,
+        place: usize,
+        job: Job,
+        shown: &Notification,
+    ) {
+        let (result, wrote) = (Stub::shown_result(shown), Stub::shown_written(shown));
+        let (about, done, written) = match job {
+            Job::Write { trap, written, then } if wrote == written => {
+                return self.written(guest, state, place, trap, then);
+            }
+            Job::Write { trap, then, .. } => return self.undone(trap, then, Errno::EFAULT),
+            Job::Map(trap) => return self.answer(trap, mapped(result)),
+            Job::Request { about, done, written } => (about, done, written),
+        };
+        let trap = about.trap;
+        let Some(mut stub) = self.stub(state, place, &trap) else { return };
+        let outcome = way::finish(&mut stub, &done, result);
+        if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
+            ucontext.enter(&done.request, outcome.result);
+        }
+        self.tell_done(stub.frame(), &about, &done, &outcome);
+        let (pieces, answer) = way::answer(&done, outcome, wrote == written);
+        let then = Then::Answer(answer, None);
+        self.write(guest, state, place, Delivery { trap, pieces, then });
+    }
+
+    fn device_name(&self, id: UcontextId) -> &str {
+        let device = self.books.lock().get(id).map(|ucontext| ucontext.device);
+        device.and_then(|device| self.devices.get(device)).map_or("?", |d| d.name.as_str())
+    }
+
+    /// A request was not executed: told and counted here, and nowhere else.
+    pub(crate) fn refused(&self, about: &About, request: Option<&Request>, refusal: &Refusal) {
+        let Refusal { reason, errno, warns, line } = refusal;
+        let said = || format!("thread {}: {line}", about.trap.tid);
+        if *warns {
+            self.warn(reason, said);
+        } else {
+            self.note(reason, said);
+        }
+        self.tell(about, request, Verdict::Refused(reason, *errno));
+    }
+
+    pub(crate) fn tell(&self, about: &About, request: Option<&Request>, verdict: Verdict) {
+        self.told(&Done {
+            tid: about.trap.tid,
+            device: self.device_name(about.ucontext),
+            request,
+            verdict,
+            made: &[],
+            made_fd: None,
+            elapsed: about.started.elapsed(),
+        });
+    }
+
+    fn tell_done(&self, frame: &Frame, about: &About, done: &InFlight, outcome: &commit::Outcome) {
+        // For onlookers only: it reads the guest's memory.
+        let made = if self.is_observed && outcome.result >= 0 {
+            commit::made(frame, &self.caller(&about.trap), done)
+        } else {
+            Vec::new()
+        };
+        self.told(&Done {
+            tid: about.trap.tid,
+            device: self.device_name(about.ucontext),
+            request: Some(&done.request),
+            verdict: Verdict::Executed(outcome.result),
+            made: &made,
+            made_fd: outcome.fd,
+            elapsed: about.started.elapsed(),
+        });
+    }
+}
+
+/// How a call ends for which a stub has mapped memory.
+fn mapped(result: i64) -> Reply {
+    match i32::try_from(-result) {
+        Ok(errno @ 1..4096) => Reply::Errno(errno),
+        _ => Reply::Value(result),
+    }
+}
