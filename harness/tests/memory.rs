@@ -1,5 +1,5 @@
-//! Huge pages: off in supervisors, where one page of 2 MiB would cost as much as a hundred guests;
-//! as they were in guests, whose own business they are. And what supervisors keep in memory.
+//! The memory of supervisors: without huge pages, of which one would cost as much as a hundred guests,
+//! and kept from being given back. Both are as they were in guests, whose own business they are.
 
 #![allow(
     clippy::unwrap_used,
