@@ -173,6 +173,8 @@ fn gives_rdma(suite: &str) {
     assert!(!world.done(&plain).contains("infiniband"));
     let output = with(&["--rm"], &["nodes", "ls", "/dev/infiniband"]);
     assert_eq!(crate::common::stdout(&output), "uverbs0", "{output:?}");
+    let output = with(&["--rm"], &[&["asks"][..], &image::ASK].concat());
+    assert!(crate::common::stdout(&output).ends_with(image::ANSWER), "{output:?}");
     let output = with(&["--detach", "--null-io"], &["stays", "sleep", "1000"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(world.supervised().len(), 1);

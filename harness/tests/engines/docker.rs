@@ -53,6 +53,8 @@ fn gives_rdma(suite: &str, version: &str, wishes: &[&str], knows_cdi: bool) {
         let ours = ["--runtime=verbgate", wish];
         let output = docker_run(&world, &ours, &["ls", "/dev/infiniband"]);
         assert_eq!(stdout(&output), "uverbs0", "{wish}: {output:?}");
+        let output = docker_run(&world, &ours, &image::ASK);
+        assert!(stdout(&output).ends_with(image::ANSWER), "{wish}: {output:?}");
     }
     // A device by CDI and another runtime: refused, rather than raw.
     if let Some(cdi) = wishes.iter().find(|wish| wish.contains("verbgate.org/rdma")) {

@@ -1,12 +1,14 @@
-//! Images of busybox alone, made of the package: no registry is asked.
+//! Images of busybox and a program that makes requests, made of what is here: no registry is asked.
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::json;
 
 use crate::common::stdout;
+use crate::guest;
 use crate::world::World;
 
 /// What containers call it.
@@ -16,7 +18,19 @@ pub(crate) const PAUSE: &str = "docker.io/library/pause:latest";
 const COMMANDS: [(&str, &[&str]); 2] = [(NAME, &["/bin/sh"]), (PAUSE, &["/bin/sleep", "100000"])];
 /// An archive as `docker save` writes it; `ctr image import` and `docker load` read it.
 pub(crate) const ARCHIVE: &str = "/tmp/box.tar";
+/// Opens the device and makes requests, the first of which plants a stub; and what that says then of the
+/// null device, which knows none (ENOTTY).
+pub(crate) const ASK: [&str; 4] = ["/bin/ask", "requests", "/dev/infiniband/uverbs0", "3"];
+pub(crate) const ANSWER: &str = "errno 25";
 const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "readlink", "sleep", "tail", "true"];
+
+/// What a program loads, by ldd(1).
+fn libraries(program: &Path) -> Vec<PathBuf> {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let text = stdout(&listed);
+    let words = text.split_whitespace().filter(|word| word.starts_with('/'));
+    words.map(PathBuf::from).collect()
+}
 
 /// Makes the images in the world.
 pub(crate) fn make(world: &World) {
@@ -28,6 +42,12 @@ pub(crate) fn make(world: &World) {
     fs::copy(world.path("/bin/busybox"), root.join("bin/busybox")).unwrap();
     for name in PROGRAMS {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).unwrap();
+    }
+    fs::copy(guest::program(), root.join("bin/ask")).unwrap();
+    for library in libraries(guest::program()) {
+        let inside = root.join(library.strip_prefix("/").unwrap());
+        fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        fs::copy(library, inside).unwrap();
     }
     let tar = |from: &Path, to: &Path, names: &[String]| {
         let mut command = Command::new("tar");

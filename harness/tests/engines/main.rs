@@ -15,6 +15,8 @@ mod common;
 mod containerd;
 mod cri;
 mod docker;
+#[path = "../guest/mod.rs"]
+mod guest;
 mod image;
 mod package;
 mod pods;

@@ -132,10 +132,11 @@ impl Node {
         }
     }
 
-    /// A container that was granted the device: it has the node, a `/sys` of ours, and two filters, of
+    /// A container that was granted the device: it has the node, can use it, has a `/sys` of ours, and two filters, of
     /// which one is the default profile.
     fn assert_has_rdma(&self, container: &str) {
         assert_eq!(self.said(container, &["ls", "/dev/infiniband"]), "uverbs0");
+        assert!(self.said(container, &image::ASK).ends_with(image::ANSWER));
         let sys = self.said(container, &["sh", "-c", SYS]);
         assert_eq!(sys.split(' ').nth(2), Some("fuse"), "{sys}");
         assert_eq!(self.filters(container), 2);

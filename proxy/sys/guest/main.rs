@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ["bare-notify", count] => bare::notify(bare::Answer::AtOnce, count),
         ["served-notify", count] => bare::notify(bare::Answer::Served, count),
         ["opens", path, count] => raw::opens(path, count),
+        ["maps", path, count] => raw::maps(path, count),
         ["errors", device] => cases::errors(device),
         ["foreign", device] => cases::foreign(device),
         ["writes", device] => cases::writes(device),

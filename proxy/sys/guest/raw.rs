@@ -84,13 +84,26 @@ pub(crate) fn requests(device: &str, count: &str) -> Result<(), Box<dyn Error>> 
 
 /// Opens a file for reading and writing so many times.
 pub(crate) fn opens(path: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    timed(count, || open(path))
+}
+
+/// Maps a page of a file, shared, so many times; says how long that took.
+pub(crate) fn maps(path: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let file = open(path)?;
+    file.set_len(4096)?;
+    // SAFETY: a mapping that nothing refers to.
+    timed(count, || unsafe { memmap2::MmapOptions::new().len(4096).map(&file) })
+}
+
+/// The median of so many times that something takes; its undoing is not counted.
+fn timed<T>(count: &str, mut work: impl FnMut() -> io::Result<T>) -> Result<(), Box<dyn Error>> {
     let count: usize = count.parse()?;
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
         let start = Instant::now();
-        let file = open(path)?;
+        let done = work()?;
         times.push(start.elapsed().as_nanos());
-        drop(file);
+        drop(done);
     }
     times.sort_unstable();
     println!("median {} ns", times.get(count / 2).copied().unwrap_or(0));

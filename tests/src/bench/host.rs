@@ -101,8 +101,8 @@ pub fn run(programs: &Programs) -> Result<()> {
         eprintln!("round {round} of {ROUNDS}");
         measure(programs, &mut series)?;
     }
-    let (requests, opens) = series.tables();
-    println!("{requests}\n{opens}");
+    let (requests, others) = series.tables();
+    println!("{requests}\n{others}");
     println!("{}", counted(programs)?);
     Ok(())
 }
@@ -115,9 +115,17 @@ struct Series {
     by_supervisor: Vec<f64>,
     by_stub: Vec<f64>,
     first: Vec<f64>,
-    open_native: Vec<f64>,
-    open_inside: Vec<f64>,
+    /// [`OTHERS`], natively and inside.
+    others: [[Vec<f64>; 2]; OTHERS.len()],
 }
+
+/// Calls besides requests that pass the supervisor, and how a guest makes them: on a device, as it is
+/// called natively and inside, or on a file of the host's.
+const OTHERS: [(&str, &str, Option<[&str; 2]>); 3] = [
+    ("open of a device", "opens", Some([DEVICE, NODE])),
+    ("open of another file", "opens", None),
+    ("mmap of another file, shared", "maps", None),
+];
 
 fn measure(programs: &Programs, series: &mut Series) -> Result<()> {
     let count = REQUESTS.to_string();
@@ -135,10 +143,13 @@ fn measure(programs: &Programs, series: &mut Series) -> Result<()> {
     let said = run(programs.guest(&[], &["requests", NODE, &count]))?;
     series.by_stub.push(figure(&said, "median")?);
     series.first.push(figure(&said, "first")?);
-    let said = run(programs.native(&["opens", &path, &count]))?;
-    series.open_native.push(figure(&said, "median")?);
-    let said = run(programs.guest(&[], &["opens", &path, &count]))?;
-    series.open_inside.push(figure(&said, "median")?);
+    for ((_, call, device), [native, inside]) in OTHERS.iter().zip(&mut series.others) {
+        let [outer, inner] = device.unwrap_or([&*path, &*path]);
+        let said = run(programs.native(&[call, outer, &count]))?;
+        native.push(figure(&said, "median")?);
+        let said = run(programs.guest(&[], &[call, inner, &count]))?;
+        inside.push(figure(&said, "median")?);
+    }
     Ok(())
 }
 
@@ -173,13 +184,12 @@ impl Series {
                 requests.row(&[name.to_owned(), format!("{value:.2}"), to_bare, to_own]);
             }
         }
-        let mut opens = Table::new(&["open of an unrelated file: medians", "us"]);
-        let native = median(&mut self.open_native).unwrap_or(f64::NAN);
-        let inside = median(&mut self.open_inside).unwrap_or(f64::NAN);
-        for (name, value) in [("native", native), ("inside", inside), ("added", inside - native)] {
-            opens.row(&[name.to_owned(), format!("{value:.2}")]);
+        let mut others = Table::new(&["other calls: medians in us", "native", "inside"]);
+        for ((name, ..), values) in OTHERS.iter().zip(&mut self.others) {
+            let [native, inside] = values.each_mut().map(|v| median(v).unwrap_or(f64::NAN));
+            others.row(&[(*name).to_owned(), format!("{native:.2}"), format!("{inside:.2}")]);
         }
-        (requests, opens)
+        (requests, others)
     }
 }
 
@@ -190,10 +200,35 @@ fn counted(programs: &Programs) -> Result<Table> {
     table.row(&["system calls of the supervisor per request", &format!("{:.2}", each.calls)]);
     let resident = resident_memory(programs)?;
     table.row(&["resident memory of the supervisor", &format!("{resident} KiB")]);
+    let (one, many) = (rate(programs, 1)?, rate(programs, AT_ONCE)?);
+    table.row(&["requests a second of one process", &format!("{one:.0}")]);
+    let ratio = format!("{many:.0}, {:.2} times", many / one);
+    table.row(&[&*format!("of {AT_ONCE} processes at once, {} processors", processors()), &ratio]);
     let (plain, inside) = starts(programs)?;
     table.row(&["`true`", &format!("{plain:.1} ms")]);
     table.row(&["`verbgate run -- true`", &format!("{inside:.1} ms")]);
     Ok(table)
+}
+
+/// Processes of one sandbox that make requests at once.
+const AT_ONCE: u32 = 8;
+/// Requests of each.
+const EACH: u32 = 10_000;
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Requests a second of so many processes of one sandbox, from its start to its end.
+fn rate(programs: &Programs, processes: u32) -> Result<f64> {
+    let guest = programs.0.join("verbgate-guest");
+    let script = format!(
+        "for i in $(seq {processes}); do {} requests {NODE} {EACH} & done; wait",
+        guest.display()
+    );
+    let start = Instant::now();
+    exec::run(programs.sandbox(&[], &["sh", "-c", &script]), PATIENCE)?.expect_status(0)?;
+    Ok(f64::from(processes * EACH) / start.elapsed().as_secs_f64())
 }
 
 /// The most that a supervisor of one busy guest holds, in KiB.
