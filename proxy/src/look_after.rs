@@ -19,6 +19,7 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 
 use crate::crew;
+use crate::crew::Watch;
 use crate::netlink;
 use crate::serve::Event;
 use crate::session::Guest;
@@ -40,16 +41,19 @@ struct Carried {
 impl Supervisor {
     /// Sees to it that no guest keeps the supervisor waiting, until none is left. It waits for
     /// nobody itself.
-    pub fn watch(&self) {
+    pub fn watch(self: &Arc<Self>) {
+        let mut watch = Watch::default();
         while !self.is_over() {
-            std::thread::sleep(crew::INTERVAL);
-            self.crew.watch(|trap| self.caller(trap).process().ok());
+            self.crew.doze(&mut watch);
+            if self.crew.watch(&mut watch, |trap| self.caller(trap).process().ok()) {
+                self.start_another();
+            }
         }
     }
 
     /// Looks after the sandbox's guests until none is left.
     pub fn look_after(&self) {
-        let Some(seat) = self.crew.join() else { return };
+        let seat = self.crew.join_beside();
         seat.take();
         let mut carried: Vec<Carried> = Vec::new();
         while !self.is_over() {

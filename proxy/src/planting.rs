@@ -54,6 +54,8 @@ struct Routed<'a> {
 
 impl<'a> Routed<'a> {
     fn new(supervisor: &'a Supervisor) -> Self {
+        // Somebody else receives the traps.
+        supervisor.crew.give_way();
         let (give, take) = mpsc::channel();
         let maker = supervisor.registry.lock().next_maker();
         Self { supervisor, maker, give, take, threads: Vec::new() }

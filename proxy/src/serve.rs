@@ -27,7 +27,6 @@ use verbgate_sys::seccomp::rules::About;
 use verbgate_sys::seccomp::rules::Verdict;
 
 use crate::crew;
-use crate::crew::Relief;
 use crate::crew::Seat;
 use crate::execute::Form;
 use crate::execute::Then;
@@ -170,17 +169,17 @@ impl Supervisor {
     fn attend(self: &Arc<Self>, seat: &Arc<Seat>) -> io::Result<()> {
         let mut end = End { supervisor: self, seat, spare: false };
         seat.take();
-        while self.crew.ready() {
+        while self.crew.ready(seat) {
             let received = self.receive();
-            let trapped = matches!(received, Ok(Received::Trap(_)));
-            if self.crew.received() == Relief::Wanted && trapped {
-                self.start_another();
-            }
+            self.crew.received(seat);
             match received? {
                 Received::Over => return Ok(()),
                 Received::Nothing => {}
                 Received::Trap(trap) => {
                     seat.begin(trap);
+                    if self.crew.is_without_spare() {
+                        self.start_another();
+                    }
                     self.count_notification();
                     self.handle(trap);
                     seat.end();
@@ -191,16 +190,20 @@ impl Supervisor {
         Ok(())
     }
 
-    fn start_another(self: &Arc<Self>) {
-        let Some(seat) = self.crew.join() else { return };
-        let supervisor = Arc::clone(self);
+    /// Starts another thread, unless one is free.
+    pub(crate) fn start_another(self: &Arc<Self>) {
+        let Some(seat) = self.crew.join_if_short() else { return };
+        let (supervisor, its) = (Arc::clone(self), Arc::clone(&seat));
         let work = move || {
-            if let Err(error) = supervisor.attend(&seat) {
+            if let Err(error) = supervisor.attend(&its) {
                 log::error!("RDMA requests are no longer served: {error}");
             }
         };
         if let Err(error) = std::thread::Builder::new().name("serve".to_owned()).spawn(work) {
-            log::warn!("one more thread would serve requests, but cannot be started: {error}");
+            self.crew.leave(&seat);
+            self.warn("no thread", || {
+                format!("one more thread would serve requests, but cannot be started: {error}")
+            });
         }
     }
 }
@@ -273,13 +276,17 @@ impl Supervisor {
     /// Gives a trap to whom its thread belongs; gives it back when the number is another thread's
     /// by now.
     fn routed(&self, route: Route, trap: Notification) -> Option<Notification> {
-        // Found valid after the route was looked up: so the number is that of a thread which waits
-        // in this very trap now. If the stub lives, too, that thread is the stub.
-        if !self.listener.is_valid(trap.id) {
-            return None;
-        }
         match route {
-            Route::Made(_, traps) => traps.send(trap).is_err().then_some(trap),
+            Route::Made(_, traps) => {
+                // Found valid after the route was looked up: so the number is that of the thread
+                // which waits in this very trap now, and which is made to make calls.
+                if !self.listener.is_valid(trap.id) {
+                    return None;
+                }
+                traps.send(trap).is_err().then_some(trap)
+            }
+            // If the stub lives, and the trap is found valid after that ([`Self::stub_trapped`]), then
+            // since it was received the number has been that of one thread, which waits in it: the stub.
             Route::Stub(guest, place, thread) => {
                 if thread.is_alive() {
                     self.post(&guest, Event::Stub(place, trap));

@@ -220,7 +220,9 @@ impl<'a> Caller<'a> {
             Meant::File(at) => process::same_file((self.tid, fd), (stub, at)),
             Meant::Mount(mount) => process::descriptor_mount(self.tid, fd).map(|of| of == mount),
         };
-        if !self.listener.is_valid(idle) {
+        // Unless its number was used, it tells by itself when it is sent on that it is gone.
+        let by_number = !met || matches!(meant, Meant::File(_));
+        if by_number && !self.listener.is_valid(idle) {
             return Err(gone());
         }
         self.believed(Shared { memory, file })

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
 
@@ -160,6 +161,18 @@ pub fn state(tid: Tid) -> io::Result<char> {
     // The name before the state may hold anything, parentheses included.
     let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2));
     after.map(|b| char::from(*b)).ok_or_else(|| io::Error::other("short /proc/TID/stat"))
+}
+
+/// How long a thread has been running or ready to run, and so has not waited:
+/// Documentation/scheduler/sched-stats.rst.
+///
+/// # Errors
+/// `ENOENT` or `ESRCH`: it has ended; or the kernel is without CONFIG_SCHED_INFO.
+pub fn ran(tid: Tid) -> io::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
+    let times = stat.split_whitespace().take(2).map(str::parse::<u64>);
+    let nanoseconds = times.sum::<Result<u64, _>>().map_err(io::Error::other)?;
+    Ok(Duration::from_nanos(nanoseconds))
 }
 
 /// When a thread that has not ended was started, in clock ticks since boot: with its id, it names

@@ -1,0 +1,419 @@
+//! The threads that serve a sandbox.
+//!
+//! Any of them receives a trap and carries it as far as it goes, without handing it on. One does as
+//! long as nothing makes it wait: then the caller finds it running still, and a request costs two
+//! thirds of what it costs when threads take turns. As many do as guests make requests at once.
+//!
+//! But looking at a guest can make a thread wait for as long as the guest likes. So there is always a
+//! spare, which receives in the place of a thread that is about to wait ([`give_way`]), or that was
+//! found to wait; and once a guest has made one wait, no thread looks at any guest before another
+//! receives. The [`watch`] sees to both, takes no lock that is held while a guest is waited for, and
+//! ends the *process* that has kept a thread for too long.
+
+mod watch;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::Instant;
+
+use parking_lot::Condvar;
+use parking_lot::Mutex;
+use verbgate_sys::Tid;
+use verbgate_sys::process::Process;
+use verbgate_sys::seccomp::Notification;
+
+pub(crate) use watch::Watch;
+
+/// How long a thread that is not needed is kept; but for one.
+const REST: Duration = Duration::from_secs(1);
+/// Threads at most. So many waits at once are a guest's doing; until the watch ends them, traps wait
+/// in the kernel.
+const MOST: usize = 128;
+
+/// One thread, and what it is doing.
+#[derive(Debug, Default)]
+pub(crate) struct Seat {
+    work: Mutex<Option<Work>>,
+    /// The thread, once it has sat down.
+    thread: Mutex<Option<Tid>>,
+    place: Mutex<Place>,
+    /// Nanoseconds from the beginning to the end of what is done with.
+    spent: AtomicU64,
+    /// The guests that it has served since the last look: a bit for each, shared by some.
+    guests: AtomicU64,
+}
+
+/// What a thread is there for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Place {
+    /// It is no server: it looks after guests.
+    #[default]
+    Beside,
+    /// It rests, or is about to.
+    Free,
+    /// It receives and serves, by turns.
+    Active,
+    /// It serves a trap; another receives in its place.
+    Replaced,
+}
+
+#[derive(Debug)]
+struct Work {
+    since: Instant,
+    looks: u32,
+    whose: Whose,
+}
+
+/// Who may be waited for.
+#[derive(Debug)]
+enum Whose {
+    /// Whoever makes this call.
+    Trap(Notification),
+    /// The process.
+    Process(Arc<Process>),
+    /// Nobody, any more.
+    Gone,
+}
+
+impl Seat {
+    /// A trap is being served.
+    pub(crate) fn begin(&self, trap: Notification) {
+        self.work(Some(Whose::Trap(trap)));
+    }
+
+    /// The calling thread sits here.
+    pub(crate) fn take(self: &Arc<Self>) {
+        *self.thread.lock() = Some(own_tid());
+        OWN.set(Some(Arc::clone(self)));
+    }
+
+    fn work(&self, whose: Option<Whose>) {
+        let now = Instant::now();
+        let work = whose.map(|whose| Work { since: now, looks: 0, whose });
+        let before = std::mem::replace(&mut *self.work.lock(), work);
+        if let Some(Work { since, .. }) = before {
+            self.spent.fetch_add(nanoseconds(now - since), Ordering::Relaxed);
+        }
+    }
+
+    /// It is done with.
+    pub(crate) fn end(&self) {
+        self.work(None);
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+thread_local! {
+    static OWN: RefCell<Option<Arc<Seat>>> = const { RefCell::new(None) };
+}
+
+/// What the calling thread does from now on may wait for a process.
+pub(crate) fn serving(process: &Arc<Process>) {
+    OWN.with_borrow(|own| {
+        if let Some(seat) = own {
+            seat.work(Some(Whose::Process(Arc::clone(process))));
+            let bit = process.tgid().0.cast_unsigned() % u64::BITS;
+            seat.guests.fetch_or(1 << bit, Ordering::Relaxed);
+        }
+    });
+}
+
+fn own_tid() -> Tid {
+    Tid(rustix::thread::gettid().as_raw_nonzero().get())
+}
+
+/// The threads.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    pool: Mutex<Pool>,
+    wake: Condvar,
+    /// As the pool says; read without its lock.
+    active: AtomicUsize,
+    free: AtomicUsize,
+    /// How many receive and serve.
+    width: AtomicUsize,
+    /// Of them, those that receive now.
+    receiving: AtomicUsize,
+    /// Guests make threads wait: another receives before one looks at any.
+    wary: AtomicBool,
+    doze: watch::Doze,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    seats: Vec<Arc<Seat>>,
+    over: bool,
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        Self {
+            pool: Mutex::default(),
+            wake: Condvar::new(),
+            active: AtomicUsize::new(0),
+            free: AtomicUsize::new(0),
+            width: AtomicUsize::new(1),
+            receiving: AtomicUsize::new(0),
+            wary: AtomicBool::new(false),
+            doze: watch::Doze::default(),
+        }
+    }
+}
+
+impl Crew {
+    /// A place for a new thread that serves; `None` when there are as many as there may be.
+    pub(crate) fn join(&self) -> Option<Arc<Seat>> {
+        self.sit(&mut self.pool.lock())
+    }
+
+    /// The same, if nobody is free to receive where somebody should.
+    pub(crate) fn join_if_short(&self) -> Option<Arc<Seat>> {
+        let mut pool = self.pool.lock();
+        if self.free.load(Ordering::Relaxed) > 0 { None } else { self.sit(&mut pool) }
+    }
+
+    fn sit(&self, pool: &mut Pool) -> Option<Arc<Seat>> {
+        if pool.seats.len() >= MOST {
+            return None;
+        }
+        let seat = Arc::new(Seat::default());
+        pool.seats.push(Arc::clone(&seat));
+        self.enter(&seat, Place::Free);
+        Some(seat)
+    }
+
+    /// A place for a thread that looks after guests.
+    pub(crate) fn join_beside(&self) -> Arc<Seat> {
+        let seat = Arc::new(Seat::default());
+        self.pool.lock().seats.push(Arc::clone(&seat));
+        seat
+    }
+
+    /// A thread ends.
+    pub(crate) fn leave(&self, seat: &Arc<Seat>) {
+        let mut pool = self.pool.lock();
+        self.enter(seat, Place::Beside);
+        pool.seats.retain(|one| !Arc::ptr_eq(one, seat));
+    }
+
+    /// Has a thread be there for something else. The pool is locked.
+    fn enter(&self, seat: &Seat, place: Place) {
+        let was = std::mem::replace(&mut *seat.place.lock(), place);
+        let count = |place: Place| match place {
+            Place::Free => Some(&self.free),
+            Place::Active => Some(&self.active),
+            Place::Beside | Place::Replaced => None,
+        };
+        // In this order: one that seems to be missing for an instant is looked for with this locked.
+        if let Some(fewer) = count(was) {
+            fewer.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(more) = count(place) {
+            more.fetch_add(1, Ordering::AcqRel);
+        }
+        if was == Place::Active {
+            self.wake.notify_one();
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.active.load(Ordering::Acquire) < self.width.load(Ordering::Acquire)
+    }
+
+    /// A thread is about to receive; it rests first if enough do. False: nobody has needed it, and it
+    /// ends; or it is over.
+    pub(crate) fn ready(&self, seat: &Seat) -> bool {
+        let is_active = || *seat.place.lock() == Place::Active;
+        let crowded = self.active.load(Ordering::Acquire) > self.width.load(Ordering::Acquire);
+        if !crowded && is_active() || self.rest(seat) {
+            self.receiving.fetch_add(1, Ordering::AcqRel);
+            return true;
+        }
+        false
+    }
+
+    /// Waits until a thread is needed.
+    fn rest(&self, seat: &Seat) -> bool {
+        let mut pool = self.pool.lock();
+        self.enter(seat, Place::Free);
+        while !pool.over {
+            if self.is_short() {
+                self.enter(seat, Place::Active);
+                return true;
+            }
+            let timed_out = self.wake.wait_for(&mut pool, REST).timed_out();
+            if timed_out && !self.is_short() && self.free.load(Ordering::Acquire) > 1 {
+                self.enter(seat, Place::Replaced);
+                return false;
+            }
+        }
+        false
+    }
+
+    /// A thread has received a trap, or failed to.
+    pub(crate) fn received(&self, seat: &Seat) {
+        let was_alone = self.receiving.fetch_sub(1, Ordering::AcqRel) == 1;
+        if was_alone && self.wary.load(Ordering::Acquire) {
+            self.replace(seat);
+        }
+        self.doze.disturb();
+    }
+
+    /// Whether nobody is left to receive in the place of a thread that waits.
+    pub(crate) fn is_without_spare(&self) -> bool {
+        self.free.load(Ordering::Acquire) == 0
+    }
+
+    /// Another receives in the place of a thread.
+    fn replace(&self, seat: &Seat) {
+        let _pool = self.pool.lock();
+        let is_active = *seat.place.lock() == Place::Active;
+        if is_active {
+            self.enter(seat, Place::Replaced);
+        }
+    }
+
+    /// Nobody is left to serve: those that rest end.
+    pub(crate) fn dismiss(&self) {
+        self.pool.lock().over = true;
+        self.wake.notify_all();
+        self.doze.disturb();
+    }
+
+    /// The threads, but the calling one.
+    pub(crate) fn others(&self) -> Vec<Tid> {
+        let me = own_tid();
+        let pool = self.pool.lock();
+        let threads = pool.seats.iter().filter_map(|seat| *seat.thread.lock());
+        threads.filter(|tid| *tid != me).collect()
+    }
+
+    /// The calling thread is about to do what takes long, or takes others' traps: another receives in
+    /// its place.
+    pub(crate) fn give_way(&self) {
+        OWN.with_borrow(|own| {
+            if let Some(seat) = own {
+                self.replace(seat);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread's place in a crew, that does what the crew tells.
+    fn sat(crew: &Crew) -> Arc<Seat> {
+        crew.join().unwrap()
+    }
+
+    fn place(seat: &Seat) -> Place {
+        *seat.place.lock()
+    }
+
+    #[test]
+    fn one_receives_and_serves_by_turns() {
+        let crew = Crew::default();
+        let (one, spare) = (sat(&crew), sat(&crew));
+        for _ in 0..3 {
+            assert!(crew.ready(&one));
+            crew.received(&one);
+            assert_eq!((place(&one), place(&spare)), (Place::Active, Place::Free));
+        }
+        assert!(!crew.is_without_spare());
+    }
+
+    #[test]
+    fn a_spare_receives_in_the_place_of_one_that_gives_way() {
+        let crew = Arc::new(Crew::default());
+        let (one, spare) = (sat(&crew), sat(&crew));
+        assert!(crew.ready(&one));
+        let resting = std::thread::spawn({
+            let (crew, spare) = (Arc::clone(&crew), Arc::clone(&spare));
+            move || crew.ready(&spare)
+        });
+        crew.received(&one);
+        assert_eq!(crew.receiving.load(Ordering::Acquire), 0);
+        one.take();
+        crew.give_way();
+        assert!(resting.join().unwrap());
+        assert_eq!((place(&one), place(&spare)), (Place::Replaced, Place::Active));
+        assert!(crew.is_without_spare());
+        // A new one is started then, and whoever was replaced is not needed any more.
+        let new = crew.join_if_short().unwrap();
+        assert!(crew.join_if_short().is_none());
+        assert!(!crew.ready(&one) && place(&new) == Place::Free);
+    }
+
+    #[test]
+    fn the_last_to_receive_is_replaced_at_once_when_guests_make_threads_wait() {
+        let crew = Crew::default();
+        crew.wary.store(true, Ordering::Release);
+        crew.width.store(2, Ordering::Release);
+        let (one, two) = (sat(&crew), sat(&crew));
+        assert!(crew.ready(&one) && crew.ready(&two));
+        crew.received(&one);
+        assert_eq!(place(&one), Place::Active, "another receives");
+        crew.received(&two);
+        assert_eq!(place(&two), Place::Replaced);
+    }
+
+    #[test]
+    fn those_that_rest_end_when_it_is_over() {
+        let crew = Crew::default();
+        let (one, two) = (sat(&crew), sat(&crew));
+        assert!(crew.ready(&one));
+        crew.dismiss();
+        assert!(!crew.ready(&two));
+    }
+
+    /// Places are taken, given up and left in every order, while it is asked all the time whether
+    /// somebody receives or may.
+    #[test]
+    fn there_is_always_one_that_receives_or_may() {
+        let crew = Arc::new(Crew::default());
+        let works = |turns: u32| {
+            let crew = Arc::clone(&crew);
+            let seat = sat(&crew);
+            std::thread::spawn(move || {
+                seat.take();
+                for _ in 0..turns {
+                    if !crew.ready(&seat) {
+                        break;
+                    }
+                    crew.received(&seat);
+                    crew.give_way();
+                }
+                crew.leave(&seat);
+            })
+        };
+        let threads: Vec<_> = (0..4).map(|_| works(20_000)).collect();
+        while threads.iter().filter(|thread| !thread.is_finished()).count() > 1 {
+            let (active, free) = (&crew.active, &crew.free);
+            assert!(active.load(Ordering::Acquire) <= 1 && free.load(Ordering::Acquire) <= 4);
+        }
+        crew.dismiss();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(crew.active.load(Ordering::Acquire), 0);
+        assert_eq!(crew.free.load(Ordering::Acquire), 0);
+        assert!(crew.pool.lock().seats.is_empty());
+    }
+
+    #[test]
+    fn there_are_no_more_threads_than_there_may_be() {
+        let crew = Crew::default();
+        let seats: Vec<_> = std::iter::from_fn(|| crew.join()).collect();
+        assert_eq!(seats.len(), MOST);
+        crew.leave(&seats[0]);
+        assert!(crew.join().is_some());
+    }
+}
