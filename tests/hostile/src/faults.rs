@@ -40,6 +40,14 @@ pub(crate) fn take(uffd: u64, start: u64, len: u64) -> io::Result<()> {
     call(libc::SYS_ioctl, &[uffd, UFFDIO_REGISTER, addr_mut(&mut range)]).map(drop)
 }
 
+/// Waits for a fault; gives its page.
+pub(crate) fn next(uffd: u64) -> io::Result<u64> {
+    // `struct uffd_msg`, whose third word is the address of a fault.
+    let mut message = [0_u64; 4];
+    call(libc::SYS_read, &[uffd, addr_mut(&mut message), 32])?;
+    Ok(message[2] & !(PAGE - 1))
+}
+
 /// Lets the faults of a range go on, with zeros.
 pub(crate) fn fill(uffd: u64, start: u64, len: u64) -> io::Result<()> {
     const UFFDIO_ZEROPAGE: u64 = 0xc020_aa04;

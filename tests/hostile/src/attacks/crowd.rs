@@ -49,6 +49,41 @@ pub(super) fn slow_threads(guest: &Guest) -> io::Result<()> {
     go_on()
 }
 
+/// Sixty threads of one process, each in one request after the other whose bytes come late: none
+/// keeps a thread of the supervisor for long, all of them together could keep one all the time.
+pub(super) fn short_waits(guest: &Guest) -> io::Result<()> {
+    const THREADS: usize = 60;
+    const LATE: Duration = Duration::from_millis(3);
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    close(faults::of_the_kernel(&guest.board)? as i32);
+    minion(|| {
+        let fd = guest.planted(guest.device())?;
+        let uffd = faults::of_the_kernel(&guest.board)?;
+        for _ in 0..THREADS {
+            let page = memory(None, PAGE)?;
+            faults::take(uffd, page, PAGE)?;
+            let start = || thread::Builder::new().stack_size(128 << 10);
+            start().spawn(move || {
+                loop {
+                    let _ = call(libc::SYS_madvise, &[page, PAGE, int(libc::MADV_DONTNEED)]);
+                    request::send(fd, page);
+                    MADE.fetch_add(1, Ordering::SeqCst);
+                }
+            })?;
+            start().spawn(move || {
+                while let Ok(page) = faults::next(uffd) {
+                    thread::sleep(LATE);
+                    let _ = faults::fill(uffd, page, PAGE);
+                }
+            })?;
+        }
+        thread::sleep(Duration::from_secs(3));
+        println!("{} requests that waited", MADE.load(Ordering::SeqCst));
+        Ok(())
+    })?;
+    go_on()
+}
+
 /// Forty processes, each in such a request, made anew when they are ended.
 pub(super) fn slow_processes(guest: &Guest) -> io::Result<()> {
     const PROCESSES: usize = 40;
