@@ -28,6 +28,7 @@ pub mod process;
 pub mod ptrace;
 pub mod rdma;
 pub mod resident;
+pub mod rights;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;

@@ -2,29 +2,24 @@
 //! OCI runtime specification, config-linux.md, "The Container Process State".
 
 use std::io;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
 use serde::Deserialize;
 use serde_json::Map;
 use serde_json::Value;
+use verbgate_sys::rights;
+use verbgate_sys::rights::MAX_FDS;
 
 /// The name of the descriptor at which notifications arrive.
 const SECCOMP_FD: &str = "seccompFd";
 
 /// Longest state; annotations make most of it.
 const MAX_STATE: usize = 1 << 20;
-
-/// Most descriptors that may come with it. Runtimes send one.
-const MAX_FDS: usize = 8;
 
 /// How long a runtime may take for the rest, when a part is there. To the first it may take for ever:
 /// crun connects when it creates a container, and sends when that is started.
@@ -83,19 +78,10 @@ pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
     let (mut text, mut fds) = (Vec::new(), Vec::new());
     loop {
         let mut part = [0_u8; 4096];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut rights = RecvAncillaryBuffer::new(&mut space);
-        let got = rustix::io::retry_on_intr(|| {
-            let mut parts = [IoSliceMut::new(&mut part)];
-            rustix::net::recvmsg(from, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)
-        });
-        let len = got.map_err(io::Error::from)?.bytes;
+        let got = rights::receive(from, &mut part, RecvFlags::empty()).map_err(io::Error::from)?;
+        let len = got.bytes;
         // They come with the first part.
-        for message in rights.drain() {
-            if let RecvAncillaryMessage::ScmRights(sent) = message {
-                fds.extend(sent.take(MAX_FDS.saturating_sub(fds.len())));
-            }
-        }
+        fds.extend(got.fds.into_iter().take(MAX_FDS.saturating_sub(fds.len())));
         if len == 0 {
             break;
         }
@@ -122,11 +108,8 @@ pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::mem::MaybeUninit;
     use std::os::fd::AsFd;
 
-    use rustix::net::SendAncillaryBuffer;
-    use rustix::net::SendAncillaryMessage;
     use rustix::net::SendFlags;
 
     use super::*;
@@ -138,14 +121,10 @@ mod tests {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        if with {
-            rights.push(SendAncillaryMessage::ScmRights(&fds));
-        }
         let (first, rest) = text.as_bytes().split_at(text.len() / 2);
         let parts = [io::IoSlice::new(first)];
-        rustix::net::sendmsg(&theirs, &parts, &mut rights, SendFlags::empty()).unwrap();
+        let fds: &[_] = if with { &fds } else { &[] };
+        rights::send(&theirs, &parts, fds, SendFlags::empty()).unwrap();
         theirs.write_all(rest).unwrap();
         drop(theirs);
         receive(&ours)
