@@ -1,14 +1,20 @@
-//! RDMA devices, their ports and netdevs, as sysfs tells; the root is a parameter, so that a
-//! directory tree can stand for a host.
+//! The one reader of RDMA devices, their ports, GIDs and netdevs, as sysfs tells. Everything is in
+//! the order in which people count. The root is a parameter, so that a directory tree can stand for a
+//! host.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
 use std::net::Ipv6Addr;
 use std::path::Path;
+use std::path::PathBuf;
 
+use crate::names::natural;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sysfs::natural;
+
+/// The RDMA class: one directory per device.
+const CLASS: &str = "class/infiniband";
 
 /// The type of a GID that NCCL and routed networks want.
 pub const ROCE_V2: &str = "RoCE v2";
@@ -69,32 +75,43 @@ impl Device {
     }
 }
 
-/// All RDMA devices below a sysfs root, by name as people count: mlx5_2 before mlx5_10.
-pub fn devices(root: &Path) -> Vec<Device> {
-    let class = root.join("class/infiniband");
-    let mut found: Vec<Device> =
-        names(&class).iter().map(|name| device(&class.join(name), name)).collect();
-    found.sort_by(|a, b| natural(&a.name, &b.name));
-    found
+/// The names of all RDMA devices below a sysfs root, as people count: mlx5_2 before mlx5_10. A host
+/// without RDMA has none, which is no error.
+///
+/// # Errors
+/// The class is there and cannot be read.
+pub fn device_names(root: &Path) -> io::Result<Vec<String>> {
+    names(&root.join(CLASS))
 }
 
-fn device(dir: &Path, name: &str) -> Device {
-    let function = dir.join("device");
+/// Whether the device is there.
+pub fn is_there(root: &Path, device: &str) -> bool {
+    root.join(CLASS).join(device).exists()
+}
+
+/// All RDMA devices below a sysfs root, in the order of [`device_names`].
+pub fn devices(root: &Path) -> Vec<Device> {
+    let names = device_names(root).unwrap_or_default();
+    names.iter().map(|name| device(root, name)).collect()
+}
+
+/// One device: all that its files tell; a device that is gone has no port.
+pub fn device(root: &Path, name: &str) -> Device {
+    let function = root.join(CLASS).join(name).join("device");
     let own: Vec<(String, Option<u32>)> = names(&function.join("net"))
+        .unwrap_or_default()
         .into_iter()
         .map(|netdev| {
             let port = attribute(&function.join("net").join(&netdev).join("dev_port"));
             (netdev, port.and_then(|text| text.parse().ok()))
         })
         .collect();
-    let mut numbers: Vec<u32> =
-        names(&dir.join("ports")).iter().filter_map(|n| n.parse().ok()).collect();
-    numbers.sort_unstable();
-    let only = numbers.len() == 1;
-    let ports = numbers.iter().map(|number| {
-        let mut port = port(&dir.join("ports").join(number.to_string()), *number);
+    let places = PortDir::all(root, name).unwrap_or_default();
+    let only = places.len() == 1;
+    let ports = places.iter().map(|place| {
+        let mut port = place.port();
         // dev_port counts the netdevs of one function from 0, ports count from 1.
-        let mine = own.iter().filter(|(_, at)| only || at.is_some_and(|at| at + 1 == *number));
+        let mine = own.iter().filter(|(_, at)| only || at.is_some_and(|at| at + 1 == port.port));
         port.netdevs.extend(mine.map(|(netdev, _)| netdev.clone()));
         port
     });
@@ -108,37 +125,104 @@ fn device(dir: &Path, name: &str) -> Device {
     }
 }
 
-fn port(dir: &Path, number: u32) -> Port {
-    let gids: Vec<Gid> = gids(dir);
-    Port {
-        port: number,
-        link_layer: attribute(&dir.join("link_layer")),
-        state: attribute(&dir.join("state"))
-            .map(|text| text.split_once(": ").map_or(text.clone(), |(_, word)| word.to_owned())),
-        rate: attribute(&dir.join("rate"))
-            .and_then(|text| text.split_whitespace().next()?.parse().ok()),
-        netdevs: gids.iter().filter_map(|gid| gid.netdev.clone()).collect(),
-        pkeys: pkeys(&dir.join("pkeys")),
-        gids,
+/// An attribute of a device.
+pub(crate) fn device_attribute(root: &Path, device: &str, file: &str) -> Option<String> {
+    attribute(&root.join(CLASS).join(device).join(file))
+}
+
+/// The directory of a port.
+#[derive(Clone, Debug)]
+pub struct PortDir {
+    number: u32,
+    path: PathBuf,
+}
+
+impl PortDir {
+    /// The directory of a port, which need not be there.
+    #[must_use]
+    pub fn new(root: &Path, device: &str, number: u32) -> Self {
+        let ports = root.join(CLASS).join(device).join("ports");
+        Self { number, path: ports.join(number.to_string()) }
+    }
+
+    /// All ports of a device by their numbers.
+    ///
+    /// # Errors
+    /// The directory is there and cannot be read.
+    pub fn all(root: &Path, device: &str) -> io::Result<Vec<Self>> {
+        let numbers = numbers(&root.join(CLASS).join(device).join("ports"))?;
+        Ok(numbers.into_iter().map(|number| Self::new(root, device, number)).collect())
+    }
+
+    /// The port's number; the first is 1.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether the port has this file or directory.
+    #[must_use]
+    pub fn has(&self, file: &str) -> bool {
+        self.path.join(file).exists()
+    }
+
+    /// One attribute; none where the kernel refuses to tell.
+    #[must_use]
+    pub fn attribute(&self, file: &str) -> Option<String> {
+        attribute(&self.path.join(file))
+    }
+
+    /// `ACTIVE`, `DOWN` and so on, without the number that sysfs puts before the word.
+    #[must_use]
+    pub fn state(&self) -> Option<String> {
+        self.attribute("state").map(after_number)
+    }
+
+    /// An entry of the table of GIDs, if it is in use.
+    #[must_use]
+    pub fn gid(&self, index: u32) -> Option<Gid> {
+        let text = self.attribute(&format!("gids/{index}"))?;
+        let gid: Ipv6Addr = text.parse().ok().filter(|gid: &Ipv6Addr| !gid.is_unspecified())?;
+        let of = |what: &str| self.attribute(&format!("gid_attrs/{what}/{index}"));
+        Some(Gid { index, gid, kind: of("types"), netdev: of("ndevs") })
+    }
+
+    /// The GIDs in use, by their indices.
+    #[must_use]
+    pub fn gids(&self) -> Vec<Gid> {
+        let indices = numbers(&self.path.join("gids")).unwrap_or_default();
+        indices.into_iter().filter_map(|index| self.gid(index)).collect()
+    }
+
+    /// The counters of this directory, `counters` or `hw_counters`, that can be read.
+    #[must_use]
+    pub fn counters(&self, dir: &str) -> Vec<(String, u64)> {
+        let value = |name: String| {
+            let value = self.attribute(&format!("{dir}/{name}"))?.parse().ok()?;
+            Some((name, value))
+        };
+        let names = names(&self.path.join(dir)).unwrap_or_default();
+        names.into_iter().filter_map(value).collect()
+    }
+
+    fn port(&self) -> Port {
+        let gids = self.gids();
+        Port {
+            port: self.number,
+            link_layer: self.attribute("link_layer"),
+            state: self.state(),
+            rate: self
+                .attribute("rate")
+                .and_then(|text| text.split_whitespace().next()?.parse().ok()),
+            netdevs: gids.iter().filter_map(|gid| gid.netdev.clone()).collect(),
+            pkeys: pkeys(&self.path.join("pkeys")),
+            gids,
+        }
     }
 }
 
-/// The GIDs of a port that are in use.
-pub fn gids(port: &Path) -> Vec<Gid> {
-    let dir = port.join("gids");
-    let mut indices: Vec<u32> = names(&dir).iter().filter_map(|n| n.parse().ok()).collect();
-    indices.sort_unstable();
-    let gid = |index: u32| {
-        let text = attribute(&dir.join(index.to_string()))?;
-        let gid: Ipv6Addr = text.parse().ok().filter(|gid: &Ipv6Addr| !gid.is_unspecified())?;
-        let of = |what: &str| attribute(&port.join("gid_attrs").join(what).join(index.to_string()));
-        Some(Gid { index, gid, kind: of("types"), netdev: of("ndevs") })
-    };
-    indices.into_iter().filter_map(gid).collect()
-}
-
 fn pkeys(dir: &Path) -> Vec<u16> {
-    let found = names(dir);
+    let found = names(dir).unwrap_or_default();
     let keys = found.iter().filter_map(|name| {
         let text = attribute(&dir.join(name))?;
         u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
@@ -157,13 +241,37 @@ pub fn dev_port(root: &Path, netdev: &str) -> Option<u32> {
     attribute(&root.join("class/net").join(netdev).join("dev_port"))?.parse().ok()
 }
 
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+/// The names in a directory as people count; none where there is no such directory.
+pub(crate) fn names(dir: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(dir) {
+        Err(e) if vanished(&e) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    let mut found: Vec<String> = entries.map(name).collect::<io::Result<_>>()?;
+    found.sort_unstable_by(|a, b| natural(a, b));
+    Ok(found)
+}
+
+/// The names in a directory that are numbers.
+fn numbers(dir: &Path) -> io::Result<Vec<u32>> {
+    Ok(names(dir)?.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+/// Whether what was read is not there, or is being removed (ENODEV).
+pub(crate) fn vanished(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+/// `4: ACTIVE` to `ACTIVE`.
+pub(crate) fn after_number(text: String) -> String {
+    text.split_once(": ").map_or(text.clone(), |(_, word)| word.to_owned())
 }
 
 /// One attribute; none where the kernel refuses to tell.
-pub fn attribute(path: &Path) -> Option<String> {
+fn attribute(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
