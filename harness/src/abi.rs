@@ -1,8 +1,5 @@
 //! `verbgate abi list`: the kernel's interface as this build knows it, and who may use what of it.
 
-use std::io::Write;
-
-use anyhow::anyhow;
 use serde::Serialize;
 use verbgate_abi::legacy;
 use verbgate_abi::legacy::LegacySpec;
@@ -14,6 +11,7 @@ use verbgate_abi::table::AttrSpec;
 use verbgate_abi::table::Kernels;
 use verbgate_abi::table::MethodSpec;
 use verbgate_abi::table::Provider;
+use verbgate_host::output::print;
 use verbgate_proxy::policy::PROFILES;
 use verbgate_proxy::policy::Policy;
 use verbgate_proxy::policy::ProfileError;
@@ -97,12 +95,8 @@ pub(crate) fn list(args: &AbiListArgs) -> Result<u8, Failure> {
     let profiles = profiles.collect::<Result<Vec<_>, _>>()?;
     let abi = collect(&profiles, args.profile.as_deref());
     let text = if args.json { serde_json::to_string_pretty(&abi)? + "\n" } else { text(&abi) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}").into())
-        }
-        _ => Ok(0),
-    }
+    print(&text)?;
+    Ok(0)
 }
 
 /// What the profile grants; all, if none is named.

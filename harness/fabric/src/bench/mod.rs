@@ -40,7 +40,6 @@ use crate::error::Error;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::options::Identity;
-use crate::output::print;
 use crate::preflight::Verdict;
 use crate::rendezvous::Link;
 use crate::rendezvous::Table;
@@ -48,6 +47,7 @@ use crate::reopen;
 use crate::session;
 use crate::session::Session;
 use crate::verify;
+use verbgate_host::output::print;
 
 /// A path that failed so often is not tried again: each failure takes seconds.
 const FAILURES: u32 = 2;

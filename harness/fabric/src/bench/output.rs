@@ -17,7 +17,7 @@ use crate::bench::verdict::Verdict;
 use crate::bench::verdict::Verdicts;
 use crate::error::Error;
 use crate::hardware::Tuning;
-use crate::output::print;
+use verbgate_host::output::print;
 
 /// A line of JSON.
 #[derive(Debug, Serialize)]
@@ -123,12 +123,12 @@ pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), E
         let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
         let _ = writeln!(text, "{}", titles.collect::<String>());
     }
-    print(&text)
+    Ok(print(&text)?)
 }
 
 fn json(line: &Line<'_>) -> Result<(), Error> {
     let text = serde_json::to_string(line).map_err(|e| Error::Check(e.to_string()))?;
-    print(&(text + "\n"))
+    Ok(print(&(text + "\n"))?)
 }
 
 impl<'a> Output<'a> {

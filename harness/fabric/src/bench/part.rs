@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_host::output::say;
 use verbgate_sys::rdma::Completion;
 use verbgate_sys::rdma::Piece;
 
@@ -154,7 +155,7 @@ impl Part<'_> {
             senders.iter().filter(|s| !s.ready && !s.is_over()).map(|s| s.flow.to).collect();
         late.dedup();
         if !late.is_empty() {
-            eprintln!("verbgate: rank {}: not ready yet: {late:?}", self.mesh.rank);
+            say(&format!("rank {}: not ready yet: {late:?}", self.mesh.rank));
         }
     }
 
