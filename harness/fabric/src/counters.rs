@@ -111,7 +111,7 @@ pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
         }
     }
     // A driver without them, or a network device that is not visible here.
-    let driver = verbgate_sys::ethtool::statistics(name).unwrap_or_default();
+    let driver = verbgate_verbs::ethtool::statistics(name).unwrap_or_default();
     counters.extend(driver.into_iter().map(|(name, value)| (format!("ethtool {name}"), value)));
     counters
 }

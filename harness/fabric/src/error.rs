@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use verbgate_sys::rdma;
+use verbgate_verbs as rdma;
 
 /// A check failed.
 pub(crate) const EXIT_CHECK: u8 = 1;

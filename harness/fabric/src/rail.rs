@@ -8,14 +8,14 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sys::rdma;
-use verbgate_sys::rdma::Context;
 use verbgate_sysfs::collect::SYSFS_ROOT;
 use verbgate_sysfs::discover;
 use verbgate_sysfs::discover::ETHERNET;
 use verbgate_sysfs::discover::Gid;
 use verbgate_sysfs::discover::PortDir;
 use verbgate_sysfs::discover::ROCE_V2;
+use verbgate_verbs as rdma;
+use verbgate_verbs::Context;
 
 use crate::error::Error;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use std::time::Instant;
 
 use verbgate_host::output::say;
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Piece;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Piece;
 
 use crate::bench::load::Load;
 use crate::bench::options::By;

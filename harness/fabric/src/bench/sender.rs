@@ -5,10 +5,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Operation;
-use verbgate_sys::rdma::Piece;
-use verbgate_sys::rdma::Region;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Operation;
+use verbgate_verbs::Piece;
+use verbgate_verbs::Region;
 
 use crate::bench::load::Load;
 use crate::bench::options::By;

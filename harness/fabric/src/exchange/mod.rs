@@ -10,9 +10,9 @@ pub(crate) use fault::INTERRUPTED;
 pub use fault::Injection;
 pub(crate) use fault::Trouble;
 use fault::step;
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Operation;
-use verbgate_sys::rdma::Piece;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Operation;
+use verbgate_verbs::Piece;
 
 use crate::cause::Cause;
 use crate::connect::Control;
@@ -297,12 +297,12 @@ impl Exchange<'_> {
         }
     }
 
-    fn region(&self) -> Result<verbgate_sys::rdma::Region, Fault> {
+    fn region(&self) -> Result<verbgate_verbs::Region, Fault> {
         let hardware = self.mesh.hardware.get(self.rail());
         hardware.map(|hardware| hardware.region.clone()).ok_or_else(|| step("no such rail"))
     }
 
-    fn queue_pair(&mut self) -> Result<&mut verbgate_sys::rdma::QueuePair, Fault> {
+    fn queue_pair(&mut self) -> Result<&mut verbgate_verbs::QueuePair, Fault> {
         let made = self.mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
         made.map(|made| &mut made.qp).ok_or_else(|| step("the connection is gone"))
     }

@@ -9,7 +9,7 @@ use std::mem::size_of;
 use std::path::Path;
 use std::process::Command;
 
-use verbgate_sys::rdma::ffi;
+use verbgate_verbs::ffi;
 
 /// The C expression and what it must be.
 fn expected() -> Vec<(&'static str, usize)> {

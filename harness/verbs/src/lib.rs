@@ -1,5 +1,14 @@
 //! Verbs for Verbgate's own RDMA programs, by the machine's libibverbs, loaded at run time.
 //!
+//! ```no_run
+//! use verbgate_verbs::Context;
+//!
+//! let device = Context::open("mlx5_0")?;
+//! let port = device.port(1)?;
+//! println!("state {}, {} GIDs", port.state, port.gids);
+//! # Ok::<(), verbgate_verbs::Error>(())
+//! ```
+//!
 //! Nothing here is used to serve guests. What is declared is what is used; a crate that binds all of
 //! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
 //!
@@ -7,6 +16,7 @@
 //! requests, so nothing that a device writes to is freed early. What it holds is shared with the
 //! device and the peer, and is only ever copied, never referred to.
 
+pub mod ethtool;
 pub mod ffi;
 mod library;
 mod memory;

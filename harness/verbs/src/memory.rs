@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use memmap2::MmapMut;
 
-use super::Error;
-use super::Pd;
-use super::ffi;
-use super::last;
+use crate::Error;
+use crate::Pd;
+use crate::ffi;
+use crate::last;
 
 /// What a peer may do with the memory: `enum ibv_access_flags`. The device itself may always write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
