@@ -44,6 +44,10 @@ pub fn send(
 ) -> Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
     let mut rights = SendAncillaryBuffer::new(&mut space);
+    // The space has room for more, by which it is aligned.
+    if fds.len() > MAX_FDS {
+        return Err(Errno::INVAL);
+    }
     if !fds.is_empty() && !rights.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
     }

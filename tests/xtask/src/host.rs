@@ -16,6 +16,7 @@ use verbgate_lab::require_program;
 use verbgate_tests::tally::Tally;
 
 use crate::abi;
+use crate::api;
 use crate::junit;
 use crate::stream;
 use crate::stream::cargo;
@@ -27,8 +28,12 @@ const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Those that run nothing of ours.
-pub(crate) const CHECKS: &[Step] =
-    &[("formatting", formatting), ("generated ABI tables", tables), ("lints", lints)];
+pub(crate) const CHECKS: &[Step] = &[
+    ("formatting", formatting),
+    ("generated ABI tables", tables),
+    ("lints", lints),
+    ("public API", public_api),
+];
 
 pub(crate) const STEPS: &[Step] = &[
     ("a sandbox on this machine", sandbox),
@@ -95,6 +100,14 @@ fn tables() -> Result<Outcome> {
         show(&format!("{error:#}"));
     }
     Ok(Outcome::of(done.is_ok()))
+}
+
+fn public_api() -> Result<Outcome> {
+    let current = api::lists(true, show);
+    if let Err(error) = &current {
+        show(&format!("{error:#}"));
+    }
+    Ok(Outcome::of(current.unwrap_or(false)))
 }
 
 fn lints() -> Result<Outcome> {

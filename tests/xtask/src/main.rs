@@ -3,6 +3,7 @@
 //! function; a new one is a `mod` line, a variant and an arm.
 
 mod abi;
+mod api;
 mod bench;
 mod cases;
 mod conformance;
@@ -51,6 +52,12 @@ enum Task {
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
+    /// Write the lists of what each library has that is public.
+    Api {
+        /// Only say whether they are current.
+        #[arg(long)]
+        check: bool,
+    },
     /// The kernel's tables.
     #[command(subcommand)]
     Abi(Abi),
@@ -71,6 +78,9 @@ enum Abi {
 const OUR_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
+    if let Some(code) = api::as_rustdoc() {
+        return code;
+    }
     let result = match Cli::parse().task {
         Task::Demo(args) => demo::run(args),
         Task::Check => test::check(),
@@ -81,6 +91,8 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Deb(args) => deb::run(args),
+        Task::Api { check } => api::lists(check, |line| println!("{line}"))
+            .map(|current| ExitCode::from(u8::from(!current))),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
