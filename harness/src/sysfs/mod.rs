@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use args::GrantArgs;
-use args::HostArgs;
 pub(crate) use args::SysfsCommand;
+use args::SysfsHostArgs;
 use verbgate_host::output::print;
 use verbgate_sysfs::AllGids;
 use verbgate_sysfs::Snapshot;
@@ -98,7 +98,7 @@ fn dispatch(command: &SysfsCommand) -> Result<u8, anyhow::Error> {
 }
 
 /// The host that is meant: a snapshot of it, or one made now.
-fn of(args: &HostArgs) -> Result<Snapshot, anyhow::Error> {
+fn of(args: &SysfsHostArgs) -> Result<Snapshot, anyhow::Error> {
     match (&args.snapshot, &args.root) {
         (Some(file), _) => load(file),
         (None, Some(root)) => of_host(root),
@@ -194,6 +194,6 @@ fn explain(selection: &Selection, names: &[String]) -> Result<u8, anyhow::Error>
 }
 
 /// The file of a snapshot, or the root of a sysfs, for messages.
-fn place(args: &HostArgs) -> PathBuf {
+fn place(args: &SysfsHostArgs) -> PathBuf {
     args.snapshot.clone().or_else(|| args.root.clone()).unwrap_or_else(|| SYSFS_ROOT.into())
 }

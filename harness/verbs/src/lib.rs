@@ -140,15 +140,15 @@ pub struct Port {
 
 /// An open device.
 #[derive(Clone, Debug)]
-pub struct Context(Rc<Inner>);
+pub struct Context(Rc<ContextInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ContextInner {
     library: Library,
-    context: *mut ffi::Context,
+    context: *mut ffi::RawContext,
 }
 
-impl Drop for Inner {
+impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: open, and all that stands on it holds this structure, so it is gone.
         unsafe { (self.library.close_device)(self.context) };
@@ -193,7 +193,7 @@ impl Context {
         // SAFETY: the list is not used any more; a device that is open stays.
         unsafe { (library.free_device_list)(list) };
         match opened {
-            Some(context) => Ok(Self(Rc::new(Inner { library, context: context? }))),
+            Some(context) => Ok(Self(Rc::new(ContextInner { library, context: context? }))),
             None => {
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 Err(Error::NoDevice { name: name.to_owned(), there })

@@ -35,7 +35,7 @@ pub struct CompletionQueue(Rc<CqInner>);
 #[derive(Debug)]
 struct CqInner {
     context: Context,
-    cq: *mut ffi::CompletionQueue,
+    cq: *mut ffi::RawCompletionQueue,
 }
 
 impl Drop for CqInner {
@@ -163,7 +163,7 @@ pub enum Operation {
 /// A reliable connection's end.
 #[derive(Debug)]
 pub struct QueuePair {
-    qp: *mut ffi::QueuePair,
+    qp: *mut ffi::RawQueuePair,
     number: u32,
     inline: u32,
     pd: Pd,

@@ -13,7 +13,7 @@ use crate::bench::options::BenchOptions;
 use crate::bench::options::By;
 use crate::bench::options::Sweep;
 use crate::bench::plot;
-use crate::bench::verdict::Verdict;
+use crate::bench::verdict::Judgement;
 use crate::bench::verdict::Verdicts;
 use crate::error::Error;
 use crate::hardware::Tuning;
@@ -216,7 +216,7 @@ fn csv(cell: &Cell) -> String {
 fn text(verdicts: &Verdicts) -> String {
     let Verdicts { sizes, pace, faults, cells, complete, passed } = verdicts;
     let mut text = String::new();
-    for Verdict { findings, explained, .. } in [sizes, pace] {
+    for Judgement { findings, explained, .. } in [sizes, pace] {
         findings.iter().for_each(|finding| text += &format!("FAIL  {finding}\n"));
         explained.iter().for_each(|note| text += &format!("NOTE  {note}\n"));
     }

@@ -14,7 +14,7 @@ use verbgate_verbs::Piece;
 use crate::bench::load::Load;
 use crate::bench::options::By;
 use crate::bench::plan::Flow;
-use crate::bench::sender::Outcome;
+use crate::bench::sender::FlowOutcome;
 use crate::bench::sender::Sender;
 use crate::bench::sender::find;
 use crate::connect::Control;
@@ -65,7 +65,7 @@ struct Receiver {
 
 impl Part<'_> {
     /// What became of the flows that this rank sends.
-    pub(super) fn run(mut self, flows: &[Flow]) -> Result<Vec<(Flow, Outcome)>, Error> {
+    pub(super) fn run(mut self, flows: &[Flow]) -> Result<Vec<(Flow, FlowOutcome)>, Error> {
         let me = self.mesh.rank;
         let mut senders = Vec::new();
         for flow in flows.iter().filter(|flow| flow.from == me) {

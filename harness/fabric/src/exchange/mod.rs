@@ -29,7 +29,7 @@ use crate::plan::TRAIN_SIZE;
 use crate::plan::Verb;
 use crate::plan::steps;
 use crate::protocol;
-use crate::protocol::Kind;
+use crate::protocol::MessageKind;
 use crate::protocol::Role;
 use crate::random;
 use crate::rendezvous::Link;
@@ -175,7 +175,7 @@ impl Exchange<'_> {
     }
 
     /// Header and segments of a message lie apart, and are gathered by the device.
-    fn send_message(&mut self, number: u64, kind: Kind, size: usize) -> Result<(), Fault> {
+    fn send_message(&mut self, number: u64, kind: MessageKind, size: usize) -> Result<(), Fault> {
         let by = format!("rank {} (sending)", self.mesh.rank);
         let mut lengths = lengths(kind, size);
         let header = if self.injection == Some(Injection::Segments) {
@@ -319,7 +319,7 @@ impl Exchange<'_> {
 }
 
 /// The lengths of a message's segments.
-fn lengths(kind: Kind, size: usize) -> Vec<usize> {
+fn lengths(kind: MessageKind, size: usize) -> Vec<usize> {
     let length = |role: &Role| if *role == Role::NoValues { 0 } else { size };
     kind.roles().iter().map(length).collect()
 }

@@ -54,7 +54,7 @@ pub(super) struct State {
 
 /// Why what was sent cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum StateError {
     #[error("the state did not arrive: {0}")]
     Lost(io::Error),
     #[error("the state is longer than {MAX_STATE} bytes")]
@@ -67,14 +67,14 @@ pub(super) enum Error {
     NotSeccomp(String),
 }
 
-impl From<io::Error> for Error {
+impl From<io::Error> for StateError {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
 }
 
 /// Receives it.
-pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
+pub(super) fn receive(from: &UnixStream) -> Result<Arrived, StateError> {
     let (mut text, mut fds) = (Vec::new(), Vec::new());
     loop {
         let mut part = [0_u8; 4096];
@@ -88,19 +88,19 @@ pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
         from.set_read_timeout(Some(PATIENCE))?;
         text.extend_from_slice(part.get(..len).unwrap_or_default());
         if text.len() > MAX_STATE {
-            return Err(Error::Long);
+            return Err(StateError::Long);
         }
         // Crun keeps the connection; it is not waited for.
         if text.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<Value>(&text).is_ok() {
             break;
         }
     }
-    let state: ProcessState = serde_json::from_slice(&text).map_err(Error::Json)?;
-    let at = state.fds.iter().position(|name| name == SECCOMP_FD).ok_or(Error::NoListener)?;
-    let listener = fds.into_iter().nth(at).ok_or(Error::NoListener)?;
+    let state: ProcessState = serde_json::from_slice(&text).map_err(StateError::Json)?;
+    let at = state.fds.iter().position(|name| name == SECCOMP_FD).ok_or(StateError::NoListener)?;
+    let listener = fds.into_iter().nth(at).ok_or(StateError::NoListener)?;
     let is = std::fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
     if is.as_os_str() != "anon_inode:seccomp notify" {
-        return Err(Error::NotSeccomp(is.display().to_string()));
+        return Err(StateError::NotSeccomp(is.display().to_string()));
     }
     Ok(Arrived { state, listener })
 }
@@ -117,7 +117,7 @@ mod tests {
     const GOOD: &str = r#"{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":1,"metadata":"m",
         "state":{"ociVersion":"1.0.2","id":"c","status":"creating","pid":1,"bundle":"/b"}}"#;
 
-    fn sent(text: &str, with: bool) -> Result<Arrived, Error> {
+    fn sent(text: &str, with: bool) -> Result<Arrived, StateError> {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd()];
@@ -132,21 +132,21 @@ mod tests {
 
     #[test]
     fn a_state_is_read_in_parts_and_its_descriptor_looked_at() {
-        assert!(matches!(sent(GOOD, true), Err(Error::NotSeccomp(is)) if is == "/dev/null"));
-        assert!(matches!(sent(GOOD, false), Err(Error::NoListener)));
-        assert!(matches!(sent(&GOOD.replace("seccompFd", "x"), true), Err(Error::NoListener)));
+        assert!(matches!(sent(GOOD, true), Err(StateError::NotSeccomp(is)) if is == "/dev/null"));
+        assert!(matches!(sent(GOOD, false), Err(StateError::NoListener)));
+        assert!(matches!(sent(&GOOD.replace("seccompFd", "x"), true), Err(StateError::NoListener)));
     }
 
     #[test]
     fn nonsense_is_refused() {
         for text in ["xx", "{}", "[1]", r#"{"fds":[]}"#, &GOOD.replace("\"pid\":1", "\"pid\":\"\"")]
         {
-            assert!(matches!(sent(text, true), Err(Error::Json(_))), "{text}");
+            assert!(matches!(sent(text, true), Err(StateError::Json(_))), "{text}");
         }
         // More than a socket holds.
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let receiving = std::thread::spawn(move || receive(&ours));
         let _ = theirs.write_all(&vec![b' '; MAX_STATE + 1]);
-        assert!(matches!(receiving.join().unwrap(), Err(Error::Long)));
+        assert!(matches!(receiving.join().unwrap(), Err(StateError::Long)));
     }
 }

@@ -61,7 +61,7 @@ pub struct Configure {
 
 impl Engine {
     /// The program that can be asked about a file.
-    fn program(self, args: &Configure) -> Result<Option<Program>, ask::Error> {
+    fn program(self, args: &Configure) -> Result<Option<Program>, ask::AskError> {
         if args.no_verify {
             return Ok(None);
         }
