@@ -14,6 +14,7 @@ mod fuzz;
 mod guest;
 mod guestbin;
 mod host;
+mod house;
 mod junit;
 mod lab;
 mod stream;
@@ -28,6 +29,9 @@ use clap::Subcommand;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
+    /// Install the packages that are missing, without asking.
+    #[arg(long, global = true)]
+    install: bool,
     #[command(subcommand)]
     task: Task,
 }
@@ -81,7 +85,11 @@ fn main() -> ExitCode {
     if let Some(code) = api::as_rustdoc() {
         return code;
     }
-    let result = match Cli::parse().task {
+    let cli = Cli::parse();
+    if cli.install {
+        verbgate_lab::permit_installing();
+    }
+    let result = match cli.task {
         Task::Demo(args) => demo::run(args),
         Task::Check => test::check(),
         Task::Test(args) => test::run(args),
