@@ -41,7 +41,7 @@ enum Task {
     /// Show two sandboxes that talk RDMA, on any machine.
     Demo(demo::Args),
     /// Check formatting, generated tables and lints: before every commit.
-    Check,
+    Check(test::CheckArgs),
     /// Run every test; the last line counts.
     Test(test::Args),
     /// Measure what the proxy costs.
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
     }
     let result = match cli.task {
         Task::Demo(args) => demo::run(args),
-        Task::Check => test::check(),
+        Task::Check(args) => test::check(&args),
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),

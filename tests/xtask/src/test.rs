@@ -43,6 +43,13 @@ pub(crate) struct Args {
     cases: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// Also dependencies, documentation, aarch64 and the oldest compiler, as `test` does.
+    #[arg(long)]
+    house: bool,
+}
+
 /// What was done so far; shared, because the watchdog prints it if the rest does not end.
 #[derive(Debug)]
 struct Record {
@@ -111,9 +118,10 @@ impl Record {
 }
 
 /// What does not run the project's code: what a change is held against every minute.
-pub(crate) fn check() -> Result<ExitCode> {
+pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode> {
     let mut all = Tally::NONE;
-    for (name, step) in host::CHECKS {
+    let house = if args.house { host::HOUSE } else { &[] };
+    for (name, step) in host::CHECKS.iter().chain(house) {
         println!("== {name}");
         let outcome = step()?;
         outcome.skipped.iter().for_each(|line| println!("    skipped {line}"));
