@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::host;
 use crate::host::Outcome;
+use crate::lane;
 use crate::stream;
 use crate::stream::cargo;
 
@@ -214,7 +215,7 @@ pub(crate) fn oldest_compiler() -> Result<Outcome> {
             return Ok(skipped);
         }
     }
-    let mut command = Command::new("rustup");
+    let mut command = lane::command("rustup".into());
     command.current_dir(stream::workspace()).args(["run", &toolchain, "cargo"]);
     command.args(["check", "--quiet", "--locked", "-p", SHIPPED, "--target-dir"]);
     command.arg(host::target_directory()?.join("oldest"));

@@ -17,6 +17,8 @@ mod host;
 mod house;
 mod junit;
 mod lab;
+mod lane;
+mod record;
 mod stream;
 mod test;
 
