@@ -1,13 +1,12 @@
 //! `verbgate features`: what this build and this kernel support, asked of the kernel itself.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use serde::Serialize;
 use verbgate_abi::legacy;
 use verbgate_abi::table;
+use verbgate_host::output::print;
 use verbgate_sys::sandbox::probe;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
@@ -56,12 +55,8 @@ pub(crate) fn run(args: &FeaturesArgs, global: &Global) -> Result<u8, Failure> {
     let features = collect_all(global)?;
     let text =
         if args.json { serde_json::to_string_pretty(&features)? + "\n" } else { table(&features) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}").into())
-        }
-        _ => Ok(0),
-    }
+    print(&text)?;
+    Ok(0)
 }
 
 fn collect_all(global: &Global) -> Result<Features, Failure> {

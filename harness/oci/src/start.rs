@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,6 +16,7 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_host::files;
 use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
@@ -24,7 +24,7 @@ use verbgate_sys::sandbox::DeviceNode;
 use super::exec;
 use super::granted;
 use super::hook;
-use super::letter::READY;
+use super::letter::heard_readiness;
 use super::line::Line;
 use super::line::Verb;
 use super::netdevs;
@@ -162,18 +162,9 @@ fn is_init_namespace_root() -> bool {
     own == Some(INITIAL_USER_NAMESPACE) && verbgate_host::is_root()
 }
 
-/// Writes the file anew in one step.
+/// Writes the file anew.
 fn replace(file: &Path, config: &Value) -> Result<(), Error> {
-    let written = || -> io::Result<()> {
-        let dir = file.parent().unwrap_or(Path::new("."));
-        let temporary = dir.join(format!(".{CONFIG}.verbgate-{}", std::process::id()));
-        let mode = fs::metadata(file)?.permissions().mode();
-        let done = fs::write(&temporary, config.to_string())
-            .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
-            .and_then(|()| fs::rename(&temporary, file));
-        done.inspect_err(|_| drop(fs::remove_file(&temporary)))
-    };
-    written().map_err(|e| {
+    files::replace(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
         anyhow!(
             "cannot rewrite {}: {e}; the bundle must be writable for its container to have RDMA",
             file.display()
@@ -206,9 +197,6 @@ fn supervisor(exe: &Path, log: &[OsString], place: &Place, lock: File) -> Result
     }
     // What was started has ended, and left the supervisor as nobody's child.
     child.wait().context("cannot wait for what has started the supervisor")?;
-    match said.trim() {
-        READY => Ok(()),
-        "" => Err(anyhow!("the supervisor exited before it was ready; see the kernel log")),
-        error => Err(anyhow!("{error}")),
-    }
+    let nothing = "the supervisor exited before it was ready; see the kernel log";
+    heard_readiness(said.as_bytes(), nothing)
 }

@@ -14,6 +14,7 @@ use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
 use verbgate_host::is_root;
+use verbgate_host::output::say;
 use verbgate_sys::sandbox;
 
 pub(crate) use self::fabric::*;
@@ -255,7 +256,7 @@ pub(crate) fn complain(error: &clap::Error, command: &str, code: u8) -> u8 {
         return 0;
     }
     let line = one_line(&error.render().to_string());
-    eprintln!("verbgate: {line} (see: verbgate {command}--help)");
+    say(&format!("{line} (see: verbgate {command}--help)"));
     code
 }
 

@@ -29,6 +29,7 @@ pub(crate) struct SelectArgs {
     /// These NICs and no others, separated by commas; wins over --exclude
     #[arg(long, value_name = "NAMES")]
     pub(crate) iface: Option<String>,
+    #[allow(rustdoc::broken_intra_doc_links, reason = "NCCL's brackets are no links")]
     /// Only NICs of these RDMA devices, as in NCCL_IB_HCA: [^][=]NAME[:PORT],...
     #[arg(long, value_name = "FILTER")]
     pub(crate) hca: Option<String>,

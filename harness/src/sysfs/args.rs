@@ -10,13 +10,13 @@ pub(crate) enum SysfsCommand {
     /// Record a host's RDMA devices, GPUs and what lies around them, as JSON
     Snapshot(SnapshotArgs),
     /// Draw a host: root complexes, bridges, GPUs, and NICs with their GIDs
-    Show(ShowArgs),
+    Show(SysfsShowArgs),
     /// Print what differs between two snapshots; exits with 1 if anything does
     Diff(DiffArgs),
     /// Reduce a snapshot to what a sandbox with these devices is shown
-    Select(SelectArgs),
+    Select(SysfsSelectArgs),
     /// Say why something is shown to a sandbox with these devices, or hidden
-    Explain(ExplainArgs),
+    Explain(SysfsExplainArgs),
     /// Write what such a sandbox is shown as plain files
     Materialise(MaterialiseArgs),
     /// Mount what such a sandbox is shown, and serve it until a signal or umount(8)
@@ -25,7 +25,7 @@ pub(crate) enum SysfsCommand {
 
 /// Which host.
 #[derive(Debug, Args)]
-pub(crate) struct HostArgs {
+pub(crate) struct SysfsHostArgs {
     /// A snapshot, instead of a host
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     pub(crate) snapshot: Option<PathBuf>,
@@ -60,9 +60,9 @@ pub(crate) struct SnapshotArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct SysfsShowArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -82,9 +82,9 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SelectArgs {
+pub(crate) struct SysfsSelectArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// File to write to, instead of standard output
@@ -93,9 +93,9 @@ pub(crate) struct SelectArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ExplainArgs {
+pub(crate) struct SysfsExplainArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// RDMA devices, interfaces, PCI addresses; all that there are without
@@ -109,7 +109,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MaterialiseArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// The directory

@@ -2,7 +2,7 @@
 //!
 //! The stages before and after are functions of what was copied and of what an executor shows
 //! ([`way`](crate::way)); they do not know who executes. There are a stub in the guest's own
-//! process ([`Stub`](stub::Stub)), which answers later, the calling process ([`Local`]), and a
+//! process (`stub`), which answers later, the calling process ([`Local`]), and a
 //! script ([`Recorded`]).
 //!
 //! An executor sees of a request only the frame and the plan: what is not in the frame is not

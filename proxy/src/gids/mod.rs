@@ -7,7 +7,7 @@
 //! connects by the connection manager, which knows namespaces.
 //!
 //! Indices are the host's, masked and never renumbered: providers put them into work requests. A
-//! masked entry is as an empty one, and a table ends behind its last entry ([`length`]).
+//! masked entry is as an empty one, and a table ends behind its last entry (`length`).
 //!
 //! Only the links, which of them are a port's, and where tables end are remembered, until rtnetlink
 //! has news, which it has before the change returns to whoever made it. Entries are read when they

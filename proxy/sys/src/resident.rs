@@ -3,7 +3,7 @@
 //! Memory that is not resident has to be fetched first, by whoever reads it: from swap, or from a
 //! file whose server may be anybody's and may never answer. With FUSE the kernel then waits where no
 //! signal ends the wait, not even SIGKILL. So the supervisor looks first ([`PageMap`]), reads only
-//! what is there, and leaves the rest to a process that lives for one read ([`read_elsewhere`]): the
+//! what is there, and leaves the rest to a process that lives for one read (`read_elsewhere`): the
 //! supervisor can wait for that process, and leave it behind.
 //!
 //! What remains is a race: a guest can take a page away between the look and the read. The thread

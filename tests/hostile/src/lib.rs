@@ -27,9 +27,12 @@ mod board;
 mod canary;
 mod container;
 mod faults;
+mod few;
 mod fuse;
 mod guest;
+mod look;
 mod options;
+mod random;
 mod raw;
 mod request;
 mod stubs;
@@ -40,6 +43,7 @@ use std::process::ExitCode;
 
 pub use attacks::going_on;
 pub use attacks::names;
+pub use random::Random;
 
 /// The exit code of an attack that cannot be tried here.
 pub const SKIPPED: u8 = 77;

@@ -1,7 +1,11 @@
 //! What the machine must have, and getting it.
 
+use std::io::BufRead as _;
+use std::io::IsTerminal as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use anyhow::Context as _;
@@ -74,7 +78,64 @@ impl Need {
     }
 }
 
-/// Whether we may install packages.
+/// Says to this process and to those that it starts that packages may be installed.
+pub const INSTALL: &str = "VERBGATE_INSTALL";
+/// The same, said by nearly all services that run tests for a project: nobody is there to ask.
+const CI: &str = "CI";
+
+static PERMITTED: OnceLock<()> = OnceLock::new();
+
+/// Lets this process install packages without asking.
+pub fn permit_installing() {
+    PERMITTED.get_or_init(|| ());
+}
+
+/// Whether packages may be installed without asking.
+#[must_use]
+pub fn may_install() -> bool {
+    PERMITTED.get().is_some() || [CI, INSTALL].iter().any(|name| is_set(name))
+}
+
+/// Whether packages may be installed; asked if there is somebody to ask.
+///
+/// # Errors
+/// Nobody may be asked, or says no.
+fn permission(list: &str) -> Result<()> {
+    let (mut stdin, mut stderr) = (std::io::stdin().lock(), std::io::stderr().lock());
+    let somebody = stdin.is_terminal() && stderr.is_terminal();
+    decide(list, may_install(), somebody, || {
+        write!(stderr, "Install {list}? [y/N] ")?;
+        stderr.flush()?;
+        let mut answer = String::new();
+        stdin.read_line(&mut answer)?;
+        Ok(answer)
+    })
+}
+
+fn decide(
+    list: &str,
+    permitted: bool,
+    somebody: bool,
+    ask: impl FnOnce() -> Result<String>,
+) -> Result<()> {
+    if permitted {
+        return Ok(());
+    }
+    if !somebody {
+        bail!("{list}: not installed without being asked to: give --install, or set {CI}");
+    }
+    if ["y", "yes"].contains(&ask()?.trim().to_lowercase().as_str()) {
+        return Ok(());
+    }
+    bail!("{list}: not installed, as you say")
+}
+
+/// Whether a variable says yes.
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()))
+}
+
+/// Whether this process has the right to install packages.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -95,6 +156,7 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     if tool::find("apt-get").is_none() {
         bail!("{list} is needed and this machine has no apt-get: install them by hand");
     }
+    permission(&list)?;
     progress.say(&format!("installing {list}"));
     if let Err(first) = install(&packages, progress) {
         // Lists are empty on a fresh machine, and age on an old one.
@@ -117,7 +179,17 @@ pub fn require_program(
     package: &'static str,
     progress: &Progress,
 ) -> Result<()> {
-    require(&[&[Need { thing: program, package }]], progress)
+    require_programs(&[(program, package)], progress)
+}
+
+/// The same of many, which are installed together.
+pub fn require_programs(
+    programs: &[(&'static str, &'static str)],
+    progress: &Progress,
+) -> Result<()> {
+    let needs: Vec<Need> =
+        programs.iter().map(|&(thing, package)| Need { thing, package }).collect();
+    require(&[&needs], progress)
 }
 
 fn missing<'a>(
@@ -167,6 +239,20 @@ mod tests {
         assert_eq!(missing(needs.iter(), |_| false), ["p", "q"]);
         assert_eq!(missing(needs.iter(), |n| n.thing != "c"), ["q"]);
         assert!(missing(needs.iter(), |_| true).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_installed_unasked() {
+        let decided = |permitted, somebody, answer: &str| {
+            decide("crun", permitted, somebody, || Ok(answer.to_owned())).map_err(|e| e.to_string())
+        };
+        assert_eq!(decided(true, false, ""), Ok(()));
+        assert_eq!(decided(false, true, "Yes\n"), Ok(()));
+        for answer in ["", "\n", "n\n"] {
+            assert!(decided(false, true, answer).is_err(), "{answer:?}");
+        }
+        let nobody = decided(false, false, "y").unwrap_err();
+        assert!(nobody.contains("crun") && nobody.contains("--install"), "{nobody}");
     }
 
     #[test]

@@ -31,7 +31,8 @@ use super::draft::Part;
 use super::draft::Put;
 use super::draft::SlotId;
 use super::draft::Value;
-use super::rng::Rng;
+use super::written::written;
+use verbgate_hostile::Random;
 
 /// The device's own.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +120,7 @@ const VARIANTS: &[(&str, Values)] = &[
     ("CREATE_WQ", &[("comp_mask", 0)]),
 ];
 
-fn variant(rng: &mut Rng, operation: &str) -> Values {
+fn variant(rng: &mut Random, operation: &str) -> Values {
     let operation = operation.strip_prefix("EX_").unwrap_or(operation);
     let of_it: Vec<Values> =
         VARIANTS.iter().filter(|(name, _)| *name == operation).map(|(_, values)| *values).collect();
@@ -133,13 +134,13 @@ fn value(values: Values, name: &str) -> u64 {
 
 /// The slot of an object that a request uses: mostly the first of its kind, which every script
 /// makes.
-pub fn used(rng: &mut Rng, object: ObjectRef) -> SlotId {
+pub fn used(rng: &mut Random, object: ObjectRef) -> SlotId {
     let place = if rng.percent(70) { 0 } else { rng.below(SLOTS_OF_A_KIND) };
     slot(object, place)
 }
 
 /// The slot of an object that a request destroys: mostly another than the first, which others need.
-fn destroyed(rng: &mut Rng, object: ObjectRef) -> SlotId {
+fn destroyed(rng: &mut Random, object: ObjectRef) -> SlotId {
     let place = if rng.percent(10) { 0 } else { 1 + rng.below(SLOTS_OF_A_KIND - 1) };
     slot(object, place)
 }
@@ -177,12 +178,12 @@ impl Catalogue<'_> {
         core.filter(|m| m.object.provider == Provider::Core).collect()
     }
 
-    fn new_slot(&self, rng: &mut Rng, object: ObjectRef) -> SlotId {
+    fn new_slot(&self, rng: &mut Random, object: ObjectRef) -> SlotId {
         slot(object, if self.first { 0 } else { 1 + rng.below(SLOTS_OF_A_KIND - 1) })
     }
 
     /// A request for a method.
-    pub fn method(&self, rng: &mut Rng, method: &'static MethodSpec) -> Draft {
+    pub fn method(&self, rng: &mut Random, method: &'static MethodSpec) -> Draft {
         let values = variant(rng, method.short_name());
         let mut made = Vec::new();
         let mut parts = Vec::new();
@@ -212,7 +213,13 @@ impl Catalogue<'_> {
         }
     }
 
-    fn part(&self, rng: &mut Rng, spec: &'static AttrSpec, values: Values, out: &mut u64) -> Part {
+    fn part(
+        &self,
+        rng: &mut Random,
+        spec: &'static AttrSpec,
+        values: Values,
+        out: &mut u64,
+    ) -> Part {
         let mut attr = Attr { attr_id: spec.id.0, flags: 1, ..Attr::default() };
         let number = value(values, spec.name);
         let value = match spec.kind {
@@ -274,7 +281,7 @@ impl Catalogue<'_> {
     }
 
     /// A request for a legacy command.
-    pub fn command(&self, rng: &mut Rng, spec: &'static LegacySpec, way: Way) -> Draft {
+    pub fn command(&self, rng: &mut Random, spec: &'static LegacySpec, way: Way) -> Draft {
         let values = variant(rng, spec.short_name);
         let mut core = self.core_in(rng, spec, values);
         let wcs = if spec.trailing_wcs { value(values, "ne") * legacy::WC_LEN } else { 0 };
@@ -311,7 +318,7 @@ impl Catalogue<'_> {
         Draft { made, fields, core_at, ..Draft::new(format!("{way}.{}", spec.short_name), form) }
     }
 
-    fn core_in(&self, rng: &mut Rng, spec: &'static LegacySpec, values: Values) -> Bytes {
+    fn core_in(&self, rng: &mut Random, spec: &'static LegacySpec, values: Values) -> Bytes {
         let mut core = Bytes { bytes: vec![0; spec.req_size()], puts: Vec::new() };
         self.fill(spec.req, 0, values, &mut core);
         for field in spec.handles.iter().filter(|field| !field.in_resp) {
@@ -421,31 +428,3 @@ fn flatten(of: &'static StructSpec, base: usize, into: &mut Vec<Field>) {
 
 /// A multicast group of IPv4, as a GID.
 const MULTICAST: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
-
-/// The bytes that `write(2)` takes.
-fn written(spec: &LegacySpec, core: Bytes, core_out: usize, uhw_in: usize, uhw_out: u16) -> Bytes {
-    let words = |bytes: usize, of: usize| u16::try_from(bytes.div_ceil(of)).unwrap_or(u16::MAX);
-    let has_out = core_out > 0;
-    let mut bytes = u32::try_from(spec.write_cmd).unwrap_or(u32::MAX).to_ne_bytes().to_vec();
-    let mut core = core;
-    if spec.extended {
-        let body = core.bytes.len() - uhw_in;
-        let out = words(core_out, 8);
-        bytes.extend_from_slice(&words(body, 8).to_ne_bytes());
-        bytes.extend_from_slice(&out.to_ne_bytes());
-        bytes.extend_from_slice(&if has_out { OUT } else { 0 }.to_ne_bytes());
-        bytes.extend_from_slice(&words(uhw_in, 8).to_ne_bytes());
-        bytes.extend_from_slice(&words(uhw_out.into(), 8).to_ne_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-    } else {
-        if spec.has_resp {
-            core.set(0, &OUT.to_ne_bytes());
-        }
-        bytes.extend_from_slice(&words(core.bytes.len() + 8, 4).to_ne_bytes());
-        bytes.extend_from_slice(&words(core_out + usize::from(uhw_out), 4).to_ne_bytes());
-    }
-    let start = bytes.len();
-    bytes.extend_from_slice(&core.bytes);
-    let puts = core.puts.iter().map(|put| Put { offset: start + put.offset, ..*put }).collect();
-    Bytes { bytes, puts }
-}

@@ -6,13 +6,14 @@
 //! anew each time, and is not compared; everything else, results, outputs, and every other byte of
 //! the caller's memory, must be the same, and so must the handles that exist in the end.
 
+mod borders;
 pub mod catalogue;
 pub mod compare;
 pub mod draft;
 pub mod explain;
 pub mod mutate;
-pub mod rng;
 pub mod sequence;
+mod written;
 
 use std::fs;
 use std::path::Path;

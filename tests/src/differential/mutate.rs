@@ -5,6 +5,10 @@ use verbgate_abi::wire::Attr;
 use verbgate_abi::wire::HDR_LEN;
 use verbgate_abi::wire::IoctlHdr;
 
+use super::borders::KEPT;
+use super::borders::LENGTHS;
+use super::borders::cap;
+use super::borders::interesting;
 use super::draft::Bytes;
 use super::draft::Draft;
 use super::draft::Field;
@@ -18,88 +22,10 @@ use super::draft::READ_ONLY;
 use super::draft::REGION;
 use super::draft::SlotId;
 use super::draft::Value;
-use super::rng::Rng;
-
-/// Values at the borders of rules.
-const INTERESTING: [u64; 20] = [
-    0,
-    1,
-    2,
-    3,
-    4,
-    7,
-    8,
-    9,
-    16,
-    0x20,
-    0xff,
-    0x1000,
-    0x1001,
-    0x7fff_ffff,
-    0x8000_0000,
-    0xffff_ffff,
-    0x1_0000_0000,
-    0x7fff_ffff_ffff_ffff,
-    1 << 63,
-    u64::MAX,
-];
-
-/// Lengths at the borders of rules.
-const LENGTHS: [u16; 14] = [0, 1, 4, 7, 8, 9, 12, 16, 24, 32, 48, 0x1000, 0x4001, 0xffff];
-
-/// Fields and attributes that keep small values, or get one that no device takes: in between lies
-/// what the kernel would do.
-#[rustfmt::skip]
-const CAPPED: &[(&str, u64, &str)] = &[
-    ("cqe", 4096, "the kernel allocates a queue of so many"),
-    ("CQE", 4096, "the kernel allocates a queue of so many"),
-    ("max_wr", 4096, "the kernel allocates a queue of so many"),
-    ("MAX_WR", 4096, "the kernel allocates a queue of so many"),
-    ("max_send_wr", 4096, "the kernel allocates a queue of so many"),
-    ("max_recv_wr", 4096, "the kernel allocates a queue of so many"),
-    ("max_send_sge", 64, "it multiplies the size of a queue"),
-    ("max_recv_sge", 64, "it multiplies the size of a queue"),
-    ("max_sge", 64, "it multiplies the size of a queue"),
-    ("MAX_SGE", 64, "it multiplies the size of a queue"),
-    ("max_inline_data", 512, "it multiplies the size of a queue"),
-    ("length", 0x10_0000, "an on-demand region allocates a word for each page"),
-    ("LENGTH", 0x10_0000, "an on-demand region allocates a word for each page"),
-    ("ne", 64, "the native kernel writes so many completions, whatever the length"),
-    ("log_ind_tbl_size", 8, "the kernel allocates a table of so many"),
-];
-
-/// Fields that are left as they are.
-#[rustfmt::skip]
-const KEPT: &[(&str, &str)] = &[
-    ("dgid", "the kernel waits a second for the neighbour to answer"),
-    ("sgid_index", "from another address the neighbour may not answer, which takes a second"),
-    ("hop_limit", "with 0 or 1 the neighbour is looked for on the link, which takes a second"),
-];
-
-fn cap(name: &str) -> u64 {
-    let ends = |known: &str| {
-        name == known || name.strip_suffix(known).is_some_and(|rest| rest.ends_with('_'))
-    };
-    CAPPED.iter().find(|(known, ..)| ends(known)).map_or(u64::MAX, |(_, cap, _)| *cap)
-}
-
-fn interesting(rng: &mut Rng, name: &str) -> u64 {
-    let value = match rng.below(4) {
-        0 => rng.next() >> rng.below(64),
-        _ => rng.pick(&INTERESTING).copied().unwrap_or_default(),
-    };
-    let cap = cap(name);
-    // More than any device has is refused at once, but for lengths.
-    let is_length = name.ends_with("length") || name.ends_with("LENGTH");
-    if value <= cap || (value & 0xffff_ffff == 0xffff_ffff && !is_length) {
-        value
-    } else {
-        value % (cap + 1)
-    }
-}
+use verbgate_hostile::Random;
 
 /// Changes a request in one way, and says so in its name.
-pub fn mutate(rng: &mut Rng, draft: &mut Draft, channel: SlotId) {
+pub fn mutate(rng: &mut Random, draft: &mut Draft, channel: SlotId) {
     let what = match rng.below(20) {
         0 => misplace(rng, draft),
         1 => elsewhere(rng, draft, channel),
@@ -124,7 +50,7 @@ pub fn mutate(rng: &mut Rng, draft: &mut Draft, channel: SlotId) {
 }
 
 /// The address that the call is given.
-fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn misplace(rng: &mut Random, draft: &mut Draft) -> &'static str {
     match rng.below(5) {
         0 => {
             draft.arg = Some(0);
@@ -135,7 +61,7 @@ fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
             "nowhere"
         }
         2 => {
-            draft.shift = 1 + rng.next() % 7;
+            draft.shift = 1 + rng.draw() % 7;
             "unaligned"
         }
         3 => {
@@ -150,7 +76,7 @@ fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
 }
 
 /// Another descriptor.
-fn elsewhere(rng: &mut Rng, draft: &mut Draft, channel: SlotId) -> &'static str {
+fn elsewhere(rng: &mut Random, draft: &mut Draft, channel: SlotId) -> &'static str {
     match rng.below(3) {
         0 => {
             draft.on = On::Ucontext(1);
@@ -168,7 +94,7 @@ fn elsewhere(rng: &mut Rng, draft: &mut Draft, channel: SlotId) -> &'static str 
 }
 
 /// A field of a legacy command.
-fn field(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn field(rng: &mut Random, draft: &mut Draft) -> &'static str {
     let free: Vec<Field> = draft
         .fields
         .iter()
@@ -199,7 +125,7 @@ fn field(rng: &mut Rng, draft: &mut Draft) -> &'static str {
 }
 
 /// An address for an output or input, mostly wrong.
-fn pointer(rng: &mut Rng, right: u64) -> u64 {
+fn pointer(rng: &mut Random, right: u64) -> u64 {
     let wrong = [
         0,
         1,
@@ -219,7 +145,7 @@ fn pointer(rng: &mut Rng, right: u64) -> u64 {
 }
 
 /// Bits of header and array.
-fn flip(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn flip(rng: &mut Random, draft: &mut Draft) -> &'static str {
     let Form::Ioctl(_, parts) = &draft.form else { return "nothing" };
     let index = rng.below(parts.len() + 2);
     // Of an attribute that is capped only the head.
@@ -236,7 +162,7 @@ fn flip(rng: &mut Rng, draft: &mut Draft) -> &'static str {
     "flip"
 }
 
-fn header(rng: &mut Rng, hdr: &mut IoctlHdr) -> &'static str {
+fn header(rng: &mut Random, hdr: &mut IoctlHdr) -> &'static str {
     let small = u16::try_from(rng.below(20)).unwrap_or_default();
     let odd = rng.pick(&LENGTHS).copied().unwrap_or_default();
     match rng.below(8) {
@@ -276,7 +202,7 @@ fn header(rng: &mut Rng, hdr: &mut IoctlHdr) -> &'static str {
 }
 
 /// The array of attributes.
-fn attributes(rng: &mut Rng, parts: &mut Vec<Part>) -> &'static str {
+fn attributes(rng: &mut Random, parts: &mut Vec<Part>) -> &'static str {
     let at = rng.below(parts.len());
     let other = rng.below(parts.len());
     if parts.is_empty() {
@@ -312,7 +238,7 @@ fn attributes(rng: &mut Rng, parts: &mut Vec<Part>) -> &'static str {
 }
 
 /// An attribute that no method has.
-fn unknown(rng: &mut Rng) -> Part {
+fn unknown(rng: &mut Random) -> Part {
     let ids = [0x77, 0x0ffe, 0x1077, 0x1fff, 0xffff];
     let attr = Attr {
         attr_id: rng.pick(&ids).copied().unwrap_or_default(),
@@ -320,11 +246,11 @@ fn unknown(rng: &mut Rng) -> Part {
         flags: u16::from(rng.percent(30)),
         ..Attr::default()
     };
-    Part { name: "unknown", attr, value: Value::Word(rng.next()) }
+    Part { name: "unknown", attr, value: Value::Word(rng.draw()) }
 }
 
 /// One attribute.
-fn attribute(rng: &mut Rng, part: &mut Part) -> &'static str {
+fn attribute(rng: &mut Random, part: &mut Part) -> &'static str {
     let attr = &mut part.attr;
     match rng.below(10) {
         0 => {
@@ -387,7 +313,7 @@ fn attribute(rng: &mut Rng, part: &mut Part) -> &'static str {
     }
 }
 
-fn resize(rng: &mut Rng, input: &mut Bytes) {
+fn resize(rng: &mut Random, input: &mut Bytes) {
     let len = input.bytes.len();
     let fill = if rng.percent(60) { 0 } else { 1 };
     match rng.below(4) {
@@ -399,7 +325,7 @@ fn resize(rng: &mut Rng, input: &mut Bytes) {
 }
 
 /// What `write(2)` is given; also by how much its length is told wrong.
-fn command(rng: &mut Rng, bytes: &mut Bytes) -> (&'static str, i64) {
+fn command(rng: &mut Random, bytes: &mut Bytes) -> (&'static str, i64) {
     let word = |bytes: &Bytes, at: usize| {
         let pair = bytes.bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
         pair.map_or(0, |pair| u16::from_ne_bytes(*pair))

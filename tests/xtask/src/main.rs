@@ -3,6 +3,7 @@
 //! function; a new one is a `mod` line, a variant and an arm.
 
 mod abi;
+mod api;
 mod bench;
 mod cases;
 mod conformance;
@@ -13,8 +14,11 @@ mod fuzz;
 mod guest;
 mod guestbin;
 mod host;
+mod house;
 mod junit;
 mod lab;
+mod lane;
+mod record;
 mod stream;
 mod test;
 
@@ -27,6 +31,9 @@ use clap::Subcommand;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
+    /// Install the packages that are missing, without asking.
+    #[arg(long, global = true)]
+    install: bool,
     #[command(subcommand)]
     task: Task,
 }
@@ -36,7 +43,7 @@ enum Task {
     /// Show two sandboxes that talk RDMA, on any machine.
     Demo(demo::Args),
     /// Check formatting, generated tables and lints: before every commit.
-    Check,
+    Check(test::CheckArgs),
     /// Run every test; the last line counts.
     Test(test::Args),
     /// Measure what the proxy costs.
@@ -51,6 +58,12 @@ enum Task {
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
+    /// Write the lists of what each library has that is public.
+    Api {
+        /// Only say whether they are current.
+        #[arg(long)]
+        check: bool,
+    },
     /// The kernel's tables.
     #[command(subcommand)]
     Abi(Abi),
@@ -71,9 +84,18 @@ enum Abi {
 const OUR_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().task {
+    if let Some(code) = api::as_rustdoc() {
+        return code;
+    }
+    let cli = Cli::parse();
+    // What is run for its own sake gets what it needs; tests go without, unless they are told.
+    let asks = matches!(cli.task, Task::Check(_) | Task::Test(_));
+    if cli.install || !asks {
+        verbgate_lab::permit_installing();
+    }
+    let result = match cli.task {
         Task::Demo(args) => demo::run(args),
-        Task::Check => test::check(),
+        Task::Check(args) => test::check(&args),
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),
@@ -81,6 +103,8 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Deb(args) => deb::run(args),
+        Task::Api { check } => api::lists(check, |line| println!("{line}"))
+            .map(|current| ExitCode::from(u8::from(!current))),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -4,13 +4,13 @@
 //! changes is what `docker run` would take away to keep it from a device node:
 //!
 //! - a mount namespace of its own, private in both directions, in which no mount but those of
-//!   `/dev` honours device nodes ([`mounts`]), and `/dev/infiniband` shows the granted nodes
-//!   without letting them be opened ([`devices`]);
+//!   `/dev` honours device nodes (`mounts`), and `/dev/infiniband` shows the granted nodes
+//!   without letting them be opened (`devices`);
 //! - a Landlock domain, in which no character device can be made, nothing can be mounted, and no
-//!   process outside can be looked into ([`landlock`]);
-//! - a `/sys` that the supervisor serves, if the caller wants one ([`sysfs`]);
-//! - without the capabilities that reach a device by another way ([`caps`]);
-//! - under the caller's seccomp filter, whose listener goes to the supervisor ([`handoff`]).
+//!   process outside can be looked into (`landlock`);
+//! - a `/sys` that the supervisor serves, if the caller wants one (`sysfs`);
+//! - without the capabilities that reach a device by another way (`caps`);
+//! - under the caller's seccomp filter, whose listener goes to the supervisor (`handoff`).
 //!
 //! A caller with CAP_SYS_ADMIN keeps its user namespace; anyone else gets one with its own ids.
 //! Nothing here contains a hostile root in the other respects in which a container does: it
