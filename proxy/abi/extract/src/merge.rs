@@ -1,0 +1,174 @@
+//! Several kernels' facts as one table.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use verbgate_abi_gen::facts::Attr;
+use verbgate_abi_gen::facts::Change;
+use verbgate_abi_gen::facts::Facts;
+use verbgate_abi_gen::facts::Legacy;
+use verbgate_abi_gen::facts::Method;
+use verbgate_abi_gen::facts::Object;
+
+use crate::Error;
+
+/// The union of kernels: each entry as in the newest kernel that has it, with the kernels that do.
+///
+/// # Errors
+///
+/// There is no kernel, or one series twice.
+pub fn merge(mut kernels: Vec<Facts>) -> Result<Facts, Error> {
+    kernels.sort_by_key(|facts| facts.kernels.first().map(|kernel| numbers(&kernel.release)));
+    let mut kernels = kernels.into_iter();
+    let mut all = kernels.next().ok_or(Error::NoKernel)?;
+    sort(&mut all);
+    for mut newer in kernels {
+        for kernel in &newer.kernels {
+            if all.kernels.iter().any(|known| known.series == kernel.series) {
+                return Err(Error::SameKernel { series: kernel.series.clone() });
+            }
+        }
+        let before = all.kernels.last().map(|kernel| kernel.series.clone()).unwrap_or_default();
+        sort(&mut newer);
+        all.kernels.extend(newer.kernels);
+        all.wire = newer.wire;
+        union(&mut all.objects, newer.objects, &before);
+        union(&mut all.methods, newer.methods, &before);
+        union(&mut all.legacy_write_commands, newer.legacy_write_commands, &before);
+        all.legacy_structs.extend(newer.legacy_structs);
+        all.private_structs.extend(newer.private_structs);
+        sort(&mut all);
+    }
+    Ok(all)
+}
+
+/// A version's numbers, for comparison.
+pub(crate) fn numbers(version: &str) -> Vec<u32> {
+    version.split('.').filter_map(|part| part.parse().ok()).collect()
+}
+
+/// An entry of the tables.
+pub(crate) trait Entry: Sized {
+    /// What makes two kernels' entries the same one.
+    fn key(&self) -> (&str, &str, &str);
+    /// The kernels that have it.
+    fn present_in(&mut self) -> &mut Vec<String>;
+    /// Takes over what the older kernels' entry knows.
+    fn succeed(&mut self, older: Self, before: &str);
+}
+
+fn union<E: Entry>(all: &mut Vec<E>, newer: Vec<E>, before: &str) {
+    for mut entry in newer {
+        if let Some(at) = all.iter().position(|old| old.key() == entry.key()) {
+            let mut older = all.swap_remove(at);
+            let mut present = std::mem::take(older.present_in());
+            present.append(entry.present_in());
+            *entry.present_in() = present;
+            entry.succeed(older, before);
+        }
+        all.push(entry);
+    }
+}
+
+impl Entry for Object {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.object, &self.provider, "")
+    }
+
+    fn present_in(&mut self) -> &mut Vec<String> {
+        &mut self.present_in
+    }
+
+    fn succeed(&mut self, older: Self, _: &str) {
+        self.first_seen = older.first_seen;
+    }
+}
+
+impl Entry for Method {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.object, &self.method, &self.provider)
+    }
+
+    fn present_in(&mut self) -> &mut Vec<String> {
+        &mut self.present_in
+    }
+
+    fn succeed(&mut self, older: Self, before: &str) {
+        self.first_seen = older.first_seen;
+        self.source.extend(older.source);
+        let newer = std::mem::replace(&mut self.attrs, older.attrs);
+        union(&mut self.attrs, newer, before);
+        self.has_uhw = self.attrs.iter().any(|attr| attr.is_udata);
+    }
+}
+
+impl Entry for Attr {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.name, &self.provider, "")
+    }
+
+    fn present_in(&mut self) -> &mut Vec<String> {
+        &mut self.present_in
+    }
+
+    fn succeed(&mut self, older: Self, before: &str) {
+        let diff = differences(&plain(&older), &plain(self));
+        let newer = self.first_seen.clone();
+        self.first_seen = older.first_seen;
+        self.changed = older.changed;
+        if !diff.is_empty() {
+            self.changed.push(Change { between: [before.to_owned(), newer], diff });
+        }
+    }
+}
+
+impl Entry for Legacy {
+    fn key(&self) -> (&str, &str, &str) {
+        (&self.name, "", "")
+    }
+
+    fn present_in(&mut self) -> &mut Vec<String> {
+        &mut self.present_in
+    }
+
+    fn succeed(&mut self, _: Self, _: &str) {}
+}
+
+/// The attribute without what merging itself writes.
+pub(crate) fn plain(attr: &Attr) -> Attr {
+    Attr {
+        first_seen: String::new(),
+        present_in: Vec::new(),
+        changed: Vec::new(),
+        ..attr.clone()
+    }
+}
+
+/// The keys whose values differ.
+pub(crate) fn differences<T: Serialize>(old: &T, new: &T) -> BTreeMap<String, [serde_json::Value; 2]> {
+    let object = |value: &T| match serde_json::to_value(value) {
+        Ok(serde_json::Value::Object(map)) => map,
+        _ => serde_json::Map::new(),
+    };
+    let (old, new) = (object(old), object(new));
+    let keys: std::collections::BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    keys.into_iter()
+        .filter(|key| old.get(*key) != new.get(*key))
+        .map(|key| {
+            let of = |map: &serde_json::Map<String, serde_json::Value>| map.get(key).cloned();
+            (key.clone(), [of(&old).unwrap_or_default(), of(&new).unwrap_or_default()])
+        })
+        .collect()
+}
+
+/// One order, whatever the order of files: by ids; of equal ids the older first, then by owner.
+fn sort(facts: &mut Facts) {
+    let first = |seen: &str| numbers(seen);
+    let core = |provider: &str| (provider != "core", provider.to_owned());
+    facts.objects.sort_by_key(|o| (o.object_id, first(&o.first_seen), core(&o.provider)));
+    facts.methods.sort_by_key(|m| (m.object_id, m.method_id, first(&m.first_seen), core(&m.provider)));
+    for method in &mut facts.methods {
+        method.attrs.sort_by_key(|attr| (attr.id, core(&attr.provider)));
+    }
+    facts.legacy_write_commands.sort_by_key(|command| (command.extended, command.number));
+}
