@@ -51,19 +51,9 @@ enum Task {
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
-    /// The kernel's tables.
+    /// Read the kernel's tables from kernels' sources, compare kernels, generate the Rust tables.
     #[command(subcommand)]
-    Abi(Abi),
-}
-
-#[derive(Debug, Subcommand)]
-enum Abi {
-    /// Write the Rust tables anew from the reference's JSON.
-    Generate {
-        /// Only say whether they are up to date.
-        #[arg(long)]
-        check: bool,
-    },
+    Abi(abi::Command),
 }
 
 /// What a task that fails to do its work exits with, as container engines do: a command's own
@@ -81,7 +71,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Deb(args) => deb::run(args),
-        Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
+        Task::Abi(command) => abi::run(command),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

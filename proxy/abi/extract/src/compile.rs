@@ -42,7 +42,13 @@ impl Program {
         fs::write(&source, &text).map_err(Error::Scratch)?;
         let mut compiler = Command::new("cc");
         // The messages are read: no translations, no colours.
-        compiler.env("LC_ALL", "C").args(["-std=gnu11", "-w", "-fno-diagnostics-color", "-O0", "-I"]);
+        compiler.env("LC_ALL", "C").args([
+            "-std=gnu11",
+            "-w",
+            "-fno-diagnostics-color",
+            "-O0",
+            "-I",
+        ]);
         compiler.arg(include).arg(&source).arg("-o").arg(&program);
         let output = compiler.output().map_err(Error::NoCompiler)?;
         if !output.status.success() {

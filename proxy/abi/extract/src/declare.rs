@@ -98,7 +98,9 @@ impl Declarations {
                 "DECLARE_UVERBS_GLOBAL_METHODS" => self.methods(&call, 0, place)?,
                 "ADD_UVERBS_METHODS" => self.methods(&call, 1, place)?,
                 name if OF_WRITE.contains(&name) => {}
-                name => return Err(Error::UnknownMacro { name: name.into(), place: place.to_string() }),
+                name => {
+                    return Err(Error::UnknownMacro { name: name.into(), place: place.to_string() });
+                }
             }
         }
         Ok(())
@@ -123,11 +125,19 @@ impl Declarations {
         let class = match r#type.split('(').next().unwrap_or_default() {
             "UVERBS_TYPE_ALLOC_IDR" | "UVERBS_TYPE_ALLOC_IDR_SZ" => Class::Idr,
             "UVERBS_TYPE_ALLOC_FD" | "UVERBS_TYPE_ALLOC_FD_RELEASE" => Class::Fd,
-            name => return Err(Error::UnknownMacro { name: name.into(), place: place.to_string() }),
+            name => {
+                return Err(Error::UnknownMacro { name: name.into(), place: place.to_string() });
+            }
         };
         let methods = references(call, 2, &place)?;
         let name = arg(call, 0, &place)?;
-        self.objects.push(ObjectDecl { name, r#type: Some((r#type, class)), methods, declares: true, place });
+        self.objects.push(ObjectDecl {
+            name,
+            r#type: Some((r#type, class)),
+            methods,
+            declares: true,
+            place,
+        });
         Ok(())
     }
 
@@ -145,10 +155,10 @@ pub(crate) fn place(file: &Path, line: usize) -> Place {
 }
 
 fn arg(call: &Call, at: usize, place: &Place) -> Result<String, Error> {
-    call.args.get(at).cloned().ok_or_else(|| Error::Arguments {
-        name: call.name.clone(),
-        place: place.to_string(),
-    })
+    call.args
+        .get(at)
+        .cloned()
+        .ok_or_else(|| Error::Arguments { name: call.name.clone(), place: place.to_string() })
 }
 
 /// `&UVERBS_METHOD(X), ...`: the names.
@@ -240,9 +250,10 @@ fn attr(source: &Source, text: &str, call: &Call, place: &Place) -> Result<AttrD
     let used = [Some(&code), elems.as_ref().map(|(_, inside)| inside)];
     let used = used.into_iter().flatten().flat_map(|text| text::names(text));
     let used: Vec<&str> = used.map(|(_, name)| name).collect();
-    let own = source.defines.iter().filter(|define| {
-        text::names(define).next().is_some_and(|(_, name)| used.contains(&name))
-    });
+    let own = source
+        .defines
+        .iter()
+        .filter(|define| text::names(define).next().is_some_and(|(_, name)| used.contains(&name)));
     let defines = own.cloned().collect();
     Ok(AttrDecl { name, kind, ctype, object, code, index: 0, elems, defines })
 }

@@ -17,16 +17,24 @@ pub enum Error {
     #[error("cannot read {}: is the kernel's source complete?", path.display())]
     Read { path: PathBuf, source: io::Error },
     /// A macro declares something in a way that is new.
-    #[error("{place}: the extraction does not know {name}: teach proxy/abi/extract/src what the macro means")]
+    #[error(
+        "{place}: the extraction does not know {name}: teach proxy/abi/extract/src what the macro means"
+    )]
     UnknownMacro { name: String, place: String },
     /// A macro has fewer arguments than it had.
-    #[error("{place}: {name} has fewer arguments than the extraction knows: teach proxy/abi/extract/src the new form")]
+    #[error(
+        "{place}: {name} has fewer arguments than the extraction knows: teach proxy/abi/extract/src the new form"
+    )]
     Arguments { name: String, place: String },
     /// A line of a structure is no field.
-    #[error("{what}: the extraction does not understand the field `{line}`: teach proxy/abi/extract/src/layout.rs")]
+    #[error(
+        "{what}: the extraction does not understand the field `{line}`: teach proxy/abi/extract/src/layout.rs"
+    )]
     Field { what: String, line: String },
     /// Something of the framework's header is gone.
-    #[error("{file} does not define {name}: teach proxy/abi/extract/src/extract.rs where the kernel has moved that to")]
+    #[error(
+        "{file} does not define {name}: teach proxy/abi/extract/src/extract.rs where the kernel has moved that to"
+    )]
     Missing { file: String, name: String },
     /// A method is in no object, or an attribute is added to a method that no object has.
     #[error("{place}: no object lists the method {name}")]

@@ -92,7 +92,8 @@ impl Asked {
         commands: &[CommandDecl],
         program: &mut Program,
     ) -> Result<Self, Error> {
-        let wire = program.value(WIRE.first().unwrap_or(&""), (*WIRE.first().unwrap_or(&"0")).to_owned());
+        let wire =
+            program.value(WIRE.first().unwrap_or(&""), (*WIRE.first().unwrap_or(&"0")).to_owned());
         for expr in WIRE.iter().skip(1) {
             program.value(expr, (*expr).to_owned());
         }
@@ -122,11 +123,15 @@ impl Asked {
         Ok(Self { wire, ids, objects, methods, commands, legacy_structs, private_structs })
     }
 
-    fn facts(self, tree: &Tree, commands: Vec<CommandDecl>, values: &[u64]) -> Result<Facts, Error> {
+    fn facts(
+        self,
+        tree: &Tree,
+        commands: Vec<CommandDecl>,
+        values: &[u64],
+    ) -> Result<Facts, Error> {
         let series = &tree.kernel.series;
-        let id = |name: &str| {
-            small::<u16>(values, self.ids.get(name).copied().unwrap_or(usize::MAX))
-        };
+        let id =
+            |name: &str| small::<u16>(values, self.ids.get(name).copied().unwrap_or(usize::MAX));
         let wire = |at: usize| small::<u16>(values, self.wire.saturating_add(at));
         let ioctl: u32 = small(values, self.wire)?;
         let mut facts = Facts {
@@ -135,9 +140,12 @@ impl Asked {
                 ioctl: format!("{ioctl:#x}"),
                 header_size: wire(1)?,
                 attr_size: wire(2)?,
-                flags: [("UVERBS_ATTR_F_MANDATORY", wire(3)?), ("UVERBS_ATTR_F_VALID_OUTPUT", wire(4)?)]
-                    .map(|(name, value)| (name.to_owned(), value))
-                    .into(),
+                flags: [
+                    ("UVERBS_ATTR_F_MANDATORY", wire(3)?),
+                    ("UVERBS_ATTR_F_VALID_OUTPUT", wire(4)?),
+                ]
+                .map(|(name, value)| (name.to_owned(), value))
+                .into(),
             },
             ..Facts::default()
         };
@@ -262,7 +270,10 @@ fn ask_commands(commands: &[CommandDecl], program: &mut Program) -> usize {
     let mut first = None;
     for (at, command) in commands.iter().enumerate() {
         let what = &command.name;
-        program.declare(what, format!("static const struct uapi_definition w{at}[] = {{ {} }};", command.code));
+        program.declare(
+            what,
+            format!("static const struct uapi_definition w{at}[] = {{ {} }};", command.code),
+        );
         let size = |of: Option<&str>| of.map_or("0".to_owned(), |name| format!("sizeof({name})"));
         let fields = [
             format!("w{at}[0].write.command_num"),

@@ -12,7 +12,8 @@ use crate::text;
 use crate::text::Source;
 
 /// Qualifiers and attributes that are no part of a type.
-const NO_TYPE: &[&str] = &["const", "volatile", "__aligned", "__attribute__", "__packed", "__counted_by"];
+const NO_TYPE: &[&str] =
+    &["const", "volatile", "__aligned", "__attribute__", "__packed", "__counted_by"];
 
 /// A structure whose numbers a program will print.
 #[derive(Debug)]
@@ -50,7 +51,10 @@ pub(crate) fn ask(
 }
 
 /// Fills in what the program has printed.
-pub(crate) fn fill(pending: BTreeMap<String, Pending>, values: &[u64]) -> Result<BTreeMap<String, Struct>, Error> {
+pub(crate) fn fill(
+    pending: BTreeMap<String, Pending>,
+    values: &[u64],
+) -> Result<BTreeMap<String, Struct>, Error> {
     let number = |at: usize| crate::small(values, at);
     pending
         .into_iter()
@@ -65,7 +69,8 @@ pub(crate) fn fill(pending: BTreeMap<String, Pending>, values: &[u64]) -> Result
         .collect()
 }
 
-/// Names and types of fields; those of an unnamed structure or union are the outer one's.
+/// Names and types of fields. The fields of a structure or union that is defined in place have its
+/// name and a dot before theirs; those of one without a name are the outer one's.
 fn fields_of(inside: &str, what: &str) -> Result<Vec<(String, String)>, Error> {
     let mut fields = Vec::new();
     for line in text::split(inside, ';') {
@@ -78,7 +83,11 @@ fn fields_of(inside: &str, what: &str) -> Result<Vec<(String, String)>, Error> {
             let after = rest.get(inner.len().saturating_add(2)..).unwrap_or_default();
             match declarator(after) {
                 Some((name, array)) => {
-                    fields.push((name, format!("{keyword} {{...}}{array}")));
+                    let within =
+                        if array.is_empty() { fields_of(inner, what)? } else { Vec::new() };
+                    fields.push((name.clone(), format!("{keyword} {{...}}{array}")));
+                    let dotted = |(field, ctype)| (format!("{name}.{field}"), ctype);
+                    fields.extend(within.into_iter().map(dotted));
                 }
                 None => fields.extend(fields_of(inner, what)?),
             }
@@ -86,7 +95,9 @@ fn fields_of(inside: &str, what: &str) -> Result<Vec<(String, String)>, Error> {
         }
         if let Some(call) = text::call(&line) {
             let (suffix, [ctype, name]) = match (call.name.as_str(), call.args.as_slice()) {
-                ("__DECLARE_FLEX_ARRAY" | "DECLARE_FLEX_ARRAY", [ctype, name]) => ("[]", [ctype, name]),
+                ("__DECLARE_FLEX_ARRAY" | "DECLARE_FLEX_ARRAY", [ctype, name]) => {
+                    ("[]", [ctype, name])
+                }
                 ("RDMA_UAPI_PTR" | "RDMA_ATOMIC_UAPI", [ctype, name]) => ("", [ctype, name]),
                 _ => return Err(unknown()),
             };
@@ -141,7 +152,8 @@ mod tests {
             "__u32 a; __u8 b[4]; struct inner c; enum kind d, e[2]; __aligned_u64 f[]; \
              __u16 g __attribute__((aligned(8)));",
         );
-        let pairs: Vec<(&str, &str)> = found.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect();
+        let pairs: Vec<(&str, &str)> =
+            found.iter().map(|(n, t)| (n.as_str(), t.as_str())).collect();
         assert_eq!(
             pairs,
             [
@@ -158,9 +170,10 @@ mod tests {
 
     #[test]
     fn fields_of_an_unnamed_union_are_the_structures_own() {
-        let found = fields("union { __u32 a; struct { __u16 b; __u16 c; }; }; union { __u8 x; } d;");
+        let found =
+            fields("union { __u32 a; struct { __u16 b; __u16 c; }; }; union { __u8 x; } d;");
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["a", "b", "c", "d"]);
+        assert_eq!(names, ["a", "b", "c", "d", "d.x"]);
         assert_eq!(found[3].1, "union {...}");
         assert_eq!(fields("__DECLARE_FLEX_ARRAY(__u8, tail);"), [("tail".into(), "__u8[]".into())]);
     }

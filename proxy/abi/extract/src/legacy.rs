@@ -27,18 +27,24 @@ pub(crate) fn read(source: &Source) -> Result<Vec<CommandDecl>, Error> {
     let mut commands = Vec::new();
     for object in source.calls(|name| name == "DECLARE_UVERBS_OBJECT") {
         let place = crate::declare::place(&source.path, object.line).to_string();
-        let unknown = |name: &str| Error::UnknownMacro { name: name.to_owned(), place: place.clone() };
+        let unknown =
+            |name: &str| Error::UnknownMacro { name: name.to_owned(), place: place.clone() };
         let (name, rest) = object.args.split_first().ok_or_else(|| unknown(&object.name))?;
         let calls = rest
             .iter()
             .map(|text| text::call(text).ok_or_else(|| unknown(text)))
             .collect::<Result<Vec<Call>, Error>>()?;
         let needed_by_all = calls.iter().filter(|call| call.name == "UAPI_DEF_OBJ_NEEDS_FN");
-        let all: Vec<String> = needed_by_all.filter_map(|call| call.args.first().cloned()).collect();
+        let all: Vec<String> =
+            needed_by_all.filter_map(|call| call.args.first().cloned()).collect();
         for call in &calls {
             match call.name.as_str() {
-                "DECLARE_UVERBS_WRITE" => commands.push(command(call, name, &all, false, &unknown)?),
-                "DECLARE_UVERBS_WRITE_EX" => commands.push(command(call, name, &all, true, &unknown)?),
+                "DECLARE_UVERBS_WRITE" => {
+                    commands.push(command(call, name, &all, false, &unknown)?)
+                }
+                "DECLARE_UVERBS_WRITE_EX" => {
+                    commands.push(command(call, name, &all, true, &unknown)?)
+                }
                 "UAPI_DEF_OBJ_NEEDS_FN" => {}
                 other => return Err(unknown(other)),
             }
@@ -59,7 +65,8 @@ fn command(
     };
     let form = text::call(description).ok_or_else(|| unknown(description))?;
     let (req, resp) = match (form.name.as_str(), form.args.as_slice()) {
-        ("UAPI_DEF_WRITE_I" | "UAPI_DEF_WRITE_UDATA_I", [req]) | ("UAPI_DEF_WRITE_I_EX", [req, _]) => (req, None),
+        ("UAPI_DEF_WRITE_I" | "UAPI_DEF_WRITE_UDATA_I", [req])
+        | ("UAPI_DEF_WRITE_I_EX", [req, _]) => (req, None),
         ("UAPI_DEF_WRITE_IO" | "UAPI_DEF_WRITE_UDATA_IO", [req, resp])
         | ("UAPI_DEF_WRITE_IO_EX", [req, _, resp, _]) => (req, Some(resp.clone())),
         _ => return Err(unknown(description)),

@@ -136,16 +136,14 @@ impl Entry for Legacy {
 
 /// The attribute without what merging itself writes.
 pub(crate) fn plain(attr: &Attr) -> Attr {
-    Attr {
-        first_seen: String::new(),
-        present_in: Vec::new(),
-        changed: Vec::new(),
-        ..attr.clone()
-    }
+    Attr { first_seen: String::new(), present_in: Vec::new(), changed: Vec::new(), ..attr.clone() }
 }
 
 /// The keys whose values differ.
-pub(crate) fn differences<T: Serialize>(old: &T, new: &T) -> BTreeMap<String, [serde_json::Value; 2]> {
+pub(crate) fn differences<T: Serialize>(
+    old: &T,
+    new: &T,
+) -> BTreeMap<String, [serde_json::Value; 2]> {
     let object = |value: &T| match serde_json::to_value(value) {
         Ok(serde_json::Value::Object(map)) => map,
         _ => serde_json::Map::new(),
@@ -166,7 +164,9 @@ fn sort(facts: &mut Facts) {
     let first = |seen: &str| numbers(seen);
     let core = |provider: &str| (provider != "core", provider.to_owned());
     facts.objects.sort_by_key(|o| (o.object_id, first(&o.first_seen), core(&o.provider)));
-    facts.methods.sort_by_key(|m| (m.object_id, m.method_id, first(&m.first_seen), core(&m.provider)));
+    facts
+        .methods
+        .sort_by_key(|m| (m.object_id, m.method_id, first(&m.first_seen), core(&m.provider)));
     for method in &mut facts.methods {
         method.attrs.sort_by_key(|attr| (attr.id, core(&attr.provider)));
     }

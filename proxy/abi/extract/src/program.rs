@@ -137,7 +137,8 @@ const ELEM_FIELDS: &[&str] = &["u.ptr.min_len", "u.ptr.len", "zero_trailing", "a
 pub(crate) fn ask(decl: &AttrDecl, place: &Place, unique: usize, program: &mut Program) -> Pending {
     let what = format!("{} ({place})", decl.name);
     for define in &decl.defines {
-        let name: String = define.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+        let name: String =
+            define.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
         program.declare(&what, format!("#undef {name}"));
         program.declare(&what, format!("#define {define}"));
     }
@@ -157,7 +158,8 @@ pub(crate) fn ask(decl: &AttrDecl, place: &Place, unique: usize, program: &mut P
     let kind = program.value(&what, format!("{attr}->attr.type == {}", attr_type(decl.kind)));
     let object = decl.object.as_ref().map_or("0", |(_, access)| access_name(*access));
     let field = if decl.kind == Kind::IdrsArray { "u2.objs_arr.access" } else { "u.obj.access" };
-    let field = if decl.object.is_some() { format!("{attr}->attr.{field}") } else { "0".to_owned() };
+    let field =
+        if decl.object.is_some() { format!("{attr}->attr.{field}") } else { "0".to_owned() };
     program.value(&what, format!("{field} == {object}"));
     for field in FIELDS {
         program.value(&what, format!("{attr}->{field}"));

@@ -45,9 +45,12 @@ impl Source {
         let mut code = String::with_capacity(text.len());
         let mut defines = Vec::new();
         let mut lines = text.lines();
+        let mut conditions = Conditions::default();
         while let Some(line) = lines.next() {
             if !line.trim_start().starts_with('#') {
-                code.push_str(line);
+                if conditions.hold() {
+                    code.push_str(line);
+                }
                 code.push('\n');
                 continue;
             }
@@ -59,7 +62,8 @@ impl Source {
                 code.push('\n');
             }
             let directive = directive.trim_start().trim_start_matches('#').trim_start();
-            if let Some(define) = directive.strip_prefix("define ") {
+            conditions.step(directive);
+            if let Some(define) = directive.strip_prefix("define ").filter(|_| conditions.hold()) {
                 defines.push(tidy(define));
             }
         }
@@ -107,6 +111,34 @@ impl Source {
             let inside = bracketed(after.strip_prefix('=')?.trim_start(), '{')?;
             Some(tidy(inside))
         })
+    }
+}
+
+/// The conditions around a line. Only one is decided, since programs never see what is meant for the
+/// kernel; all others may hold, so that no configuration's tables are missed.
+#[derive(Debug, Default)]
+struct Conditions(Vec<bool>);
+
+impl Conditions {
+    fn hold(&self) -> bool {
+        self.0.iter().all(|holds| *holds)
+    }
+
+    fn step(&mut self, directive: &str) {
+        let words: Vec<&str> = directive.split_whitespace().collect();
+        match words.as_slice() {
+            ["ifdef", "__KERNEL__"] => self.0.push(false),
+            [word, ..] if word.starts_with("if") => self.0.push(true),
+            ["else", ..] => {
+                if let Some(last) = self.0.last_mut() {
+                    *last = true;
+                }
+            }
+            ["endif", ..] => {
+                self.0.pop();
+            }
+            _ => {}
+        }
     }
 }
 
@@ -329,8 +361,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_the_kernels_alone_is_not_seen() {
+        let source = source(
+            "#if A\n#ifdef __KERNEL__\nKERNEL(1)\n#define K 1\n#else\nUSER(2)\n#endif\n#else\nUSER(3)\n#endif\nUSER(4)\n",
+        );
+        let calls = source.calls(|name| name == "KERNEL" || name == "USER");
+        let args: Vec<&str> = calls.iter().map(|call| call.args[0].as_str()).collect();
+        assert_eq!(args, ["2", "3", "4"]);
+        assert!(source.defines.is_empty());
+    }
+
+    #[test]
     fn quotes_hide_brackets_and_comments() {
-        assert_eq!(without_comments("a \"/*\" b /* c\nd */ e '\\'' // f\ng"), "a \"/*\" b  \n e '\\'' \ng");
+        assert_eq!(
+            without_comments("a \"/*\" b /* c\nd */ e '\\'' // f\ng"),
+            "a \"/*\" b  \n e '\\'' \ng"
+        );
         assert_eq!(split("'(', \"\\\"\", x", ','), ["'('", "\"\\\"\"", "x"]);
     }
 }

@@ -68,7 +68,13 @@ impl Tree {
         Ok(files)
     }
 
-    fn collect(&self, folder: &str, extension: &str, deep: bool, to: &mut Vec<String>) -> Result<(), Error> {
+    fn collect(
+        &self,
+        folder: &str,
+        extension: &str,
+        deep: bool,
+        to: &mut Vec<String>,
+    ) -> Result<(), Error> {
         let path = self.root.join(folder);
         let failed = |source| Error::Read { path: path.clone(), source };
         let mut names = Vec::new();

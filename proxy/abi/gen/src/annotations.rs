@@ -62,6 +62,8 @@ pub enum Role {
     LegacyCommand,
     /// An output without handles or descriptors in it.
     Output,
+    /// An output with handles of the ucontext's own objects.
+    OutputHandles,
 }
 
 /// A legacy command.

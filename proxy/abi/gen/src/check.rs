@@ -113,15 +113,22 @@ fn fits(attr: &Attr, role: Role) -> bool {
         Kind::RawFd => role == Role::Fd,
         Kind::Umem => role == Role::Buffer,
         Kind::FlagsIn => role == Role::Flags,
-        Kind::PtrOut => matches!(role, Role::Output | Role::LegacyCommand | Role::DeviceCommand),
-        Kind::EnumIn => role == Role::Plain,
-        Kind::ConstIn => matches!(
+        Kind::PtrOut => matches!(
             role,
-            Role::Plain | Role::Port | Role::GidIndex | Role::Length | Role::Fd
+            Role::Output | Role::OutputHandles | Role::LegacyCommand | Role::DeviceCommand
         ),
+        Kind::EnumIn => role == Role::Plain,
+        Kind::ConstIn => {
+            matches!(role, Role::Plain | Role::Port | Role::GidIndex | Role::Length | Role::Fd)
+        }
         Kind::PtrIn => !matches!(
             role,
-            Role::Handle | Role::ObjectFd | Role::Buffer | Role::Private | Role::Output
+            Role::Handle
+                | Role::ObjectFd
+                | Role::Buffer
+                | Role::Private
+                | Role::Output
+                | Role::OutputHandles
         ),
     }
 }
@@ -148,10 +155,12 @@ fn fields(facts: &Facts, private: &Private, findings: &mut Vec<Finding>) {
     let named = |name: &str| {
         // A dotted path covers the outer field, too.
         let covers = |known: &str| known == name || known.starts_with(&format!("{name}."));
-        private.fields.iter().any(|field| covers(&field.name)) || private.plain.iter().any(|p| covers(p))
+        private.fields.iter().any(|field| covers(&field.name))
+            || private.plain.iter().any(|p| covers(p))
     };
     // What is inside of a field of the header's own is covered by the field.
-    for field in spec.fields.iter().filter(|field| !field.name.contains('.') && !named(&field.name)) {
+    for field in spec.fields.iter().filter(|field| !field.name.contains('.') && !named(&field.name))
+    {
         findings.push(Finding::Field {
             structure: structure.clone(),
             field: field.name.clone(),

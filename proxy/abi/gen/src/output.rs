@@ -40,7 +40,6 @@ use crate::table::AttrKind as K;
 use crate::table::AttrSpec;
 use crate::table::ElemSpec;
 use crate::table::FdPayload;
-use crate::table::Kernels;
 use crate::table::MethodSpec;
 use crate::table::ObjectClass;
 use crate::table::ObjectRef;
@@ -102,8 +101,12 @@ fn constants(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
     writeln!(out, "];\n")?;
     writeln!(out, "const ALL: Kernels = Kernels::all();")?;
     for (at, kernel) in facts.kernels.iter().enumerate().skip(1) {
-        let later: Vec<String> =
-            facts.kernels.iter().skip(at).map(|k| format!("Kernels::{}", flag_of(&k.series))).collect();
+        let later: Vec<String> = facts
+            .kernels
+            .iter()
+            .skip(at)
+            .map(|k| format!("Kernels::{}", flag_of(&k.series)))
+            .collect();
         let name = flag_of(&kernel.series).replacen('V', "SINCE_", 1);
         writeln!(out, "const {name}: Kernels = {};", union(&later))?;
     }
@@ -319,6 +322,7 @@ fn field_type(facts: &Facts, ctype: &str) -> anyhow::Result<String> {
         "__s32" => "T::I32".into(),
         "__be64" => "T::Be64".into(),
         "union {...}" => "T::Union".into(),
+        "__be16" | "__be32" | "struct {...}" => "T::Bytes".into(),
         _ if ctype.ends_with("[]") || ctype.ends_with("[0]") => "T::Trailing".into(),
         _ if ctype.starts_with("__u8[") => "T::Bytes".into(),
         _ if ctype.starts_with("struct ") => {
@@ -340,19 +344,20 @@ fn structs(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn write_struct(
-    out: &mut String,
-    facts: &Facts,
-    name: &str,
-    spec: &Struct,
-) -> anyhow::Result<()> {
+fn write_struct(out: &mut String, facts: &Facts, name: &str, spec: &Struct) -> anyhow::Result<()> {
     writeln!(
         out,
         "\nstatic {}: StructSpec = StructSpec {{ name: {name:?}, size: {}, fields: &[",
         static_name(name),
         spec.size,
     )?;
+    // Of fields that lie upon each other, alternatives of a union, the first stands for all.
+    let mut end = 0;
     for field in &spec.fields {
+        if field.offset < end || field.name.contains('.') {
+            continue;
+        }
+        end = field.offset + field.size;
         writeln!(
             out,
             "    FieldSpec {{ name: {:?}, ty: {}, offset: {}, size: {}, reserved: {} }},",

@@ -38,7 +38,12 @@ fn short_name(name: &str) -> anyhow::Result<String> {
     Ok(name.strip_prefix("IB_USER_VERBS_CMD_").context("prefix")?.to_owned())
 }
 
-fn write_legacy(out: &mut String, facts: &Facts, cmd: &Legacy, note: &Command) -> anyhow::Result<()> {
+fn write_legacy(
+    out: &mut String,
+    facts: &Facts,
+    cmd: &Legacy,
+    note: &Command,
+) -> anyhow::Result<()> {
     let (req, req_spec) = facts.struct_of(&cmd.req_struct)?;
     ensure!(req_spec.size == cmd.req_struct_size, "request size");
     let resp = match &cmd.resp_struct {
@@ -108,11 +113,7 @@ fn tests(facts: &Facts, cmd: &Legacy, tests: &[Test]) -> anyhow::Result<String> 
 }
 
 /// Splits `resp.` off a field's path and finds its place.
-fn place<'a>(
-    facts: &Facts,
-    cmd: &Legacy,
-    field: &'a str,
-) -> anyhow::Result<(&'a str, u16, bool)> {
+fn place<'a>(facts: &Facts, cmd: &Legacy, field: &'a str) -> anyhow::Result<(&'a str, u16, bool)> {
     let (path, in_resp) = field.strip_prefix("resp.").map_or((field, false), |path| (path, true));
     let structure = if in_resp {
         cmd.resp_struct.as_deref().context("a field of no response")?
@@ -124,7 +125,12 @@ fn place<'a>(
     Ok((path, offset, in_resp))
 }
 
-fn write_handles(out: &mut String, facts: &Facts, cmd: &Legacy, note: &Command) -> anyhow::Result<()> {
+fn write_handles(
+    out: &mut String,
+    facts: &Facts,
+    cmd: &Legacy,
+    note: &Command,
+) -> anyhow::Result<()> {
     if note.handles.is_empty() {
         writeln!(out, "        handles: &[],")?;
         return Ok(());
