@@ -155,11 +155,19 @@ fn merged(kernels: &[PathBuf]) -> Result<Facts> {
 fn extract(kernels: &[PathBuf], out: Option<PathBuf>) -> Result<()> {
     let facts = merged(kernels)?;
     // What nobody has looked at must not come into the tables: nothing is written.
-    let findings = verbgate_abi_gen::check(&facts, &annotations()?);
+    let notes = annotations()?;
+    let findings = verbgate_abi_gen::check(&facts, &notes);
     for finding in &findings {
         eprintln!("{finding}");
     }
     if !findings.is_empty() {
+        let skeleton = verbgate_abi_gen::skeleton(&facts, &notes);
+        if !skeleton.is_empty() {
+            println!(
+                "# For annotations.toml; for each ? read the handler.\n{}",
+                skeleton.trim_start()
+            );
+        }
         bail!("{} annotations are missing or do not fit: nothing is written", findings.len());
     }
     let out = out.unwrap_or_else(|| file("data/uverbs_methods.json"));

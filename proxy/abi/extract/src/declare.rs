@@ -99,7 +99,10 @@ impl Declarations {
                 "ADD_UVERBS_METHODS" => self.methods(&call, 1, place)?,
                 name if OF_WRITE.contains(&name) => {}
                 name => {
-                    return Err(Error::UnknownMacro { name: name.into(), place: place.to_string() });
+                    return Err(Error::UnknownMacro {
+                        name: name.into(),
+                        place: place.to_string(),
+                    });
                 }
             }
         }

@@ -69,6 +69,11 @@ pub enum Error {
     /// Two sources of one series.
     #[error("two of the kernels are {series}: name each series once")]
     SameKernel { series: String },
+    /// One name with two meanings.
+    #[error(
+        "{name} has another {key} than in Linux {before}: no union of both kernels is right, so the tables need an entry for each"
+    )]
+    OtherMeaning { name: String, key: String, before: String },
     /// JSON.
     #[error("cannot write JSON")]
     Json(#[source] serde_json::Error),

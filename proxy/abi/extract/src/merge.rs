@@ -13,10 +13,13 @@ use verbgate_abi_gen::facts::Object;
 use crate::Error;
 
 /// The union of kernels: each entry as in the newest kernel that has it, with the kernels that do.
+/// An attribute is mandatory if every kernel that has it says so: what one of them does without, a
+/// guest can leave out (`verbgate_abi::residue` counts on that).
 ///
 /// # Errors
 ///
-/// There is no kernel, or one series twice.
+/// There is no kernel, or one series twice; or two kernels mean different things by one name, for
+/// which no union is right.
 pub fn merge(mut kernels: Vec<Facts>) -> Result<Facts, Error> {
     kernels.sort_by_key(|facts| facts.kernels.first().map(|kernel| numbers(&kernel.release)));
     let mut kernels = kernels.into_iter();
@@ -32,9 +35,9 @@ pub fn merge(mut kernels: Vec<Facts>) -> Result<Facts, Error> {
         sort(&mut newer);
         all.kernels.extend(newer.kernels);
         all.wire = newer.wire;
-        union(&mut all.objects, newer.objects, &before);
-        union(&mut all.methods, newer.methods, &before);
-        union(&mut all.legacy_write_commands, newer.legacy_write_commands, &before);
+        union(&mut all.objects, newer.objects, &before)?;
+        union(&mut all.methods, newer.methods, &before)?;
+        union(&mut all.legacy_write_commands, newer.legacy_write_commands, &before)?;
         all.legacy_structs.extend(newer.legacy_structs);
         all.private_structs.extend(newer.private_structs);
         sort(&mut all);
@@ -48,29 +51,39 @@ pub(crate) fn numbers(version: &str) -> Vec<u32> {
 }
 
 /// An entry of the tables.
-pub(crate) trait Entry: Sized {
+trait Entry: Serialize + Sized {
+    /// The keys that make the meaning: no two kernels may differ in them.
+    const MEANING: &'static [&'static str];
     /// What makes two kernels' entries the same one.
     fn key(&self) -> (&str, &str, &str);
     /// The kernels that have it.
     fn present_in(&mut self) -> &mut Vec<String>;
     /// Takes over what the older kernels' entry knows.
-    fn succeed(&mut self, older: Self, before: &str);
+    fn succeed(&mut self, older: Self, before: &str) -> Result<(), Error>;
 }
 
-fn union<E: Entry>(all: &mut Vec<E>, newer: Vec<E>, before: &str) {
+fn union<E: Entry>(all: &mut Vec<E>, newer: Vec<E>, before: &str) -> Result<(), Error> {
     for mut entry in newer {
         if let Some(at) = all.iter().position(|old| old.key() == entry.key()) {
             let mut older = all.swap_remove(at);
+            let differs = differences(&older, &entry);
+            if let Some(key) = E::MEANING.iter().find(|key| differs.contains_key(**key)) {
+                let (name, key) = (entry.key().0.to_owned(), (*key).to_owned());
+                return Err(Error::OtherMeaning { name, key, before: before.to_owned() });
+            }
             let mut present = std::mem::take(older.present_in());
             present.append(entry.present_in());
             *entry.present_in() = present;
-            entry.succeed(older, before);
+            entry.succeed(older, before)?;
         }
         all.push(entry);
     }
+    Ok(())
 }
 
 impl Entry for Object {
+    const MEANING: &'static [&'static str] = &["object_id", "class"];
+
     fn key(&self) -> (&str, &str, &str) {
         (&self.object, &self.provider, "")
     }
@@ -79,30 +92,37 @@ impl Entry for Object {
         &mut self.present_in
     }
 
-    fn succeed(&mut self, older: Self, _: &str) {
+    fn succeed(&mut self, older: Self, _: &str) -> Result<(), Error> {
         self.first_seen = older.first_seen;
+        Ok(())
     }
 }
 
 impl Entry for Method {
+    const MEANING: &'static [&'static str] = &["method_id", "object_id"];
+
     fn key(&self) -> (&str, &str, &str) {
-        (&self.object, &self.method, &self.provider)
+        (&self.method, &self.object, &self.provider)
     }
 
     fn present_in(&mut self) -> &mut Vec<String> {
         &mut self.present_in
     }
 
-    fn succeed(&mut self, older: Self, before: &str) {
+    fn succeed(&mut self, older: Self, before: &str) -> Result<(), Error> {
         self.first_seen = older.first_seen;
         self.source.extend(older.source);
         let newer = std::mem::replace(&mut self.attrs, older.attrs);
-        union(&mut self.attrs, newer, before);
+        union(&mut self.attrs, newer, before)?;
         self.has_uhw = self.attrs.iter().any(|attr| attr.is_udata);
+        Ok(())
     }
 }
 
 impl Entry for Attr {
+    const MEANING: &'static [&'static str] =
+        &["id", "kind", "obj", "obj_type", "access", "is_udata"];
+
     fn key(&self) -> (&str, &str, &str) {
         (&self.name, &self.provider, "")
     }
@@ -111,18 +131,23 @@ impl Entry for Attr {
         &mut self.present_in
     }
 
-    fn succeed(&mut self, older: Self, before: &str) {
+    fn succeed(&mut self, older: Self, before: &str) -> Result<(), Error> {
         let diff = differences(&plain(&older), &plain(self));
         let newer = self.first_seen.clone();
         self.first_seen = older.first_seen;
         self.changed = older.changed;
+        self.mandatory &= older.mandatory;
         if !diff.is_empty() {
             self.changed.push(Change { between: [before.to_owned(), newer], diff });
         }
+        Ok(())
     }
 }
 
 impl Entry for Legacy {
+    const MEANING: &'static [&'static str] =
+        &["write_cmd_attr", "object", "req_struct", "resp_struct"];
+
     fn key(&self) -> (&str, &str, &str) {
         (&self.name, "", "")
     }
@@ -131,11 +156,13 @@ impl Entry for Legacy {
         &mut self.present_in
     }
 
-    fn succeed(&mut self, _: Self, _: &str) {}
+    fn succeed(&mut self, _: Self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 /// The attribute without what merging itself writes.
-pub(crate) fn plain(attr: &Attr) -> Attr {
+fn plain(attr: &Attr) -> Attr {
     Attr { first_seen: String::new(), present_in: Vec::new(), changed: Vec::new(), ..attr.clone() }
 }
 

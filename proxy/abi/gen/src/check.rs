@@ -102,6 +102,9 @@ fn methods(facts: &Facts, notes: &Annotations, findings: &mut Vec<Finding>) {
     }
 }
 
+/// The structure that holds a descriptor or an address.
+const BUFFER: &str = "struct ib_uverbs_buffer_desc";
+
 /// What the kernel's macro says already, an annotation must not contradict.
 fn fits(attr: &Attr, role: Role) -> bool {
     if attr.is_udata {
@@ -121,6 +124,10 @@ fn fits(attr: &Attr, role: Role) -> bool {
         Kind::ConstIn => {
             matches!(role, Role::Plain | Role::Port | Role::GidIndex | Role::Length | Role::Fd)
         }
+        // Not every such input is declared with UVERBS_ATTR_UMEM.
+        Kind::PtrIn if attr.ctype.as_ref().is_some_and(|ctype| ctype.contains(BUFFER)) => {
+            role == Role::Buffer
+        }
         Kind::PtrIn => !matches!(
             role,
             Role::Handle
@@ -130,6 +137,41 @@ fn fits(attr: &Attr, role: Role) -> bool {
                 | Role::Output
                 | Role::OutputHandles
         ),
+    }
+}
+
+/// What to put into `annotations.toml` for the methods and attributes that are not there: the roles
+/// that the kind tells, and `?`, which is no role, where someone has to read the handler.
+#[must_use]
+pub fn skeleton(facts: &Facts, notes: &Annotations) -> String {
+    let mut text = String::new();
+    for method in facts.methods.iter().filter(|m| !notes.left_out.contains_key(&m.method)) {
+        let name = &method.method;
+        let known = |attr: &&Attr| {
+            notes.role(name, &attr.name).is_none() && !notes.leaves_out(name, &attr.name)
+        };
+        let missing: Vec<&Attr> = method.attrs.iter().filter(known).collect();
+        if missing.is_empty() && notes.attributes.contains_key(name) {
+            continue;
+        }
+        text.push_str(&format!("\n[attributes.{name}]\n"));
+        for attr in missing {
+            text.push_str(&format!("{} = \"{}\"\n", attr.name, told_by_kind(attr)));
+        }
+    }
+    text
+}
+
+fn told_by_kind(attr: &Attr) -> &'static str {
+    match attr.kind {
+        _ if attr.is_udata => "private",
+        Kind::Idr | Kind::IdrsArray => "handle",
+        Kind::Fd => "object_fd",
+        Kind::RawFd => "fd",
+        Kind::Umem => "buffer",
+        Kind::FlagsIn => "flags",
+        Kind::EnumIn => "plain",
+        Kind::PtrIn | Kind::ConstIn | Kind::PtrOut => "?",
     }
 }
 

@@ -15,6 +15,7 @@ use annotations::Annotations;
 use anyhow::bail;
 pub use check::Finding;
 pub use check::check;
+pub use check::skeleton;
 use facts::Facts;
 
 /// The text of `generated.rs` for the texts of `uverbs_methods.json` and `annotations.toml`.
