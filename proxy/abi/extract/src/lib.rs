@@ -11,11 +11,13 @@
 //!
 //! let old = verbgate_abi_extract::extract(Path::new("linux-6.12"))?;
 //! let new = verbgate_abi_extract::extract(Path::new("linux-7.2"))?;
-//! for line in verbgate_abi_extract::diff::diff(&old, &new) {
+//! let annotations = std::fs::read_to_string("proxy/abi/data/annotations.toml")?;
+//! let annotations = verbgate_abi_gen::annotations::Annotations::parse(&annotations)?;
+//! for line in verbgate_abi_extract::diff::diff(&old, &new, &annotations) {
 //!     println!("{line}");
 //! }
 //! let union = verbgate_abi_extract::merge(vec![old, new])?;
-//! # Ok::<(), verbgate_abi_extract::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod compile;
