@@ -221,3 +221,52 @@ fn check(fetch: bool) -> Result<()> {
     println!("the same: {}", counts(&found));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sources are too large to fetch for a test: `cargo xtask abi check --fetch` does.
+    #[test]
+    fn the_facts_are_what_the_sources_say() {
+        let known = checked_in().unwrap();
+        let missing: Vec<&str> = known
+            .kernels
+            .iter()
+            .map(|kernel| kernel.series.as_str())
+            .filter(|series| !matches!(cached_source(series), Ok(Some(_))))
+            .collect();
+        if !missing.is_empty() {
+            eprintln!(
+                "SKIPPED: the sources of Linux {} are not in the cache: cargo xtask abi check --fetch",
+                missing.join(", ")
+            );
+            return;
+        }
+        check(false).unwrap();
+    }
+
+    #[test]
+    fn a_name_of_neither_folder_nor_series_says_what_to_fetch() {
+        let error = source(Path::new("0.1")).unwrap_err().to_string();
+        assert!(error.contains("cargo xtask abi fetch 0.1"), "{error}");
+    }
+
+    #[test]
+    fn a_file_of_facts_is_compared_as_a_source_is() {
+        let mut facts = checked_in().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        facts.methods.retain(|method| method.method != "UVERBS_METHOD_REG_MR");
+        let file = folder.path().join("facts.json");
+        fs::write(&file, verbgate_abi_extract::to_json(&facts).unwrap()).unwrap();
+        let run = |old: &Path, new: &Path| {
+            format!("{:?}", run(Command::Diff { old: old.into(), new: new.into() }).unwrap())
+        };
+        assert_eq!(run(&file, &file), format!("{:?}", ExitCode::SUCCESS));
+        let all = super::file("data/uverbs_methods.json");
+        assert_eq!(run(&file, &all), format!("{:?}", ExitCode::from(1)));
+        fs::write(&file, "{}").unwrap();
+        let error = format!("{:#}", super::facts(&file).unwrap_err());
+        assert!(error.contains("facts.json"), "{error}");
+    }
+}
