@@ -164,7 +164,7 @@ fn extract(kernels: &[PathBuf], out: Option<PathBuf>) -> Result<()> {
         let skeleton = verbgate_abi_gen::skeleton(&facts, &notes);
         if !skeleton.is_empty() {
             println!(
-                "# For annotations.toml; for each ? read the handler.\n{}",
+                "# For annotations.toml: for each ? read the handler. A section that is there already takes the lines.\n{}",
                 skeleton.trim_start()
             );
         }

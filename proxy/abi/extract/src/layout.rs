@@ -64,7 +64,15 @@ pub(crate) fn fill(
                 let size = size.map_or(Ok(0), number)?;
                 fields.push(Field { name, r#type, offset: number(offset)?, size });
             }
-            Ok((name, Struct { header: one.header, size: number(one.size)?, fields }))
+            Ok((
+                name,
+                Struct {
+                    header: one.header,
+                    size: number(one.size)?,
+                    older_sizes: BTreeMap::new(),
+                    fields,
+                },
+            ))
         })
         .collect()
 }

@@ -9,6 +9,7 @@ use verbgate_abi_gen::facts::Facts;
 use verbgate_abi_gen::facts::Legacy;
 use verbgate_abi_gen::facts::Method;
 use verbgate_abi_gen::facts::Object;
+use verbgate_abi_gen::facts::Struct;
 
 use crate::Error;
 
@@ -33,13 +34,15 @@ pub fn merge(mut kernels: Vec<Facts>) -> Result<Facts, Error> {
         }
         let before = all.kernels.last().map(|kernel| kernel.series.clone()).unwrap_or_default();
         sort(&mut newer);
-        all.kernels.extend(newer.kernels);
         all.wire = newer.wire;
         union(&mut all.objects, newer.objects, &before)?;
         union(&mut all.methods, newer.methods, &before)?;
         union(&mut all.legacy_write_commands, newer.legacy_write_commands, &before)?;
-        all.legacy_structs.extend(newer.legacy_structs);
-        all.private_structs.extend(newer.private_structs);
+        let older: Vec<String> = all.kernels.iter().map(|kernel| kernel.series.clone()).collect();
+        same_places(&all.legacy_structs, &newer.legacy_structs, &before)?;
+        structs(&mut all.legacy_structs, newer.legacy_structs, &older);
+        structs(&mut all.private_structs, newer.private_structs, &older);
+        all.kernels.extend(newer.kernels);
         sort(&mut all);
     }
     Ok(all)
@@ -184,6 +187,37 @@ pub(crate) fn differences<T: Serialize>(
             (key.clone(), [of(&old).unwrap_or_default(), of(&new).unwrap_or_default()])
         })
         .collect()
+}
+
+/// A command's structure may grow at the end; a field that moves is another request.
+fn same_places(
+    all: &BTreeMap<String, Struct>,
+    newer: &BTreeMap<String, Struct>,
+    before: &str,
+) -> Result<(), Error> {
+    for (name, old) in all {
+        let Some(new) = newer.get(name) else { continue };
+        for field in &old.fields {
+            let now = new.fields.iter().find(|now| now.name == field.name);
+            if now.is_some_and(|now| (now.offset, now.size) != (field.offset, field.size)) {
+                let (name, key) = (format!("{}.{}", name, field.name), "place".to_owned());
+                return Err(Error::OtherMeaning { name, key, before: before.to_owned() });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The newer layouts, with the sizes that older kernels had.
+fn structs(all: &mut BTreeMap<String, Struct>, newer: BTreeMap<String, Struct>, older: &[String]) {
+    for (name, mut new) in newer {
+        if let Some(old) = all.get(&name) {
+            let size = |series: &String| old.older_sizes.get(series).copied().unwrap_or(old.size);
+            let sizes = older.iter().map(|series| (series.clone(), size(series)));
+            new.older_sizes = sizes.filter(|(_, size)| *size != new.size).collect();
+        }
+        all.insert(name, new);
+    }
 }
 
 /// One order, whatever the order of files: by ids; of equal ids the older first, then by owner.

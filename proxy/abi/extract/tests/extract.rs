@@ -219,6 +219,26 @@ fn a_union_says_who_has_what_and_takes_the_newest() {
 }
 
 #[test]
+fn a_structure_that_has_grown_keeps_the_older_kernels_sizes() {
+    let grown = |version, field| {
+        let kernel = Kernel::new(version);
+        kernel.replace("include/uapi/rdma/acme-abi.h", "__aligned_u64 addr;", field);
+        extract(kernel.path()).unwrap()
+    };
+    let facts = vec![
+        extract(Kernel::new("9.1.4").path()).unwrap(),
+        grown("9.2.1", "__aligned_u64 addr;"),
+        grown("9.3.0", "__aligned_u64 addr, more;"),
+        grown("9.10.0", "__aligned_u64 addr, more, yet;"),
+    ];
+    let all = merge(facts).unwrap();
+    let make = &all.private_structs["acme_make"];
+    let older = [("9.1", 16), ("9.2", 16), ("9.3", 24)];
+    assert_eq!(make.size, 32);
+    assert_eq!(make.older_sizes, BTreeMap::from(older.map(|(name, size)| (name.to_owned(), size))));
+}
+
+#[test]
 fn kernels_that_mean_different_things_have_no_union() {
     let (old, new) = (Kernel::new("9.1.4"), Kernel::new("9.2.1"));
     new.replace(
@@ -229,6 +249,11 @@ fn kernels_that_mean_different_things_have_no_union() {
     let facts = [old.path(), new.path()].map(|path| extract(path).unwrap());
     let error = merge(facts.into()).unwrap_err().to_string();
     assert!(error.contains("T_ATTR_MAKE_FILE") && error.contains("kind"), "{error}");
+    let moved = Kernel::new("9.2.1");
+    moved.replace("include/uapi/rdma/ib_user_verbs.h", "__u32 handle;", "__u32 novel, handle;");
+    let facts = [old.path(), moved.path()].map(|path| extract(path).unwrap());
+    let error = merge(facts.into()).unwrap_err().to_string();
+    assert!(error.contains("t_make.handle") && error.contains("9.1"), "{error}");
     let twice = [old.path(), old.path()].map(|path| extract(path).unwrap());
     assert!(matches!(merge(twice.into()), Err(Error::SameKernel { .. })));
     assert!(matches!(merge(Vec::new()), Err(Error::NoKernel)));

@@ -51,7 +51,10 @@ impl fmt::Display for Finding {
                 "the field {field} ({type}) of struct {structure} has no annotation: add the field to `fields` with its role, or to `plain`, in annotations.toml"
             ),
             Self::Stale { what } => {
-                write!(f, "annotations.toml names {what}, which no kernel has: remove it")
+                write!(
+                    f,
+                    "annotations.toml names {what}, which is not in the facts: remove the name, or write the new one"
+                )
             }
         }
     }
@@ -102,8 +105,10 @@ fn methods(facts: &Facts, notes: &Annotations, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The structure that holds a descriptor or an address.
-const BUFFER: &str = "struct ib_uverbs_buffer_desc";
+/// Whether an input is the structure that holds a descriptor or an address.
+fn is_buffer(attr: &Attr) -> bool {
+    attr.ctype.as_ref().is_some_and(|ctype| ctype.contains("struct ib_uverbs_buffer_desc"))
+}
 
 /// What the kernel's macro says already, an annotation must not contradict.
 fn fits(attr: &Attr, role: Role) -> bool {
@@ -125,9 +130,7 @@ fn fits(attr: &Attr, role: Role) -> bool {
             matches!(role, Role::Plain | Role::Port | Role::GidIndex | Role::Length | Role::Fd)
         }
         // Not every such input is declared with UVERBS_ATTR_UMEM.
-        Kind::PtrIn if attr.ctype.as_ref().is_some_and(|ctype| ctype.contains(BUFFER)) => {
-            role == Role::Buffer
-        }
+        Kind::PtrIn if is_buffer(attr) => role == Role::Buffer,
         Kind::PtrIn => !matches!(
             role,
             Role::Handle
@@ -164,6 +167,7 @@ pub fn skeleton(facts: &Facts, notes: &Annotations) -> String {
 
 fn told_by_kind(attr: &Attr) -> &'static str {
     match attr.kind {
+        Kind::PtrIn if is_buffer(attr) => "buffer",
         _ if attr.is_udata => "private",
         Kind::Idr | Kind::IdrsArray => "handle",
         Kind::Fd => "object_fd",

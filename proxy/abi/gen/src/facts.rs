@@ -272,6 +272,9 @@ pub struct Struct {
     pub header: Option<String>,
     /// Bytes.
     pub size: u16,
+    /// The size in those of the older kernels where the structure had another one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub older_sizes: BTreeMap<String, u16>,
     /// By offset.
     pub fields: Vec<Field>,
 }
