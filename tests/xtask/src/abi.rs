@@ -103,7 +103,9 @@ fn checked_in() -> Result<Facts> {
 /// written; with `check`, the tables are not what would be written.
 pub(crate) fn generate(check: bool) -> Result<()> {
     let (facts, notes) = (file("data/uverbs_methods.json"), file("data/annotations.toml"));
-    let tables = verbgate_abi_gen::generate(&read(&facts)?, &read(&notes)?)?;
+    let (facts, notes) = (read(&facts)?, read(&notes)?);
+    annotated(&Facts::parse(&facts)?, &Annotations::parse(&notes)?)?;
+    let tables = verbgate_abi_gen::generate(&facts, &notes)?;
     let out = file("src/generated.rs");
     if fs::read_to_string(&out).unwrap_or_default() == tables {
         return Ok(());
@@ -154,26 +156,30 @@ fn merged(kernels: &[PathBuf]) -> Result<Facts> {
 
 fn extract(kernels: &[PathBuf], out: Option<PathBuf>) -> Result<()> {
     let facts = merged(kernels)?;
-    // What nobody has looked at must not come into the tables: nothing is written.
-    let notes = annotations()?;
-    let findings = verbgate_abi_gen::check(&facts, &notes);
-    for finding in &findings {
-        eprintln!("{finding}");
-    }
-    if !findings.is_empty() {
-        let skeleton = verbgate_abi_gen::skeleton(&facts, &notes);
-        if !skeleton.is_empty() {
-            println!(
-                "# For annotations.toml: for each ? read the handler. A section that is there already takes the lines.\n{}",
-                skeleton.trim_start()
-            );
-        }
-        bail!("{} annotations are missing or do not fit: nothing is written", findings.len());
-    }
+    annotated(&facts, &annotations()?)?;
     let out = out.unwrap_or_else(|| file("data/uverbs_methods.json"));
     replace(&out, &verbgate_abi_extract::to_json(&facts)?)?;
     println!("{}: {}", out.display(), counts(&facts));
     Ok(())
+}
+
+/// What nobody has looked at must not come into the tables: nothing is written.
+fn annotated(facts: &Facts, notes: &Annotations) -> Result<()> {
+    let findings = verbgate_abi_gen::check(facts, notes);
+    if findings.is_empty() {
+        return Ok(());
+    }
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    let skeleton = verbgate_abi_gen::skeleton(facts, notes);
+    if !skeleton.is_empty() {
+        println!(
+            "# For annotations.toml: for each ? read the handler. A section that is there already takes the lines.\n{}",
+            skeleton.trim_start()
+        );
+    }
+    bail!("{} annotations are missing or do not fit: nothing is written", findings.len());
 }
 
 /// How much there is, in a line.
