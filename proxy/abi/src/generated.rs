@@ -1,4 +1,4 @@
-// Written by `cargo xtask abi` from proxy/abi/data/uverbs_methods.json. Do not edit.
+// Written by `cargo xtask abi` from proxy/abi/data. Do not edit.
 
 use crate::legacy::FieldSpec;
 use crate::legacy::FieldType as T;
@@ -19,7 +19,6 @@ use crate::table::AttrKind as K;
 use crate::table::AttrSpec;
 use crate::table::ElemSpec;
 use crate::table::FdPayload;
-use crate::table::Kernels;
 use crate::table::MethodSpec;
 use crate::table::ObjectClass;
 use crate::table::ObjectRef;
@@ -29,13 +28,34 @@ use crate::wire::AttrId;
 use crate::wire::DriverId;
 use crate::wire::MethodId;
 
+
+bitflags::bitflags! {
+    /// Kernel trees that have an entry.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Kernels: u16 {
+        /// Linux 6.1 (6.1.192).
+        const V6_1 = 1 << 0;
+        /// Linux 6.12 (6.12.107).
+        const V6_12 = 1 << 1;
+        /// Linux 7.2 (7.2.13).
+        const V7_2 = 1 << 2;
+    }
+}
+
+/// The kernels by their numbers, oldest first.
+pub(crate) const KERNELS: &[(Kernels, &str)] = &[
+    (Kernels::V6_1, "6.1"),
+    (Kernels::V6_12, "6.12"),
+    (Kernels::V7_2, "7.2"),
+];
+
 const ALL: Kernels = Kernels::all();
 const SINCE_6_12: Kernels = Kernels::V6_12.union(Kernels::V7_2);
 const SINCE_7_2: Kernels = Kernels::V7_2;
 const CORE: Provider = Provider::Core;
-const MLX5: Provider = Provider::Driver(DriverId::MLX5);
 const BNXT_RE: Provider = Provider::Driver(DriverId::BNXT_RE);
 const EFA: Provider = Provider::Driver(DriverId::EFA);
+const MLX5: Provider = Provider::Driver(DriverId::MLX5);
 
 pub(crate) static OBJECTS: &[ObjectSpec] = &[
     ObjectSpec { name: "UVERBS_OBJECT_DEVICE", object: ids::UVERBS_OBJECT_DEVICE, class: ObjectClass::None, kernels: ALL },
@@ -321,7 +341,7 @@ pub(crate) static METHODS: &[MethodSpec] = &[
     ] },
     MethodSpec { object: ids::UVERBS_OBJECT_FLOW_ACTION, name: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER", id: ids::MLX5_IB_METHOD_FLOW_ACTION_CREATE_MODIFY_HEADER, provider: MLX5, kernels: ALL, has_uhw: false, source: "drivers/infiniband/hw/mlx5/fs.c:3353", attrs: &[
         AttrSpec { name: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE", id: ids::MLX5_IB_ATTR_CREATE_MODIFY_HEADER_HANDLE, provider: MLX5, kind: K::Idr { object: ids::UVERBS_OBJECT_FLOW_ACTION, access: Access::New }, mandatory: true, kernels: ALL, fd_payload: FdPayload::None, ctype: "" },
-        AttrSpec { name: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM", id: ids::MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM, provider: MLX5, kind: K::PtrIn { min: 8, max: 65535, zero_trailing: false, alloc_and_copy: true }, mandatory: true, kernels: ALL, fd_payload: FdPayload::None, ctype: "UVERBS_ATTR_MIN_SIZE(MLX5_UN_SZ_BYTES( set_add_copy_action_in_auto))" },
+        AttrSpec { name: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM", id: ids::MLX5_IB_ATTR_CREATE_MODIFY_HEADER_ACTIONS_PRM, provider: MLX5, kind: K::PtrIn { min: 8, max: 65535, zero_trailing: false, alloc_and_copy: true }, mandatory: true, kernels: ALL, fd_payload: FdPayload::None, ctype: "UVERBS_ATTR_MIN_SIZE(MLX5_UN_SZ_BYTES(set_add_copy_action_in_auto))" },
         AttrSpec { name: "MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE", id: ids::MLX5_IB_ATTR_CREATE_MODIFY_HEADER_FT_TYPE, provider: MLX5, kind: K::ConstIn, mandatory: true, kernels: ALL, fd_payload: FdPayload::None, ctype: "enum mlx5_ib_uapi_flow_table_type" },
     ] },
     MethodSpec { object: ids::UVERBS_OBJECT_FLOW_ACTION, name: "MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT", id: ids::MLX5_IB_METHOD_FLOW_ACTION_CREATE_PACKET_REFORMAT, provider: MLX5, kernels: ALL, has_uhw: false, source: "drivers/infiniband/hw/mlx5/fs.c:3368", attrs: &[
@@ -590,6 +610,17 @@ static IB_UVERBS_CMD_HDR: StructSpec = StructSpec { name: "ib_uverbs_cmd_hdr", s
 
 static IB_UVERBS_COMP_EVENT_DESC: StructSpec = StructSpec { name: "ib_uverbs_comp_event_desc", size: 8, fields: &[
     FieldSpec { name: "cq_handle", ty: T::U64, offset: 0, size: 8, reserved: false },
+] };
+
+static IB_UVERBS_CQ_MODERATION: StructSpec = StructSpec { name: "ib_uverbs_cq_moderation", size: 4, fields: &[
+    FieldSpec { name: "cq_count", ty: T::U16, offset: 0, size: 2, reserved: false },
+    FieldSpec { name: "cq_period", ty: T::U16, offset: 2, size: 2, reserved: false },
+] };
+
+static IB_UVERBS_CQ_MODERATION_CAPS: StructSpec = StructSpec { name: "ib_uverbs_cq_moderation_caps", size: 8, fields: &[
+    FieldSpec { name: "max_cq_moderation_count", ty: T::U16, offset: 0, size: 2, reserved: false },
+    FieldSpec { name: "max_cq_moderation_period", ty: T::U16, offset: 2, size: 2, reserved: false },
+    FieldSpec { name: "reserved", ty: T::U32, offset: 4, size: 4, reserved: true },
 ] };
 
 static IB_UVERBS_CREATE_AH: StructSpec = StructSpec { name: "ib_uverbs_create_ah", size: 56, fields: &[
@@ -868,7 +899,7 @@ static IB_UVERBS_EX_DESTROY_WQ_RESP: StructSpec = StructSpec { name: "ib_uverbs_
 static IB_UVERBS_EX_MODIFY_CQ: StructSpec = StructSpec { name: "ib_uverbs_ex_modify_cq", size: 16, fields: &[
     FieldSpec { name: "cq_handle", ty: T::U32, offset: 0, size: 4, reserved: false },
     FieldSpec { name: "attr_mask", ty: T::U32, offset: 4, size: 4, reserved: false },
-    FieldSpec { name: "attr", ty: T::Bytes, offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "attr", ty: T::Nested(&IB_UVERBS_CQ_MODERATION), offset: 8, size: 4, reserved: false },
     FieldSpec { name: "reserved", ty: T::U32, offset: 12, size: 4, reserved: true },
 ] };
 
@@ -901,15 +932,15 @@ static IB_UVERBS_EX_QUERY_DEVICE_RESP: StructSpec = StructSpec { name: "ib_uverb
     FieldSpec { name: "base", ty: T::Nested(&IB_UVERBS_QUERY_DEVICE_RESP), offset: 0, size: 176, reserved: false },
     FieldSpec { name: "comp_mask", ty: T::U32, offset: 176, size: 4, reserved: false },
     FieldSpec { name: "response_length", ty: T::U32, offset: 180, size: 4, reserved: false },
-    FieldSpec { name: "odp_caps", ty: T::Bytes, offset: 184, size: 24, reserved: false },
+    FieldSpec { name: "odp_caps", ty: T::Nested(&IB_UVERBS_ODP_CAPS), offset: 184, size: 24, reserved: false },
     FieldSpec { name: "timestamp_mask", ty: T::U64, offset: 208, size: 8, reserved: false },
     FieldSpec { name: "hca_core_clock", ty: T::U64, offset: 216, size: 8, reserved: false },
     FieldSpec { name: "device_cap_flags_ex", ty: T::U64, offset: 224, size: 8, reserved: false },
-    FieldSpec { name: "rss_caps", ty: T::Bytes, offset: 232, size: 16, reserved: false },
+    FieldSpec { name: "rss_caps", ty: T::Nested(&IB_UVERBS_RSS_CAPS), offset: 232, size: 16, reserved: false },
     FieldSpec { name: "max_wq_type_rq", ty: T::U32, offset: 248, size: 4, reserved: false },
     FieldSpec { name: "raw_packet_caps", ty: T::U32, offset: 252, size: 4, reserved: false },
-    FieldSpec { name: "tm_caps", ty: T::Bytes, offset: 256, size: 24, reserved: false },
-    FieldSpec { name: "cq_moderation_caps", ty: T::Bytes, offset: 280, size: 8, reserved: false },
+    FieldSpec { name: "tm_caps", ty: T::Nested(&IB_UVERBS_TM_CAPS), offset: 256, size: 24, reserved: false },
+    FieldSpec { name: "cq_moderation_caps", ty: T::Nested(&IB_UVERBS_CQ_MODERATION_CAPS), offset: 280, size: 8, reserved: false },
     FieldSpec { name: "max_dm_size", ty: T::U64, offset: 288, size: 8, reserved: false },
     FieldSpec { name: "xrc_odp_caps", ty: T::U32, offset: 296, size: 4, reserved: false },
     FieldSpec { name: "reserved", ty: T::U32, offset: 300, size: 4, reserved: true },
@@ -926,14 +957,85 @@ static IB_UVERBS_FLOW_ATTR: StructSpec = StructSpec { name: "ib_uverbs_flow_attr
     FieldSpec { name: "flow_specs", ty: T::Trailing, offset: 16, size: 0, reserved: false },
 ] };
 
+static IB_UVERBS_FLOW_ETH_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_eth_filter", size: 16, fields: &[
+    FieldSpec { name: "dst_mac", ty: T::Bytes, offset: 0, size: 6, reserved: false },
+    FieldSpec { name: "src_mac", ty: T::Bytes, offset: 6, size: 6, reserved: false },
+    FieldSpec { name: "ether_type", ty: T::Bytes, offset: 12, size: 2, reserved: false },
+    FieldSpec { name: "vlan_tag", ty: T::Bytes, offset: 14, size: 2, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_GRE_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_gre_filter", size: 8, fields: &[
+    FieldSpec { name: "c_ks_res0_ver", ty: T::Bytes, offset: 0, size: 2, reserved: false },
+    FieldSpec { name: "protocol", ty: T::Bytes, offset: 2, size: 2, reserved: false },
+    FieldSpec { name: "key", ty: T::Bytes, offset: 4, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_IPV4_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_ipv4_filter", size: 12, fields: &[
+    FieldSpec { name: "src_ip", ty: T::Bytes, offset: 0, size: 4, reserved: false },
+    FieldSpec { name: "dst_ip", ty: T::Bytes, offset: 4, size: 4, reserved: false },
+    FieldSpec { name: "proto", ty: T::U8, offset: 8, size: 1, reserved: false },
+    FieldSpec { name: "tos", ty: T::U8, offset: 9, size: 1, reserved: false },
+    FieldSpec { name: "ttl", ty: T::U8, offset: 10, size: 1, reserved: false },
+    FieldSpec { name: "flags", ty: T::U8, offset: 11, size: 1, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_IPV6_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_ipv6_filter", size: 40, fields: &[
+    FieldSpec { name: "src_ip", ty: T::Bytes, offset: 0, size: 16, reserved: false },
+    FieldSpec { name: "dst_ip", ty: T::Bytes, offset: 16, size: 16, reserved: false },
+    FieldSpec { name: "flow_label", ty: T::Bytes, offset: 32, size: 4, reserved: false },
+    FieldSpec { name: "next_hdr", ty: T::U8, offset: 36, size: 1, reserved: false },
+    FieldSpec { name: "traffic_class", ty: T::U8, offset: 37, size: 1, reserved: false },
+    FieldSpec { name: "hop_limit", ty: T::U8, offset: 38, size: 1, reserved: false },
+    FieldSpec { name: "reserved", ty: T::U8, offset: 39, size: 1, reserved: true },
+] };
+
+static IB_UVERBS_FLOW_MPLS_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_mpls_filter", size: 4, fields: &[
+    FieldSpec { name: "label", ty: T::Bytes, offset: 0, size: 4, reserved: false },
+] };
+
 static IB_UVERBS_FLOW_SPEC_ACTION_COUNT: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_action_count", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
     FieldSpec { name: "handle", ty: T::U32, offset: 8, size: 4, reserved: false },
     FieldSpec { name: "reserved1", ty: T::U32, offset: 12, size: 4, reserved: true },
 ] };
 
+static IB_UVERBS_FLOW_SPEC_ACTION_DROP: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_action_drop", size: 8, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+] };
+
 static IB_UVERBS_FLOW_SPEC_ACTION_HANDLE: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_action_handle", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
     FieldSpec { name: "handle", ty: T::U32, offset: 8, size: 4, reserved: false },
     FieldSpec { name: "reserved1", ty: T::U32, offset: 12, size: 4, reserved: true },
+] };
+
+static IB_UVERBS_FLOW_SPEC_ACTION_TAG: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_action_tag", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "tag_id", ty: T::U32, offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "reserved1", ty: T::U32, offset: 12, size: 4, reserved: true },
+] };
+
+static IB_UVERBS_FLOW_SPEC_ESP: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_esp", size: 24, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_ESP_FILTER), offset: 8, size: 8, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_ESP_FILTER), offset: 16, size: 8, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_ESP_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_esp_filter", size: 8, fields: &[
+    FieldSpec { name: "spi", ty: T::U32, offset: 0, size: 4, reserved: false },
+    FieldSpec { name: "seq", ty: T::U32, offset: 4, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_ETH: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_eth", size: 40, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_ETH_FILTER), offset: 8, size: 16, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_ETH_FILTER), offset: 24, size: 16, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_GRE: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_gre", size: 24, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_GRE_FILTER), offset: 8, size: 8, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_GRE_FILTER), offset: 16, size: 8, reserved: false },
 ] };
 
 static IB_UVERBS_FLOW_SPEC_HDR: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_hdr", size: 8, fields: &[
@@ -941,6 +1043,45 @@ static IB_UVERBS_FLOW_SPEC_HDR: StructSpec = StructSpec { name: "ib_uverbs_flow_
     FieldSpec { name: "size", ty: T::U16, offset: 4, size: 2, reserved: false },
     FieldSpec { name: "reserved", ty: T::U16, offset: 6, size: 2, reserved: true },
     FieldSpec { name: "flow_spec_data", ty: T::Trailing, offset: 8, size: 0, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_IPV4: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_ipv4", size: 32, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_IPV4_FILTER), offset: 8, size: 12, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_IPV4_FILTER), offset: 20, size: 12, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_IPV6: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_ipv6", size: 88, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_IPV6_FILTER), offset: 8, size: 40, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_IPV6_FILTER), offset: 48, size: 40, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_MPLS: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_mpls", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_MPLS_FILTER), offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_MPLS_FILTER), offset: 12, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_TCP_UDP: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_tcp_udp", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_TCP_UDP_FILTER), offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_TCP_UDP_FILTER), offset: 12, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_SPEC_TUNNEL: StructSpec = StructSpec { name: "ib_uverbs_flow_spec_tunnel", size: 16, fields: &[
+    FieldSpec { name: "hdr", ty: T::Nested(&IB_UVERBS_FLOW_SPEC_HDR), offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "val", ty: T::Nested(&IB_UVERBS_FLOW_TUNNEL_FILTER), offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "mask", ty: T::Nested(&IB_UVERBS_FLOW_TUNNEL_FILTER), offset: 12, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_TCP_UDP_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_tcp_udp_filter", size: 4, fields: &[
+    FieldSpec { name: "dst_port", ty: T::Bytes, offset: 0, size: 2, reserved: false },
+    FieldSpec { name: "src_port", ty: T::Bytes, offset: 2, size: 2, reserved: false },
+] };
+
+static IB_UVERBS_FLOW_TUNNEL_FILTER: StructSpec = StructSpec { name: "ib_uverbs_flow_tunnel_filter", size: 4, fields: &[
+    FieldSpec { name: "tunnel_id", ty: T::Bytes, offset: 0, size: 4, reserved: false },
 ] };
 
 static IB_UVERBS_GET_CONTEXT: StructSpec = StructSpec { name: "ib_uverbs_get_context", size: 8, fields: &[
@@ -999,6 +1140,12 @@ static IB_UVERBS_MODIFY_SRQ: StructSpec = StructSpec { name: "ib_uverbs_modify_s
     FieldSpec { name: "max_wr", ty: T::U32, offset: 8, size: 4, reserved: false },
     FieldSpec { name: "srq_limit", ty: T::U32, offset: 12, size: 4, reserved: false },
     FieldSpec { name: "driver_data", ty: T::Trailing, offset: 16, size: 0, reserved: false },
+] };
+
+static IB_UVERBS_ODP_CAPS: StructSpec = StructSpec { name: "ib_uverbs_odp_caps", size: 24, fields: &[
+    FieldSpec { name: "general_caps", ty: T::U64, offset: 0, size: 8, reserved: false },
+    FieldSpec { name: "per_transport_caps", ty: T::Bytes, offset: 8, size: 12, reserved: false },
+    FieldSpec { name: "reserved", ty: T::U32, offset: 20, size: 4, reserved: true },
 ] };
 
 static IB_UVERBS_OPEN_QP: StructSpec = StructSpec { name: "ib_uverbs_open_qp", size: 32, fields: &[
@@ -1318,6 +1465,13 @@ static IB_UVERBS_RESIZE_CQ_RESP: StructSpec = StructSpec { name: "ib_uverbs_resi
     FieldSpec { name: "driver_data", ty: T::Trailing, offset: 8, size: 0, reserved: false },
 ] };
 
+static IB_UVERBS_RSS_CAPS: StructSpec = StructSpec { name: "ib_uverbs_rss_caps", size: 16, fields: &[
+    FieldSpec { name: "supported_qpts", ty: T::U32, offset: 0, size: 4, reserved: false },
+    FieldSpec { name: "max_rwq_indirection_tables", ty: T::U32, offset: 4, size: 4, reserved: false },
+    FieldSpec { name: "max_rwq_indirection_table_size", ty: T::U32, offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "reserved", ty: T::U32, offset: 12, size: 4, reserved: true },
+] };
+
 static IB_UVERBS_SEND_WR: StructSpec = StructSpec { name: "ib_uverbs_send_wr", size: 56, fields: &[
     FieldSpec { name: "wr_id", ty: T::U64, offset: 0, size: 8, reserved: false },
     FieldSpec { name: "num_sge", ty: T::U32, offset: 8, size: 4, reserved: false },
@@ -1331,6 +1485,15 @@ static IB_UVERBS_SGE: StructSpec = StructSpec { name: "ib_uverbs_sge", size: 16,
     FieldSpec { name: "addr", ty: T::U64, offset: 0, size: 8, reserved: false },
     FieldSpec { name: "length", ty: T::U32, offset: 8, size: 4, reserved: false },
     FieldSpec { name: "lkey", ty: T::U32, offset: 12, size: 4, reserved: false },
+] };
+
+static IB_UVERBS_TM_CAPS: StructSpec = StructSpec { name: "ib_uverbs_tm_caps", size: 24, fields: &[
+    FieldSpec { name: "max_rndv_hdr_size", ty: T::U32, offset: 0, size: 4, reserved: false },
+    FieldSpec { name: "max_num_tags", ty: T::U32, offset: 4, size: 4, reserved: false },
+    FieldSpec { name: "flags", ty: T::U32, offset: 8, size: 4, reserved: false },
+    FieldSpec { name: "max_ops", ty: T::U32, offset: 12, size: 4, reserved: false },
+    FieldSpec { name: "max_sge", ty: T::U32, offset: 16, size: 4, reserved: false },
+    FieldSpec { name: "reserved", ty: T::U32, offset: 20, size: 4, reserved: true },
 ] };
 
 static IB_UVERBS_WC: StructSpec = StructSpec { name: "ib_uverbs_wc", size: 48, fields: &[
@@ -1362,6 +1525,8 @@ pub(crate) static STRUCTS: &[&StructSpec] = &[
     &IB_UVERBS_CLOSE_XRCD,
     &IB_UVERBS_CMD_HDR,
     &IB_UVERBS_COMP_EVENT_DESC,
+    &IB_UVERBS_CQ_MODERATION,
+    &IB_UVERBS_CQ_MODERATION_CAPS,
     &IB_UVERBS_CREATE_AH,
     &IB_UVERBS_CREATE_AH_RESP,
     &IB_UVERBS_CREATE_COMP_CHANNEL,
@@ -1406,14 +1571,33 @@ pub(crate) static STRUCTS: &[&StructSpec] = &[
     &IB_UVERBS_EX_QUERY_DEVICE,
     &IB_UVERBS_EX_QUERY_DEVICE_RESP,
     &IB_UVERBS_FLOW_ATTR,
+    &IB_UVERBS_FLOW_ETH_FILTER,
+    &IB_UVERBS_FLOW_GRE_FILTER,
+    &IB_UVERBS_FLOW_IPV4_FILTER,
+    &IB_UVERBS_FLOW_IPV6_FILTER,
+    &IB_UVERBS_FLOW_MPLS_FILTER,
     &IB_UVERBS_FLOW_SPEC_ACTION_COUNT,
+    &IB_UVERBS_FLOW_SPEC_ACTION_DROP,
     &IB_UVERBS_FLOW_SPEC_ACTION_HANDLE,
+    &IB_UVERBS_FLOW_SPEC_ACTION_TAG,
+    &IB_UVERBS_FLOW_SPEC_ESP,
+    &IB_UVERBS_FLOW_SPEC_ESP_FILTER,
+    &IB_UVERBS_FLOW_SPEC_ETH,
+    &IB_UVERBS_FLOW_SPEC_GRE,
     &IB_UVERBS_FLOW_SPEC_HDR,
+    &IB_UVERBS_FLOW_SPEC_IPV4,
+    &IB_UVERBS_FLOW_SPEC_IPV6,
+    &IB_UVERBS_FLOW_SPEC_MPLS,
+    &IB_UVERBS_FLOW_SPEC_TCP_UDP,
+    &IB_UVERBS_FLOW_SPEC_TUNNEL,
+    &IB_UVERBS_FLOW_TCP_UDP_FILTER,
+    &IB_UVERBS_FLOW_TUNNEL_FILTER,
     &IB_UVERBS_GET_CONTEXT,
     &IB_UVERBS_GET_CONTEXT_RESP,
     &IB_UVERBS_GLOBAL_ROUTE,
     &IB_UVERBS_MODIFY_QP,
     &IB_UVERBS_MODIFY_SRQ,
+    &IB_UVERBS_ODP_CAPS,
     &IB_UVERBS_OPEN_QP,
     &IB_UVERBS_OPEN_XRCD,
     &IB_UVERBS_OPEN_XRCD_RESP,
@@ -1443,8 +1627,10 @@ pub(crate) static STRUCTS: &[&StructSpec] = &[
     &IB_UVERBS_REREG_MR_RESP,
     &IB_UVERBS_RESIZE_CQ,
     &IB_UVERBS_RESIZE_CQ_RESP,
+    &IB_UVERBS_RSS_CAPS,
     &IB_UVERBS_SEND_WR,
     &IB_UVERBS_SGE,
+    &IB_UVERBS_TM_CAPS,
     &IB_UVERBS_WC,
 ];
 

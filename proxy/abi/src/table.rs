@@ -1,7 +1,7 @@
 //! The kernel's tables of objects, methods, attributes and legacy commands: their types, and the
 //! look-ups in `generated.rs`.
 //!
-//! The union of Linux 6.1, 6.12 and 7.2; [`Kernels`] says which trees have an entry. A request
+//! The union of the kernels that [`Kernels`] lists, which says which trees have an entry. A request
 //! that is in no table is refused, so these tables are the border of what a guest can reach.
 
 use std::fmt;
@@ -13,24 +13,13 @@ use crate::wire::DriverId;
 use crate::wire::MethodId;
 use crate::wire::ObjectId;
 
-bitflags::bitflags! {
-    /// Kernel trees that have an entry.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Kernels: u8 {
-        /// Linux 6.1 (6.1.192).
-        const V6_1 = 1;
-        /// Linux 6.12 (6.12.107).
-        const V6_12 = 2;
-        /// Linux 7.2 (7.2.13).
-        const V7_2 = 4;
-    }
-}
+pub use crate::generated::Kernels;
 
 impl Kernels {
     /// The trees by their numbers, oldest first.
     pub fn versions(self) -> impl Iterator<Item = &'static str> {
-        let known = [(Self::V6_1, "6.1"), (Self::V6_12, "6.12"), (Self::V7_2, "7.2")];
-        known.into_iter().filter_map(move |(tree, number)| self.contains(tree).then_some(number))
+        let known = generated::KERNELS.iter();
+        known.filter_map(move |(tree, number)| self.contains(*tree).then_some(*number))
     }
 }
 

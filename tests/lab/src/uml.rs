@@ -6,11 +6,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
-use crate::apt::Suite;
 use crate::cache;
 use crate::cache::Artifact;
 use crate::host;
@@ -18,6 +16,7 @@ use crate::kernel;
 use crate::kernel::BootFiles;
 use crate::progress::Progress;
 use crate::recipe::Kernel;
+use crate::source;
 use crate::tool;
 
 const REVISION: u32 = 1;
@@ -130,7 +129,7 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
     let scratch = dir.join("scratch");
     fs::create_dir_all(&scratch)?;
     let package = format!("linux-source-{}", kernel.series);
-    let suite = find(kernel, &package, &scratch, progress)?;
+    let suite = source::find(kernel.suites, &package, &scratch, progress)?;
     let tree = scratch.join("tree");
     suite.unpack(&[package.clone(), "busybox-static".to_owned()], &tree, progress)?;
     fs::copy(kernel::busybox(&tree)?, dir.join("busybox"))?;
@@ -184,17 +183,6 @@ fn make(source: &Path, arguments: &[&str], progress: &Progress) -> Result<()> {
         &source.with_extension("log"),
         progress,
     )
-}
-
-fn find(kernel: &Kernel, package: &str, scratch: &Path, progress: &Progress) -> Result<Suite> {
-    for name in kernel.suites {
-        let suite = Suite::open(name, scratch, progress)
-            .with_context(|| format!("cannot look for {package}"))?;
-        if suite.names(package)?.iter().any(|n| n == package) {
-            return Ok(suite);
-        }
-    }
-    bail!("none of {} has the package {package} any more", kernel.suites.join(", "))
 }
 
 /// The essential options that a finished configuration lacks.

@@ -98,14 +98,8 @@ fn formatting() -> Result<Outcome> {
     Ok(Outcome::of(stream::lines(command, LIMIT, show)?))
 }
 
-/// Writes the tables of the kernel's ABI, or only checks them.
-pub(crate) fn generate(check: bool) -> Result<()> {
-    let abi = Path::new(stream::workspace()).join("proxy/abi");
-    abi::generate(&abi.join("data/uverbs_methods.json"), &abi.join("src/generated.rs"), check)
-}
-
 fn tables() -> Result<Outcome> {
-    let done = generate(true);
+    let done = abi::generate(true);
     if let Err(error) = &done {
         show(&format!("{error:#}"));
     }

@@ -64,19 +64,9 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
-    /// The kernel's tables.
+    /// Read the kernel's tables from kernels' sources, compare kernels, generate the Rust tables.
     #[command(subcommand)]
-    Abi(Abi),
-}
-
-#[derive(Debug, Subcommand)]
-enum Abi {
-    /// Write the Rust tables anew from the reference's JSON.
-    Generate {
-        /// Only say whether they are up to date.
-        #[arg(long)]
-        check: bool,
-    },
+    Abi(abi::Command),
 }
 
 /// What a task that fails to do its work exits with, as container engines do: a command's own
@@ -105,7 +95,7 @@ fn main() -> ExitCode {
         Task::Deb(args) => deb::run(args),
         Task::Api { check } => api::lists(check, |line| println!("{line}"))
             .map(|current| ExitCode::from(u8::from(!current))),
-        Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
+        Task::Abi(command) => abi::run(command),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

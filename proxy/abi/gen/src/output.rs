@@ -1,22 +1,25 @@
 //! The Rust text.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
 use anyhow::bail;
 use anyhow::ensure;
 
-use crate::annotate;
-use crate::input::Attr;
-use crate::input::Method;
-use crate::input::Object;
-use crate::input::Struct;
-use crate::input::Tables;
+use crate::annotations::Annotations;
+use crate::annotations::Role;
+use crate::facts::Attr;
+use crate::facts::Facts;
+use crate::facts::Kind;
+use crate::facts::Method;
+use crate::facts::Object;
+use crate::facts::Struct;
 use crate::output_legacy;
 
 const HEADER: &str = "\
-// Written by `cargo xtask abi` from proxy/abi/data/uverbs_methods.json. Do not edit.
+// Written by `cargo xtask abi` from proxy/abi/data. Do not edit.
 
 use crate::legacy::FieldSpec;
 use crate::legacy::FieldType as T;
@@ -37,7 +40,6 @@ use crate::table::AttrKind as K;
 use crate::table::AttrSpec;
 use crate::table::ElemSpec;
 use crate::table::FdPayload;
-use crate::table::Kernels;
 use crate::table::MethodSpec;
 use crate::table::ObjectClass;
 use crate::table::ObjectRef;
@@ -47,51 +49,113 @@ use crate::wire::AttrId;
 use crate::wire::DriverId;
 use crate::wire::MethodId;
 
-const ALL: Kernels = Kernels::all();
-const SINCE_6_12: Kernels = Kernels::V6_12.union(Kernels::V7_2);
-const SINCE_7_2: Kernels = Kernels::V7_2;
-const CORE: Provider = Provider::Core;
-const MLX5: Provider = Provider::Driver(DriverId::MLX5);
-const BNXT_RE: Provider = Provider::Driver(DriverId::BNXT_RE);
-const EFA: Provider = Provider::Driver(DriverId::EFA);
 ";
 
-pub(crate) fn write(tables: &Tables) -> anyhow::Result<String> {
+pub(crate) fn write(facts: &Facts, notes: &Annotations) -> anyhow::Result<String> {
+    let facts = &without_left_out(facts, notes);
     let mut out = String::from(HEADER);
-    objects(&mut out, tables)?;
-    methods(&mut out, tables)?;
-    structs(&mut out, tables)?;
-    output_legacy::legacy(&mut out, tables)?;
-    output_legacy::uhw(&mut out, tables)?;
-    ids(&mut out, tables)?;
+    constants(&mut out, facts)?;
+    objects(&mut out, facts)?;
+    methods(&mut out, facts, notes)?;
+    structs(&mut out, facts)?;
+    output_legacy::legacy(&mut out, facts, notes)?;
+    output_legacy::uhw(&mut out, facts, notes)?;
+    ids(&mut out, facts)?;
     Ok(out)
 }
 
-pub(crate) fn kernels(present_in: &[String]) -> anyhow::Result<&'static str> {
-    let present: Vec<&str> = present_in.iter().map(String::as_str).collect();
-    Ok(match present.as_slice() {
-        ["6.1", "6.12", "7.2"] => "ALL",
-        ["6.12", "7.2"] => "SINCE_6_12",
-        ["7.2"] => "SINCE_7_2",
-        other => bail!("kernels {other:?}"),
-    })
+/// What is left out is not in the tables, and what is not in the tables is refused.
+fn without_left_out(facts: &Facts, notes: &Annotations) -> Facts {
+    let mut facts = facts.clone();
+    facts.methods.retain(|method| !notes.left_out.contains_key(&method.method));
+    for method in &mut facts.methods {
+        let name = &method.method;
+        method.attrs.retain(|attr| !notes.leaves_out(name, &attr.name));
+    }
+    let commands = &mut facts.legacy_write_commands;
+    commands.retain(|command| !notes.left_out.contains_key(&command.name));
+    facts
 }
 
-/// Nothing that a tree has is missing in a later one, so the first tree says all.
-fn since(first_seen: &str) -> anyhow::Result<&'static str> {
-    Ok(match first_seen {
-        "6.1" => "ALL",
-        "6.12" => "SINCE_6_12",
-        "7.2" => "SINCE_7_2",
-        other => bail!("kernel {other}"),
-    })
+/// The flag of a kernel: `V6_12`.
+fn flag_of(series: &str) -> String {
+    format!("V{}", series.replace('.', "_"))
 }
 
-pub(crate) fn object_ref(tables: &Tables, name: &str) -> anyhow::Result<String> {
+/// The type of kernels' flags, and short names for what the tables say often.
+fn constants(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
+    writeln!(out, "\nbitflags::bitflags! {{")?;
+    writeln!(out, "    /// Kernel trees that have an entry.")?;
+    writeln!(out, "    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]")?;
+    writeln!(out, "    pub struct Kernels: u16 {{")?;
+    for (at, kernel) in facts.kernels.iter().enumerate() {
+        writeln!(out, "        /// Linux {} ({}).", kernel.series, kernel.release)?;
+        writeln!(out, "        const {} = 1 << {at};", flag_of(&kernel.series))?;
+    }
+    writeln!(out, "    }}\n}}\n")?;
+    writeln!(out, "/// The kernels by their numbers, oldest first.")?;
+    writeln!(out, "pub(crate) const KERNELS: &[(Kernels, &str)] = &[")?;
+    for kernel in &facts.kernels {
+        writeln!(out, "    (Kernels::{}, {:?}),", flag_of(&kernel.series), kernel.series)?;
+    }
+    writeln!(out, "];\n")?;
+    writeln!(out, "const ALL: Kernels = Kernels::all();")?;
+    for (at, kernel) in facts.kernels.iter().enumerate().skip(1) {
+        let later: Vec<String> = facts
+            .kernels
+            .iter()
+            .skip(at)
+            .map(|k| format!("Kernels::{}", flag_of(&k.series)))
+            .collect();
+        let name = flag_of(&kernel.series).replacen('V', "SINCE_", 1);
+        writeln!(out, "const {name}: Kernels = {};", union(&later))?;
+    }
+    writeln!(out, "const CORE: Provider = Provider::Core;")?;
+    let methods = facts.methods.iter();
+    let attrs = facts.methods.iter().flat_map(|method| &method.attrs);
+    let all: BTreeSet<String> = methods
+        .map(|method| &method.provider)
+        .chain(attrs.map(|attr| &attr.provider))
+        .filter(|provider| *provider != "core")
+        .map(|provider| provider.to_uppercase())
+        .collect();
+    for driver in all {
+        writeln!(out, "const {driver}: Provider = Provider::Driver(DriverId::{driver});")?;
+    }
+    Ok(())
+}
+
+fn union(flags: &[String]) -> String {
+    let (first, rest) = match flags {
+        [] => return "Kernels::empty()".to_owned(),
+        [first, rest @ ..] => (first, rest),
+    };
+    rest.iter().fold(first.clone(), |text, flag| format!("{text}.union({flag})"))
+}
+
+/// The constant, or the union of flags, for the kernels that have an entry.
+pub(crate) fn kernels(facts: &Facts, present_in: &[String]) -> anyhow::Result<String> {
+    let series: Vec<&String> = facts.kernels.iter().map(|kernel| &kernel.series).collect();
+    let unknown = present_in.iter().find(|one| !series.contains(one));
+    ensure!(unknown.is_none(), "kernel {unknown:?}");
+    let from = series.len().saturating_sub(present_in.len());
+    let newest = series.get(from..).unwrap_or_default();
+    if newest.iter().copied().eq(present_in) {
+        return Ok(match newest.first() {
+            Some(first) if from > 0 => flag_of(first).replacen('V', "SINCE_", 1),
+            _ => "ALL".to_owned(),
+        });
+    }
+    let flags: Vec<String> =
+        present_in.iter().map(|series| format!("Kernels::{}", flag_of(series))).collect();
+    Ok(union(&flags))
+}
+
+pub(crate) fn object_ref(facts: &Facts, name: &str) -> anyhow::Result<String> {
     if name == "UVERBS_IDR_ANY_OBJECT" {
         return Ok("ObjectRef::ANY".into());
     }
-    Ok(format!("ids::{}", tables.object(name)?.object))
+    Ok(format!("ids::{}", facts.object(name)?.object))
 }
 
 fn object_value(object: &Object) -> String {
@@ -103,145 +167,145 @@ fn object_value(object: &Object) -> String {
     }
 }
 
-pub(crate) fn access(name: &str) -> anyhow::Result<&'static str> {
-    Ok(match name {
-        "READ" => "Access::Read",
-        "WRITE" => "Access::Write",
-        "NEW" => "Access::New",
-        "DESTROY" => "Access::Destroy",
-        other => bail!("access {other}"),
-    })
-}
-
-fn objects(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
+fn objects(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
     writeln!(out, "\npub(crate) static OBJECTS: &[ObjectSpec] = &[")?;
-    for object in &tables.objects {
-        let class = match object.class.as_str() {
-            "NONE" => "None",
-            "IDR" => "Idr",
-            "FD" => "Fd",
-            other => bail!("class {other}"),
-        };
+    for object in &facts.objects {
         writeln!(
             out,
-            "    ObjectSpec {{ name: {:?}, object: ids::{}, class: ObjectClass::{class}, kernels: {} }},",
+            "    ObjectSpec {{ name: {:?}, object: ids::{}, class: ObjectClass::{:?}, kernels: {} }},",
             object.object,
             object.object,
-            kernels(&object.present_in)?,
+            object.class,
+            kernels(facts, &object.present_in)?,
         )?;
     }
     writeln!(out, "];")?;
     Ok(())
 }
 
-fn methods(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
+fn methods(out: &mut String, facts: &Facts, notes: &Annotations) -> anyhow::Result<()> {
     writeln!(out, "\npub(crate) static METHODS: &[MethodSpec] = &[")?;
-    for method in &tables.methods {
-        write_method(out, tables, method).with_context(|| method.method.clone())?;
+    for method in &facts.methods {
+        write_method(out, facts, notes, method).with_context(|| method.method.clone())?;
     }
     writeln!(out, "];")?;
     Ok(())
 }
 
-fn write_method(out: &mut String, tables: &Tables, method: &Method) -> anyhow::Result<()> {
-    let source = ["7.2", "6.12", "6.1"]
-        .iter()
-        .find_map(|tree| method.source.get(*tree).and_then(|lines| lines.first()))
+fn write_method(
+    out: &mut String,
+    facts: &Facts,
+    notes: &Annotations,
+    method: &Method,
+) -> anyhow::Result<()> {
+    let newest = facts.kernels.iter().rev();
+    let source = newest
+        .filter_map(|kernel| method.source.get(&kernel.series))
+        .find_map(|places| places.first())
         .context("no source")?;
     writeln!(
         out,
         "    MethodSpec {{ object: {}, name: {:?}, id: ids::{}, provider: {}, kernels: {}, has_uhw: {}, source: {:?}, attrs: &[",
-        object_ref(tables, &method.object)?,
+        object_ref(facts, &method.object)?,
         method.method,
         method.method,
         method.provider.to_uppercase(),
-        kernels(&method.present_in)?,
+        kernels(facts, &method.present_in)?,
         method.has_uhw,
         source,
     )?;
     let mut attrs: Vec<&Attr> = method.attrs.iter().collect();
     attrs.sort_by_key(|attr| (attr.id, attr.provider != "core", attr.provider.clone()));
     for attr in attrs {
-        write_attr(out, tables, attr).with_context(|| attr.name.clone())?;
+        write_attr(out, facts, notes, &method.method, attr).with_context(|| attr.name.clone())?;
     }
     writeln!(out, "    ] }},")?;
     Ok(())
 }
 
-fn write_attr(out: &mut String, tables: &Tables, attr: &Attr) -> anyhow::Result<()> {
+fn write_attr(
+    out: &mut String,
+    facts: &Facts,
+    notes: &Annotations,
+    method: &str,
+    attr: &Attr,
+) -> anyhow::Result<()> {
+    let role = notes.role(method, &attr.name).context("no annotation")?;
     writeln!(
         out,
         "        AttrSpec {{ name: {:?}, id: ids::{}, provider: {}, kind: {}, mandatory: {}, kernels: {}, fd_payload: FdPayload::{}, ctype: {:?} }},",
         attr.name,
         attr.name,
         attr.provider.to_uppercase(),
-        kind(tables, attr)?,
+        kind(facts, attr)?,
         attr.mandatory,
-        since(&attr.first_seen)?,
-        annotate::fd_payload(&attr.name, &attr.kind),
-        attr.ctype,
+        kernels(facts, &attr.present_in)?,
+        fd_payload(attr.kind, role),
+        attr.ctype.as_deref().unwrap_or_default(),
     )?;
     Ok(())
 }
 
-fn kind(tables: &Tables, attr: &Attr) -> anyhow::Result<String> {
+/// Descriptors in the value, which the kind does not tell.
+fn fd_payload(kind: Kind, role: Role) -> &'static str {
+    match (kind, role) {
+        (Kind::PtrIn | Kind::ConstIn, Role::Fd) => "One",
+        (_, Role::Fds) => "Array",
+        (_, Role::Buffer) => "BufferDesc",
+        _ => "None",
+    }
+}
+
+fn kind(facts: &Facts, attr: &Attr) -> anyhow::Result<String> {
     let len = |value: Option<u16>| value.context("no length");
-    let flag = |value: Option<u8>| value.unwrap_or(0) != 0;
+    let flag = |value: Option<bool>| value.context("no flag");
     let object = || -> anyhow::Result<String> {
-        let object = object_ref(tables, attr.obj.as_deref().context("no object")?)?;
-        let access = access(attr.access.as_deref().context("no access")?)?;
-        Ok(format!("object: {object}, access: {access}"))
+        let object = object_ref(facts, attr.obj.as_deref().context("no object")?)?;
+        let access = attr.access.context("no access")?;
+        Ok(format!("object: {object}, access: Access::{access:?}"))
     };
-    Ok(match attr.kind.as_str() {
-        "PTR_IN" => format!(
+    let fixed = |wanted: (u16, u16)| -> anyhow::Result<()> {
+        ensure!((attr.min_len, attr.len) == (Some(wanted.0), Some(wanted.1)), "another length");
+        Ok(())
+    };
+    Ok(match attr.kind {
+        Kind::PtrIn => format!(
             "K::PtrIn {{ min: {}, max: {}, zero_trailing: {}, alloc_and_copy: {} }}",
             len(attr.min_len)?,
             len(attr.len)?,
-            flag(attr.zero_trailing),
-            flag(attr.alloc_and_copy),
+            flag(attr.zero_trailing)?,
+            flag(attr.alloc_and_copy)?,
         ),
-        "PTR_OUT" => format!(
+        Kind::PtrOut => format!(
             "K::PtrOut {{ min: {}, max: {}, zero_trailing: {} }}",
             len(attr.min_len)?,
             len(attr.len)?,
-            flag(attr.zero_trailing),
+            flag(attr.zero_trailing)?,
         ),
-        "CONST_IN" => {
-            ensure!((attr.min_len, attr.len) == (Some(8), Some(8)), "constant of another length");
-            "K::ConstIn".into()
-        }
-        "FLAGS_IN" => {
-            ensure!((attr.min_len, attr.len) == (Some(4), Some(8)), "flags of another length");
-            "K::FlagsIn".into()
-        }
-        "UMEM" => {
-            ensure!((attr.min_len, attr.len) == (Some(32), Some(32)), "UMEM of another length");
-            "K::Umem".into()
-        }
-        "RAW_FD" => "K::RawFd".into(),
-        "IDR" => format!("K::Idr {{ {} }}", object()?),
-        "FD" => format!("K::Fd {{ {} }}", object()?),
-        "IDRS_ARRAY" => format!(
+        Kind::ConstIn => fixed((8, 8)).map(|()| "K::ConstIn".to_owned())?,
+        Kind::FlagsIn => fixed((4, 8)).map(|()| "K::FlagsIn".to_owned())?,
+        Kind::Umem => fixed((32, 32)).map(|()| "K::Umem".to_owned())?,
+        Kind::RawFd => "K::RawFd".into(),
+        Kind::Idr => format!("K::Idr {{ {} }}", object()?),
+        Kind::Fd => format!("K::Fd {{ {} }}", object()?),
+        Kind::IdrsArray => format!(
             "K::IdrsArray {{ {}, min: {}, max: {} }}",
             object()?,
             len(attr.min_cnt)?,
             len(attr.max_cnt)?
         ),
-        "ENUM_IN" => {
+        Kind::EnumIn => {
             let mut text = String::new();
             for (index, elem) in attr.elems.as_deref().context("no elements")?.iter().enumerate() {
                 ensure!(elem.elem_id == index, "elements out of order");
                 write!(
                     text,
                     "ElemSpec {{ min: {}, max: {}, zero_trailing: {} }}, ",
-                    elem.min_len,
-                    elem.len,
-                    elem.zero_trailing != 0,
+                    elem.min_len, elem.len, elem.zero_trailing,
                 )?;
             }
             format!("K::EnumIn {{ elems: &[{}] }}", text.trim_end_matches(", "))
         }
-        other => bail!("kind {other}"),
     })
 }
 
@@ -249,7 +313,7 @@ pub(crate) fn static_name(name: &str) -> String {
     name.to_uppercase()
 }
 
-fn field_type(tables: &Tables, ctype: &str) -> anyhow::Result<String> {
+fn field_type(facts: &Facts, ctype: &str) -> anyhow::Result<String> {
     Ok(match ctype {
         "__u8" => "T::U8".into(),
         "__u16" => "T::U16".into(),
@@ -258,47 +322,47 @@ fn field_type(tables: &Tables, ctype: &str) -> anyhow::Result<String> {
         "__s32" => "T::I32".into(),
         "__be64" => "T::Be64".into(),
         "union {...}" => "T::Union".into(),
+        "__be16" | "__be32" | "struct {...}" => "T::Bytes".into(),
         _ if ctype.ends_with("[]") || ctype.ends_with("[0]") => "T::Trailing".into(),
         _ if ctype.starts_with("__u8[") => "T::Bytes".into(),
-        // Some capability structures within responses are not in the JSON: bytes will do.
-        _ if ctype.starts_with("struct ") => match tables.struct_of(ctype) {
-            Ok((name, _)) => format!("T::Nested(&{})", static_name(name)),
-            Err(_) => "T::Bytes".into(),
-        },
+        _ if ctype.starts_with("struct ") => {
+            format!("T::Nested(&{})", static_name(facts.struct_of(ctype)?.0))
+        }
         other => bail!("type {other}"),
     })
 }
 
-fn structs(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
-    for (name, spec) in &tables.legacy_structs {
-        write_struct(out, tables, name, spec).with_context(|| name.clone())?;
+fn structs(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
+    for (name, spec) in &facts.legacy_structs {
+        write_struct(out, facts, name, spec).with_context(|| name.clone())?;
     }
     writeln!(out, "\npub(crate) static STRUCTS: &[&StructSpec] = &[")?;
-    for name in tables.legacy_structs.keys() {
+    for name in facts.legacy_structs.keys() {
         writeln!(out, "    &{},", static_name(name))?;
     }
     writeln!(out, "];")?;
     Ok(())
 }
 
-fn write_struct(
-    out: &mut String,
-    tables: &Tables,
-    name: &str,
-    spec: &Struct,
-) -> anyhow::Result<()> {
+fn write_struct(out: &mut String, facts: &Facts, name: &str, spec: &Struct) -> anyhow::Result<()> {
     writeln!(
         out,
         "\nstatic {}: StructSpec = StructSpec {{ name: {name:?}, size: {}, fields: &[",
         static_name(name),
         spec.size,
     )?;
+    // Of fields that lie upon each other, alternatives of a union, the first stands for all.
+    let mut end = 0;
     for field in &spec.fields {
+        if field.offset < end || field.name.contains('.') {
+            continue;
+        }
+        end = field.offset + field.size;
         writeln!(
             out,
             "    FieldSpec {{ name: {:?}, ty: {}, offset: {}, size: {}, reserved: {} }},",
             field.name,
-            field_type(tables, &field.r#type)?,
+            field_type(facts, &field.r#type)?,
             field.offset,
             field.size,
             field.name.contains("reserved"),
@@ -309,7 +373,7 @@ fn write_struct(
 }
 
 /// The kernel's names as constants.
-fn ids(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
+fn ids(out: &mut String, facts: &Facts) -> anyhow::Result<()> {
     writeln!(
         out,
         "\n/// The kernel's names of objects, methods, attributes and commands, as constants."
@@ -319,11 +383,11 @@ fn ids(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
         out,
         "    use super::AttrId;\n    use super::DriverId;\n    use super::MethodId;\n    use super::ObjectRef;\n"
     )?;
-    for object in &tables.objects {
+    for object in &facts.objects {
         writeln!(out, "    /// Object, `{}`.", object.provider)?;
         writeln!(out, "    pub const {}: ObjectRef = {};", object.object, object_value(object))?;
     }
-    for method in &tables.methods {
+    for method in &facts.methods {
         writeln!(out, "    /// Method of `{}`.", method.object)?;
         writeln!(
             out,
@@ -332,7 +396,7 @@ fn ids(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
         )?;
     }
     let mut attrs: BTreeMap<&str, (u16, &str)> = BTreeMap::new();
-    for method in &tables.methods {
+    for method in &facts.methods {
         for attr in &method.attrs {
             let (id, _) = *attrs.entry(&attr.name).or_insert((attr.id, &method.method));
             ensure!(id == attr.id, "{} has two ids", attr.name);
@@ -342,7 +406,7 @@ fn ids(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
         writeln!(out, "    /// Attribute of `{method}`.")?;
         writeln!(out, "    pub const {name}: AttrId = AttrId({id:#06x});")?;
     }
-    for command in &tables.legacy_write_commands {
+    for command in &facts.legacy_write_commands {
         writeln!(out, "    /// `{}`.", command.req_struct)?;
         writeln!(out, "    pub const {}: u64 = {:#x};", command.name, command.write_cmd_attr)?;
     }

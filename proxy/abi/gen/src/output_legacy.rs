@@ -3,22 +3,29 @@
 use std::fmt::Write as _;
 
 use anyhow::Context as _;
-use anyhow::bail;
 use anyhow::ensure;
 
-use crate::annotate;
-use crate::input::Legacy;
-use crate::input::Tables;
-use crate::input::Uhw;
-use crate::output::access;
+use crate::annotations::Annotations;
+use crate::annotations::Command;
+use crate::annotations::Comparison;
+use crate::annotations::NoFd;
+use crate::annotations::Private;
+use crate::annotations::Test;
+use crate::annotations::Trailing;
+use crate::facts::Facts;
+use crate::facts::Legacy;
 use crate::output::kernels;
 use crate::output::object_ref;
 use crate::output::static_name;
 
-pub(crate) fn legacy(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
+pub(crate) fn legacy(out: &mut String, facts: &Facts, notes: &Annotations) -> anyhow::Result<()> {
     writeln!(out, "\npub(crate) static LEGACY: &[LegacySpec] = &[")?;
-    for command in &tables.legacy_write_commands {
-        write_legacy(out, tables, command).with_context(|| command.name.clone())?;
+    for command in &facts.legacy_write_commands {
+        if notes.left_out.contains_key(&command.name) {
+            continue;
+        }
+        let note = notes.commands.get(&command.name).context("no annotation")?;
+        write_legacy(out, facts, command, note).with_context(|| command.name.clone())?;
     }
     writeln!(out, "];")?;
     Ok(())
@@ -31,56 +38,72 @@ fn short_name(name: &str) -> anyhow::Result<String> {
     Ok(name.strip_prefix("IB_USER_VERBS_CMD_").context("prefix")?.to_owned())
 }
 
-fn write_legacy(out: &mut String, tables: &Tables, cmd: &Legacy) -> anyhow::Result<()> {
-    let (req, req_spec) = tables.struct_of(&cmd.req_struct)?;
+fn write_legacy(
+    out: &mut String,
+    facts: &Facts,
+    cmd: &Legacy,
+    note: &Command,
+) -> anyhow::Result<()> {
+    let (req, req_spec) = facts.struct_of(&cmd.req_struct)?;
     ensure!(req_spec.size == cmd.req_struct_size, "request size");
     let resp = match &cmd.resp_struct {
         Some(name) => {
-            let (name, spec) = tables.struct_of(name)?;
+            let (name, spec) = facts.struct_of(name)?;
             ensure!(spec.size == cmd.resp_struct_size, "response size");
             format!("Some(&{})", static_name(name))
         }
         None => "None".into(),
     };
-    ensure!(cmd.min_sizes_enforced_on_invoke_write != cmd.extended, "enforcement");
-    ensure!(cmd.trailing_in.is_some() == annotate::trailing(&cmd.name).is_some(), "trailing");
     ensure!(
         cmd.write_cmd_attr == u64::from(cmd.number) | if cmd.extended { 0x8000_0000 } else { 0 },
         "number"
     );
+    let trailing = match note.trailing_in {
+        None => "None",
+        Some(Trailing::SendWrs) => "SendWrs",
+        Some(Trailing::RecvWrs) => "RecvWrs",
+        Some(Trailing::FlowSpecs) => "FlowSpecs",
+        Some(Trailing::WqHandles) => "WqHandles",
+    };
     writeln!(
         out,
-        "    LegacySpec {{ name: {:?}, short_name: {:?}, number: {}, extended: {}, write_cmd: {:#x}, object: {}, req: &{}, req_min: {}, resp: {resp}, resp_min: {}, min_enforced: {}, takes_uhw: {}, has_resp: {}, creates_ucontext: {}, kernels: {}, trailing_in: Trailing::{}, trailing_wcs: {}, cap: {:?},",
+        "    LegacySpec {{ name: {:?}, short_name: {:?}, number: {}, extended: {}, write_cmd: {:#x}, object: {}, req: &{}, req_min: {}, resp: {resp}, resp_min: {}, min_enforced: {}, takes_uhw: {}, has_resp: {}, creates_ucontext: {}, kernels: {}, trailing_in: Trailing::{trailing}, trailing_wcs: {}, cap: {:?},",
         cmd.name,
         short_name(&cmd.name)?,
         cmd.number,
         cmd.extended,
         cmd.write_cmd_attr,
-        object_ref(tables, &cmd.object)?,
+        object_ref(facts, &cmd.object)?,
         static_name(req),
         cmd.req_min_declared,
         cmd.resp_min_declared,
-        cmd.min_sizes_enforced_on_invoke_write,
+        // The kernel lets an extended request be shorter (ib_uverbs_write: not with INVOKE_WRITE).
+        !cmd.extended,
         cmd.takes_uhw,
-        cmd.response_pointer_field.is_some(),
-        cmd.creates_ucontext,
-        kernels(&cmd.present_in)?,
-        annotate::trailing(&cmd.name).unwrap_or("None"),
-        cmd.trailing_out.is_some(),
-        cmd.cap.as_deref().unwrap_or(""),
+        cmd.has_response_pointer,
+        note.creates_ucontext,
+        kernels(facts, &cmd.present_in)?,
+        note.trailing_completions,
+        note.capability.as_deref().unwrap_or(""),
     )?;
-    write_handles(out, tables, cmd)?;
-    write_fds(out, tables, cmd)?;
-    write_vas(out, tables, cmd)?;
+    write_handles(out, facts, cmd, note)?;
+    write_fds(out, facts, cmd, note)?;
+    write_vas(out, facts, cmd, note)?;
     writeln!(out, "    }},")?;
     Ok(())
 }
 
-fn tests(tables: &Tables, cmd: &Legacy, tests: &[annotate::Test]) -> anyhow::Result<String> {
+fn tests(facts: &Facts, cmd: &Legacy, tests: &[Test]) -> anyhow::Result<String> {
     let mut text = String::new();
-    for (field, op, value) in tests {
-        let (offset, size) = tables.field(&cmd.req_struct, field)?;
+    for Test { field, is, value } in tests {
+        let (offset, size) = facts.field(&cmd.req_struct, field)?;
         ensure!(size <= 8, "condition on a long field {field}");
+        let op = match is {
+            Comparison::Eq => "Eq",
+            Comparison::Ne => "Ne",
+            Comparison::AnyBit => "AnyBit",
+            Comparison::NoBit => "NoBit",
+        };
         write!(
             text,
             "Test {{ field: {field:?}, offset: {offset}, size: {size}, op: TestOp::{op}, value: {value} }}, "
@@ -90,70 +113,59 @@ fn tests(tables: &Tables, cmd: &Legacy, tests: &[annotate::Test]) -> anyhow::Res
 }
 
 /// Splits `resp.` off a field's path and finds its place.
-fn place<'a>(
-    tables: &Tables,
-    cmd: &Legacy,
-    field: &'a str,
-) -> anyhow::Result<(&'a str, u16, bool)> {
+fn place<'a>(facts: &Facts, cmd: &Legacy, field: &'a str) -> anyhow::Result<(&'a str, u16, bool)> {
     let (path, in_resp) = field.strip_prefix("resp.").map_or((field, false), |path| (path, true));
     let structure = if in_resp {
         cmd.resp_struct.as_deref().context("a field of no response")?
     } else {
         &cmd.req_struct
     };
-    let (offset, size) = tables.field(structure, path)?;
+    let (offset, size) = facts.field(structure, path)?;
     ensure!(size == 4, "{field} is not 32 bits");
     Ok((path, offset, in_resp))
 }
 
-fn write_handles(out: &mut String, tables: &Tables, cmd: &Legacy) -> anyhow::Result<()> {
-    if cmd.handles.is_empty() {
+fn write_handles(
+    out: &mut String,
+    facts: &Facts,
+    cmd: &Legacy,
+    note: &Command,
+) -> anyhow::Result<()> {
+    if note.handles.is_empty() {
         writeln!(out, "        handles: &[],")?;
         return Ok(());
     }
     writeln!(out, "        handles: &[")?;
-    for handle in &cmd.handles {
-        let (path, offset, in_resp) = place(tables, cmd, &handle.field)?;
-        let always: [annotate::Alternative; 1] = [(&handle.object, &[])];
-        let alternatives = annotate::handle_when(&cmd.name, &handle.field);
-        ensure!(
-            handle.when.is_none() || alternatives.is_some(),
-            "{path}: condition {:?} is not annotated",
-            handle.when
-        );
-        for (object, when) in alternatives.unwrap_or(&always) {
-            writeln!(
-                out,
-                "            HandleField {{ path: {path:?}, offset: {offset}, in_resp: {in_resp}, object: {}, access: {}, when: {} }},",
-                object_ref(tables, object)?,
-                access(&handle.access)?,
-                tests(tables, cmd, when)?,
-            )?;
-        }
+    for handle in &note.handles {
+        let (path, offset, in_resp) = place(facts, cmd, &handle.field)?;
+        writeln!(
+            out,
+            "            HandleField {{ path: {path:?}, offset: {offset}, in_resp: {in_resp}, object: {}, access: Access::{:?}, when: {} }},",
+            object_ref(facts, &handle.object)?,
+            handle.access,
+            tests(facts, cmd, &handle.when)?,
+        )?;
     }
     writeln!(out, "        ],")?;
     Ok(())
 }
 
-fn write_fds(out: &mut String, tables: &Tables, cmd: &Legacy) -> anyhow::Result<()> {
-    if cmd.fds.is_empty() {
+fn write_fds(out: &mut String, facts: &Facts, cmd: &Legacy, note: &Command) -> anyhow::Result<()> {
+    if note.fds.is_empty() {
         writeln!(out, "        fds: &[],")?;
         return Ok(());
     }
     writeln!(out, "        fds: &[")?;
-    for fd in &cmd.fds {
-        let (path, offset, in_resp) = place(tables, cmd, &fd.field)?;
-        ensure!((fd.dir == "new") == in_resp, "{path}: direction");
-        let object = match tables.object(&fd.object) {
-            Ok(object) => format!("Some(ids::{})", object.object),
-            Err(_) if fd.object.starts_with("any inode") => "None".into(),
-            Err(error) => return Err(error),
+    for fd in &note.fds {
+        let (path, offset, in_resp) = place(facts, cmd, &fd.field)?;
+        let object = match &fd.object {
+            Some(name) => format!("Some(ids::{})", facts.object(name)?.object),
+            None => "None".into(),
         };
-        let none = match (fd.none, fd.signed) {
-            (None, _) => "Never",
-            (Some(-1), true) => "Negative",
-            (Some(-1), false) => "MinusOne",
-            other => bail!("{path}: none {other:?}"),
+        let none = match fd.none {
+            NoFd::Never => "Never",
+            NoFd::Negative => "Negative",
+            NoFd::MinusOne => "MinusOne",
         };
         writeln!(
             out,
@@ -164,66 +176,62 @@ fn write_fds(out: &mut String, tables: &Tables, cmd: &Legacy) -> anyhow::Result<
     Ok(())
 }
 
-fn write_vas(out: &mut String, tables: &Tables, cmd: &Legacy) -> anyhow::Result<()> {
-    if cmd.user_vas.is_empty() {
+fn write_vas(out: &mut String, facts: &Facts, cmd: &Legacy, note: &Command) -> anyhow::Result<()> {
+    if note.memory.is_empty() {
         writeln!(out, "        user_vas: &[],")?;
         return Ok(());
     }
     writeln!(out, "        user_vas: &[")?;
-    for va in &cmd.user_vas {
-        let (addr, addr_size) = tables.field(&cmd.req_struct, &va.field)?;
-        let (len, len_size) = tables.field(&cmd.req_struct, &va.length_field)?;
-        ensure!((addr_size, len_size) == (8, 8), "{}: not 64 bits", va.field);
-        let when = annotate::va_when(&cmd.name, &va.field);
-        ensure!(va.when.is_some() == when.is_some(), "{}: condition", va.field);
+    for memory in &note.memory {
+        let (addr, addr_size) = facts.field(&cmd.req_struct, &memory.address)?;
+        let (len, len_size) = facts.field(&cmd.req_struct, &memory.length)?;
+        ensure!((addr_size, len_size) == (8, 8), "{}: not 64 bits", memory.address);
         writeln!(
             out,
             "            VaField {{ addr: {addr}, len: {len}, when: {} }},",
-            tests(tables, cmd, when.unwrap_or(&[]))?,
+            tests(facts, cmd, &memory.when)?,
         )?;
     }
     writeln!(out, "        ],")?;
     Ok(())
 }
 
-pub(crate) fn uhw(out: &mut String, tables: &Tables) -> anyhow::Result<()> {
+pub(crate) fn uhw(out: &mut String, facts: &Facts, notes: &Annotations) -> anyhow::Result<()> {
     writeln!(out, "\npub(crate) static UHW: &[UhwSpec] = &[")?;
-    for spec in tables.driver_uhw.iter().filter(|spec| spec.r#struct.is_some()) {
-        write_uhw(out, spec)?;
+    for spec in &notes.private {
+        write_uhw(out, facts, spec).with_context(|| spec.structure.clone())?;
     }
     writeln!(out, "];")?;
     Ok(())
 }
 
-fn write_uhw(out: &mut String, spec: &Uhw) -> anyhow::Result<()> {
-    let drivers: Vec<String> =
-        annotate::uhw_drivers(&spec.driver).iter().map(|d| format!("DriverId::{d}")).collect();
+fn write_uhw(out: &mut String, facts: &Facts, spec: &Private) -> anyhow::Result<()> {
+    let drivers: Vec<String> = spec.drivers.iter().map(|d| format!("DriverId::{d}")).collect();
     // Only the legacy names, without EX_: look-ups map the ioctl methods' names to them.
-    let mut operations: Vec<&str> = spec
-        .operation
-        .split('/')
-        .map(|op| op.split(" (").next().unwrap_or(op).trim_start_matches("EX_"))
-        .filter(|op| !op.ends_with("_CREATE") && *op != "CREATE_XSRQ")
-        .collect();
-    operations.dedup();
-    ensure!(!operations.is_empty(), "{}: no operation", spec.operation);
+    ensure!(!spec.operations.is_empty(), "no operation");
+    let size = match spec.size {
+        Some(size) => size,
+        None => facts.private_structs.get(&spec.structure).context("no such structure")?.size,
+    };
     writeln!(
         out,
-        "    UhwSpec {{ drivers: &[{}], operations: &{operations:?}, name: {:?}, size: {}, length_rule: {:?}, fields: &[",
+        "    UhwSpec {{ drivers: &[{}], operations: &{:?}, name: {:?}, size: {size}, length_rule: {:?}, fields: &[",
         drivers.join(", "),
-        spec.r#struct.as_deref().unwrap_or_default(),
-        spec.size,
+        spec.operations,
+        spec.structure,
         spec.length_rule,
     )?;
     for field in &spec.fields {
+        let [offset, size] = match field.at {
+            Some(at) => at,
+            None => facts.private_field(&spec.structure, &field.name)?,
+        };
+        let (role, note) = field.role.names();
+        let note = field.note.as_deref().unwrap_or(note);
         writeln!(
             out,
-            "        UhwField {{ name: {:?}, offset: {}, size: {}, role: UhwRole::{}, note: {:?} }},",
+            "        UhwField {{ name: {:?}, offset: {offset}, size: {size}, role: UhwRole::{role}, note: {note:?} }},",
             field.name,
-            field.offset,
-            field.size,
-            annotate::uhw_role(&field.role),
-            field.role,
         )?;
     }
     writeln!(out, "    ] }},")?;

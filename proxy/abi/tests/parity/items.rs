@@ -25,6 +25,7 @@ use verbgate_abi::wire::CmdHdr;
 use verbgate_abi::wire::DriverId;
 use verbgate_abi::wire::ExCmdHdr;
 use verbgate_abi::wire::IoctlHdr;
+use verbgate_abi_gen::facts::Facts;
 
 /// What is compared, for the counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +34,7 @@ pub(crate) enum Kind {
     Id,
     /// Sizes of structures and fields.
     Size,
-    /// Sizes of drivers' structures, which grow: [`WERE_SMALLER`].
+    /// Sizes of drivers' structures, which grow: [`Item::or`].
     PrivateSize,
     /// Offsets of fields.
     Offset,
@@ -45,29 +46,20 @@ pub(crate) struct Item {
     pub(crate) kind: Kind,
     pub(crate) expr: String,
     pub(crate) want: u64,
+    /// And what older kernels have: a driver's structure grows, and no check rests on its size.
+    pub(crate) or: Vec<u64>,
     /// Kernels that have it, where the tables say so.
     pub(crate) kernels: Option<Kernels>,
 }
 
-/// Private structures that were smaller in older kernels: the tables have the newest form, and no
-/// check rests on its size.
-const WERE_SMALLER: [(&str, u64); 4] = [
-    ("struct bnxt_re_cq_req", 16),         // 6.1, 6.12
-    ("struct bnxt_re_qp_req", 24),         // 6.1
-    ("struct hns_roce_ib_create_qp", 32),  // 6.1
-    ("struct hns_roce_ib_create_srq", 24), // 6.1
-];
-
 impl Item {
     pub(crate) fn new(kind: Kind, expr: &str, want: u64) -> Self {
-        Self { kind, expr: expr.to_owned(), want, kernels: None }
+        Self { kind, expr: expr.to_owned(), want, or: Vec::new(), kernels: None }
     }
 
     /// Whether a value of the headers' is right.
     pub(crate) fn agrees(&self, value: u64) -> bool {
-        let was =
-            |(name, size): &(&str, u64)| *size == value && self.expr == format!("sizeof({name})");
-        value == self.want || self.kind == Kind::PrivateSize && WERE_SMALLER.iter().any(was)
+        value == self.want || self.or.contains(&value)
     }
 }
 
@@ -385,6 +377,7 @@ fn command(items: &mut Items, spec: &LegacySpec) {
 }
 
 fn private_inputs(items: &mut Items) {
+    let facts = Facts::parse(include_str!("../../data/uverbs_methods.json")).unwrap();
     // The structure of usnic is in no exported header, and that of hfi1 has no name.
     let exported = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     for spec in legacy::uhw_specs() {
@@ -392,7 +385,9 @@ fn private_inputs(items: &mut Items) {
             continue;
         }
         let expr = format!("sizeof(struct {})", spec.name);
-        items.add(Kind::PrivateSize, &expr, spec.size.into());
+        let older = facts.private_structs[spec.name].older_sizes.values();
+        let or = older.map(|size| u64::from(*size)).collect();
+        items.put(Item { or, ..Item::new(Kind::PrivateSize, &expr, spec.size.into()) });
         for field in spec.fields {
             items.field(spec.name, field.name, field.offset, field.size);
         }

@@ -84,9 +84,10 @@ fn compare(
 fn tree(folder: Option<&Path>) -> Option<Kernels> {
     let code = Item::new(Kind::Id, "LINUX_VERSION_CODE >> 8", 0);
     match cc::measure(folder, &["linux/version.h"], &[code])[..] {
-        [Measured::Value(0x0601)] => Some(Kernels::V6_1),
-        [Measured::Value(0x060c)] => Some(Kernels::V6_12),
-        [Measured::Value(0x0702)] => Some(Kernels::V7_2),
+        [Measured::Value(code)] => {
+            let series = format!("{}.{}", code >> 8, code & 0xff);
+            Kernels::all().iter().find(|tree| tree.versions().any(|known| known == series))
+        }
         _ => None,
     }
 }
