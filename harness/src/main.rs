@@ -25,7 +25,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use verbgate_sys::process;
 
 use crate::cli::AbiCommand;
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return told(&Failure::of_tool(verbgate_oci::untimely(&args, error))),
     };
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match Cli::of(&args) {
         Ok(cli) => cli,
         Err(error) => return cli::report(&error, args.into_iter()),
     };
