@@ -98,7 +98,7 @@ fn judge<A: Arch>(program: &[SockFilter], how: u8, nr: u32, args: [u64; 6]) {
     assert!(meant.is(action), "{call:x?}: {action:#x}, meant is {meant:?}");
 }
 
-/// The rules of ARCHITECTURE, section 2, as plainly as they can be said.
+/// What is meant to happen to a call, said a second time and without the table of rules.
 fn meant<A: Arch>(call: &Call) -> Meant {
     const EPERM: u32 = 1;
     const ENOENT: u32 = 2;
