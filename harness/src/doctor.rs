@@ -133,15 +133,15 @@ fn kernel_features(missing: &[(&str, &str)]) -> Check {
         return pass("kernel", format!("Linux {version} {arch} has all that is needed"));
     }
     let lacks: Vec<String> = missing.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-    let remedy =
-        "Linux 5.19 or newer, outside of a container that forbids it; see: verbgate features";
-    fail("kernel", format!("Linux {version} {arch} lacks {}", lacks.join(", ")), remedy)
+    let remedy = "Linux 5.19 or newer, outside of a container that forbids seccomp listeners; see: verbgate \
+         features";
+    fail("kernel", format!("missing on Linux {version} {arch}: {}", lacks.join(", ")), remedy)
 }
 
 fn fuse() -> Check {
     match Path::new("/dev/fuse").exists() {
         true => pass("fuse", "/dev/fuse"),
-        false => warn("fuse", "no /dev/fuse", "modprobe fuse; the virtual sysfs is served by it"),
+        false => warn("fuse", "no /dev/fuse", "modprobe fuse; FUSE serves the virtual /sys"),
     }
 }
 
@@ -202,7 +202,7 @@ fn gids(devices: &[Device]) -> Check {
         false => warn(
             "GIDs",
             format!("no routable RoCE v2 GID on {}", some(&without)),
-            "give the netdev an address, or see where it is: verbgate netdev status",
+            "give the netdev an address, or find the netdev: verbgate netdev status",
         ),
     }
 }
@@ -262,7 +262,8 @@ fn partitions(devices: &[Device]) -> Option<Check> {
         false => fail(
             "partitions",
             format!("a port is full member of none ({found})"),
-            "have the subnet manager make it a full member; limited ones cannot talk to each other",
+            "have the subnet manager make the port a full member; limited members cannot talk to \
+             each other",
         ),
     })
 }
@@ -303,8 +304,8 @@ fn bootstrap(peer: IpAddr) -> Result<Check, Error> {
         Ok(true) => pass(NAME, format!("{peer} by {}, MTU {mtu}", link.name)),
         _ => fail(
             NAME,
-            format!("{peer} answers by {}, but not packets of its MTU {mtu}", link.name),
-            "lower the MTU of that device to what the path carries (a tunnel takes some 40 to 80)",
+            format!("{peer} answers by {}, but not packets of that device's MTU {mtu}", link.name),
+            "lower the MTU of that device to the MTU of the path (a tunnel takes some 40 to 80)",
         ),
     })
 }

@@ -112,12 +112,17 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
     let feature =
         |name, supported, required, why| Feature { name, supported, required, detail: None, why };
     vec![
-        feature("seccomp_notify", probe::user_notification(), true, "requests are trapped by it"),
+        feature(
+            "seccomp_notify",
+            probe::user_notification(),
+            true,
+            "user notifications trap requests",
+        ),
         feature(
             "seccomp_listener",
             listener.install,
             true,
-            "a filter with a listener can be installed here; an outer one forbids it",
+            "a filter with a listener can be installed here; an outer filter forbids that",
         ),
         feature("seccomp_addfd", listener.add_fd, true, "gives descriptors to the guest"),
         feature(
@@ -152,7 +157,7 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
                 "fuse",
                 fuse.is_ok(),
                 false,
-                "serves a /sys of granted devices only; without it the guest sees the host's",
+                "serves a /sys of granted devices only; without FUSE the guest sees the host's",
             )
         },
         Feature {

@@ -45,7 +45,7 @@ pub(crate) fn env(args: &NcclArgs) -> Result<u8, Failure> {
     let journal = journal::load(&args.host.state_dir)?.filter(|journal| journal.complete);
     let Some(journal) = journal else {
         return Err(Error::Invalid(format!(
-            "no NICs are moved ({} describes none); first: verbgate netdev move",
+            "no NIC is in a container (the journal {} is empty); first: verbgate netdev move",
             args.host.state_dir.display()
         ))
         .into());
@@ -197,7 +197,7 @@ fn topology(environment: &mut Environment, topo: &str) -> Result<(), Error> {
         }
         file => {
             let why = "a topology file that is not there makes NCCL fail; --topo auto needs none";
-            return Err(Error::Usage(format!("no file {file:?}: {why}")));
+            return Err(Error::Usage(format!("--topo {file:?}: {why}")));
         }
     }
     Ok(())

@@ -247,7 +247,7 @@ pub(crate) fn move_there(to: &str, args: &TermsArgs) -> Result<Journal, Error> {
     };
     let journal = transfer::execute(plan, &store, args.arp.into(), &terms, &check)?;
     let how = match &peer {
-        Some(peer) => format!("each answers for itself, as {peer} sees it"),
+        Some(peer) => format!("each NIC answers for itself, as {peer} sees"),
         None => "routes checked; not resolved, because no --verify-from is given".to_owned(),
     };
     say(&format!(
@@ -284,7 +284,7 @@ fn restore(args: &RestoreArgs) -> Result<(), Error> {
         store.remove()?;
         say("the journal is removed all the same");
     } else {
-        let why = "not everything is as it was; repair it and restore again, or: verbgate netdev \
+        let why = "some NICs are not as before; repair them and restore again, or: verbgate netdev \
                    restore --forget";
         return Err(Error::Invalid(why.to_owned()));
     }
@@ -363,7 +363,7 @@ fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
         claims.extend(manifest::read(file)?.claims()?);
     }
     let resolved = |pairs: Vec<(IpAddr, IpAddr)>| {
-        print(&format!("{} addresses answer, each by its own MAC\n", pairs.len()))
+        print(&format!("{} addresses answer, each with the MAC of its NIC\n", pairs.len()))
     };
     match &args.netns {
         Some(name) => {

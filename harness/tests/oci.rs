@@ -179,7 +179,7 @@ fn a_supervisor_that_is_killed_leaves_no_stuck_container() {
             output = bundle.verb("exec", &["true"]);
         }
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(stderr(&output).contains("its supervisor is gone"), "{output:?}");
+        assert!(stderr(&output).contains("the container's supervisor is gone"), "{output:?}");
         // It is known as long as it lives.
         assert!(stdout(&bundle.gc()).is_empty());
         bundle.delete();

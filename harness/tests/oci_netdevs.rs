@@ -250,7 +250,7 @@ fn a_nic_that_may_not_go_is_one_line_and_nothing_is_left() {
         for (netdevs, needle) in [
             ("lo", "lo is no NIC of a device that this container is granted"),
             ("rail7", "those have: rail0, rail1"),
-            ("rail0,,", "names no NIC"),
+            ("rail0,,", "does not name a NIC"),
         ] {
             let bundle = scene.bundle(netdevs, &["true"]);
             let output = bundle.run();

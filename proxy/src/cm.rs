@@ -398,7 +398,7 @@ fn take_back(file: &OwnedFd, also: Also, response: &[u8]) {
     bytes.extend([0; 4]);
     let command = Command { bytes, response: Some(HDR_LEN), out, value: None };
     if let Err(e) = give(file.as_fd(), command) {
-        log::debug!("cannot take an id back: {e}");
+        log::debug!("rdma_cm: cannot destroy an id: {e}");
     }
 }
 

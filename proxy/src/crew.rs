@@ -227,7 +227,9 @@ impl Crew {
             {
                 work.looks = 0;
                 let tgid = process.tgid();
-                log::error!("process {tgid} was ended: it kept the supervisor waiting");
+                log::error!(
+                    "the supervisor ended process {tgid}, which kept the supervisor waiting"
+                );
             }
         }
     }

@@ -43,7 +43,8 @@ impl Supervisor {
         }
         if !worker.stub.is_own_trap(self.window, &trap) {
             log::error!(
-                "process {} was ended: its stub did another call than its own: {trap:x?}",
+                "the supervisor ended process {}, whose stub made a call that stubs do not make: \
+                 {trap:x?}",
                 guest.process.tgid()
             );
             // Killed with its guest; the trap needs no answer.

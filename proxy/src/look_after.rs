@@ -188,7 +188,10 @@ impl Supervisor {
             stopped.detach(0)
         });
         if let Err(e) = seized {
-            log::debug!("thread {} cannot be interrupted ({e}): EINTR", trap.tid);
+            log::debug!(
+                "cannot interrupt thread {} ({e}): the thread's call fails with EINTR",
+                trap.tid
+            );
             // One that was answered before does not hear this.
             self.answer(*trap, Reply::Errno(libc::EINTR));
         }

@@ -115,8 +115,8 @@ impl Supervisor {
         if caller.borrows_memory().unwrap_or(false) {
             self.warn("borrowed memory", || {
                 format!(
-                    "process {} makes its first RDMA request in its parent's memory; let the \
-                     parent make one before, or execute a program",
+                    "process {} makes its first RDMA request in the parent's memory (vfork), which \
+                     is refused; let the parent make an RDMA request before, or execute a program",
                     guest.process.tgid()
                 )
             });
@@ -131,9 +131,8 @@ impl Supervisor {
             self.warn("stubs end at once", || {
                 let tgid = guest.process.tgid();
                 format!(
-                    "process {tgid} cannot use RDMA: its stubs end as soon as they are made, by a \
-                     seccomp filter of its own; let that allow ioctl, preadv, sendmsg, close_range \
-                     and mmap"
+                    "process {tgid} cannot use RDMA: a seccomp filter of the process ends verbgate's \
+                     stubs; let the filter allow ioctl, preadv, sendmsg, close_range and mmap"
                 )
             });
             return self.refuse(trap, Errno::EIO);

@@ -77,10 +77,12 @@ pub enum ProfileError {
     #[error("profile: {0}")]
     Syntax(String),
     /// There is none of that name.
-    #[error("there is no profile {0:?}; there are standard, hpc and full")]
+    #[error("there is no profile {0:?}; the profiles are standard, hpc and full")]
     NoSuch(String),
     /// It names something that no table knows.
-    #[error("profile {profile:?}: there is no {what} {name:?}; `verbgate abi list` prints them")]
+    #[error(
+        "profile {profile:?}: there is no {what} {name:?}; `verbgate abi list` prints the names"
+    )]
     Unknown {
         /// The profile.
         profile: String,

@@ -196,11 +196,14 @@ impl Supervisor {
         let supervisor = Arc::clone(self);
         let work = move || {
             if let Err(error) = supervisor.attend(&seat) {
-                log::error!("RDMA requests are no longer served: {error}");
+                log::error!(
+                    "the supervisor no longer serves RDMA requests: {error}; start the sandbox \
+                     again"
+                );
             }
         };
         if let Err(error) = std::thread::Builder::new().name("serve".to_owned()).spawn(work) {
-            log::warn!("one more thread would serve requests, but cannot be started: {error}");
+            log::warn!("cannot start one more thread to serve requests: {error}");
         }
     }
 }

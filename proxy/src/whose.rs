@@ -254,7 +254,7 @@ impl Supervisor {
                 Ok(None)
             }
             Err(e) => {
-                log::debug!("kcmp of thread {}: {e}", call.trap.tid);
+                log::debug!("cannot compare the memory of thread {} (kcmp): {e}", call.trap.tid);
                 Ok(None)
             }
         }

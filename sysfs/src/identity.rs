@@ -69,8 +69,8 @@ struct Rdma {
 /// A number has another identity than the one that was granted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "device {number} was granted as {was}, and is now {is}; start the sandbox again to grant what \
-     is there now"
+    "device {number} was granted as {was}, and is now {is}; start the sandbox again to grant the \
+     new device"
 )]
 pub struct Replaced {
     number: DevNumber,

@@ -126,7 +126,7 @@ fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
     }
     verbgate_host::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {
         // A driver without them, or a sandbox that may not ask.
-        log::debug!("no counters of {}:{} by netlink: {error}", rail.device, rail.port);
+        log::debug!("netlink has no counters of {}:{}: {error}", rail.device, rail.port);
         BTreeMap::new()
     })
 }

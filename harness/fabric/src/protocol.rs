@@ -49,11 +49,11 @@ pub(crate) enum Violation {
     Segments { kind: Kind, expected: usize, got: usize, by: String },
     #[error("{by}: segment {index} of {kind} ({role:?}) may not have {length} bytes")]
     Length { kind: Kind, index: usize, role: Role, length: usize, by: String },
-    #[error("{by}: a message of {got} bytes, of which {expected} were announced")]
+    #[error("{by}: a message of {got} bytes, where {expected} were announced")]
     Size { expected: usize, got: usize, by: String },
-    #[error("{by}: kind {number} of message is not known")]
+    #[error("{by}: message kind {number} is unknown")]
     Kind { number: u8, by: String },
-    #[error("{by}: not a message: its header is damaged or missing")]
+    #[error("{by}: not a message: the header is damaged or missing")]
     Header { by: String },
 }
 

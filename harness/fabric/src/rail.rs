@@ -56,7 +56,8 @@ impl std::str::FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no rail: write DEVICE[:PORT][@GID_INDEX], as mlx5_0@3");
+        let wrong =
+            || format!("{text:?} is not a rail: write DEVICE[:PORT][@GID_INDEX], as in mlx5_0@3");
         let (rest, gid_index) = match text.split_once('@') {
             Some((rest, index)) => (rest, Some(index.parse().map_err(|_| wrong())?)),
             None => (text, None),
@@ -84,8 +85,8 @@ fn of_class(class: &Path) -> Result<Vec<Choice>, Error> {
     names.sort_by(|a, b| natural(a, b));
     if names.is_empty() {
         return Err(Error::Usage(format!(
-            "there is no RDMA device here ({} is empty): name those of the other ranks' rails, or \
-             load the driver",
+            "this host has no RDMA device ({} is empty): load the driver, or grant the devices to \
+             the sandbox",
             class.display()
         )));
     }
@@ -119,7 +120,10 @@ impl Rail {
                 .filter_map(|index| Some((self.preference(index)?, index)))
                 .min()
                 .map(|(_, index)| index)
-                .ok_or("the port has no GID: give its network device an address and bring it up")?,
+                .ok_or(
+                    "the port has no GID: give the port's network device an address, and bring the \
+                     device up",
+                )?,
         };
         let gid = context.gid(choice.port, index).map_err(|e| e.to_string())?;
         if gid.iter().all(|byte| *byte == 0) {

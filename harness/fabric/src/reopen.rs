@@ -78,7 +78,7 @@ pub(crate) fn close(
 fn none_left(left: usize, rank: u32, by: &str) -> Result<(), Error> {
     match left {
         0 => Ok(()),
-        _ => Err(Error::Check(format!("{by}{left} queue pairs of rank {rank} are left over"))),
+        _ => Err(Error::Check(format!("{by}rank {rank} has {left} queue pairs left over"))),
     }
 }
 

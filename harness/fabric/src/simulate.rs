@@ -64,7 +64,7 @@ pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
     verbgate_sys::process::raise_descriptor_limit();
     if verbgate_sys::process::descriptor_limit() < needed {
         return Err(Error::Usage(format!(
-            "--ranks {}: {needed} descriptors are needed: raise `ulimit -Hn`",
+            "--ranks {}: this many ranks need {needed} descriptors: raise `ulimit -Hn`",
             args.ranks
         )));
     }

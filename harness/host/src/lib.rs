@@ -54,14 +54,17 @@ pub enum Error {
         r#source: io::Error,
     },
     /// A file is of another kind.
-    #[error("{} is no network namespace; give a PID, a file like /run/netns/NAME or /proc/PID/ns/net, or a container", .path.display())]
+    #[error(
+        "{} is not a network namespace; give a PID, a file like /run/netns/NAME or \
+         /proc/PID/ns/net, or a container", .path.display())]
     NoNamespace {
         /// The file.
         path: PathBuf,
     },
     /// A name is nobody's.
     #[error(
-        "{name:?} is no process, no named network namespace (ip netns) and no running container; see: ip netns list, docker ps"
+        "{name:?} is neither a process, nor a named network namespace (ip netns), nor a running \
+         container; see: ip netns list, docker ps"
     )]
     UnknownTarget {
         /// As it was given.
@@ -93,7 +96,7 @@ fn namespace_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; the process or the name is gone",
         io::ErrorKind::PermissionDenied => "; entering it needs root (CAP_SYS_ADMIN)",
-        io::ErrorKind::InvalidInput => "; it is a namespace of another kind",
+        io::ErrorKind::InvalidInput => "; the namespace is of another kind",
         _ => "",
     }
 }

@@ -150,7 +150,10 @@ fn inspect(engine: &str, name: &str) -> Option<String> {
     let until = Instant::now() + ENGINE;
     while child.try_wait().ok()?.is_none() {
         if Instant::now() > until {
-            log::warn!("{engine} does not say within {} s what {name} is", ENGINE.as_secs());
+            log::warn!(
+                "{engine} has not answered for {} s whether {name} is a container",
+                ENGINE.as_secs()
+            );
             let _ = child.kill();
             let _ = child.wait();
             return None;

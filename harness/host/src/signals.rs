@@ -21,7 +21,12 @@ impl Signals {
         let held = set.thread_block().and_then(|()| {
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         });
-        Self(held.inspect_err(|e| log::warn!("signals end this without undoing it: {e}")).ok())
+        Self(
+            held.inspect_err(|e| {
+                log::warn!("a signal will end verbgate without undoing the move: {e}")
+            })
+            .ok(),
+        )
     }
 
     /// Is readable once one has come.

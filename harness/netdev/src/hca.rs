@@ -28,7 +28,7 @@ impl std::str::FromStr for Filter {
         for entry in rest.split(',').filter(|entry| !entry.is_empty()) {
             let bad = || {
                 let help = "write it as NCCL_IB_HCA, [^][=]NAME[:PORT],...";
-                Error::Usage(format!("{entry:?} is no RDMA device in --hca; {help}"))
+                Error::Usage(format!("--hca: {entry:?} does not name an RDMA device; {help}"))
             };
             let (name, port) = match entry.split_once(':') {
                 Some((name, port)) => (name, Some(port.parse().map_err(|_| bad())?)),
@@ -41,7 +41,7 @@ impl std::str::FromStr for Filter {
         }
         if entries.len() > ENTRIES_MAX {
             let help = format!("NCCL reads {ENTRIES_MAX}, {} are given", entries.len());
-            return Err(Error::Usage(format!("too many devices in --hca: {help}")));
+            return Err(Error::Usage(format!("--hca: too many devices: {help}")));
         }
         Ok(Self { exclude, exact, entries })
     }

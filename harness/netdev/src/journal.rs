@@ -210,7 +210,7 @@ pub fn load(dir: &Path) -> Result<Option<Journal>, Error> {
     let journal: Journal = serde_json::from_slice(&text)
         .map_err(|e| Error::Foreign { path: path.clone(), why: e.to_string() })?;
     if journal.version != VERSION {
-        let why = format!("its version is {}", journal.version);
+        let why = format!("the journal's version is {}", journal.version);
         return Err(Error::Foreign { path, why });
     }
     Ok(Some(journal))

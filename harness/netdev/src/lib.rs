@@ -38,26 +38,39 @@ use std::path::PathBuf;
 
 /// What went wrong, and what to do about it.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says what it is about")]
+#[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum Error {
     /// What the host did not do.
     #[error(transparent)]
     Host(#[from] verbgate_host::Error),
-    #[error("{} is the network namespace that the NICs are in already; name the container's", .path.display())]
+    #[error(
+        "the NICs are in the network namespace {} already; name the container's namespace",
+        .path.display()
+    )]
     SameNamespace { path: PathBuf },
-    #[error("no network device is called {name:?} here; there are {}", .have.join(", "))]
+    #[error("no network device is called {name:?} here; this host has {}", .have.join(", "))]
     NoSuchNic { name: String, have: Vec<String> },
-    #[error("{} is no journal of this version of Verbgate ({why}); if no NIC is away, remove it", .path.display())]
+    #[error(
+        "{} is not a journal of this version of Verbgate ({why}); if no NIC is away, remove the \
+         file",
+        .path.display()
+    )]
     Foreign { path: PathBuf, why: String },
-    #[error("{} describes NICs that are not home ({nics}); first: verbgate netdev restore", .path.display())]
+    #[error(
+        "the journal {} names NICs that are not back ({nics}); first: verbgate netdev restore",
+        .path.display()
+    )]
     NotHome { path: PathBuf, nics: String },
-    #[error("another verbgate (process {pid}) is at work on {}; wait for it to end", .path.display())]
+    #[error(
+        "another verbgate (process {pid}) works on {}; wait until that process ends",
+        .path.display()
+    )]
     Locked { path: PathBuf, pid: String },
     #[error("{nic} cannot be moved: {why}")]
     Refused { nic: String, why: String },
     #[error("{nic}: {why}")]
     Nic { nic: String, why: String },
-    #[error("nothing to move: {why}")]
+    #[error("there is no NIC to move: {why}")]
     Nothing { why: String },
     #[error("{cause}; {undone}")]
     Undone { cause: Box<Error>, undone: String },

@@ -64,7 +64,7 @@ impl Shared {
     /// Why a NIC is no common rail.
     pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
         let why = || self.left_out.get(netdev).cloned();
-        let none = || "it is no rail of this node".to_owned();
+        let none = || "the NIC is not a rail of this node".to_owned();
         (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
     }
 }
@@ -131,7 +131,7 @@ impl Host<'_> {
         let exclude = match args.exclude.as_str() {
             "" => None,
             pattern => Some(Regex::new(pattern).map_err(|e| {
-                Error::Usage(format!("--exclude {pattern:?} is no regular expression: {e}"))
+                Error::Usage(format!("--exclude {pattern:?} is not a regular expression: {e}"))
             })?),
         };
         let hca: Option<Filter> = args.hca.as_deref().map(str::parse).transpose()?;
@@ -157,7 +157,7 @@ impl Host<'_> {
                 asked.iter().any(|n| self.snapshot.link(n).is_some_and(|l| l.name == name))
             });
             candidate.dropped = match link {
-                None => Some("it is not in this network namespace".to_owned()),
+                None => Some("the NIC is not in this network namespace".to_owned()),
                 Some(_) if chosen == Some(false) => Some("not named by --iface".to_owned()),
                 Some(link) => {
                     let pattern = exclude.as_ref().filter(|_| chosen.is_none());
@@ -180,7 +180,7 @@ impl Host<'_> {
                 return Err(Error::Refused { nic: name, why: why.clone() });
             }
             if args.require_ipv4 && candidate.dropped.as_deref() == Some(NO_ADDRESS) {
-                let why = "it has no IPv4 address, and --require-ipv4 is given".to_owned();
+                let why = "the NIC has no IPv4 address, and --require-ipv4 is given".to_owned();
                 return Err(Error::Refused { nic: name, why });
             }
         }
@@ -240,31 +240,31 @@ impl Host<'_> {
         hca: Option<&Filter>,
     ) -> Option<String> {
         if candidate.rdma.is_empty() {
-            return Some("no RDMA device belongs to it".to_owned());
+            return Some("no RDMA device belongs to the NIC".to_owned());
         }
         let ethernet =
             |port: &Port| port.link_layer.as_deref().is_none_or(|layer| layer == ETHERNET);
         if !candidate.rdma.iter().any(ethernet) {
-            return Some("InfiniBand: its GIDs are not bound to a network namespace".to_owned());
+            return Some("InfiniBand: GIDs are not bound to a network namespace".to_owned());
         }
         if exclude.is_some_and(|pattern| pattern.is_match(&link.name)) {
-            return Some("its name matches --exclude".to_owned());
+            return Some("the NIC's name matches --exclude".to_owned());
         }
         if hca.is_some_and(|f| !candidate.rdma.iter().any(|p| f.allows(&p.device, p.port))) {
-            return Some("its RDMA device is not chosen by --hca".to_owned());
+            return Some("--hca does not choose the NIC's RDMA device".to_owned());
         }
         if let Some(kind) = link.kind.as_deref().filter(|kind| UNMOVABLE.contains(kind)) {
-            return Some(format!("it is a {kind}, which stays in its namespace"));
+            return Some(format!("the NIC is a {kind}, which cannot leave its namespace"));
         }
         if let Some(master) = link.master {
-            return Some(format!("it is a part of {}", self.name_of(master)));
+            return Some(format!("the NIC is a part of {}", self.name_of(master)));
         }
         let upper = self.snapshot.links.iter().find(|other| other.lower == Some(link.index));
         // The ends of a veth pair in one namespace name each other.
         let is_pair = |other: &Link| link.lower == Some(other.index);
         if let Some(upper) = upper.filter(|upper| !is_pair(upper)) {
             let kind = upper.kind.as_deref().unwrap_or("device");
-            return Some(format!("the {kind} {} stands on it", upper.name));
+            return Some(format!("the {kind} {} stands on the NIC", upper.name));
         }
         let routable = |(ip, _): &(IpAddr, u8)| !is_link_local(*ip);
         if !candidate.ips.iter().any(routable) {
@@ -287,7 +287,7 @@ impl Host<'_> {
         let mut found = Vec::new();
         for route in self.snapshot.routes.iter().filter(|r| is_default(r)) {
             for device in verbgate_host::route::devices(route) {
-                found.push((device, "the default route leads through it".to_owned()));
+                found.push((device, "the default route leads through the NIC".to_owned()));
             }
         }
         let mut by_address = |ip: IpAddr, why: &str| {
@@ -297,15 +297,15 @@ impl Host<'_> {
             found.extend(its.map(|link| (link.index, why.to_owned())));
         };
         if let Some(ip) = args.bootstrap {
-            by_address(ip, "it has the bootstrap address");
+            by_address(ip, "the NIC has the bootstrap address");
         }
         if let Some(ip) = ssh_server() {
-            by_address(ip, "this SSH session uses it");
+            by_address(ip, "this SSH session uses the NIC");
         }
         if let Some(peer) = args.peer
             && let Some(device) = route_to(netlink, peer, None)
         {
-            found.push((device, format!("the route to the peer {peer} leads through it")));
+            found.push((device, format!("the route to the peer {peer} leads through the NIC")));
         }
         // What stands on another device uses that, too.
         for link in &self.snapshot.links {
@@ -320,7 +320,7 @@ impl Host<'_> {
     }
 }
 
-const NO_ADDRESS: &str = "it has no IPv4 address and no routable IPv6 address";
+const NO_ADDRESS: &str = "the NIC has no IPv4 address and no routable IPv6 address";
 
 /// Words between commas or blanks.
 pub fn list(text: &str) -> Vec<String> {

@@ -87,14 +87,14 @@ pub(crate) fn check_effective(arp: Arp) -> Result<(), Error> {
     if all("arp_ignore") > 2 {
         return Err(Error::Invalid(format!(
             "net.ipv4.conf.all.arp_ignore is {} in the container, so NICs would not answer for \
-             their own addresses; set it to 0 there",
+             their own addresses; set arp_ignore to 0 there",
             all("arp_ignore")
         )));
     }
     if arp == Arp::Loose && all("arp_filter") != 0 {
         return Err(Error::Invalid(
             "net.ipv4.conf.all.arp_filter is 1 in the container, which --arp loose cannot undo; \
-             set it to 0 there, or use --arp strict"
+             set arp_filter to 0 there, or use --arp strict"
                 .to_owned(),
         ));
     }

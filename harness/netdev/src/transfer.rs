@@ -32,7 +32,7 @@ use super::strict::Arp;
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// What both directions need to know.
-#[allow(missing_debug_implementations, reason = "it holds a function")]
+#[allow(missing_debug_implementations, reason = "a step holds a function")]
 pub struct Terms<'a> {
     /// Where sysfs is.
     pub sysfs: &'a Path,
@@ -115,8 +115,8 @@ fn forth(
     for (device, port) in gids.keys() {
         if !terms.sysfs.join("class/infiniband").join(device).exists() {
             log::warn!(
-                "{device}/{port} is gone since the move, as is the way of Soft-RoCE; make it again \
-                 there: rdma link add"
+                "the RDMA device {device}/{port} is gone since the move, as always with Soft-RoCE; \
+                 make the device again in the container: rdma link add"
             );
         }
     }
@@ -141,7 +141,7 @@ fn settle(nic: &Entry, arp: Arp) -> Result<(), Error> {
         let routes = strict::routes(&nic.state, index, nic.table);
         let failed = dress::add_routes(&mut netlink, &routes, &number)?;
         for why in failed {
-            log::warn!("{}: a route cannot be had in the container: {why}", nic.target_name);
+            log::warn!("{}: the container cannot have a route: {why}", nic.target_name);
         }
     }
     dress::add_rules(&mut netlink, &nic.rules)
@@ -154,7 +154,7 @@ fn there(nic: &Entry, arp: Arp) -> State {
 
 /// The error that a NIC is nowhere.
 pub fn gone(nic: &Entry) -> Error {
-    let why = "it is in neither namespace any more; was it unplugged or removed?".to_owned();
+    let why = "the NIC is in neither namespace; was the NIC unplugged or removed?".to_owned();
     Error::Nic { nic: nic.state.link.name.clone(), why }
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn await_carrier(
             Some(_) if patience.is_zero() => return Ok(()),
             Some(nic) if Instant::now() > until => {
                 let why = format!(
-                    "it had a link before, and has none after {} s of waiting; see --wait",
+                    "the NIC had a link before, and has no link after {} s of waiting; see --wait",
                     patience.as_secs()
                 );
                 return Err(Error::Nic { nic: nic.state.link.name.clone(), why });

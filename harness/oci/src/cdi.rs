@@ -119,7 +119,7 @@ pub fn names() -> Result<Vec<String>, Error> {
 fn of_this_host() -> Result<CdiSpec, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
     let program = std::env::current_exe().context("cannot tell this program's path")?;
-    let program = program.to_str().context("this program's path is no text")?;
+    let program = program.to_str().context("this program's path is not UTF-8 text")?;
     let cm = grant::connection_manager(Host::real()).map(|cm| DeviceNode::from(&cm));
     Ok(spec(&devices, cm.as_ref(), program))
 }
@@ -172,9 +172,10 @@ pub fn hook() -> Result<u8, Error> {
         return Ok(0);
     }
     Err(anyhow!(
-        "container {}: it has a device {KIND}=..., which its runtime cannot open to it; run it by \
-         verbgate's (verbgate runtime configure, then --runtime verbgate or its RuntimeClass), or give \
-         it the seccomp profile of: verbgate oci profile",
+        "container {}: the container has a device {KIND}=..., which the container's runtime cannot \
+         open; run the container by verbgate's (verbgate runtime configure, then --runtime \
+         verbgate or its RuntimeClass), or give the container the seccomp profile of: verbgate oci \
+         profile",
         of("id")
     ))
 }

@@ -79,8 +79,8 @@ pub(super) fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Err
         Some(name) if name == allowed || name == "standard" => Ok(name.to_owned()),
         Some("hpc") if allowed == "full" => Ok("hpc".to_owned()),
         Some(name) => Err(anyhow!(
-            "annotation {}: {name:?} is not granted here; the runtime's option --profile allows \
-             {allowed:?}",
+            "annotation {}: the profile {name:?} is not allowed here; the runtime's option \
+             --profile allows {allowed:?}",
             wish::PROFILE
         )),
     }

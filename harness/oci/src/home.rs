@@ -79,7 +79,7 @@ pub(super) fn home(
             .collect();
         if left.len() > destroyed.len() {
             return Err(anyhow!(
-                "{}; repair it, and then: verbgate netdev restore --state-dir {}",
+                "{}; repair the cause, and then: verbgate netdev restore --state-dir {}",
                 left.join("; "),
                 journal_dir.display()
             ));
@@ -143,7 +143,7 @@ fn reap_one(journal: &Path, turn: &Turn) -> Result<Option<String>, anyhow::Error
     };
     let nics = journal::load(journal)?.map(|journal| journal.names());
     let told = home(journal, &store, Path::new(collect::SYSFS_ROOT), turn)
-        .with_context(|| format!("NICs of container {name} are not home"))?;
+        .with_context(|| format!("NICs of container {name} are not back on the host"))?;
     let line =
         format!("{name}: {} home", nics.unwrap_or_else(|| "no NIC was away; all".to_owned()));
     Ok(Some([vec![line], told].concat().join("; ")))

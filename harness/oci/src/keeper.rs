@@ -82,7 +82,8 @@ pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
     match String::from_utf8_lossy(&said).trim() {
         READY => Ok(()),
         "" => Err(anyhow!(
-            "annotation {}: what moves the NICs was ended; verbgate gc brings them home",
+            "annotation {}: somebody ended the process that moves the NICs; verbgate gc brings the \
+             NICs back",
             wish::NETDEVS
         )),
         error => Err(anyhow!("annotation {}: {error}", wish::NETDEVS)),
@@ -123,7 +124,7 @@ impl Keeper {
     fn begin(place: &Place, container: Tgid) -> Result<Self, anyhow::Error> {
         let signals = Signals::hold();
         let spec = place.spec().context("the container's directory cannot be read")?;
-        let netdevs = spec.netdevs.context("the container has asked for none")?;
+        let netdevs = spec.netdevs.context("the container has asked for no NICs")?;
         let pidfd = PidFd::open(container).context("the container has ended")?;
         let namespace = Namespace::open(&PathBuf::from(format!("/proc/{container}/ns/net")))?;
         let _turn = Turn::wait(&netdevs.journal)?;

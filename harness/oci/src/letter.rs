@@ -59,10 +59,11 @@ pub(super) struct Watch {
 /// Why a supervisor did not do as it was told.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Untold {
-    #[error("its supervisor is gone; delete the container and create it again")]
+    #[error("the container's supervisor is gone; delete the container and create it again")]
     Gone(#[source] io::Error),
     #[error(
-        "its supervisor has not answered for {} s; delete the container and create it again",
+        "the container's supervisor has not answered for {} s; delete the container and create it \
+         again",
         DEED_PATIENCE_MS / 1000
     )]
     Silent,

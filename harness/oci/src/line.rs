@@ -190,7 +190,7 @@ pub(crate) fn name_of(line: &Line) -> Result<Option<String>, Error> {
             Ok(Some(text.to_owned()))
         }
         _ => Err(anyhow!(
-            "container id {}: it must be text without \"/\", and not begin with \".\"",
+            "container id {}: must be text without \"/\", and not begin with \".\"",
             id.display()
         )),
     }

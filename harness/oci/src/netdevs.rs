@@ -76,7 +76,7 @@ fn decide(
     if !namespaces.into_iter().flatten().any(network) {
         return Err(failed(
             "the container shares the host's network namespace, in which the NICs are already; \
-             give it one of its own (linux.namespaces)"
+             give the container a network namespace of its own (linux.namespaces)"
                 .to_owned(),
         ));
     }
@@ -85,7 +85,8 @@ fn decide(
     if let Some(other) = wished.iter().find(|name| !all && !own.contains(name)) {
         let own = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
         return Err(failed(format!(
-            "{other} is no NIC of a device that this container is granted (those have: {own})"
+            "{other} is not a NIC of a device that this container is granted (the NICs of those \
+             devices: {own})"
         )));
     }
     let names: Vec<String> = if all {

@@ -38,7 +38,7 @@ pub(crate) struct Addition<'a> {
 /// Why a file cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{0}: it must be {1}")]
+    #[error("{0}: must be {1}")]
     Shape(&'static str, &'static str),
     #[error("process.args: there is no command to run")]
     NoCommand,

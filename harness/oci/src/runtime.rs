@@ -46,7 +46,10 @@ pub(super) fn find(named: Option<&OsStr>) -> Result<PathBuf, Error> {
             })
         }
         Some(name) => in_path(name).ok_or_else(|| {
-            anyhow!("--runtime {}: not found in PATH; install it, or give its path", name.display())
+            anyhow!(
+                "--runtime {}: not found in PATH; install the runtime, or give a path",
+                name.display()
+            )
         }),
         None => NAMES.iter().find_map(|name| in_path(OsStr::new(name))).ok_or_else(|| {
             anyhow!("no OCI runtime is installed: install runc or crun, or name one by --runtime")

@@ -40,9 +40,10 @@ fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
     match (all.pop(), all.len()) {
         (Some(one), 0) => Ok(one),
         (None, _) => Err(anyhow!("no container {wanted:?} has RDMA (see: verbgate ps)")),
-        (Some(_), more) => {
-            Err(anyhow!("{} containers begin with {wanted:?}; say more of its id", more + 1))
-        }
+        (Some(_), more) => Err(anyhow!(
+            "the ids of {} containers begin with {wanted:?}; give more of the id",
+            more + 1
+        )),
     }
 }
 
@@ -129,7 +130,7 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
         let text = inspect::all(globals).and_then(|all| metrics(&all));
         let answered = text.and_then(|text| Ok(answer(reader, &text)?));
         if let Err(error) = answered {
-            log::warn!("numbers were not told: {error:#}");
+            log::warn!("cannot answer a request for counters: {error:#}");
         }
     }
 }

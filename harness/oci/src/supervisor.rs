@@ -73,7 +73,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// When the container cannot be served.
 pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
     // Crun waits for all of its children, and this would be one that waits for crun.
-    sandbox::leave_parent().context("cannot leave the runtime that this was started for")?;
+    sandbox::leave_parent().context("cannot detach the supervisor from the runtime")?;
     let place = Place::at(place);
     let life = Life::begin(&place, Tgid(runtime), globals.log.clone());
     let said = match &life {
@@ -236,7 +236,7 @@ impl Life {
         let word = match serde_json::from_slice(&letter.body) {
             Ok(word) => word,
             Err(e) => {
-                log::error!("a letter that cannot be read: {e}");
+                log::error!("cannot read a message of verbgate oci: {e}");
                 letter.reply(format!("the supervisor cannot read this: {e}").as_bytes());
                 return Ok(());
             }
@@ -280,8 +280,9 @@ impl Life {
         match word {
             Word::Watch(watch) => self.watch(watch, files),
             Word::Sysfs(pid) => {
-                let served = container::served(files)
-                    .map_err(|files| anyhow!("/sys came with {} files", files.len()))?;
+                let served = container::served(files).map_err(|files| {
+                    anyhow!("the message about /sys came with {} descriptors", files.len())
+                })?;
                 let shown = verbgate_sandbox::shown(&self.spec.devices);
                 Ok(self.views_of(Tgid(pid))?.serve(served, shown)?)
             }
@@ -298,14 +299,15 @@ impl Life {
     /// A runtime is under a filter: the one that makes the container, or one that executes something
     /// in it.
     fn watch(&mut self, watch: Watch, files: Vec<OwnedFd>) -> Result<(), Error> {
-        let [file] = <[OwnedFd; 1]>::try_from(files)
-            .map_err(|files| anyhow!("a filter came with {} listeners", files.len()))?;
+        let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|files| {
+            anyhow!("the message about a filter came with {} listeners", files.len())
+        })?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
         if self.started {
             return self.serve(&guard, listener.into(), verbgate_sandbox::serve);
         }
         if self.container.is_some() || self.early.is_some() {
-            return Err(anyhow!("the container is not started yet; start it first"));
+            return Err(anyhow!("the container is not started yet; start the container first"));
         }
         self.early = Some(Early { guard, listener, filters: watch.filters });
         Ok(())
@@ -313,11 +315,12 @@ impl Life {
 
     fn created(&mut self, first: Tgid) -> Result<(), Error> {
         let pidfd = PidFd::open(first).with_context(|| format!("process {first} has ended"))?;
-        let early = self.early.as_ref().context("the runtime is under no filter of ours")?;
+        let early = self.early.as_ref().context("the runtime is not under verbgate's filter")?;
         // Who starts containers through a daemon leaves them outside.
         if under::filters(&first.to_string())? < early.filters {
             return Err(anyhow!(
-                "the runtime has made the container's process {first} outside of the filter that                  the runtime is under; use runc or crun"
+                "the runtime has made the container's process {first} outside of the filter that \
+                 the runtime is under; use runc or crun"
             ));
         }
         if self.spec.netdevs.is_some() {
@@ -347,7 +350,7 @@ impl Life {
         self.serve(&early.guard, early.listener.into(), verbgate_sandbox::start)?;
         self.started = true;
         let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
-        log::info!("container {} starts with {}", self.spec.id, devices.join(", "));
+        log::info!("container {} starts, with {}", self.spec.id, devices.join(", "));
         Ok(())
     }
 

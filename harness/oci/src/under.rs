@@ -29,13 +29,13 @@ pub(super) fn come_under(way: &Way, described: &Value) -> Result<(), Error> {
     let limit = limit(described).unwrap_or_else(process::descriptor_limit);
     let guard = Guard::new(limit)?;
     let listener = guard.install().context(
-        "cannot install the seccomp filter: a kernel of 5.19 or newer with CONFIG_SECCOMP_FILTER is \
-         needed, and no other filter with a listener",
+        "cannot install the seccomp filter: a kernel of 5.19 or newer with CONFIG_SECCOMP_FILTER \
+         is needed, and no other filter with a listener",
     )?;
     let filters = filters("self")?;
     let word = Word::Watch(Watch { windows: guard.windows(), filters });
     letter::tell(way, &word, &[listener.as_fd()]).map_err(|untold| match untold {
-        Untold::Gone(e) => Error::new(e).context("the supervisor ended; see its log"),
+        Untold::Gone(e) => Error::new(e).context("the supervisor ended; see the supervisor's log"),
         other => anyhow::anyhow!("{other}"),
     })
 }

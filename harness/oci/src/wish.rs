@@ -54,13 +54,14 @@ pub(crate) struct Wish {
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
-        "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
-         mlx5_0,mlx5_1, or \"all\""
+        "annotation {DEVICES}: {value:?} does not name a device; write names separated by commas, \
+         as in mlx5_0,mlx5_1, or \"all\""
     )]
     Devices { value: String },
     #[error(
-        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and rdma_cm \
-         beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node out",
+        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and \
+         rdma_cm beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node \
+         out",
         .path.display()
     )]
     Unsupervised { field: &'static str, path: PathBuf },
@@ -71,21 +72,21 @@ pub(crate) enum Error {
     OtherName { field: &'static str, path: PathBuf },
     #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
     Sysfs { value: String },
-    #[error("annotation {0}: it must be a string")]
+    #[error("annotation {0}: must be a string")]
     NotText(&'static str),
     #[error(
-        "annotation {NETDEVS}: {value:?} names no NIC; write names separated by commas, as in \
-         eth1,eth2, or \"all\" for those of the granted RDMA devices"
+        "annotation {NETDEVS}: {value:?} does not name a NIC; write names separated by commas, as \
+         in eth1,eth2, or \"all\" for the NICs of the granted RDMA devices"
     )]
     Netdevs { value: String },
     #[error(
         "annotation {NETDEVS}: the container asks for NICs and for no RDMA device; add {DEVICES}, \
-         or let the network plug-in move them"
+         or let the network plug-in move the NICs"
     )]
     OnlyNetdevs,
     #[error(
-        "linux.seccomp{field}: another agent is notified of system calls, and the kernel allows \
-         one; remove it from this container, or its RDMA devices"
+        "linux.seccomp{field}: the profile names another agent for system calls, and the kernel \
+         allows one; remove the agent from this container, or the RDMA devices"
     )]
     OtherAgent { field: String },
 }

@@ -69,25 +69,28 @@ impl Host<'static> {
 
 /// Why a device cannot be granted.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says what it is about")]
+#[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum GrantError {
     #[error("no RDMA device is called {name:?}; {}", existing(.have))]
     NoSuchDevice { name: String, have: Vec<String> },
     #[error(
-        "this host has {} RDMA devices: {}; say which one with --device NAME (more than one: \
-         repeat it), or grant all of them with --device {ALL}",
+        "this host has {} RDMA devices: {}; say which one with --device NAME (repeat the option \
+         for more), or grant all devices with --device {ALL}",
         .have.len(), .have.join(", ")
     )]
     Which { have: Vec<String> },
-    #[error("{name:?} is no name for a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
+    #[error("{name:?} does not name a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
     NodeName { name: String },
-    #[error("{} is not a character device; give the path of one", .path.display())]
+    #[error("{} is not a character device; give the path of a character device", .path.display())]
     NotADevice { path: PathBuf },
-    #[error("{} is device {found}, but {uverbs} is {expected}; have udev make the node again", .path.display())]
+    #[error(
+        "{} is device {found}, but {uverbs} is {expected}; have udev make the node again",
+        .path.display()
+    )]
     WrongNode { path: PathBuf, uverbs: String, found: DevNumber, expected: DevNumber },
-    #[error("two devices shall be called {name}; give one of them another number")]
+    #[error("two devices have the name {name}; give one device another number")]
     Twice { name: String },
-    #[error("{name} was removed, renamed or replaced while it was looked at; try again")]
+    #[error("the device {name} was removed, renamed or replaced in this moment; try again")]
     Changed { name: String },
     #[error("cannot tell which device {} is: {source}; is sysfs mounted at /sys?", .path.display())]
     Identity { path: PathBuf, r#source: io::Error },
@@ -109,10 +112,10 @@ fn open_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
             "; verbgate needs read and write permission on the node (mode or group), and a device \
-             cgroup that allows it"
+             cgroup that allows the node"
         }
         io::ErrorKind::NotFound => {
-            "; the node is missing: load ib_uverbs, or have udev or mknod make it"
+            "; the node is missing: load ib_uverbs, or have udev or mknod make the node"
         }
         _ => "",
     }
@@ -184,7 +187,7 @@ pub fn connection_manager(host: Host<'_>) -> Option<Granted> {
     let name = RDMA_CM.to_owned();
     let source = host.nodes.join(&name);
     let granted = openable(&source).and_then(|found| of_number(name, found, source, host));
-    granted.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()
+    granted.inspect_err(|e| log::debug!("the sandbox has no rdma_cm: {e}")).ok()
 }
 
 fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, GrantError> {

@@ -84,11 +84,14 @@ pub enum Error {
     #[error("a sandbox cannot be started inside another; start both from outside")]
     Nested,
     /// The address space of this process is full where the stub has to be.
-    #[error("this kernel offers none of the addresses that the stub needs: {0}")]
+    #[error(
+        "cannot map the stub: this kernel offers none of the addresses that the stub needs: {0}"
+    )]
     Addresses(io::Error),
     /// A granted node cannot be opened.
     #[error(
-        "cannot open {} for {name}: {source}; it must exist, and be readable and writable by you",
+        "cannot open {} for {name}: {source}; the device node must exist, and you must be allowed \
+         to read and write the node",
         .path.display()
     )]
     Device {
@@ -100,7 +103,7 @@ pub enum Error {
         r#source: io::Error,
     },
     /// The kernel's number of a device is not known.
-    #[error("RDMA netlink does not tell the number of {name}; see: rdma dev")]
+    #[error("RDMA netlink does not know the device {name}; see: rdma dev")]
     Index {
         /// The node.
         name: String,
@@ -108,7 +111,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A grant has not all that grants have now.
-    #[error("{name} was granted by another version of verbgate; make the container again")]
+    #[error("another version of verbgate granted the device {name}; create the container again")]
     Older {
         /// The node.
         name: String,

@@ -72,7 +72,12 @@ impl Rights {
             }
             match moved(one, index, into) {
                 Ok(now) => {
-                    log::info!("{}: {} was {} before it was moved", one.name, now, one.identity);
+                    log::info!(
+                        "{}: the network device {} was {} before the move",
+                        one.name,
+                        now,
+                        one.identity
+                    );
                     one.identity = now;
                     device.identity = Watched::new(one.identity.clone(), Path::new(SYSFS_ROOT));
                 }
@@ -149,7 +154,7 @@ fn moved(granted: &Granted, index: u32, into: Tgid) -> Result<Identity, anyhow::
     });
     let asked = asked.join().map_err(|_| anyhow!("the thread that asks RDMA netlink ended"))??;
     if asked != Some(index) {
-        return Err(anyhow!("it was removed, or is another device: {}", granted.identity));
+        return Err(anyhow!("the device was removed, or is another device: {}", granted.identity));
     }
     // After the index was asked by the number, which then was that of this identity.
     now.check_below(sysfs)?;

@@ -154,7 +154,7 @@ impl Running {
         let left = sandbox::end_descendants(END_PATIENCE);
         if left > 0 {
             log::warn!(
-                "{left} processes of the program have been killed and do not end: the kernel holds \
+                "{left} killed processes of the program do not end: the kernel holds \
                  them until the device or file server that they use answers"
             );
         }

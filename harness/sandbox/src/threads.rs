@@ -18,7 +18,10 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     if let Err(error) = confine::keep_in_memory() {
-        log::debug!("the supervisor's memory may be given back when memory is short: {error}");
+        log::debug!(
+            "the supervisor cannot keep its memory, and may wait for pages when memory is short: \
+             {error}"
+        );
     }
     confine::cut_capabilities()?;
     serve(supervisor)?;
@@ -30,7 +33,7 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
 pub(crate) fn forbid_huge_pages() {
     if let Err(error) = confine::forbid_huge_pages() {
         // Where a seccomp profile refuses it: memory is all that it costs.
-        log::debug!("the supervisor's memory may be of huge pages: {error}");
+        log::debug!("the supervisor cannot refuse huge pages, and may take more memory: {error}");
     }
 }
 
@@ -42,9 +45,15 @@ pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
             // Whatever its end: nobody may wait for an answer that will not come.
             match panic::catch_unwind(AssertUnwindSafe(|| work(&supervisor))) {
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+                Ok(Err(error)) => log::error!(
+                    "the supervisor no longer serves RDMA requests: {error}; start the sandbox \
+                     again"
+                ),
                 Err(_) => {
-                    log::error!("RDMA requests are no longer served, by a fault of verbgate's");
+                    log::error!(
+                        "the supervisor no longer serves RDMA requests, by a fault of verbgate; \
+                         start the sandbox again"
+                    );
                 }
             }
             if let Err(error) = supervisor.hang_up() {

@@ -82,7 +82,7 @@ fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));
         if let Err(error) = result {
-            log::error!("/sys is no longer served: {error}");
+            log::error!("the supervisor no longer serves /sys: {error}; start the sandbox again");
         }
     };
     std::thread::Builder::new().name("sysfs".to_owned()).spawn(work).map(drop)

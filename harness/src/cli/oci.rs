@@ -146,9 +146,9 @@ pub(crate) struct AgentSupervisorArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The agent listens on the socket that systemd passes, if any, and tells systemd when \
-                  the agent is ready (Type=notify). `verbgate oci profile` prints the profile for \
-                  the containers."
+    after_help = "The agent listens on the socket that systemd passes, if any, and tells systemd \
+                  when the agent is ready (Type=notify). `verbgate oci profile` prints the profile \
+                  for the containers."
 )]
 pub(crate) struct AgentArgs {
     /// Socket to listen on [default: agent.sock in --root]

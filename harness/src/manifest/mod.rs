@@ -105,18 +105,19 @@ pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
     let failed = |source| Error::file(path.to_owned(), source);
     let foreign = |why: String| {
         Error::Invalid(format!(
-            "{} is no manifest of this version of Verbgate: {why}; write it with: verbgate manifest",
+            "{} is not a manifest of this version of Verbgate: {why}; write the manifest again: \
+             verbgate manifest",
             path.display()
         ))
     };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > SIZE_MAX {
-        return Err(foreign(format!("it has {size} bytes")));
+        return Err(foreign(format!("the file has {size} bytes")));
     }
     let text = fs::read(path).map_err(failed)?;
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
     if manifest.version != VERSION {
-        return Err(foreign(format!("its version is {}", manifest.version)));
+        return Err(foreign(format!("the manifest's version is {}", manifest.version)));
     }
     Ok(manifest)
 }
@@ -232,8 +233,8 @@ pub(crate) fn allow(dropped: usize, terms: &PairingTerms) -> Result<(), Error> {
     }
     let rails = if dropped == 1 { "1 rail is" } else { &format!("{dropped} rails are") };
     Err(Error::Invalid(format!(
-        "{rails} not alike on all nodes (see above): repair that, leave the NIC out on each node \
-         (--iface, --hca), or go on with the other rails by --allow-dropped"
+        "{rails} not alike on all nodes (see above): repair the difference, leave the NIC out on \
+         each node (--iface, --hca), or go on with the other rails by --allow-dropped"
     )))
 }
 
@@ -246,7 +247,7 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
         let indices: BTreeSet<_> = manifest.rails.iter().map(|rail| rail.gid_index).collect();
         if indices.len() > 1 {
             say(&format!(
-                "{}: its rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
+                "{}: the rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
                 manifest.node
             ));
         }

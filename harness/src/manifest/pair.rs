@@ -86,7 +86,7 @@ fn is_declared(all: &OfNodes<'_>) -> Result<bool, Error> {
     }
     let not: Vec<&str> = not.iter().map(String::as_str).collect();
     Err(Error::Invalid(format!(
-        "some rails were declared by --rail, and others were not: {}; declare them all, or none",
+        "--rail declares some rails, and not others: {}; declare all rails, or none",
         some(&not)
     )))
 }
@@ -135,9 +135,9 @@ fn refusal((ip, prefix): Network, on: &OfNodes<'_>, why: &str) -> Error {
     };
     let nodes: Vec<String> = on.iter().take(SHOWN).map(of).collect();
     Error::Invalid(format!(
-        "which rails of {ip}/{prefix} are the same is not guessed: {why}: {}; declare it by --rail \
-         NETDEV=RAIL with each node's `verbgate manifest`, or say what counts: --by name, --by pci, \
-         or --by order if every node has all rails",
+        "cannot tell which rails of {ip}/{prefix} are the same: {why}: {}; declare each by --rail \
+         NETDEV=RAIL with each node's `verbgate manifest`, or say what counts: --by name, --by \
+         pci, or --by order if every node has all rails",
         nodes.join("; ")
     ))
 }
@@ -336,7 +336,7 @@ mod tests {
         for (at, rail) in nodes[0].rails.iter_mut().enumerate() {
             rail.rail = Some(format!("r{at}"));
         }
-        refused(&nodes, By::Subnet, &["x0 of b", "declare them all"]);
+        refused(&nodes, By::Subnet, &["x0 of b", "declare all rails"]);
         for (at, rail) in nodes[1].rails.iter_mut().enumerate() {
             rail.rail = Some(format!("r{}", 3 - at));
         }

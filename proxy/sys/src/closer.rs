@@ -56,7 +56,10 @@ pub(crate) fn close(file: OwnedFd) {
         };
         if let Err(e) = thread::Builder::new().name("closer".to_owned()).spawn(work) {
             closer.threads.fetch_sub(1, Ordering::AcqRel);
-            log::warn!("files of guests are closed later: no thread could be started: {e}");
+            log::warn!(
+                "cannot start the thread that closes guests' files: {e}; the supervisor closes \
+                 them later"
+            );
         }
     }
 }

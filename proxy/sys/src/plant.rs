@@ -91,7 +91,8 @@ pub enum PlantError {
     /// The guest is being debugged. Nothing was touched.
     #[error(
         "thread {tid} is already traced by process {tracer}: a traced program cannot use RDMA \
-         here; detach the debugger, or start it inside the sandbox after the first RDMA call"
+         here; detach the debugger, or start the debugger inside the sandbox after the first RDMA \
+         call"
     )]
     Traced {
         /// The thread.
@@ -101,8 +102,8 @@ pub enum PlantError {
     },
     /// Ptrace is not allowed. Nothing was touched.
     #[error(
-        "may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the guest's user \
-         and a permissive kernel.yama.ptrace_scope"
+        "the supervisor may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the \
+         guest's user and a permissive kernel.yama.ptrace_scope"
     )]
     Forbidden(Tid),
     /// The supervisor lacks something. Nothing was touched.

@@ -445,7 +445,7 @@ pub fn raise_descriptor_limit() {
     let mut limit = rustix::process::getrlimit(resource);
     limit.current = limit.maximum;
     if let Err(e) = rustix::process::setrlimit(resource, limit) {
-        log::debug!("RLIMIT_NOFILE stays as it is: {e}");
+        log::debug!("cannot raise RLIMIT_NOFILE: {e}");
     }
 }
 

@@ -197,7 +197,7 @@ impl State {
                     *self.tree.write() = Arc::new(next);
                     *old = new;
                 }
-                Err(error) => log::warn!("the sandbox's sysfs stays as it is: {error}"),
+                Err(error) => log::warn!("cannot bring the sandbox's /sys up to date: {error}"),
             }
         }
         old.looked = Instant::now();

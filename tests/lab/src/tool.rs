@@ -92,7 +92,10 @@ pub(crate) fn run_logged(
         return Ok(());
     }
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    bail!("{what}: {name} failed ({status}). Its last words:\n{}", tail(&text, QUOTED_LINES))
+    bail!(
+        "{what}: {name} failed ({status}). The last lines of output:\n{}",
+        tail(&text, QUOTED_LINES)
+    )
 }
 
 /// The last `count` lines, the long ones cut.

@@ -113,7 +113,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let status = lab.run(&spec, &mut std::io::stderr().lock())?.status;
     if status != 0 {
         bail!(
-            "the suite could not be run on Linux {} with {} (status {status}); its logs are in {}",
+            "the suite could not be run on Linux {} with {} (status {status}); the suite's logs \
+             are in {}",
             kernel.name,
             userland.name,
             folder.display()

@@ -181,7 +181,7 @@ fn doctor() -> Result<ExitCode> {
         }
     }
     if findings.iter().any(|f| f.verdict == Verdict::Fail) {
-        bail!("the lab cannot run here before what is marked FAIL is remedied");
+        bail!("the lab cannot run here: first repair everything that is marked FAIL");
     }
     Ok(ExitCode::SUCCESS)
 }

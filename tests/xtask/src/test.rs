@@ -173,7 +173,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let (text, all) = recorded().close();
     print!("{text}");
     if !args.cases.is_empty() && all.total() == 0 {
-        bail!("no test and no case is called like {}", args.cases.join(" or "));
+        bail!("no name of a test or a case holds {}", args.cases.join(" or "));
     }
     Ok(ExitCode::from(u8::from(all.failed > 0)))
 }

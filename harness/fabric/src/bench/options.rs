@@ -201,8 +201,8 @@ impl BenchOptions {
     pub(crate) fn parameters(&self) -> String {
         let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
         format!(
-            "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} --repeat \
-             {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
+            "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} \
+             --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
             self.tuning()
         )
     }

@@ -154,7 +154,7 @@ impl Part<'_> {
             senders.iter().filter(|s| !s.ready && !s.is_over()).map(|s| s.flow.to).collect();
         late.dedup();
         if !late.is_empty() {
-            eprintln!("verbgate: rank {}: not ready yet: {late:?}", self.mesh.rank);
+            eprintln!("verbgate: rank {}: still waits for {late:?}", self.mesh.rank);
         }
     }
 

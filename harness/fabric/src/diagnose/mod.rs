@@ -136,7 +136,7 @@ fn lost(error: Error, report: &Report, link: &mut Link) -> Result<(Finding, u8),
         Error::Gone { rank } | Error::Restarted { rank, .. } => {
             let restarted = matches!(error, Error::Restarted { .. }) || link.returns(*rank, RETURN);
             let (cause, what) = if restarted {
-                let what = "was restarted while the others were connected to it";
+                let what = "was restarted while others were connected to the rank";
                 (Cause::PeerRestarted, what)
             } else {
                 (Cause::PeerKilled, "ended, killed or crashed, before the others were done")
@@ -159,10 +159,10 @@ fn lost(error: Error, report: &Report, link: &mut Link) -> Result<(Finding, u8),
 fn strays(count: u64, table: &Table) -> Option<Finding> {
     let cause = Cause::StrayConnections;
     let what = format!(
-        "{count} connections to the rendezvous did not speak its language (a port scanner, \
+        "{count} connections to the rendezvous were not of a rank (a port scanner, \
          monitoring, or another program) and were dropped"
     );
-    let evidence = vec![format!("all of {} ranks have joined in spite of it", table.entries.len())];
+    let evidence = vec![format!("all of {} ranks have joined nevertheless", table.entries.len())];
     let (ranks, rail) = (BTreeSet::new(), None);
     let remedy = cause.remedy().to_owned();
     (count > 0).then_some(Finding { cause, what, evidence, remedy, ranks, rail })

@@ -103,7 +103,11 @@ pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
         Ok(None) => listener(&socket)?,
-        Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
+        Err(e) => {
+            return Err(anyhow!(
+                "systemd passed a descriptor that is not a Unix stream socket: {e}"
+            ));
+        }
     };
     let agent = Arc::new(Agent {
         profile: options.profile.clone(),
@@ -156,10 +160,13 @@ impl Agent {
         let who = rustix::net::sockopt::socket_peercred(runtime)?;
         let own = rustix::process::geteuid();
         if !who.uid.is_root() && who.uid != own {
-            return Err(anyhow!("a runtime of user {} is not served", who.uid.as_raw()));
+            return Err(anyhow!(
+                "the agent does not serve the runtime of user {}; only root's runtimes are served",
+                who.uid.as_raw()
+            ));
         }
         let arrived = state::receive(runtime)
-            .map_err(|e| anyhow!("from process {}: {e}", who.pid.as_raw_nonzero()))?;
+            .map_err(|e| anyhow!("the runtime, process {}: {e}", who.pid.as_raw_nonzero()))?;
         let id = arrived.state.state.id.clone();
         self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e:#}"))
     }
@@ -168,7 +175,9 @@ impl Agent {
         let Arrived { state, listener } = arrived;
         let id = &state.state.id;
         if id.is_empty() || id.starts_with('.') || id.contains('/') {
-            return Err(anyhow!("its id must be text without \"/\", and not begin with \".\""));
+            return Err(anyhow!(
+                "the container's id must be text without \"/\", and not begin with \".\""
+            ));
         }
         let (addrs, fds, write) = MadeFor::read(&state.metadata)?;
         let order =
@@ -188,18 +197,19 @@ impl Agent {
             // That of a container of the same name, which ends with it.
             if Instant::now() >= deadline {
                 return Err(anyhow!(
-                    "the supervisor of another container of this name does not end"
+                    "the supervisor of an earlier container of this name does not end"
                 ));
             }
             drop(supervisors);
             std::thread::sleep(LOOK);
         };
-        let first = PidFd::open(Tgid(state.pid)).context("its process has ended")?;
+        let first = PidFd::open(Tgid(state.pid)).context("the container's process has ended")?;
         let spec = asked::spec(&state.state, &self.profile, &self.stand_in, write)?;
         let lock = place.make(&spec).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => anyhow!(
-                "it has the supervisor of an agent that has ended, or has lost it: what is executed \
-                 in it now cannot be served; start the container again"
+                "the container's supervisor is gone, or belongs to an agent that has ended, so \
+                 programs that are executed in the container now cannot be served; start the \
+                 container again"
             ),
             _ => anyhow!("cannot make {}: {e}", place.path().display()),
         })?;
@@ -214,9 +224,9 @@ impl Agent {
             .stderr(Stdio::inherit())
             .env_clear()
             .spawn()
-            .context("cannot start its supervisor")?;
+            .context("cannot start the container's supervisor")?;
         supervisor::send(ours.as_fd(), &order, listener.as_fd())
-            .map_err(|e| anyhow!("its supervisor cannot be told: {e:#}"))?;
+            .map_err(|e| anyhow!("cannot tell the container's supervisor: {e:#}"))?;
         supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
         drop(supervisors);
         self.attend(child, &place)
@@ -227,8 +237,12 @@ impl Agent {
         let ended = child.wait();
         let removed = place.remove_if_unsupervised();
         self.supervisors.lock().remove(place.path());
-        let ended = ended.context("cannot wait for its supervisor")?;
-        removed.context("cannot remove its directory")?;
-        if ended.success() { Ok(()) } else { Err(anyhow!("its supervisor ended with {ended}")) }
+        let ended = ended.context("cannot wait for the container's supervisor")?;
+        removed.context("cannot remove the container's directory")?;
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(anyhow!("the container's supervisor ended with {ended}"))
+        }
     }
 }

@@ -81,9 +81,10 @@ impl MadeFor {
     /// The windows of a profile that was printed by this build, or one with the same rules, and
     /// whether it watches writes.
     pub(super) fn read(metadata: &str) -> Result<(AddrWindow, FdWindow, bool), Error> {
-        let anew = "print the profile anew with: verbgate oci profile";
-        let read: Self = serde_json::from_str(metadata)
-            .map_err(|_| anyhow!("listenerMetadata {metadata:?} is not verbgate's; {anew}"))?;
+        let anew = "print the profile again with: verbgate oci profile";
+        let read: Self = serde_json::from_str(metadata).map_err(|_| {
+            anyhow!("the profile's listenerMetadata {metadata:?} is not verbgate's; {anew}")
+        })?;
         let addrs = AddrWindow::at(read.addresses);
         let fds = FdWindow { first: read.descriptors.0, len: read.descriptors.1 };
         if fds.first.checked_add(fds.len).is_none_or(|end| end > 1 << 20)

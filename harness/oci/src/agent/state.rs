@@ -60,15 +60,15 @@ pub(super) struct State {
 /// Why what was sent cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("the state did not arrive: {0}")]
+    #[error("the container's state did not arrive: {0}")]
     Lost(io::Error),
-    #[error("the state is longer than {MAX_STATE} bytes")]
+    #[error("the container's state is longer than {MAX_STATE} bytes")]
     Long,
-    #[error("this is no container process state: {0}")]
+    #[error("the message is not a container process state: {0}")]
     Json(serde_json::Error),
-    #[error("field fds: it has no {SECCOMP_FD:?} with a descriptor that came along")]
+    #[error("field fds: no {SECCOMP_FD:?} with a descriptor")]
     NoListener,
-    #[error("field fds: {SECCOMP_FD:?} is {0}, and not where seccomp notifications arrive")]
+    #[error("field fds: {SECCOMP_FD:?} is {0}, not a listener for seccomp notifications")]
     NotSeccomp(String),
 }
 

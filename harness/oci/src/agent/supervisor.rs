@@ -187,7 +187,7 @@ impl AgentLife {
                 Err(e) => log::error!("process {} is not served: {e:#}", order.pid),
                 Ok(()) => {}
             },
-            Err(e) => log::error!("an order that cannot be read: {e:#}"),
+            Err(e) => log::error!("cannot read an order of the agent: {e:#}"),
         }
         Ok(())
     }

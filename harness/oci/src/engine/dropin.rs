@@ -64,7 +64,8 @@ fn refuse_others(text: &str) -> Result<(), Error> {
         return Ok(());
     }
     Err(anyhow!(
-        "somebody else has made it or changed its first line; name another file by --config"
+        "somebody else has made this file, or has changed the first line; name another file by \
+         --config"
     ))
 }
 

@@ -106,7 +106,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if args.name.is_empty() || !args.name.chars().all(is_name) {
         return Err(anyhow!(
-            "--name {:?}: letters, digits and -_. make a runtime's name",
+            "--name {:?}: a runtime's name has letters, digits and -_. only",
             args.name
         ));
     }
@@ -121,7 +121,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
     }
     let program = env::current_exe().context("cannot tell this program's path")?;
-    let program = program.to_str().context("this program's path is no text")?.to_owned();
+    let program = program.to_str().context("this program's path is not UTF-8 text")?.to_owned();
     let wanted =
         Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
     if engine.takes_path() && !Path::new(&wanted.called()).exists() {
@@ -159,8 +159,9 @@ fn take_back(
         (kept, Some(text)) => {
             let entry = entry.cloned().or_else(|| kept?.entry).with_context(|| {
                 format!(
-                    "{}: somebody else has changed this file, and the record names no runtime; remove the \
-                     runtime by: verbgate runtime configure --undo --runtime ENGINE --config {}",
+                    "{}: somebody else has changed this file, and the record names no runtime; \
+                     remove the runtime by: verbgate runtime configure --undo --runtime ENGINE \
+                     --config {}",
                     path.display(),
                     path.display()
                 )
@@ -215,7 +216,7 @@ fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
 
 fn say_next(engine: Engine) {
     if !engine.next().is_empty() {
-        eprintln!("verbgate: for it to take effect: {}", engine.next());
+        eprintln!("verbgate: for the change to take effect: {}", engine.next());
     }
 }
 

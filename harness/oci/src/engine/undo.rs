@@ -88,9 +88,9 @@ impl Undo {
 
     pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
         match fs::read_to_string(&self.file) {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(|e| anyhow!("{}: {e}; remove it", self.file.display())),
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| {
+                anyhow!("the record {} cannot be read: {e}; remove the record", self.file.display())
+            }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(anyhow!("cannot read {}: {e}", self.file.display())),
         }

@@ -38,15 +38,15 @@ pub const PORT_ACTIVE: u32 = 4;
 pub enum Error {
     /// A static program cannot load a library.
     #[error(
-        "this verbgate is linked statically and cannot load libibverbs: use one that is linked \
-         dynamically"
+        "this verbgate is linked statically and cannot load libibverbs; use a verbgate that is \
+         linked dynamically"
     )]
     Static,
     /// The library is not there, or too old.
-    #[error("cannot load libibverbs: {0}: install the package libibverbs1 (rdma-core)")]
+    #[error("cannot load libibverbs: {0}; install the package libibverbs1 (rdma-core)")]
     Load(String),
     /// No such device is visible here.
-    #[error("no RDMA device is called {name:?}; there is {there}")]
+    #[error("no RDMA device is called {name:?}; this host has {there}")]
     NoDevice {
         /// What was asked for.
         name: String,
@@ -62,7 +62,7 @@ pub enum Error {
         error: io::Error,
     },
     /// A piece that lies outside of its memory, or a work request of too many pieces.
-    #[error("a piece of {length} bytes at {offset} is outside of its {size} bytes of memory")]
+    #[error("{length} bytes at {offset} are outside of the memory of {size} bytes")]
     Bounds {
         /// From the beginning of the memory, in bytes.
         offset: usize,

@@ -76,7 +76,7 @@ pub enum CoverError {
     #[error("{0}")]
     Fuse(String),
     /// What would be mounted there, others would see.
-    #[error("the container has no mount namespace of its own; give it one (linux.namespaces)")]
+    #[error("the container has no mount namespace of its own; add one (linux.namespaces)")]
     Shared,
     /// Another file system, or a part of sysfs.
     #[error("the container's /sys is a part of the host's sysfs; mount all of sysfs, or nothing")]
@@ -121,7 +121,7 @@ impl Cover<'_> {
         for (name, tree) in kept {
             let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
             rustix::mount::move_mount(&tree, "", &mount, name, by_fd)
-                .map_err(call("keep what is mounted in the container's /sys"))?;
+                .map_err(call("keep the mounts in the container's /sys"))?;
         }
         Ok(true)
     }

@@ -118,7 +118,7 @@ pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), Se
     if !dir.is_dir() {
         rustix::fs::mkdir(dir, Mode::from_raw_mode(0o755)).map_err(step(
             format!("make the directory {RDMA_DIR}"),
-            "make it before, as root: mkdir /dev/infiniband",
+            "make the directory before, as root: mkdir /dev/infiniband",
         ))?;
     }
     // Opened before they are covered, for the case that they have to be bound.

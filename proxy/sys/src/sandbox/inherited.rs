@@ -115,7 +115,8 @@ impl Inherited {
             match judge(fd) {
                 Ok(()) => found.kept.push(number),
                 Err(what) => log::info!(
-                    "descriptor {number} is not passed on: it is {what} (--preserve-fds does)"
+                    "the program does not inherit descriptor {number}, which is {what} \
+                     (--preserve-fds passes the descriptor on)"
                 ),
             }
         }

@@ -65,8 +65,11 @@ pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpEr
             return Ok(());
         }
     };
-    handoff::offer_sysfs(socket, &served)
-        .map_err(step("hand /dev/fuse to the supervisor", "is its descriptor table full?"))?;
+    handoff::offer_sysfs(socket, &served).map_err(step(
+        "hand /dev/fuse to the supervisor",
+        "is this process's descriptor table \
+                                                           full?",
+    ))?;
     // A guest that held it could answer for the supervisor.
     drop(served);
     if !handoff::wait_for_go(socket) {
@@ -113,7 +116,7 @@ pub(super) fn open_fuse() -> Result<OwnedFd, String> {
 fn mount(fuse: OwnedFd) -> Result<Served, String> {
     let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(SYS, path, Mode::empty())
-        .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
+        .map_err(|e| format!("cannot open {SYS}: {e}; is sysfs mounted there?"))?;
     let options = format!(
         "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other,max_read=4096",
         fuse.as_raw_fd(),
