@@ -1,4 +1,5 @@
-//! `verbgate doctor`: what RDMA in containers needs of this machine, each with its remedy.
+//! `verbgate doctor`: checks of everything that RDMA in containers needs on this machine, each with
+//! a remedy.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -133,8 +134,8 @@ fn kernel_features(missing: &[(&str, &str)]) -> Check {
         return pass("kernel", format!("Linux {version} {arch} has all that is needed"));
     }
     let lacks: Vec<String> = missing.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-    let remedy = "Linux 5.19 or newer, outside of a container that forbids seccomp listeners; see: verbgate \
-         features";
+    let remedy = "Linux 5.19 or newer, outside of a container that forbids seccomp listeners; \
+                  see: verbgate features";
     fail("kernel", format!("missing on Linux {version} {arch}: {}", lacks.join(", ")), remedy)
 }
 

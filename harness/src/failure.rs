@@ -1,4 +1,4 @@
-//! How a command fails: an exit code and one line.
+//! The failure of a command: an exit code and one line.
 
 use std::fmt;
 

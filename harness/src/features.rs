@@ -1,4 +1,5 @@
-//! `verbgate features`: what this build and this kernel support, asked of the kernel itself.
+//! `verbgate features`: the features of this build and of this kernel, as the kernel itself
+//! answers.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! `verbgate nccl env`: what NCCL needs to know, from the NICs as they are after the move. The
-//! variables are those of NCCL's documentation, "Environment Variables".
+//! `verbgate nccl env`: NCCL's settings, from the NICs after the move. The variables are those of
+//! NCCL's documentation, "Environment Variables".
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

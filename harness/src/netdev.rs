@@ -1,4 +1,4 @@
-//! `verbgate netdev`.
+//! `verbgate netdev`: NICs into a container's network namespace, and back.
 
 use std::net::IpAddr;
 use std::path::Path;

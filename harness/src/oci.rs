@@ -1,4 +1,5 @@
-//! `verbgate oci`, `agent`, `ps`, `show`, `stats`, `gc`, `cdi` and `runtime`.
+//! `verbgate oci`, `agent`, `ps`, `show`, `stats`, `gc`, `cdi` and `runtime`: arguments into calls
+//! of the library.
 
 use clap::Parser;
 use verbgate_oci::Globals;

@@ -1,4 +1,4 @@
-//! What the command writes: data to standard output, and talk to standard error.
+//! The command's output: data to standard output, and messages to standard error.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! Man pages and completions, from the definition of the command line itself: for packages.
+//! Man pages and completions for packages, made from the definition of the command line.
 
 use std::fs;
 use std::io;

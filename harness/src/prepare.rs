@@ -1,4 +1,4 @@
-//! `verbgate prepare`: a node of a cluster made ready, in one command.
+//! `verbgate prepare`: makes a node of a cluster ready, in one command.
 
 use std::fs;
 use std::path::Path;

@@ -4,7 +4,8 @@
     clippy::indexing_slicing,
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
-//! Descriptors that `verbgate run` was started with: launchers hand them over, and some lead out.
+//! Descriptors that `verbgate run` inherits: launchers hand them over, and some lead out of the
+//! sandbox.
 
 mod common;
 

@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! `verbgate fabric diagnose` and `simulate` as commands: what can be found without a device. What
-//! they find with one, the lab tests.
+//! `verbgate fabric diagnose` and `simulate` as commands, as far as they need no device. The lab
+//! tests the commands with a device.
 
 mod common;
 

@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! `verbgate fabric verify` and `verbgate explain` as commands: what they say of bad input, and of
-//! ranks that do not fit. What they do with a device, the lab tests.
+//! `verbgate fabric verify` and `verbgate explain` as commands: bad input, and ranks that do not
+//! fit together. The lab tests the commands with a device.
 
 mod common;
 

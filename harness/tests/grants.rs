@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! A device that is replaced under a running sandbox, on a host without RDMA: sysfs says of the
-//! zero device that it is an RDMA one, and then that it is another.
+//! A device that is replaced under a running sandbox, on a host without RDMA: sysfs says that the
+//! zero device is an RDMA device, and then that the zero device is another RDMA device.
 
 mod common;
 

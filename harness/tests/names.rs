@@ -1,4 +1,4 @@
-//! Names by which programs open a device, and numbers that it is opened at.
+//! Names by which programs open a device, and the numbers of the descriptors.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Whatever is killed while a container is made: no stuck container, nothing left, and the next
+//! Kills of any process while a container is made: no stuck container, nothing left, and the next
 //! create of the same id works.
 
 #![allow(

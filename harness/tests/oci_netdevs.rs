@@ -1,5 +1,5 @@
-//! NICs that go into containers by annotation, and come home whatever dies: with crun and runc, veth
-//! for NICs, and a tree of files for `/sys`.
+//! NICs that go into containers by annotation, and come back whatever dies: with crun and runc,
+//! veth for NICs, and a tree of files for `/sys`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `verbgate run` as a command: exit codes, streams, what is left behind, errors.
+//! `verbgate run` as a command: exit codes, streams, leftovers, errors.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The books: which opens there are, which descriptors are known to mean them, and how many objects
-//! live in them.
+//! The books: the opens of a sandbox, the descriptors that are known to mean them, and the number
+//! of objects in each.
 //!
 //! Every table is keyed by a number that is never given again ([`UcontextId`], [`GuestKey`]), or by a
 //! mount's, beside which is kept what pins that.

@@ -1,4 +1,4 @@
-//! Calls that are no requests: opening a device, closing and duplicating its descriptors, changing
+//! Calls that are not requests: opening a device, closing and duplicating its descriptors, changing
 //! credentials, attaching a debugger, and touching the stub's memory.
 
 use std::io;

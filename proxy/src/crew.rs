@@ -1,4 +1,4 @@
-//! The threads that serve a sandbox.
+//! The crew: the threads that serve a sandbox.
 //!
 //! Any of them receives a trap and carries it as far as it goes, without handing it on. Looking at
 //! a guest can make a thread wait for as long as the guest likes; so there is always another that

@@ -1,4 +1,4 @@
-//! Devices that a sandbox was granted.
+//! The devices that a sandbox was granted.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Execute: a framed request runs on a stub.
+//! Execute: a stub runs a framed request.
 //!
 //! The stub waits in its trap with the request's address already in its registers. What it needs
 //! besides is put in place while it waits: the ucontext and lent descriptors into its own table,

@@ -1,5 +1,5 @@
-//! What a stub's trap means: the result of what the stub was told to do, which is told to the caller
-//! and to onlookers; and that the stub waits for more.
+//! The end of a request: the stub's trap shows the result, which goes to the caller and to
+//! observers; and the stub waits for more.
 
 use crate::books::UcontextId;
 use crate::commit;

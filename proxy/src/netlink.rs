@@ -1,5 +1,4 @@
-//! RDMA netlink, by which libraries find devices: the guest's socket is one that the supervisor
-//! stands behind.
+//! RDMA netlink, by which libraries find devices: behind the guest's socket is the supervisor.
 //!
 //! The guest is given one end of a socket pair at a watched number. What it sends is judged
 //! ([`verbgate_abi::netlink`]), asked of the kernel by a socket of the supervisor's in the guest's

@@ -1,7 +1,7 @@
-//! Planting stubs in a guest, by way of a thread of its that makes a request.
+//! Planting of stubs in a guest, through a thread of the guest that makes a request.
 //!
-//! The thread, and the stub while it is being made, are made to make calls, whose traps any thread
-//! of the supervisor may receive: they are routed to the one that plants.
+//! The supervisor makes the thread, and the new stub, make calls. Any thread of the supervisor may
+//! receive the traps of these calls: routes lead the traps to the thread that plants.
 
 use std::io;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
-//! Policy: may this request be made at all.
+//! Policy: the requests that a sandbox may make.
 //!
-//! A profile is data ([`PROFILES`]); what it does not name is refused. The errno of a refusal is
-//! one from which libibverbs draws the right conclusion: EPROTONOSUPPORT for a method makes it
-//! try the legacy command, EOPNOTSUPP says that there is no such feature. Never ENOTTY, on which
-//! it gives up ioctls for the whole ucontext.
+//! A profile is data ([`PROFILES`]), and refuses what the profile does not name. The errno of a
+//! refusal leads libibverbs to the right conclusion: EPROTONOSUPPORT for a method makes libibverbs
+//! try the legacy command, and EOPNOTSUPP says that there is no such feature. ENOTTY is never used,
+//! because libibverbs then gives up ioctls for the whole ucontext.
 
 mod refusal;
 

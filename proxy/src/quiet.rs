@@ -1,4 +1,4 @@
-//! What a guest can cause is counted, and said at most once a second.
+//! Log lines that a guest can cause: counted, and written at most once a second.
 
 use std::collections::HashMap;
 use std::time::Duration;

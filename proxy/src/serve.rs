@@ -1,5 +1,4 @@
-//! Serving: who receives a trap, where the trap belongs, and who does what there is to do for a
-//! guest.
+//! Serving: receiving a trap, finding where the trap belongs, and working off a guest's inbox.
 //!
 //! Whoever receives a trap looks at its caller, under no lock. What concerns a guest's stubs is put
 //! into that guest's inbox, and done by whoever holds the guest's state then: there is always one,

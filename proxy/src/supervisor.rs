@@ -1,4 +1,4 @@
-//! The supervisor of one sandbox: what the threads that serve it share.
+//! The supervisor of one sandbox: the state that all its threads share.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Whose memory a caller has, and which ucontext its descriptor means.
+//! Ownership: whose memory a caller has, and which ucontext the caller's descriptor means.
 
 use crate::books::Known;
 use crate::books::UcontextId;

@@ -1,4 +1,4 @@
-//! Reading the host's RDMA devices from a sysfs root.
+//! A reader of the host's RDMA devices, from a sysfs root.
 //!
 //! The root is a parameter, so that a directory tree can stand for a host.
 

@@ -1,4 +1,4 @@
-//! Which device a grant is of.
+//! The identity of a device: which device a grant is of.
 //!
 //! A device number says where a device is, not which one: drivers give minors again, so after
 //! `rdma link del` and `rdma link add`, or when virtual functions go and come, another device
@@ -8,8 +8,8 @@
 //! whichever mount and network namespace sysfs is looked at. Node GUID and PCI parent are compared
 //! besides, for what is no kernel's sysfs.
 //!
-//! A name is not compared. `rdma dev set NAME name OTHER` leaves the device what it is, and gives
-//! its former name to nobody's grant.
+//! An identity does not compare names. `rdma dev set NAME name OTHER` leaves the device the same,
+//! and gives its former name to nobody's grant.
 //!
 //! **Why a comparison after the use is enough.** An identity comes once and goes once. Whoever finds
 //! that a number *still* has the identity that was recorded before knows that the number had that

@@ -1,4 +1,4 @@
-//! The tree as plain files, for where no daemon is wanted.
+//! The tree as plain files, where nobody wants a daemon.
 
 use std::fs;
 use std::fs::Permissions;

@@ -1,4 +1,4 @@
-//! What of a host a sandbox is shown, and why the rest is not.
+//! The selection: the part of a host that a sandbox sees, and the reasons why the rest is hidden.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! A host's RDMA devices, and what lies around them, as plain data.
+//! A snapshot: a host's RDMA devices, and the buses around them, as plain data.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! What can be wrong with a fabric, each by a name that reports, scripts and tests know it by.
+//! Causes: the faults that a fabric can have, each with the name that reports, scripts and tests
+//! use.
 
 use std::fmt;
 

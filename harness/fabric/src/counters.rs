@@ -1,5 +1,5 @@
-//! Counters of a rail: those of the port, of the device (`hw_counters`), of its network device, and
-//! of its driver as ethtool(8) shows them; and what it says that one has moved.
+//! Counters of a rail: of the port, of the device (`hw_counters`), of the network device, and of
+//! its driver as ethtool(8) shows them; and the meaning of a counter that has moved.
 
 use std::collections::BTreeMap;
 use std::fs;

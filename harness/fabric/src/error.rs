@@ -1,4 +1,4 @@
-//! How a fabric command fails: one line, and an exit code that scripts can act upon.
+//! Errors of a fabric command: one line each, and an exit code for scripts.
 
 use std::io;
 use std::net::SocketAddr;

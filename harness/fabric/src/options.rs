@@ -1,4 +1,5 @@
-//! Who this rank is and where the others are: from the command line, or from what started it.
+//! The options that all fabric commands share: who this rank is, and where the others are, from the
+//! command line or from the launcher.
 
 use std::path::PathBuf;
 use std::time::Duration;

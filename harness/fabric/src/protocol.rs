@@ -1,8 +1,8 @@
-//! Messages of several segments: which kinds there are, and what each is made of, as one table that
-//! is checked when sending and when receiving.
+//! The protocol of messages with several segments: one table of kinds and their segments, which
+//! sender and receiver check.
 //!
-//! Where the two sides count segments each for itself, a sender that leaves one out looks like a
-//! failure of the NIC.
+//! If each side counted segments for itself, a sender that leaves one out would look like a failure
+//! of the NIC.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A rail: one port of one NIC of a rank, and the address by which it speaks.
+//! A rail: one port of one NIC of a rank, and the address by which the rail speaks.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Simultaneous opens: all ranks connect to all and close again, many times, each beginning when it
-//! likes; and no queue pair is left over, by this program's count and by the kernel's.
+//! Simultaneous opens: all ranks connect to all and close again, many times, each at its own time.
+//! No queue pair may be left over, by this program's count and by the kernel's.
 
 use std::thread;
 use std::time::Duration;

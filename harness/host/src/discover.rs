@@ -1,4 +1,4 @@
-//! RDMA devices, their ports and netdevs, as sysfs tells; the root is a parameter, so that a
+//! RDMA devices, their ports and netdevs, from sysfs. The root of sysfs is a parameter, so that a
 //! directory tree can stand for a host.
 
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Network namespaces: which is meant, whether two are the same, and working in one.
+//! Network namespaces: finding one by a user's word, comparing two, and working in one.
 
 use std::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! An interruption is asked for between steps, so that no step is cut in two.
+//! Signals, which interrupt between steps, so that no step is cut in two.
 
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;

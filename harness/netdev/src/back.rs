@@ -1,4 +1,4 @@
-//! The way home, from wherever an earlier attempt ended.
+//! The way back of NICs, from wherever an earlier attempt ended.
 
 use std::collections::BTreeMap;
 use std::path::Path;

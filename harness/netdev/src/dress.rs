@@ -1,4 +1,5 @@
-//! Giving a bare NIC its configuration: at home what it had, in a container what it needs.
+//! Configuration of a bare NIC: at home the configuration that the NIC had, in a container the
+//! configuration that the NIC needs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! NCCL's own filter of RDMA devices, `NCCL_IB_HCA`, exactly: another reading of it here would move
-//! other NICs than NCCL then uses.
+//! NCCL's filter of RDMA devices, `NCCL_IB_HCA`, read exactly as NCCL reads the filter. Any other
+//! reading would move other NICs than NCCL then uses.
 //!
 //! `[^][=]NAME[:PORT],...`: without `=` a name matches every device that begins with it (mlx5_1
 //! also mlx5_10), `^` excludes; both stand before the list and hold for all of it. NCCL's

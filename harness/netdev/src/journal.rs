@@ -1,4 +1,4 @@
-//! The journal: what was, and what is being done, on disk before it is done.
+//! The journal on disk: the state before the move, and each step, written before the step is done.
 
 use std::fs;
 use std::fs::File;

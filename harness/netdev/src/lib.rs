@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! RoCE NICs: into a container's network namespace, and back.
+//! Moves of RoCE NICs into a container's network namespace, and back.
 //!
 //! The RDMA device alone is not enough there: a RoCE GID is an address of a link, and the kernel
 //! resolves addresses in the network namespace of the caller. [`select`] says which NICs go and why

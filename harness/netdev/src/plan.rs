@@ -1,4 +1,4 @@
-//! What a move would do, worked out before anything is changed.
+//! The plan of a move, worked out before anything changes.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! Asking the network itself: who answers for an address (ARP, RFC 826), and is it reached (ICMP
-//! echo, RFC 792 and RFC 4443).
+//! Probes of the network itself: who answers for an address (ARP, RFC 826), and whether the address
+//! can be reached (ICMP echo, RFC 792 and RFC 4443).
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

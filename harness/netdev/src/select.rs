@@ -1,4 +1,4 @@
-//! Which NICs go into a container, and why the others do not.
+//! The selection of NICs that go into a container, and the reasons why the others stay.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

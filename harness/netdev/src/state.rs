@@ -1,4 +1,4 @@
-//! What a NIC is configured to be, as far as it is lost when the NIC changes its namespace.
+//! The configuration of a NIC, as far as a change of namespace loses the configuration.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! Whether the result is what it should be: by asking, not by assuming.
+//! Verification of a move: by asking the network, not by assuming.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

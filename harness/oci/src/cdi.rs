@@ -1,10 +1,10 @@
 //! `verbgate cdi`: RDMA devices for engines that inject devices by the Container Device Interface
 //! (github.com/cncf-tags/container-device-interface).
 //!
-//! A device is its node, with leave to make it and none to open it: under `verbgate oci` the node
-//! is a wish for RDMA, and under any other runtime it is of no use. So a container that is started
-//! by the wrong runtime gets nothing, rather than the raw device; and a hook ends it and says why, at
-//! its creation, because a program that finds a device that it cannot open says something else.
+//! A CDI device is a node that the container may make and may not open. Under `verbgate oci` the
+//! node is a wish for RDMA; under any other runtime the node is of no use. So a container under the
+//! wrong runtime gets nothing rather than the raw device. A hook ends such a container at its
+//! creation and says why, because a program that cannot open its device gives a misleading reason.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,4 @@
-//! `exec`: the real runtime, and with it the process that it executes in a container, come under a
-//! filter of their own.
+//! `exec`: the wrapped runtime, and with it the executed process, come under a filter of their own.
 
 use std::ffi::OsString;
 use std::fs;

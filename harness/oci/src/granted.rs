@@ -1,4 +1,4 @@
-//! What a container is granted of what it wishes for.
+//! The grant of a container: the part of its wish that the container gets.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The way home of a container's NICs, for whoever finds the container dead: its keeper, the
-//! `stopped` hook, the next `create`, or `verbgate gc`.
+//! The way back of a dead container's NICs, for any process that finds the container dead: the
+//! container's keeper, the `stopped` hook, the next `create`, or `verbgate gc`.
 
 use std::fs;
 use std::io;

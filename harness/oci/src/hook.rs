@@ -1,4 +1,5 @@
-//! Hooks: the real runtime tells when a container is made, and when it is gone.
+//! Hooks, by which the wrapped runtime tells when a container exists, and when the container is
+//! gone.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! `verbgate ps` and `verbgate gc`: containers from the host.
+//! `verbgate ps` and `verbgate gc`: the containers with RDMA, seen from the host.
 
 use std::path::Path;
 

@@ -1,12 +1,12 @@
-//! The process that moves a container's NICs there and back: the *keeper*.
+//! The *keeper*: the process that moves a container's NICs there and back.
 //!
-//! It is started for the `created` hook, moves the NICs by the code of `verbgate netdev`, and lives as
-//! long as the container does. It holds the container's network namespace open, so that NICs which
-//! the kernel would destroy with it (veth, macvlan) come home, too. It reads nothing that a container
-//! says, and no container reaches it.
+//! The keeper is started for the `created` hook, moves the NICs with the code of `verbgate netdev`,
+//! and lives as long as the container. The keeper holds the container's network namespace open, so
+//! that NICs which the kernel would destroy with the namespace (veth, macvlan) come back too. The
+//! keeper reads nothing that a container says, and no container reaches the keeper.
 //!
-//! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks; whoever gets
-//! that lock, and finds the container dead, brings the NICs home: see [`home`].
+//! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks. A process
+//! that gets this lock, and finds the container dead, brings the NICs back: see [`home`].
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,5 +1,5 @@
-//! What `verbgate` writes to a container's supervisor. The socket is in a directory of root's
-//! ([`Place`]), which no container is shown: who can write there is the operator.
+//! Messages from `verbgate` to a container's supervisor. The socket is in a directory of root
+//! ([`Place`]) that no container sees, so only the operator can write to the socket.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,5 @@
-//! The command line of an OCI runtime, as far as a wrapper has to understand it: runc(8), crun(1).
+//! The command line of an OCI runtime, as far as a wrapper must understand the line: runc(8),
+//! crun(1).
 
 use std::ffi::OsStr;
 use std::ffi::OsString;

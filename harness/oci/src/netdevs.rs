@@ -1,4 +1,4 @@
-//! Which NICs a container takes along.
+//! The NICs that a container takes along.
 
 use std::fs;
 use std::path::Path;

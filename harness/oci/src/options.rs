@@ -1,4 +1,5 @@
-//! What the program that calls this crate says: how containers get RDMA, and how it is called again.
+//! Options from the program that calls this crate: how containers get RDMA, and how hooks call the
+//! program again.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What is printed.
+//! Output on standard output.
 
 use std::io;
 use std::io::Write;

@@ -1,7 +1,7 @@
-//! A container's `config.json` as it is given to the real runtime.
+//! The rewriting of a container's `config.json` for the wrapped runtime.
 //!
-//! JSON values are changed in place, so that what this program does not know survives. Done twice,
-//! it is done once: what was added is taken out first.
+//! JSON values are changed in place, so that fields which this program does not know survive. A
+//! second rewriting changes nothing: the additions of the first are taken out before.
 
 use std::path::Path;
 

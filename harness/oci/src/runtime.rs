@@ -1,4 +1,4 @@
-//! The real runtime: finding it, and becoming it.
+//! The wrapped runtime: finding it, and becoming it.
 
 use std::env;
 use std::ffi::OsStr;

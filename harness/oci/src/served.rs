@@ -1,4 +1,4 @@
-//! What a supervisor says of its container: for `verbgate ps`, `show` and `stats`.
+//! A supervisor's answers about its container, for `verbgate ps`, `show` and `stats`.
 
 use std::fs;
 use std::sync::Arc;

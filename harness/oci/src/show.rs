@@ -1,4 +1,4 @@
-//! `verbgate show` and `verbgate stats`: what the supervisors of containers hold and have done.
+//! `verbgate show` and `verbgate stats`: the objects and counters of containers' supervisors.
 
 use std::io;
 use std::io::Read;

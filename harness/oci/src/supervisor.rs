@@ -1,5 +1,5 @@
-//! The supervisor of a container: one process, which serves the container's command and whatever
-//! is executed beside it, each under a filter of its own.
+//! The supervisor of a container: one process, which serves the container's command and every
+//! process that `exec` adds, each under a filter of its own.
 //!
 //! The real runtime is under a filter from before it began ([`super::under`]). Until the container
 //! starts, there is nothing but the runtime and its hooks, whose calls go on natively, and the
@@ -7,8 +7,9 @@
 //! container. When the container starts, the filter is served, and the supervisor confined, as that
 //! of `verbgate run`.
 //!
-//! It is never restarted. It ends with the container; when the real runtime ends and has made no
-//! container; or when the runtime says that the container is gone.
+//! A supervisor is never restarted. The supervisor ends with the container; when the wrapped
+//! runtime ends without having made a container; or when the runtime says that the container is
+//! gone.
 
 use std::ffi::OsString;
 use std::fs;

@@ -1,12 +1,13 @@
-//! This process comes under the filter before it becomes the real runtime.
+//! The step under the filter: this process installs the filter on itself, and then becomes the
+//! wrapped runtime.
 //!
-//! So everything that the runtime starts in a container is under the filter from its first
-//! instruction, and nothing of ours is executed there: no path that a container can replace is
-//! believed, no capability is lent, and nobody who knocks has to be told from somebody else. The
-//! listener goes to the supervisor through a socket that containers do not see.
+//! So everything that the runtime starts in a container is under the filter from the first
+//! instruction, and no code of verbgate runs there: verbgate believes no path that a container can
+//! replace, lends no capability, and need not tell a caller from another. The listener goes to the
+//! supervisor through a socket that containers do not see.
 //!
-//! The runtime itself, and the hooks that it runs, are trusted; the filter is little in their way,
-//! and what it asks about goes on natively until the container starts (see `supervisor`).
+//! The runtime itself, and its hooks, are trusted. The filter is little in their way: calls that
+//! the filter asks about go on natively until the container starts (see `supervisor`).
 
 use std::fs;
 use std::os::fd::AsFd;

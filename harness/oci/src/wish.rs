@@ -1,4 +1,4 @@
-//! What RDMA a container's `config.json` asks for.
+//! The wish of a container: the RDMA that `config.json` asks for.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Which devices a guest is granted: from `--device` to nodes.
+//! The devices that a guest is granted: from `--device` to nodes.
 
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(
             resolved(&two, &[]).unwrap_err().to_string(),
             "this host has 2 RDMA devices: rxe0 (uverbs0), mlx5_1 (uverbs1); say which one with \
-             --device NAME (more than one: repeat it), or grant all of them with --device all"
+             --device NAME (repeat the option for more), or grant all devices with --device all"
         );
         assert_eq!(names(&resolved(&two, &["all"]).unwrap()), ["uverbs0", "uverbs1"]);
     }

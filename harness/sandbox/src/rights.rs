@@ -1,4 +1,4 @@
-//! What a guest may use: devices, and a policy.
+//! The rights of a guest: devices, and a policy.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The threads of a supervisor, and what a supervisor did in numbers.
+//! The threads of a supervisor, and the supervisor's counters.
 
 use std::io;
 use std::panic;

@@ -1,4 +1,4 @@
-//! A line of text for each request.
+//! The trace: a line of text for each request.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a sandbox sees of RDMA: its GIDs, and the virtual sysfs.
+//! The views of a sandbox: its GIDs, and its virtual sysfs.
 
 use std::io;
 use std::net::Ipv6Addr;

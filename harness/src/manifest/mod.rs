@@ -1,7 +1,7 @@
-//! `verbgate manifest`: a node's rails, and those that all nodes of a cluster have alike.
+//! `verbgate manifest`: a node's rails, and the rails that all nodes of a cluster have alike.
 //!
-//! Ranks that see different sets of NICs fail in ways that name nothing ("Could not find NET with id
-//! N", or a hang at the first collective operation), so the set is agreed on before.
+//! Ranks that see different sets of NICs fail in ways that name nothing ("Could not find NET with
+//! id N", or a hang at the first collective operation), so the nodes agree on the set before.
 
 mod agree;
 mod pair;

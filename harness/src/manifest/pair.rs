@@ -1,9 +1,9 @@
-//! Which rails of several nodes are the same rail.
+//! The pairing of rails: which rails of several nodes are the same rail.
 //!
-//! A rail that is taken for another moves the wrong NIC, and is found days later, so nothing is
-//! guessed: a network in which each node has one rail tells that rail; where nodes have several
-//! rails in one network, names or PCI addresses tell them apart if the nodes agree in those; and
-//! otherwise people must.
+//! A wrong pair moves the wrong NIC, and people find that days later, so pairing never guesses. If
+//! each node has one rail in a network, the network tells the rail. If nodes have several rails in
+//! one network, names or PCI addresses tell the rails apart, if the nodes agree in them. Otherwise
+//! people must declare the rails.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! `verbgate sysfs`: what sandboxes see of a host, recorded, compared, explained and served.
+//! `verbgate sysfs`: the /sys of sandboxes, recorded, compared, explained and served.
 
 mod args;
 mod serve;

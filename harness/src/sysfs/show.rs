@@ -1,4 +1,4 @@
-//! A host drawn as a tree.
+//! A drawing of a host, as a tree.
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;

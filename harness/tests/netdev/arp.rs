@@ -1,5 +1,5 @@
-//! Who answers for an address: with the kernel's defaults one NIC for all, with the harness each
-//! for itself.
+//! Answers for an address: with the kernel's defaults one NIC answers for all, and with verbgate
+//! each NIC answers for itself.
 
 use crate::common::stderr;
 use crate::common::verbgate;

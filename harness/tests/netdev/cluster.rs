@@ -1,4 +1,4 @@
-//! Several nodes: manifests, what NCCL is told, and the preparation in one command.
+//! Several nodes: manifests, NCCL's settings, and the preparation in one command.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Bad input: one line that says what and what to do; nothing is changed.
+//! Bad input: one line that says the fault and the remedy; nothing changes.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Which NICs are taken, and what is said of the others.
+//! The selection of NICs, and the reasons for the others.
 
 use crate::common::stderr;
 use crate::world::Subnets;
@@ -78,7 +78,7 @@ fn what_the_host_needs_stays() {
     let mut ssh = world.command(&["netdev", "list"]);
     let output = ssh.env("SSH_CONNECTION", "10.5.0.99 4321 10.5.0.6 22").output().unwrap();
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(table.contains("stays: this SSH session uses it"), "{table}");
+    assert!(table.contains("stays: this SSH session uses the NIC"), "{table}");
 }
 
 #[test]

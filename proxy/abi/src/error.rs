@@ -1,4 +1,4 @@
-//! Why a request is not one that the kernel would run.
+//! Reasons why a request is malformed: the kernel would not run the request.
 
 use crate::errno::Errno;
 use crate::wire::AttrId;

@@ -1,5 +1,5 @@
-//! The calling process executes: for embedders that have the guest's memory and descriptors, and
-//! for tests.
+//! The executor `Local`: the calling process executes. For embedders that have the guest's memory
+//! and descriptors, and for tests.
 //!
 //! The guest's addresses and descriptors are translated, as those of a virtual machine are: so all
 //! outputs go by way of the frame, and a [`Recipient`] takes them from there. What the kernel pins

@@ -1,4 +1,4 @@
-//! Requests about GIDs, and those that speak by one.
+//! Requests about GIDs, and requests that speak by a GID.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! The supervisor confines itself before it serves: what reads a hostile guest's bytes keeps only
-//! the means that serving takes.
+//! The supervisor's own confinement, before it serves: a process that reads a hostile guest's bytes
+//! keeps only the means that serving takes.
 
 use std::io;
 

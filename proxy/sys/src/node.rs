@@ -1,4 +1,4 @@
-//! Opening a device node so that the open file does not lead back to it.
+//! The opening of a device node, so that the open file does not lead back to the node.
 //!
 //! Whoever holds a descriptor can open its file anew through `/proc/self/fd`, by the path that it
 //! was opened by: mount and all. A uverbs file that a guest opened in that way would be its own in

@@ -1,4 +1,4 @@
-//! Which guest memory is at hand, and how memory that is not at hand is read.
+//! Guest memory that is at hand, and the reading of memory that is not at hand.
 //!
 //! Memory that is not resident has to be fetched first, by whoever reads it: from swap, or from a
 //! file whose server may be anybody's and may never answer. With FUSE the kernel then waits where no

@@ -1,4 +1,4 @@
-//! The tree that is served, and when it is made anew.
+//! The served tree, and the times when it is made again.
 
 use std::collections::BTreeSet;
 use std::fmt;

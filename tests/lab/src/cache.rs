@@ -1,5 +1,5 @@
-//! Where built things are kept, and how they come to be there: built under a temporary name,
-//! renamed when complete, stamped with the recipe that made them.
+//! The cache of built things: built under a temporary name, renamed when complete, stamped with the
+//! recipe.
 
 use std::fs;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! What is to be run in the guest, and how it is told.
+//! The command that the lab's guest runs, and how the guest is told.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the machine must have, and getting it.
+//! The lab's needs of this machine, and their installation.
 
 use std::path::Path;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! A prepared pair of kernel and userland, and runs in it.
+//! A lab: a prepared pair of kernel and userland, and runs in the pair.
 
 use std::fmt;
 use std::fs;

@@ -1,5 +1,5 @@
-//! The Debian package of the command, made by dpkg's own tools of what `package.metadata.deb` of its
-//! Cargo.toml says, in the form of cargo-deb.
+//! The Debian package of the command, made by dpkg's own tools from `package.metadata.deb` of the
+//! command's Cargo.toml, in the form of cargo-deb.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! What the lab is made of, as data: kernels, userlands, and which goes with which.
+//! The parts of the lab, as data: kernels, userlands, and which goes with which.
 
 use anyhow::Result;
 use anyhow::bail;

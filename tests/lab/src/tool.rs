@@ -1,4 +1,4 @@
-//! Running other programs: found by name, logged, never silent for long, clear when they fail.
+//! Other programs, found by name, logged, never silent for long, and clear when they fail.
 
 use std::ffi::OsStr;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what the proxy costs, natively and proxied in one run.
+//! `cargo xtask bench`: measures the proxy's cost, natively and proxied in one run.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The cases of one lab: what has ended is counted as it ends, whatever becomes of the rest.
+//! The cases of one lab: each case counts as soon as it has ended, whatever becomes of the rest.
 
 use std::io::Write;
 use std::time::Duration;

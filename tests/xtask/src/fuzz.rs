@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: libFuzzer on all that reads a guest's bytes, with the toolchain there is.
+//! `cargo xtask fuzz`: runs libFuzzer on all code that reads a guest's bytes, with the installed
+//! toolchain.
 //!
-//! It starts from the checked-in corpora and never writes to them: what it finds stays under
-//! cargo's target folder, where the next run goes on from it.
+//! The fuzzers start from the checked-in corpora and never write to them: new inputs stay under
+//! cargo's target folder, where the next run goes on.
 
 use std::fs;
 use std::num::NonZero;

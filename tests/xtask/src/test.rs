@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that can be tested here, and a closing line that counts.
+//! `cargo xtask test`: runs every test that this machine can run, and counts in the closing line.
 
 use std::process::ExitCode;
 use std::sync::Arc;

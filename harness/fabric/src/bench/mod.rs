@@ -1,5 +1,5 @@
-//! `verbgate fabric bench`: how fast each path is, alone and with the others, and whether it is as
-//! fast as it should be.
+//! `verbgate fabric bench`: the speed of each path, alone and with the others, and a verdict on
+//! whether the speed is as expected.
 
 mod cell;
 mod load;

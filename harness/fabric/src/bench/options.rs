@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! The options of a benchmark.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What the cells come to.
+//! The verdicts on all cells.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! `verbgate fabric diagnose`: what is wrong with a fabric, by name. Each rank looks at its rails;
-//! what is sound there is connected and tried in rounds of disjoint pairs; and what fails is looked
-//! at once more from both ends, while it fails.
+//! `verbgate fabric diagnose` names what is wrong with a fabric. Each rank checks its rails; the
+//! ranks connect the sound rails and try them in rounds of disjoint pairs; and both ends look at
+//! each failure once more, while the failure lasts.
 
 mod trial;
 

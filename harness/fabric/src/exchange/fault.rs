@@ -1,4 +1,4 @@
-//! What goes wrong with an exchange, and what tests make go wrong.
+//! Faults of an exchange, and the faults that tests inject.
 
 use serde::Deserialize;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! Every verb and every size between two ranks on one rail, each compared byte by byte.
+//! The exchange: every verb and every size between two ranks on one rail, compared byte by byte.
 
 mod fault;
 mod wait;

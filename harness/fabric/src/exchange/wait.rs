@@ -1,4 +1,4 @@
-//! Waiting for completions and for the peer's word, each with a limit.
+//! Waits for completions and for the peer's messages, each with a limit.
 
 use std::time::Duration;
 use std::time::Instant;

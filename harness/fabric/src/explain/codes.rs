@@ -1,4 +1,4 @@
-//! What a status, an event or an errno means: one table, for people and for `diagnose`.
+//! The meanings of statuses, events and errnos: one table, for people and for `diagnose`.
 
 /// A row of the table.
 #[derive(Debug)]

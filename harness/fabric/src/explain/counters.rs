@@ -1,4 +1,4 @@
-//! What counters count, for people.
+//! The meanings of counters, for people.
 
 /// A counter by its name, without `netdev` or `ethtool` before it.
 #[derive(Debug)]

@@ -1,5 +1,5 @@
-//! What can be known to be wrong before there is a queue pair: each rank looks at its own rails, and
-//! at how it would reach the others'.
+//! The preflight: faults that show before any queue pair exists. Each rank checks its own rails,
+//! and the way from its rails to the other ranks.
 
 mod reach;
 

@@ -1,4 +1,4 @@
-//! A rank's side.
+//! A rank's side of the rendezvous.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;

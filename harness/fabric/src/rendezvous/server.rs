@@ -1,4 +1,4 @@
-//! Rank 0's side.
+//! Rank 0's side of the rendezvous.
 
 use std::collections::BTreeMap;
 use std::io;

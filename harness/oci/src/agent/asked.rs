@@ -1,5 +1,5 @@
-//! What a container asks for whose runtime has set nothing but a filter, and whether it can be
-//! served: its bundle says both.
+//! The wish of a container that came by a seccomp profile, and whether the agent can serve the
+//! container. The bundle tells both.
 
 use std::ffi::OsString;
 use std::fs;

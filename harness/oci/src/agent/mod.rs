@@ -1,5 +1,5 @@
-//! `verbgate agent`: an OCI seccomp agent, for runtimes to which no other can be given and a seccomp
-//! profile can ([`profile`]).
+//! `verbgate agent`: an OCI seccomp agent, for engines that take a seccomp profile ([`profile`])
+//! and no other runtime.
 //!
 //! The runtime makes the filter, and sends its listener and the container's state to the agent's
 //! socket (`state`); the agent decides what the container gets (`asked`) and starts one supervisor

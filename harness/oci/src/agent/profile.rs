@@ -1,14 +1,15 @@
-//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) as the OCI runtime
-//! specification has it (config-linux.md, "Seccomp"), for runtimes to make a filter of.
+//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) in the form of the
+//! OCI runtime specification (config-linux.md, "Seccomp"), from which runtimes make a filter.
 //!
-//! Such a filter compares arguments one by one, and a call's first matching rule counts. It cannot add
-//! two arguments, which the end of a range of addresses takes, nor say "from .. to" of one. So it asks
-//! about more than ours, and never about less; what it asks too much, the supervisor lets through,
-//! which judges by ours ([`verbgate_sandbox::Guard::behind`]).
+//! A profile's filter compares arguments one by one, and the first matching rule of a call counts.
+//! Such a filter cannot add two arguments (to find the end of a range of addresses), nor say "from
+//! .. to" of one argument. So the profile asks about more calls than our filter, and never about
+//! fewer. The supervisor judges these calls by our filter, and lets the others through
+//! ([`verbgate_sandbox::Guard::behind`]).
 //!
-//! `write` and `writev` are left out unless they are wanted: runc writes itself between installing the
-//! filter and passing its listener on, and refuses rules about `write`, whatever they compare (crun
-//! takes them).
+//! The profile leaves out `write` and `writev` unless the user wants them: runc itself writes
+//! between installing the filter and passing the listener on, and refuses all rules about `write`
+//! (crun takes them).
 
 use std::hash::DefaultHasher;
 use std::hash::Hash;

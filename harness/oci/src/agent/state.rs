@@ -1,5 +1,5 @@
-//! What a runtime sends to a seccomp agent: the container process state, and descriptors beside it.
-//! OCI runtime specification, config-linux.md, "The Container Process State".
+//! The message of a runtime to a seccomp agent: the container process state, and descriptors beside
+//! the state. OCI runtime specification, config-linux.md, "The Container Process State".
 
 use std::io;
 use std::io::IoSliceMut;

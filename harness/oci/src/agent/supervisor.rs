@@ -1,5 +1,5 @@
-//! The supervisor of a container that came by the agent: one process, confined as those of
-//! `verbgate oci`. It ends when nobody is left under a filter of the container.
+//! The supervisor of a container that came by the agent: one process, confined like the supervisors
+//! of `verbgate oci`. The supervisor ends when no process is left under a filter of the container.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What an engine says of itself: its version, and what it would make of a file.
+//! Questions to an engine: its version, and the settings that the engine would take from a file.
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! Podman and CRI-O read directories of files; one of them is ours, whole.
+//! Files for podman and CRI-O, which read directories of files: one whole file is verbgate's.
 
 use anyhow::Error;
 use anyhow::anyhow;

@@ -1,9 +1,9 @@
-//! `verbgate runtime configure`: makes `verbgate oci` known to a container engine.
+//! `verbgate runtime configure`: registers `verbgate oci` with a container engine.
 //!
-//! An engine's file is edited as a tree of its own syntax (`docker`, `containerd`), so that
-//! comments, order and white space stay; where an engine reads a directory of files, a file of our own
-//! is put there (`dropin`). What the file was is kept until it is undone (`undo`). Before it is
-//! changed, the engine itself is asked what it would make of it (`ask`, `effective`).
+//! An engine's file is edited as a tree of the file's own syntax (`docker`, `containerd`), so that
+//! comments, order and white space stay. If an engine reads a directory of files, verbgate adds a
+//! file (`dropin`). The original file is kept until the change is undone (`undo`). Before the
+//! change, the engine itself says what it would make of the new file (`ask`, `effective`).
 
 mod ask;
 mod containerd;

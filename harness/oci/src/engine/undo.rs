@@ -1,5 +1,5 @@
-//! What a file was before it was changed: kept in the state directory, not beside the file, because
-//! engines read every file of some directories.
+//! Records of the original files, in the state directory. The records are not beside the files,
+//! because engines read every file of some directories.
 
 use std::fs;
 use std::fs::DirBuilder;

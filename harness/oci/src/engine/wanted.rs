@@ -1,4 +1,4 @@
-//! What an engine is to know.
+//! The runtime that an engine shall know, and the facts about each engine.
 
 use std::path::Path;
 

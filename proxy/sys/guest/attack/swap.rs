@@ -1,4 +1,5 @@
-//! The system call instruction changes while the supervisor has calls made by it.
+//! An attack: the system call instruction changes while the supervisor makes calls with that
+//! instruction.
 //!
 //! Planting has the guest's own thread, and then the new one, execute the instruction by which the
 //! request was made. It is the guest's memory: a racing thread can put the 32-bit entry in its

@@ -1,6 +1,6 @@
 //! Verbs for Verbgate's own RDMA programs, by the machine's libibverbs, loaded at run time.
 //!
-//! Nothing here is used to serve guests. What is declared is what is used; a crate that binds all of
+//! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
 //! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
 //!
 //! Objects keep those they stand on alive, and a queue pair keeps the memory of all its work

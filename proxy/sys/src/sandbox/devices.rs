@@ -1,5 +1,4 @@
-//! `/dev` of the guest: the host's own, with the RDMA nodes replaced by ones that only the
-//! supervisor can open.
+//! `/dev` of the guest: the host's own, with RDMA nodes that only the supervisor can open.
 //!
 //! The guest sees nodes with the right numbers and mode 0666, as libibverbs checks them, on a
 //! mount with `nodev`: opening one natively fails with EACCES, and the supervisor, which the

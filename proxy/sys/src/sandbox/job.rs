@@ -1,4 +1,4 @@
-//! Waiting for the guest as a shell's job: signals, the terminal, and what is left at the end.
+//! The guest as a shell's job: signals, the terminal, and the processes that are left at the end.
 //!
 //! **The guest stays in the supervisor's process group**, session and terminal, so that Ctrl-C,
 //! Ctrl-Z, reads from the terminal and pipelines work natively, with no pseudo-terminal between.

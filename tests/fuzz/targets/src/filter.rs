@@ -1,6 +1,6 @@
-//! What the seccomp filter decides on a system call, against what it is meant to decide.
+//! Fuzzing of the seccomp filter: its decision on a system call, against the meant decision.
 //!
-//! The bytes are a system call: which architecture's filter (1 byte), how it is called (1), the
+//! The bytes are a system call: which architecture's filter (1 byte), how the call is made (1), the
 //! number (2) and six arguments (8 each).
 
 use std::sync::LazyLock;

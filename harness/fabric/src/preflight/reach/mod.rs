@@ -1,4 +1,5 @@
-//! How a rail reaches its peers, and who answers for its address: neighbours, routes, and ARP.
+//! The way from a rail to its peers, and who answers for the rail's address: neighbours, routes,
+//! and ARP.
 
 use std::fs;
 use std::io;
