@@ -1,9 +1,10 @@
 //! The crew: the threads that serve a sandbox.
 //!
-//! Any of them receives a trap and carries it as far as it goes, without handing it on. Looking at
-//! a guest can make a thread wait for as long as the guest likes; so there is always another that
-//! receives, and somebody who sees to it that the waiting ends: the watch, which takes no lock that
-//! is held while a guest is waited for, ends the *process* that has kept a thread for too long.
+//! Any of these threads receives a trap and carries the trap as far as possible, without handing
+//! the trap on. Looking at a guest can make a thread wait for as long as the guest likes; so there
+//! is always another thread that receives. The watch makes sure that the waiting ends: the watch
+//! takes no lock that is held while somebody waits for a guest, and ends the *process* that has
+//! kept a thread for too long.
 
 use std::cell::RefCell;
 use std::sync::Arc;

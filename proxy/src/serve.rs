@@ -1,9 +1,10 @@
 //! Serving: receiving a trap, finding where the trap belongs, and working off a guest's inbox.
 //!
-//! Whoever receives a trap looks at its caller, under no lock. What concerns a guest's stubs is put
-//! into that guest's inbox, and done by whoever holds the guest's state then: there is always one,
-//! and nobody waits for another. So a guest that makes the supervisor wait keeps one thread and its
-//! own requests waiting, until the watch ends its process ([`crate::crew`]).
+//! The thread that receives a trap looks at the caller, under no lock. Everything that concerns a
+//! guest's stubs goes into the guest's inbox, and the thread that holds the guest's state then
+//! works the inbox off: there is always one such thread, and nobody waits for another. So a guest
+//! that makes the supervisor wait keeps one thread and its own requests waiting, until the watch
+//! ends the guest's process ([`crate::crew`]).
 
 use std::collections::HashMap;
 use std::io;

@@ -11,11 +11,11 @@
 //! An identity does not compare names. `rdma dev set NAME name OTHER` leaves the device the same,
 //! and gives its former name to nobody's grant.
 //!
-//! **Why a comparison after the use is enough.** An identity comes once and goes once. Whoever finds
-//! that a number *still* has the identity that was recorded before knows that the number had that
-//! identity all the time in between: at the `open(2)`, at the `read(2)`, whatever was done by the
-//! number or by a path meanwhile. So: use first, compare then, and throw away what was got if it
-//! differs. The other order leaves a moment in which the device can be replaced.
+//! **Why a comparison after the use is enough.** An identity comes once and goes once. If a number
+//! *still* has the recorded identity, the number had that identity all the time in between: at the
+//! `open(2)`, at the `read(2)`, at everything that was done by the number or by a path meanwhile.
+//! So: use first, compare then, and throw the result away if the identity differs. The other order
+//! leaves a moment in which the device can be replaced.
 
 use std::fmt;
 use std::fs::File;

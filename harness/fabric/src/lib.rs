@@ -13,7 +13,7 @@
 //! # Ok::<(), verbgate_fabric::Error>(())
 //! ```
 //!
-//! One of two ranks, which waits for the other:
+//! One of two ranks, which waits for the other rank:
 //!
 //! ```no_run
 //! use verbgate_fabric::Common;

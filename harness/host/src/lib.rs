@@ -1,9 +1,8 @@
 #![forbid(unsafe_code)]
-//! The host that Verbgate runs on, as more than one of its crates needs it: network namespaces
+//! The host that Verbgate runs on, as far as several crates need the host: network namespaces
 //! ([`netns`]), links and routes ([`link`], [`route`], [`way`]) and RDMA devices ([`rdma`]) by the
 //! one netlink socket ([`netlink`]), the RDMA devices of sysfs in one order ([`discover`]), signals
-//! that are asked for between steps ([`signals`]), and files that are written in one step
-//! ([`files`]).
+//! between steps ([`signals`]), and files that are written in one step ([`files`]).
 //!
 //! The links of this process's network namespace:
 //!

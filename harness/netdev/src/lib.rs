@@ -1,12 +1,13 @@
 #![forbid(unsafe_code)]
 //! Moves of RoCE NICs into a container's network namespace, and back.
 //!
-//! The RDMA device alone is not enough there: a RoCE GID is an address of a link, and the kernel
-//! resolves addresses in the network namespace of the caller. [`select`] says which NICs go and why
-//! the others do not, [`plan`] works out a move, [`transfer`] does it and [`back`] undoes it, each
-//! step after the [`journal`] has it on disk, and [`verify`] asks afterwards who answers.
+//! The RDMA device alone is not enough in a container: a RoCE GID is an address of a link, and the
+//! kernel resolves addresses in the network namespace of the caller. [`select`] says which NICs go
+//! and why the others do not, [`plan`] works out a move, [`transfer`] does the move and [`back`]
+//! undoes the move, each step after the [`journal`] has the step on disk, and [`verify`] asks
+//! afterwards who answers.
 //!
-//! Which NICs would go, and why the others stay:
+//! The NICs that would go, and the reasons why the others stay:
 //!
 //! ```
 //! use std::path::Path;

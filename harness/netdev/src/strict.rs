@@ -1,10 +1,10 @@
 //! One NIC, one MAC: ARP and routing in the container such that each rail speaks for itself alone.
 //!
-//! With the kernel's defaults any NIC answers for any address of the host, so that of several NICs
-//! in one subnet one gets all the traffic, and RoCE frames that reach the wrong NIC are dropped.
-//! `arp_filter` and strict `rp_filter` ask the routing table which NIC an address belongs to, and
-//! without a table and a rule for each NIC that is the first one for all of them, so that the
-//! others do not answer any more. See Documentation/networking/ip-sysctl.rst.
+//! With the kernel's defaults any NIC answers for any address of the host. So one of several NICs
+//! in a subnet gets all the traffic, and RoCE frames that reach the wrong NIC are dropped.
+//! `arp_filter` and strict `rp_filter` ask the routing table which NIC an address belongs to.
+//! Without a table and a rule for each NIC, the answer is the first NIC for all addresses, so the
+//! other NICs no longer answer. See Documentation/networking/ip-sysctl.rst.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,11 +1,11 @@
 //! The supervisor of a container: one process, which serves the container's command and every
 //! process that `exec` adds, each under a filter of its own.
 //!
-//! The real runtime is under a filter from before it began ([`super::under`]). Until the container
-//! starts, there is nothing but the runtime and its hooks, whose calls go on natively, and the
-//! supervisor is unconfined: it starts what moves NICs, and leaves nothing behind if there will be no
-//! container. When the container starts, the filter is served, and the supervisor confined, as that
-//! of `verbgate run`.
+//! The wrapped runtime is under a filter from before its beginning ([`super::under`]). Until the
+//! container starts, there are only the runtime and its hooks, whose calls go on natively, and the
+//! supervisor is unconfined: the supervisor starts the process that moves NICs, and leaves nothing
+//! behind if there will be no container. When the container starts, the supervisor confines itself
+//! and serves the filter, like the supervisor of `verbgate run`.
 //!
 //! A supervisor is never restarted. The supervisor ends with the container; when the wrapped
 //! runtime ends without having made a container; or when the runtime says that the container is

@@ -1,9 +1,9 @@
 #![forbid(unsafe_code)]
 //! Programs in a sandbox with RDMA but without the RDMA devices.
 //!
-//! [`Sandbox`] is the front door: it starts an unmodified program as a child, in which `open` and
-//! `ioctl` of the granted devices, and of no other, are served by this process's threads, as far as
-//! a [`Policy`] allows them. An [`Observer`] is told of each request.
+//! [`Sandbox`] is the front door: a sandbox starts an unmodified program as a child. This process's
+//! threads serve the child's `open` and `ioctl` of the granted devices, and of no other device, as
+//! far as a [`Policy`] allows. An [`Observer`] sees each request.
 //!
 //! ```no_run
 //! use verbgate_sandbox::Host;
@@ -21,9 +21,10 @@
 //! # Ok::<(), verbgate_sandbox::Error>(())
 //! ```
 //!
-//! A container's runtime starts its programs itself. Then the parts are of use alone: the runtime's
-//! process comes under a [`Guard`], whose listener goes to a supervisor that [`Rights`] make, with
-//! the [`Views`] that belong to the container's network namespace; [`start`] serves it.
+//! A container's runtime starts its programs itself. For that case the parts are public: the
+//! runtime's process comes under a [`Guard`], whose listener goes to a supervisor that [`Rights`]
+//! make, with the [`Views`] that belong to the container's network namespace; [`start`] serves the
+//! supervisor.
 
 pub mod grant;
 mod guard;

@@ -1,10 +1,11 @@
 //! `verbgate agent`: an OCI seccomp agent, for engines that take a seccomp profile ([`profile`])
 //! and no other runtime.
 //!
-//! The runtime makes the filter, and sends its listener and the container's state to the agent's
-//! socket (`state`); the agent decides what the container gets (`asked`) and starts one supervisor
-//! for each container (`supervisor`), which serves what is executed in it later, too. A container
-//! that cannot be served has nobody at its listener: what the filter asks about fails with ENOSYS.
+//! The runtime makes the filter, and sends the filter's listener and the container's state to the
+//! agent's socket (`state`). The agent decides what the container gets (`asked`) and starts one
+//! supervisor for each container (`supervisor`), which also serves programs that are executed in
+//! the container later. If the agent cannot serve a container, nobody is at the listener: the
+//! trapped calls fail with ENOSYS.
 
 mod asked;
 pub mod profile;

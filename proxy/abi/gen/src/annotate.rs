@@ -1,4 +1,5 @@
-//! What the JSON says in prose only. Sources are functions of `drivers/infiniband/core` (7.2).
+//! Annotations: facts that the JSON says in prose only. Sources are functions of
+//! `drivers/infiniband/core` (7.2).
 
 /// A condition in words of the generator: field path in the request, operator, value.
 pub(crate) type Test = (&'static str, &'static str, u64);

@@ -3,9 +3,9 @@
 //! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
 //! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
 //!
-//! Objects keep those they stand on alive, and a queue pair keeps the memory of all its work
-//! requests, so nothing that a device writes to is freed early. What it holds is shared with the
-//! device and the peer, and is only ever copied, never referred to.
+//! Objects keep alive the objects that they stand on, and a queue pair keeps the memory of all its
+//! work requests, so no memory that a device writes to is freed early. That memory is shared with
+//! the device and the peer, so its contents are only ever copied, never referred to.
 
 pub mod ffi;
 mod library;

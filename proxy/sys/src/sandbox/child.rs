@@ -1,9 +1,10 @@
 //! The child between fork and exec.
 //!
-//! The order matters: descriptors of the old mounts are closed before anything can use them,
+//! The order matters. Descriptors of the old mounts are closed before anything can use them.
 //! Landlock and the filter need CAP_SYS_ADMIN (or else `no_new_privs`, which would take setuid
-//! programs away from the guest), and once the filter stands, every call that it traps would
-//! wait for a supervisor that does not serve yet: so after it come only calls that it lets pass.
+//! programs away from the guest). Once the filter stands, every trapped call would wait for a
+//! supervisor that does not serve yet: so after the filter come only calls that the filter lets
+//! pass.
 
 use std::ffi::CString;
 use std::fs;

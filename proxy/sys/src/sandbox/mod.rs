@@ -1,7 +1,7 @@
-//! Starting a program so that the raw RDMA devices are out of its reach.
+//! The start of a program so that the raw RDMA devices are out of the program's reach.
 //!
-//! The program runs on the host's own file system, as the caller, in the caller's terminal; what
-//! changes is what `docker run` would take away to keep it from a device node:
+//! The program runs on the host's own file system, as the caller, in the caller's terminal. The
+//! changes are those by which `docker run` would keep the program from a device node:
 //!
 //! - a mount namespace of its own, private in both directions, in which no mount but those of
 //!   `/dev` honours device nodes ([`mounts`]), and `/dev/infiniband` shows the granted nodes
@@ -12,9 +12,9 @@
 //! - without the capabilities that reach a device by another way ([`caps`]);
 //! - under the caller's seccomp filter, whose listener goes to the supervisor ([`handoff`]).
 //!
-//! A caller with CAP_SYS_ADMIN keeps its user namespace; anyone else gets one with its own ids.
-//! Nothing here contains a hostile root in the other respects in which a container does: it
-//! still writes the host's files.
+//! A caller with CAP_SYS_ADMIN keeps the caller's user namespace; anyone else gets a user namespace
+//! with the same ids. Nothing here contains a hostile root in the other respects in which a
+//! container does: root still writes the host's files.
 //!
 //! ```text
 //! supervisor                        child

@@ -1,9 +1,10 @@
 //! `/sys` of the guest: a FUSE file system that the supervisor serves, with some of the host's own
 //! directories mounted into it.
 //!
-//! The mount is made here, in the guest's mount and user namespace (the kernel wants `/dev/fuse`
-//! opened in the latter, fs/fuse/inode.c), and its descriptor handed to the supervisor. Mounting
-//! into it takes lookups, so the supervisor serves before this goes on.
+//! The child makes the mount, in the guest's mount and user namespace (the kernel wants `/dev/fuse`
+//! opened in that user namespace, fs/fuse/inode.c), and hands the mount's descriptor to the
+//! supervisor. Mounting into `/sys` takes lookups, so the supervisor serves before the child goes
+//! on.
 
 use std::ffi::CString;
 use std::io;
