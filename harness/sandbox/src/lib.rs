@@ -69,13 +69,13 @@ pub use crate::tracer::Tracer;
 pub use crate::views::Views;
 pub use crate::views::shown;
 
-/// Why a program has no sandbox.
+/// Reasons why a program gets no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A device is not there, or not the caller's.
+    /// A device is missing, or the caller may not use the device.
     #[error(transparent)]
     Grant(#[from] grant::GrantError),
-    /// The policy is not well written.
+    /// The policy has a mistake.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The filter is longer than the kernel takes.
@@ -84,7 +84,7 @@ pub enum Error {
     /// Another supervisor's filter is in the way.
     #[error("a sandbox cannot be started inside another; start both from outside")]
     Nested,
-    /// The address space of this process is full where the stub has to be.
+    /// The address space of this process is full where the stub must be.
     #[error(
         "cannot map the stub: this kernel offers none of the addresses that the stub needs: {0}"
     )]
@@ -103,7 +103,7 @@ pub enum Error {
         /// The kernel's answer.
         r#source: io::Error,
     },
-    /// The kernel's number of a device is not known.
+    /// RDMA netlink does not know the device.
     #[error("RDMA netlink does not know the device {name}; see: rdma dev")]
     Index {
         /// The node.
@@ -111,39 +111,40 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A grant has not all that grants have now.
+    /// The grant misses facts that grants have now.
     #[error("another version of verbgate granted the device {name}; create the container again")]
     Older {
         /// The node.
         name: String,
     },
-    /// Another device is where the granted one was.
+    /// Another device has replaced the granted device.
     #[error("{name}")]
     Replaced {
         /// The node.
         name: String,
-        /// Which.
+        /// The replacement.
         source: verbgate_sysfs::Replaced,
     },
     /// The program could not be started.
     #[error(transparent)]
     Spawn(#[from] verbgate_sys::sandbox::Error),
-    /// What the program would see cannot be made out.
+    /// The program's view of the host cannot be made.
     #[error(transparent)]
     Views(io::Error),
-    /// The supervisor's threads could not be started, or not be confined.
+    /// The supervisor's threads could not be started, or could not be confined.
     #[error("cannot start the supervisor")]
     Supervisor(#[source] io::Error),
-    /// The signals that are passed on to the program cannot be.
+    /// The signals that must be passed on to the program cannot be caught.
     #[error("cannot take charge of signals: {0}")]
     Signals(io::Error),
-    /// It is not known how the program ended.
+    /// The program's end cannot be observed.
     #[error("cannot wait for the program: {0}")]
     Wait(io::Error),
 }
 
 impl Error {
-    /// What a command exits with that runs programs, as container engines do.
+    /// Exit code of a command that runs programs, for this failure; the same as that of container
+    /// engines.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -12,7 +12,8 @@ use verbgate_proxy::observe::Counts;
 use verbgate_sys::confine;
 use verbgate_sys::process;
 
-/// Starts the supervisor's threads, and confines them and the caller to what serving takes.
+/// Starts the supervisor's threads, and confines them and the caller to the means that serving
+/// takes.
 pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
@@ -28,8 +29,8 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     confine::deny_the_rest()
 }
 
-/// Before the first thread, whose stack could be one. The guest, which would inherit this, has been
-/// forked, or is no child of ours.
+/// Turns huge pages off before the first thread, whose stack could be one. A guest would inherit
+/// this setting, but the guest has been forked already, or is not a child of this process.
 pub(crate) fn forbid_huge_pages() {
     if let Err(error) = confine::forbid_huge_pages() {
         // Where a seccomp profile refuses it: memory is all that it costs.
@@ -82,7 +83,7 @@ pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     })
 }
 
-/// What a supervisor did.
+/// The counters of a supervisor.
 pub fn counted(counts: &Counts) -> Value {
     json!({
         "requests": counts.requests,
@@ -117,7 +118,7 @@ mod tests {
     use crate::guard::Guard;
     use crate::rights::device;
 
-    /// Has a fault.
+    /// An observer with a fault.
     struct Faulty;
 
     impl Observer for Faulty {

@@ -22,7 +22,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// The lines go to `sink`, each by one write.
+    /// A tracer whose lines go to `sink`, each by one write.
     #[must_use]
     pub fn new(sink: Box<dyn Write + Send>) -> Self {
         Self { sink }

@@ -29,10 +29,10 @@ const LIMIT: Limit = Limit::Whole(Duration::from_secs(10 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// On this machine's own RDMA device, not in a virtual machine.
+    /// Use this machine's own RDMA device instead of a virtual machine.
     #[arg(long)]
     host: bool,
-    /// The device. [default: the first]
+    /// RDMA device to use. [default: the first]
     #[arg(long, value_name = "NAME", requires = "host")]
     device: Option<String>,
 }

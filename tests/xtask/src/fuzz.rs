@@ -59,10 +59,10 @@ const QUOTED_LINES: usize = 6;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long each target runs.
+    /// Minutes that each target runs.
     #[arg(long, default_value = "1", value_name = "N")]
     minutes: NonZero<u32>,
-    /// Only these: decoder, commands, frame, way, filter. [default: all]
+    /// Fuzz targets to run: decoder, commands, frame, way, filter. [default: all]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 }

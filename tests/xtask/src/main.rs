@@ -33,34 +33,34 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Show two sandboxes that talk RDMA, on any machine.
+    /// Show two sandboxes that talk RDMA to each other, on any machine.
     Demo(demo::Args),
     /// Check formatting, generated tables and lints: before every commit.
     Check,
-    /// Run every test; the last line counts.
+    /// Run every test; the last line counts them.
     Test(test::Args),
-    /// Measure what the proxy costs.
+    /// Measure the cost of the proxy.
     Bench(bench::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential(differential::Args),
-    /// Fuzz all that reads what a guest wrote.
+    /// Fuzz all code that reads a guest's bytes.
     Fuzz(fuzz::Args),
-    /// Virtual machines with a real uverbs device.
+    /// Run commands in virtual machines with a real uverbs device.
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
-    /// The kernel's tables.
+    /// Generate the tables of the kernel's ABI.
     #[command(subcommand)]
     Abi(Abi),
 }
 
 #[derive(Debug, Subcommand)]
 enum Abi {
-    /// Write the Rust tables anew from the reference's JSON.
+    /// Write the Rust tables from the reference's JSON.
     Generate {
-        /// Only say whether they are up to date.
+        /// Check whether the tables are up to date, and write nothing.
         #[arg(long)]
         check: bool,
     },
