@@ -51,7 +51,7 @@ fn usage_errors_are_one_line_and_exit_with_2() {
     let cases: [(&[&str], &str); 6] = [
         (&["--device", "x"], "--rank and --ranks are needed"),
         (&["--rank", "0", "--ranks", "1", "--device", "x"], "--rendezvous HOST:PORT is needed"),
-        (&["--sizes", "12Q"], "\"12Q\" is no size"),
+        (&["--sizes", "12Q"], "\"12Q\" is not a size"),
         (&["--sizes", "2M"], "bytes up to 1048576"),
         (&["--device", "a/b"], "write DEVICE[:PORT][@GID_INDEX]"),
         (&["--timeout", "0", "--device", "x"], "--timeout 0"),

@@ -76,7 +76,7 @@ fn a_device_that_is_replaced_under_a_sandbox_is_enxio_and_a_line() {
         // One line, however often it is tried: which device, what it was, what it is, what to do.
         assert_eq!(lines.len(), 1, "{said}");
         let parts =
-            ["uverbs9 is not opened (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"];
+            ["refuses to open uverbs9 (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"];
         for part in parts {
             assert!(lines[0].contains(part), "{part}: {said}");
         }

@@ -137,7 +137,7 @@ fn seen(ended: &Ended, node: &str) -> Result<()> {
     if ended.stdout != format!("{before}{gone}{after}{after}") {
         bail!("not what there should be to be seen: {ended}");
     }
-    let told = format!("{node} is not opened (ENXIO): device ");
+    let told = format!("refuses to open {node} (ENXIO): device ");
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(&told)).collect();
     let whole = |line: &&&str| {
         [
