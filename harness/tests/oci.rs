@@ -387,7 +387,10 @@ fn a_bundle_that_cannot_be_rewritten_and_a_runtime_that_is_missing_are_named() {
         let output = bundle.run();
         let line = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{line}");
-        assert!(line.contains("config.json") && line.contains("make the bundle writable"), "{line}");
+        assert!(
+            line.contains("config.json") && line.contains("make the bundle writable"),
+            "{line}"
+        );
         assert_eq!(line.lines().count(), 1, "{line}");
     }
     bundle.prefix.clear();

@@ -30,8 +30,12 @@ pub(crate) struct SelectArgs {
     /// Names of the NICs to take, separated by commas; overrides --exclude
     #[arg(long, value_name = "NAMES")]
     pub(crate) iface: Option<String>,
-    /// RDMA devices whose NICs to take, as in NCCL_IB_HCA: [^][=]NAME[:PORT],...
-    #[arg(long, value_name = "FILTER")]
+    // No documentation comment: rustdoc takes the brackets for links.
+    #[arg(
+        long,
+        value_name = "FILTER",
+        help = "RDMA devices whose NICs to take, as in NCCL_IB_HCA: [^][=]NAME[:PORT],..."
+    )]
     pub(crate) hca: Option<String>,
     /// Names of NICs to leave out; an empty expression leaves out none
     #[arg(long, value_name = "REGEX", default_value = "^eth[0-9]+$")]
