@@ -30,7 +30,7 @@ const MODES: &[(&str, OFlags)] =
 /// `probe escape NAME [GRANTED]`: tries to open the node `/dev/infiniband/NAME` in every way but
 /// the one that is served. GRANTED is a node that the guest may open.
 ///
-/// `probe cm` and `probe listen ADDRESS`: see [`cm_probe`].
+/// `probe cm` and `probe listen ADDRESS`: see `cm_probe`.
 ///
 /// `probe open PATH`: opens for reading and writing, and prints `0` or the errno.
 pub fn run(arguments: &[String]) -> Result<()> {
