@@ -1,9 +1,6 @@
 //! `verbgate abi list`: the kernel's methods as this build knows them, and the profiles that grant
 //! each.
 
-use std::io::Write;
-
-use anyhow::anyhow;
 use serde::Serialize;
 use verbgate_abi::legacy;
 use verbgate_abi::legacy::LegacySpec;
@@ -15,6 +12,7 @@ use verbgate_abi::table::AttrSpec;
 use verbgate_abi::table::Kernels;
 use verbgate_abi::table::MethodSpec;
 use verbgate_abi::table::Provider;
+use verbgate_host::output::print;
 use verbgate_proxy::policy::PROFILES;
 use verbgate_proxy::policy::Policy;
 use verbgate_proxy::policy::ProfileError;
@@ -23,9 +21,9 @@ use crate::cli::AbiListArgs;
 use crate::failure::Failure;
 
 #[derive(Debug, Serialize)]
-struct Abi {
+struct AbiList {
     methods: Vec<Method>,
-    commands: Vec<Command>,
+    commands: Vec<CommandRow>,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,7 +64,7 @@ struct Residue {
 
 /// A legacy command.
 #[derive(Debug, Serialize)]
-struct Command {
+struct CommandRow {
     /// Type of the object that it is about.
     object: &'static str,
     /// As profiles name it.
@@ -98,16 +96,12 @@ pub(crate) fn list(args: &AbiListArgs) -> Result<u8, Failure> {
     let profiles = profiles.collect::<Result<Vec<_>, _>>()?;
     let abi = collect(&profiles, args.profile.as_deref());
     let text = if args.json { serde_json::to_string_pretty(&abi)? + "\n" } else { text(&abi) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}").into())
-        }
-        _ => Ok(0),
-    }
+    print(&text)?;
+    Ok(0)
 }
 
 /// What the profile grants; all, if none is named.
-fn collect(profiles: &[Policy], only: Option<&str>) -> Abi {
+fn collect(profiles: &[Policy], only: Option<&str>) -> AbiList {
     let granting = |grants: &dyn Fn(&Policy) -> bool| -> Option<Vec<String>> {
         let granting = profiles.iter().filter(|profile| grants(profile));
         let names: Vec<_> = granting.map(|profile| profile.name().to_owned()).collect();
@@ -120,7 +114,7 @@ fn collect(profiles: &[Policy], only: Option<&str>) -> Abi {
     let commands = legacy::commands()
         .iter()
         .filter_map(|command| Some(of_command(command, granting(&|p| p.grants_command(command))?)));
-    Abi { methods: methods.collect(), commands: commands.collect() }
+    AbiList { methods: methods.collect(), commands: commands.collect() }
 }
 
 fn of_method(method: &'static MethodSpec, profiles: Vec<String>) -> Method {
@@ -156,12 +150,12 @@ fn of_attr(attr: &'static AttrSpec) -> Attribute {
     }
 }
 
-fn of_command(command: &'static LegacySpec, profiles: Vec<String>) -> Command {
+fn of_command(command: &'static LegacySpec, profiles: Vec<String>) -> CommandRow {
     let structure =
         |spec: &'static legacy::StructSpec| Structure { name: spec.name, size: spec.size };
     let invoke = table::methods().iter().find(|method| method.is_invoke_write());
     let residue = residue::of_command(command);
-    Command {
+    CommandRow {
         object: command.object.name(),
         command: command.short_name,
         number: command.number,
@@ -229,7 +223,7 @@ const fn word(access: Access) -> &'static str {
     }
 }
 
-fn text(abi: &Abi) -> String {
+fn text(abi: &AbiList) -> String {
     let mut lines = Vec::new();
     for method in &abi.methods {
         lines.push(head(&method.name, &method.kernels, &method.profiles));
@@ -271,7 +265,7 @@ fn head(name: &str, kernels: &[&str], profiles: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn collected(only: Option<&str>) -> Abi {
+    fn collected(only: Option<&str>) -> AbiList {
         let profiles = PROFILES.map(|(name, _)| Policy::named(name).unwrap());
         collect(&profiles, only)
     }

@@ -9,9 +9,6 @@ use nix::sys::resource::RLIM_INFINITY;
 use nix::sys::resource::Resource;
 use nix::sys::resource::getrlimit;
 use serde::Serialize;
-use verbgate_host::discover;
-use verbgate_host::discover::Device;
-use verbgate_host::discover::ETHERNET;
 use verbgate_host::rdma;
 use verbgate_host::rdma::Mode;
 use verbgate_netdev::Error;
@@ -20,13 +17,16 @@ use verbgate_netdev::plan;
 use verbgate_netdev::probe;
 use verbgate_netdev::select::route_to;
 use verbgate_sys::sandbox::probe as kernel;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::Device;
+use verbgate_sysfs::discover::ETHERNET;
 
 use crate::cli::DoctorArgs;
 use crate::cli::HostArgs;
 use crate::failure::Failure;
 use crate::features;
-use crate::output::print;
 use crate::output::print_json;
+use verbgate_host::output::print;
 
 /// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;

@@ -2,7 +2,7 @@
 
 use verbgate_fabric::Answer;
 use verbgate_fabric::Error;
-use verbgate_fabric::print;
+use verbgate_host::output::print;
 
 use crate::cli::ExplainArgs;
 use crate::cli::FabricCommand;

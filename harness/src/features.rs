@@ -2,13 +2,12 @@
 //! answers.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use serde::Serialize;
 use verbgate_abi::legacy;
 use verbgate_abi::table;
+use verbgate_host::output::print;
 use verbgate_sys::sandbox::probe;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
@@ -57,12 +56,8 @@ pub(crate) fn run(args: &FeaturesArgs, global: &Global) -> Result<u8, Failure> {
     let features = collect_all(global)?;
     let text =
         if args.json { serde_json::to_string_pretty(&features)? + "\n" } else { table(&features) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}").into())
-        }
-        _ => Ok(0),
-    }
+    print(&text)?;
+    Ok(0)
 }
 
 fn collect_all(global: &Global) -> Result<Features, Failure> {

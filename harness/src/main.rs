@@ -25,6 +25,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use verbgate_host::output::say;
 use verbgate_sys::process;
 
 use crate::cli::AbiCommand;
@@ -94,7 +95,7 @@ fn of_tool(done: Result<u8, anyhow::Error>) -> Result<u8, Failure> {
 
 fn told(failure: &Failure) -> ExitCode {
     // One line: an error's text may quote others' lines.
-    eprintln!("verbgate: {}", failure.to_string().replace('\n', " "));
+    say(&failure.to_string().replace('\n', " "));
     ExitCode::from(failure.code)
 }
 

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use verbgate_host::discover;
-use verbgate_host::discover::Device;
 use verbgate_host::netns;
 use verbgate_host::netns::Namespace;
 use verbgate_host::route::devices;
@@ -18,15 +16,17 @@ use verbgate_netdev::journal::Journal;
 use verbgate_netdev::plan::open;
 use verbgate_netdev::state::Snapshot;
 use verbgate_netdev::transfer::is_gid_of;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::Device;
 use verbgate_sysfs::natural;
 
 use crate::cli::Format;
 use crate::cli::NcclArgs;
 use crate::cli::NcclOptions;
 use crate::failure::Failure;
-use crate::output::print;
 use crate::output::print_json;
-use crate::output::say;
+use verbgate_host::output::print;
+use verbgate_host::output::say;
 
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;

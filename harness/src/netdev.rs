@@ -1,12 +1,10 @@
 //! `verbgate netdev`: NICs into a container's network namespace, and back.
 
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
 use serde::Serialize;
-use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::netns;
 use verbgate_host::netns::Namespace;
@@ -24,6 +22,7 @@ use verbgate_netdev::transfer;
 use verbgate_netdev::transfer::Terms;
 use verbgate_netdev::verify;
 use verbgate_netdev::verify::Claim;
+use verbgate_sysfs::discover;
 
 use crate::cli::ListArgs;
 use crate::cli::MoveArgs;
@@ -35,9 +34,9 @@ use crate::cli::TermsArgs;
 use crate::cli::VerifyArgs;
 use crate::failure::Failure;
 use crate::manifest;
-use crate::output::print;
 use crate::output::print_json;
-use crate::output::say;
+use verbgate_host::output::print;
+use verbgate_host::output::say;
 
 /// Runs one of the subcommands.
 pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
@@ -214,7 +213,7 @@ fn show_plan(args: &MoveArgs) -> Result<(), Error> {
         }
         text += &format!("  {} rules, {} permanent neighbours\n", nic.rules, nic.neighbours);
     }
-    print(&text)
+    Ok(print(&text)?)
 }
 
 /// Moves, verifies and reports.
@@ -312,7 +311,7 @@ struct NicStatus {
 
 fn status(args: &StatusArgs) -> Result<(), Error> {
     let Some(journal) = journal::load(&args.host.state_dir)? else {
-        return if args.json { print("null\n") } else { print("all NICs are home\n") };
+        return Ok(print(if args.json { "null\n" } else { "all NICs are home\n" })?);
     };
     let target = match journal.boot_id == netns::boot_id()? {
         true => Namespace::find(journal.target, &journal.target_path),
@@ -354,7 +353,7 @@ fn status(args: &StatusArgs) -> Result<(), Error> {
             nic.place
         );
     }
-    print(&text)
+    Ok(print(&text)?)
 }
 
 fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
@@ -362,13 +361,11 @@ fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
     for file in &args.manifests {
         claims.extend(manifest::read(file)?.claims()?);
     }
-    let resolved = |pairs: Vec<(IpAddr, IpAddr)>| {
-        print(&format!("{} addresses answer, each with the MAC of its NIC\n", pairs.len()))
-    };
-    match &args.netns {
+    let pairs = match &args.netns {
         Some(name) => {
-            resolved(Namespace::named(name)?.within(|| verify::resolve(&claims, verify::PATIENCE))?)
+            Namespace::named(name)?.within(|| verify::resolve(&claims, verify::PATIENCE))?
         }
-        None => resolved(verify::resolve(&claims, verify::PATIENCE)?),
-    }
+        None => verify::resolve(&claims, verify::PATIENCE)?,
+    };
+    Ok(print(&format!("{} addresses answer, each with the MAC of its NIC\n", pairs.len()))?)
 }

@@ -1,7 +1,11 @@
 //! `verbgate oci`, `agent`, `ps`, `show`, `stats`, `gc`, `cdi` and `runtime`: arguments into calls
 //! of the library.
 
+use std::path::Path;
+
 use clap::Parser;
+use verbgate_host::files;
+use verbgate_host::output;
 use verbgate_oci::Globals;
 use verbgate_oci::agent;
 use verbgate_oci::cdi;
@@ -17,7 +21,6 @@ use crate::cli::ProfileArgs;
 use crate::cli::RuntimeCommand;
 use crate::failure::Failure;
 use crate::logging;
-use crate::output;
 
 /// The command that is ours and no runtime's.
 const PROFILE: &str = "profile";
@@ -57,9 +60,7 @@ pub(crate) fn cdi(command: &CdiCommand) -> Result<u8, Failure> {
                 let text = cdi::generate()?;
                 match &args.output {
                     None => output::print(&text)?,
-                    Some(path) => verbgate_host::files::replace(path, &text).map_err(|e| {
-                        anyhow::anyhow!("cannot write the specification to {}: {e}", path.display())
-                    })?,
+                    Some(path) => write(path, &text)?,
                 }
             }
             CdiCommand::List(args) => {
@@ -72,6 +73,11 @@ pub(crate) fn cdi(command: &CdiCommand) -> Result<u8, Failure> {
         Ok(0)
     };
     done().map_err(Failure::of_tool)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), anyhow::Error> {
+    files::replace(path, text.as_bytes(), files::PUBLIC)
+        .map_err(|e| anyhow::anyhow!("cannot write the specification to {}: {e}", path.display()))
 }
 
 /// Makes engines know `verbgate oci`.

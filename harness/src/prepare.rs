@@ -22,8 +22,8 @@ use crate::manifest;
 use crate::nccl;
 use crate::netdev::move_there;
 use crate::netdev::symmetric;
-use crate::output::print;
-use crate::output::say;
+use verbgate_host::output::print;
+use verbgate_host::output::say;
 
 /// Where ip-netns(8) keeps named namespaces.
 const NAMED: &str = "/run/netns";

@@ -12,6 +12,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::discover;
+use crate::names::natural;
+
 /// Where the kernel shows sysfs.
 pub const SYSFS_ROOT: &str = "/sys";
 
@@ -23,8 +26,6 @@ const ATTRIBUTE_MAX: usize = 4096;
 
 /// The uverbs class: one directory per device that user space can open.
 const VERBS_CLASS: &str = "class/infiniband_verbs";
-/// The RDMA class: one directory per device.
-const RDMA_CLASS: &str = "class/infiniband";
 
 /// A device number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -51,9 +52,9 @@ impl FromStr for DevNumber {
     }
 }
 
-/// A port of an RDMA device.
+/// What is listed of a port with its device; [`discover::Port`] is all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Port {
+pub struct PortState {
     /// Its number, from 1.
     pub number: u32,
     /// `InfiniBand` or `Ethernet`; absent where the host does not say.
@@ -83,7 +84,7 @@ pub struct RdmaDevice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_guid: Option<String>,
     /// In the order of their numbers.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PortState>,
 }
 
 /// Why sysfs could not be read, or not be believed.
@@ -115,28 +116,27 @@ pub enum Error {
     },
 }
 
-/// The RDMA devices below a sysfs root, in the order of their uverbs numbers. A host without RDMA
-/// has none, which is no error.
+/// The RDMA devices below a sysfs root that user space can open, in the order of their names as people
+/// count: mlx5_2 before mlx5_10. A host without RDMA has none, which is no error.
 ///
 /// # Errors
 /// See [`Error`]. A device that vanishes while it is read is left out.
 pub fn devices(root: &Path) -> Result<Vec<RdmaDevice>, Error> {
     let class = root.join(VERBS_CLASS);
+    let names = discover::names(&class);
+    let names = names.map_err(|source| Error::Read { path: class.clone(), source })?;
     let mut found = Vec::new();
-    for name in names(&class)? {
-        // `abi_version` is a file beside the devices.
-        let Some(number) = uverbs_number(&name) else {
-            continue;
-        };
-        match device(root, &class.join(&name), &name) {
-            Ok(device) => found.push((number, device)),
-            Err(Error::Read { source, .. }) if vanished(&source) && !class.join(&name).exists() => {
-            }
+    // `abi_version` is a file beside the devices.
+    for name in names.iter().filter(|name| uverbs_number(name).is_some()) {
+        match device(root, &class.join(name), name) {
+            Ok(device) => found.push(device),
+            Err(Error::Read { source, .. })
+                if discover::vanished(&source) && !class.join(name).exists() => {}
             Err(error) => return Err(error),
         }
     }
-    found.sort_unstable_by_key(|(number, _)| *number);
-    Ok(found.into_iter().map(|(_, device)| device).collect())
+    found.sort_by(|a, b| natural(&a.ibdev, &b.ibdev));
+    Ok(found)
 }
 
 /// The number in `uverbsN`; `None` for any other name.
@@ -155,50 +155,23 @@ fn device(root: &Path, dir: &Path, uverbs: &str) -> Result<RdmaDevice, Error> {
         let expected = "the name of an RDMA device";
         return Err(Error::Value { path: dir.join("ibdev"), value: ibdev, expected });
     }
-    let rdma = root.join(RDMA_CLASS).join(&ibdev);
+    let attribute = |file| discover::device_attribute(root, &ibdev, file);
+    let ports = discover::PortDir::all(root, &ibdev)
+        .map_err(|source| Error::Read { path: dir.join("device/ports"), source })?;
+    let port = |port: &discover::PortDir| PortState {
+        number: port.number(),
+        link_layer: port.attribute("link_layer"),
+        state: port.state(),
+    };
     Ok(RdmaDevice {
         uverbs: uverbs.to_owned(),
         dev: parsed(&dir.join("dev"), "MAJOR:MINOR")?,
         abi_version: parsed(&dir.join("abi_version"), "a number")?,
-        node_type: optional(&rdma.join("node_type")).map(after_number),
-        node_guid: optional(&rdma.join("node_guid")),
-        ports: ports(&rdma.join("ports"))?,
+        node_type: attribute("node_type").map(discover::after_number),
+        node_guid: attribute("node_guid"),
+        ports: ports.iter().map(port).collect(),
         ibdev,
     })
-}
-
-fn ports(dir: &Path) -> Result<Vec<Port>, Error> {
-    let mut ports: Vec<Port> = names(dir)?
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .map(|number: u32| {
-            let port = dir.join(number.to_string());
-            Port {
-                number,
-                link_layer: optional(&port.join("link_layer")),
-                state: optional(&port.join("state")).map(after_number),
-            }
-        })
-        .collect();
-    ports.sort_unstable_by_key(|port| port.number);
-    Ok(ports)
-}
-
-/// Names in a directory; none where there is no such directory.
-fn names(dir: &Path) -> Result<Vec<String>, Error> {
-    let read = |source| Error::Read { path: dir.to_owned(), source };
-    let entries = match fs::read_dir(dir) {
-        Err(e) if vanished(&e) => return Ok(Vec::new()),
-        other => other.map_err(read)?,
-    };
-    entries
-        .map(|entry| entry.map(|e| e.file_name().to_string_lossy().into_owned()).map_err(read))
-        .collect()
-}
-
-fn vanished(error: &io::Error) -> bool {
-    // ENODEV: the attribute of a device that is being removed.
-    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(19)
 }
 
 fn line(path: &Path) -> Result<String, Error> {
@@ -214,18 +187,9 @@ fn line(path: &Path) -> Result<String, Error> {
     if text.contains(['\n', '\0']) { Err(bad(text)) } else { Ok(text) }
 }
 
-fn optional(path: &Path) -> Option<String> {
-    line(path).ok().filter(|text| !text.is_empty())
-}
-
 fn parsed<T: FromStr>(path: &Path, expected: &'static str) -> Result<T, Error> {
     let value = line(path)?;
     value.trim().parse().map_err(|_| Error::Value { path: path.to_owned(), value, expected })
-}
-
-/// `4: ACTIVE` to `ACTIVE`.
-fn after_number(text: String) -> String {
-    text.split_once(": ").map_or(text.clone(), |(_, word)| word.to_owned())
 }
 
 /// Whether an RDMA device can be called so.
@@ -261,10 +225,11 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_complete_and_in_the_order_of_their_numbers() {
+    fn devices_are_complete_and_in_the_order_of_their_names() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
-        uverbs(root, 10, "mlx5_1");
+        uverbs(root, 0, "mlx5_10");
+        uverbs(root, 10, "mlx5_2");
         uverbs(root, 2, "rxe0");
         put(root, "class/infiniband_verbs/abi_version", "6\n");
         put(root, "class/infiniband/rxe0/node_type", "1: CA\n");
@@ -274,13 +239,13 @@ mod tests {
 
         let found = devices(root).unwrap();
         let names: Vec<_> = found.iter().map(|d| (&*d.uverbs, &*d.ibdev)).collect();
-        assert_eq!(names, [("uverbs2", "rxe0"), ("uverbs10", "mlx5_1")]);
-        let rxe = &found[0];
+        assert_eq!(names, [("uverbs10", "mlx5_2"), ("uverbs0", "mlx5_10"), ("uverbs2", "rxe0")]);
+        let rxe = &found[2];
         assert_eq!(rxe.dev, DevNumber { major: 231, minor: 194 });
         assert_eq!(rxe.abi_version, 1);
         assert_eq!(rxe.node_type.as_deref(), Some("CA"));
         assert_eq!(rxe.node_guid.as_deref(), Some("5054:00ff:fe12:3456"));
-        let port = Port {
+        let port = PortState {
             number: 1,
             link_layer: Some("Ethernet".to_owned()),
             state: Some("ACTIVE".to_owned()),

@@ -50,12 +50,12 @@ pub struct Identity {
     /// The inode of the device's directory in sysfs; none where sysfs knows no such device.
     inode: Option<u64>,
     /// What sysfs says of the RDMA device; none for other devices, such as a stand-in.
-    rdma: Option<Rdma>,
+    rdma: Option<RdmaIdentity>,
 }
 
 /// An RDMA device as sysfs describes the device of a uverbs node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Rdma {
+struct RdmaIdentity {
     /// The name of the node, as `uverbs0`.
     uverbs: String,
     /// The name of the RDMA device, as `mlx5_0`.
@@ -124,7 +124,7 @@ impl Identity {
             false => None,
         };
         let parent = link(dir.as_fd(), "device")?;
-        let rdma = Rdma {
+        let rdma = RdmaIdentity {
             uverbs: names::last(&path).to_owned(),
             node_guid: guid.and_then(|text| guid_of(&text)),
             parent: parent.map(|target| names::last(&target).to_owned()),
@@ -207,7 +207,7 @@ impl fmt::Display for Identity {
         let Some(inode) = self.inode else { return f.write_str("no device that sysfs knows") };
         match &self.rdma {
             None => write!(f, "a device without RDMA (sysfs inode {inode})"),
-            Some(Rdma { uverbs, ibdev, node_guid, parent }) => {
+            Some(RdmaIdentity { uverbs, ibdev, node_guid, parent }) => {
                 write!(f, "{ibdev} ({uverbs}, ")?;
                 match node_guid {
                     Some(guid) => write!(f, "node GUID {guid:016x}, ")?,

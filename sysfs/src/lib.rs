@@ -3,12 +3,13 @@
 //!
 //! [`record`] reads the host once into a [`Snapshot`], [`select`] reduces it to what the sandbox
 //! was granted, [`tree`] turns that into directories, files and links that are path-identical to
-//! the host, and [`serve`] mounts it or [`materialise`] writes it as a plain tree. [`collect`] is
-//! the short way to the devices alone.
+//! the host, and [`serve`] mounts it or [`materialise`] writes it as a plain tree. [`discover`] reads the
+//! host's devices, ports and GIDs alone, and [`collect`] those that user space can open.
 
 pub mod collect;
 pub mod contents;
 pub mod diff;
+pub mod discover;
 pub mod gids;
 pub mod identity;
 pub mod materialise;
@@ -22,7 +23,6 @@ pub mod value;
 
 pub use collect::DevNumber;
 pub use collect::Error;
-pub use collect::Port;
 pub use collect::RdmaDevice;
 pub use gids::AllGids;
 pub use gids::GidView;

@@ -13,7 +13,7 @@ use crate::tree::Kind;
 
 /// Why a tree was not written.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum MaterialiseError {
     /// Something is there, and would be mixed with the tree.
     #[error(
         "the directory {} is not empty; give an empty directory, or a path that does not exist",
@@ -42,14 +42,14 @@ pub struct Written {
 /// Writes a tree below `dir`, which is made.
 ///
 /// # Errors
-/// See [`Error`]; what was written before stays.
-pub fn materialise(contents: &Contents<'_>, dir: &Path) -> Result<Written, Error> {
+/// See [`MaterialiseError`]; what was written before stays.
+pub fn materialise(contents: &Contents<'_>, dir: &Path) -> Result<Written, MaterialiseError> {
     let make = |path: &Path, result: io::Result<()>| {
-        result.map_err(|source| Error::Make { path: path.to_owned(), source })
+        result.map_err(|source| MaterialiseError::Make { path: path.to_owned(), source })
     };
     make(dir, fs::create_dir_all(dir))?;
     match fs::read_dir(dir).map(|mut entries| entries.next().is_some()) {
-        Ok(true) => return Err(Error::NotEmpty(dir.to_owned())),
+        Ok(true) => return Err(MaterialiseError::NotEmpty(dir.to_owned())),
         other => make(dir, other.map(drop))?,
     }
     let mut written = Written::default();

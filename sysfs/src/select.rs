@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use crate::gids;
 use crate::names;
-use crate::snapshot::Device;
 use crate::snapshot::Netdev;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
+use crate::snapshot::TreeDevice;
 
 /// Display controllers, 3D controllers, other display controllers, processing accelerators.
 const GPU_CLASSES: &[u32] = &[0x0300, 0x0302, 0x0380, 0x1200];
@@ -244,7 +244,7 @@ pub(crate) fn usable_rdma(
 
 /// The PCI function that a path is in.
 #[must_use]
-pub fn function_of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a Device> {
+pub fn function_of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a TreeDevice> {
     names::ancestors(path).find_map(|above| {
         snapshot.devices.iter().find(|device| device.is_function() && device.path == above)
     })
@@ -311,7 +311,12 @@ fn netdev_why(netdev: &Netdev, rdma: &[(&Rdma, BTreeSet<String>)], selection: &S
     }
 }
 
-fn device_why(snapshot: &Snapshot, device: &Device, grant: &Grant, selection: &Selection) -> Why {
+fn device_why(
+    snapshot: &Snapshot,
+    device: &TreeDevice,
+    grant: &Grant,
+    selection: &Selection,
+) -> Why {
     let inside: Vec<&Rdma> = snapshot
         .rdma
         .iter()

@@ -39,7 +39,7 @@ pub struct Snapshot {
     pub abi_version: Option<Value>,
     /// PCI functions, their root complexes, and what lies between a function and its RDMA device
     /// (virtio, auxiliary).
-    pub devices: Vec<Device>,
+    pub devices: Vec<TreeDevice>,
     /// RDMA devices, in the order of their names.
     pub rdma: Vec<Rdma>,
     /// What user space opens, in the order of their numbers.
@@ -57,7 +57,7 @@ pub struct Snapshot {
 /// of them to an RDMA device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Device {
+pub struct TreeDevice {
     /// Its path.
     pub path: String,
     /// Its bus, as `pci`; a root complex has none.
@@ -73,7 +73,7 @@ pub struct Device {
     pub attrs: Attrs,
 }
 
-impl Device {
+impl TreeDevice {
     /// The last component of the path; of a PCI function its address.
     #[must_use]
     pub fn name(&self) -> &str {

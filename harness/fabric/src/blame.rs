@@ -9,12 +9,12 @@ use std::fmt;
 use serde::Serialize;
 
 /// A pair of ranks, the lower first, and a rail.
-pub(crate) type Path = (u32, u32, usize);
+pub(crate) type RailPath = (u32, u32, usize);
 
 /// What is at fault.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Place {
+pub(crate) enum Blamed {
     /// Every path there is.
     Everything,
     /// A rail, of all ranks.
@@ -29,7 +29,7 @@ pub(crate) enum Place {
     Link(u32, u32, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Blamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Everything => write!(f, "all paths of all ranks"),
@@ -44,9 +44,9 @@ impl fmt::Display for Place {
     }
 }
 
-impl Place {
+impl Blamed {
     /// Whether a path belongs to it.
-    pub(crate) fn holds(self, (a, b, r): Path) -> bool {
+    pub(crate) fn holds(self, (a, b, r): RailPath) -> bool {
         match self {
             Self::Everything => true,
             Self::Rail(rail) => r == rail,
@@ -61,29 +61,29 @@ impl Place {
 /// The fewest places that hold all bad paths and no good one, the largest first.
 ///
 /// `paths`: each that was tried, and whether it is bad.
-pub(crate) fn of(paths: &BTreeMap<Path, bool>) -> Vec<Place> {
-    let mut left: BTreeSet<Path> =
+pub(crate) fn of(paths: &BTreeMap<RailPath, bool>) -> Vec<Blamed> {
+    let mut left: BTreeSet<RailPath> =
         paths.iter().filter(|(_, bad)| **bad).map(|(path, _)| *path).collect();
     // A place of a single path is that path, and where all is one place nothing is told apart.
-    let guilty = |place: &Place| {
+    let guilty = |place: &Blamed| {
         let of: Vec<bool> =
             paths.iter().filter(|(path, _)| place.holds(**path)).map(|(_, bad)| *bad).collect();
-        let link = matches!(place, Place::Link(..));
+        let link = matches!(place, Blamed::Link(..));
         of.iter().all(|bad| *bad) && (link || (of.len() > 1 && of.len() < paths.len()))
     };
     let all = paths.len() > 1 && left.len() == paths.len();
     if all && paths.keys().any(|(a, b, _)| paths.keys().any(|(c, d, _)| (a, b) != (c, d))) {
-        return vec![Place::Everything];
+        return vec![Blamed::Everything];
     }
     let mut candidates = candidates(paths);
     candidates.retain(|place| {
-        let between = matches!(place, Place::Between(..));
+        let between = matches!(place, Blamed::Between(..));
         // With two ranks, all rails between them are the ranks.
         guilty(place) || (between && all)
     });
     let mut found = Vec::new();
     while !left.is_empty() {
-        let covered = |place: &Place| left.iter().filter(|path| place.holds(**path)).count();
+        let covered = |place: &Blamed| left.iter().filter(|path| place.holds(**path)).count();
         // Of those that hold equally many the first: larger places come before smaller ones.
         let best = candidates.iter().copied().rev().max_by_key(covered);
         let Some(best) = best.filter(|place| covered(place) > 0) else { break };
@@ -93,17 +93,17 @@ pub(crate) fn of(paths: &BTreeMap<Path, bool>) -> Vec<Place> {
     found
 }
 
-fn candidates(paths: &BTreeMap<Path, bool>) -> Vec<Place> {
+fn candidates(paths: &BTreeMap<RailPath, bool>) -> Vec<Blamed> {
     let mut places = BTreeSet::new();
     for (a, b, rail) in paths.keys().copied() {
         places.extend([
-            Place::Rail(rail),
-            Place::Rank(a),
-            Place::Rank(b),
-            Place::RailOfRank(rail, a),
-            Place::RailOfRank(rail, b),
-            Place::Between(a, b),
-            Place::Link(a, b, rail),
+            Blamed::Rail(rail),
+            Blamed::Rank(a),
+            Blamed::Rank(b),
+            Blamed::RailOfRank(rail, a),
+            Blamed::RailOfRank(rail, b),
+            Blamed::Between(a, b),
+            Blamed::Link(a, b, rail),
         ]);
     }
     places.into_iter().collect()
@@ -122,7 +122,7 @@ mod tests {
                 }
             }
         }
-        of(&paths).iter().map(Place::to_string).collect()
+        of(&paths).iter().map(Blamed::to_string).collect()
     }
 
     #[test]

@@ -82,7 +82,7 @@ pub(crate) struct Mesh {
     pub(crate) hardware: Vec<Hardware>,
     pub(crate) peers: Vec<Peer>,
     /// Completions that were taken from the queue of the rail in use, and not yet awaited.
-    pub(crate) completed: VecDeque<verbgate_sys::rdma::Completion>,
+    pub(crate) completed: VecDeque<verbgate_verbs::Completion>,
     /// What was said of exchanges, and not yet awaited.
     pub said: VecDeque<(u32, Control)>,
     /// Of the queue pairs that are connected from now on.

@@ -111,7 +111,7 @@ pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
         }
     }
     // A driver without them, or a network device that is not visible here.
-    let driver = verbgate_sys::ethtool::statistics(name).unwrap_or_default();
+    let driver = verbgate_verbs::ethtool::statistics(name).unwrap_or_default();
     counters.extend(driver.into_iter().map(|(name, value)| (format!("ethtool {name}"), value)));
     counters
 }
@@ -120,8 +120,7 @@ pub(crate) fn of(rail: &Rail) -> BTreeMap<String, u64> {
 /// visible in a network namespace other than the first (drivers/infiniband/core/sysfs.c, of devices
 /// that are no "full" ones).
 fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
-    let folder = Path::new("/sys/class/infiniband").join(&rail.device).join("ports");
-    if folder.join(rail.port.to_string()).join("hw_counters").exists() {
+    if rail.place().has("hw_counters") {
         return BTreeMap::new();
     }
     verbgate_host::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {

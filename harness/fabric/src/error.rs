@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use verbgate_sys::rdma;
+use verbgate_verbs as rdma;
 
 /// A check failed.
 pub(crate) const EXIT_CHECK: u8 = 1;
@@ -49,6 +49,8 @@ pub enum Error {
     Check(String),
     #[error(transparent)]
     Rdma(#[from] rdma::Error),
+    #[error(transparent)]
+    Host(#[from] verbgate_host::Error),
     #[error("{what}: {error}")]
     Io { what: String, error: io::Error },
 }
@@ -78,6 +80,7 @@ impl Error {
             | Self::Lost { .. }
             | Self::Check(_)
             | Self::Rdma(_)
+            | Self::Host(_)
             | Self::Io { .. } => EXIT_CHECK,
         }
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::blame;
-use crate::blame::Place;
+use crate::blame::Blamed;
 use crate::cause::Cause;
 use crate::counters;
 use crate::counters::Sign;
@@ -171,20 +171,20 @@ struct Charge<'a> {
 
 /// The causes that paths name.
 pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
-    let mut ends: BTreeMap<blame::Path, Ends<'_>> = BTreeMap::new();
+    let mut ends: BTreeMap<blame::RailPath, Ends<'_>> = BTreeMap::new();
     for path in paths {
         let key = (path.rank.min(path.peer), path.rank.max(path.peer), path.rail);
         ends.entry(key).or_default().of.push(path);
     }
-    let charges: BTreeMap<blame::Path, Charge<'_>> =
+    let charges: BTreeMap<blame::RailPath, Charge<'_>> =
         ends.iter().filter_map(|(key, ends)| Some((*key, charge(ends)?))).collect();
-    let mut causes: BTreeMap<(Cause, Option<u32>), Vec<blame::Path>> = BTreeMap::new();
+    let mut causes: BTreeMap<(Cause, Option<u32>), Vec<blame::RailPath>> = BTreeMap::new();
     for (key, charge) in &charges {
         causes.entry((charge.cause, charge.accused)).or_default().push(*key);
     }
     let mut findings = Vec::new();
     for ((cause, accused), bad) in causes {
-        let of: Vec<(blame::Path, &Charge<'_>, &Ends<'_>)> =
+        let of: Vec<(blame::RailPath, &Charge<'_>, &Ends<'_>)> =
             bad.iter().filter_map(|key| Some((*key, charges.get(key)?, ends.get(key)?))).collect();
         if let Some(rank) = accused {
             findings.push(finding(cause, &format!("rank {rank}"), BTreeSet::from([rank]), &of));
@@ -194,7 +194,7 @@ pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
         for place in blame::of(&tried) {
             let of: Vec<_> = of.iter().filter(|(key, ..)| place.holds(*key)).copied().collect();
             let ranks = match place {
-                Place::Rank(rank) | Place::RailOfRank(_, rank) => BTreeSet::from([rank]),
+                Blamed::Rank(rank) | Blamed::RailOfRank(_, rank) => BTreeSet::from([rank]),
                 _ => of.iter().flat_map(|((a, b, _), ..)| [*a, *b]).collect(),
             };
             findings.push(finding(cause, &place.to_string(), ranks, &of));
@@ -262,7 +262,7 @@ fn finding(
     cause: Cause,
     place: &str,
     ranks: BTreeSet<u32>,
-    of: &[(blame::Path, &Charge<'_>, &Ends<'_>)],
+    of: &[(blame::RailPath, &Charge<'_>, &Ends<'_>)],
 ) -> Finding {
     let mut evidence = Vec::new();
     let mut entry = None;

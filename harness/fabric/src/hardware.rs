@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sys::rdma::Access;
-use verbgate_sys::rdma::Caps;
-use verbgate_sys::rdma::CompletionQueue;
-use verbgate_sys::rdma::Context;
-use verbgate_sys::rdma::Limits;
-use verbgate_sys::rdma::Path;
-use verbgate_sys::rdma::Pd;
-use verbgate_sys::rdma::QueuePair;
-use verbgate_sys::rdma::Region;
+use verbgate_verbs::Access;
+use verbgate_verbs::Caps;
+use verbgate_verbs::CompletionQueue;
+use verbgate_verbs::Context;
+use verbgate_verbs::Limits;
+use verbgate_verbs::Path;
+use verbgate_verbs::Pd;
+use verbgate_verbs::QueuePair;
+use verbgate_verbs::Region;
 
 use crate::endpoint::Sid;
 use crate::explain;
@@ -115,7 +115,7 @@ impl Hardware {
             let cq = CompletionQueue::new(context, entries)?;
             Ok(Self { rail: rail.clone(), region, cq, pd, limits })
         };
-        open().map_err(|error: verbgate_sys::rdma::Error| meaning(Of::RegMr, &error))
+        open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
 
     /// A queue pair of a new session.
@@ -168,7 +168,7 @@ impl Hardware {
 }
 
 /// An error with its likeliest cause and its remedy.
-fn meaning(of: Of, error: &verbgate_sys::rdma::Error) -> String {
+fn meaning(of: Of, error: &verbgate_verbs::Error) -> String {
     let entry = error.errno().and_then(|errno| explain::verb(of, errno));
     let verb = match of {
         Of::RegMr => "ibv_reg_mr",

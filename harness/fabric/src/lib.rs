@@ -44,7 +44,6 @@ mod findings;
 mod hardware;
 mod interrupt;
 mod options;
-mod output;
 mod plan;
 mod preflight;
 mod protocol;
@@ -68,8 +67,8 @@ use crate::options::Identity;
 pub use crate::options::SimulateOptions;
 pub use crate::options::VerifyOptions;
 pub use crate::options::size;
-pub use crate::output::print;
 pub use crate::rail::Choice;
+pub use verbgate_host::output::print;
 
 /// What a rank found.
 #[derive(Clone, Debug)]

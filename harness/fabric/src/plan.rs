@@ -2,7 +2,7 @@
 
 use crate::hardware::Place;
 use crate::protocol;
-use crate::protocol::Kind;
+use crate::protocol::MessageKind;
 
 /// Messages of a train, and every which of them completes with an entry.
 pub(crate) const TRAIN: usize = 16;
@@ -22,7 +22,7 @@ pub(crate) enum Verb {
     CompareSwap,
     FetchAdd,
     /// A message of several segments, gathered.
-    Message(Kind),
+    Message(MessageKind),
     /// Many sends, of which every few are signaled.
     Train,
 }
@@ -122,6 +122,6 @@ mod tests {
             }
         }
         assert!(steps.contains(&(Verb::FetchAdd, 8)));
-        assert!(steps.contains(&(Verb::Message(Kind::PushReply), SEGMENT)));
+        assert!(steps.contains(&(Verb::Message(MessageKind::PushReply), SEGMENT)));
     }
 }

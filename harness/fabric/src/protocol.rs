@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What a message is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum MessageKind {
     Push,
     Pull,
     PullReply,
@@ -27,11 +27,11 @@ pub(crate) enum Role {
 
 /// Each kind, its number on the wire, and its segments.
 #[rustfmt::skip]
-pub(crate) const KINDS: &[(Kind, u8, &[Role])] = &[
-    (Kind::Push,      1, &[Role::Keys, Role::Values, Role::Lengths]),
-    (Kind::Pull,      2, &[Role::Keys, Role::NoValues]),
-    (Kind::PullReply, 3, &[Role::Keys, Role::Values, Role::Lengths]),
-    (Kind::PushReply, 4, &[]),
+pub(crate) const KINDS: &[(MessageKind, u8, &[Role])] = &[
+    (MessageKind::Push,      1, &[Role::Keys, Role::Values, Role::Lengths]),
+    (MessageKind::Pull,      2, &[Role::Keys, Role::NoValues]),
+    (MessageKind::PullReply, 3, &[Role::Keys, Role::Values, Role::Lengths]),
+    (MessageKind::PushReply, 4, &[]),
 ];
 
 /// More segments than any kind has are not even counted.
@@ -46,9 +46,9 @@ const MARK: u8 = 0xfa;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum Violation {
     #[error("{by}: a message of {kind} has {expected} segments, not {got}")]
-    Segments { kind: Kind, expected: usize, got: usize, by: String },
+    Segments { kind: MessageKind, expected: usize, got: usize, by: String },
     #[error("{by}: segment {index} of {kind} ({role:?}) may not have {length} bytes")]
-    Length { kind: Kind, index: usize, role: Role, length: usize, by: String },
+    Length { kind: MessageKind, index: usize, role: Role, length: usize, by: String },
     #[error("{by}: a message of {got} bytes, where {expected} were announced")]
     Size { expected: usize, got: usize, by: String },
     #[error("{by}: message kind {number} is unknown")]
@@ -57,7 +57,7 @@ pub(crate) enum Violation {
     Header { by: String },
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for MessageKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Push => "push",
@@ -68,7 +68,7 @@ impl fmt::Display for Kind {
     }
 }
 
-impl Kind {
+impl MessageKind {
     fn row(self) -> (u8, &'static [Role]) {
         let found = KINDS.iter().find(|(kind, ..)| *kind == self);
         found.map_or((0, &[]), |(_, number, roles)| (*number, roles))
@@ -104,13 +104,13 @@ impl Kind {
 }
 
 /// The header of a message, which its segments follow.
-pub(crate) fn header(kind: Kind, lengths: &[usize], by: &str) -> Result<Vec<u8>, Violation> {
+pub(crate) fn header(kind: MessageKind, lengths: &[usize], by: &str) -> Result<Vec<u8>, Violation> {
     kind.check(lengths, by)?;
     Ok(unchecked(kind, lengths))
 }
 
 /// The header of what may be no message: for those who test what a receiver makes of it.
-pub(crate) fn unchecked(kind: Kind, lengths: &[usize]) -> Vec<u8> {
+pub(crate) fn unchecked(kind: MessageKind, lengths: &[usize]) -> Vec<u8> {
     let count = u8::try_from(lengths.len()).unwrap_or(u8::MAX);
     let mut bytes = vec![MARK, kind.row().0, count, 0];
     for length in lengths.iter().take(SEGMENTS) {
@@ -121,7 +121,10 @@ pub(crate) fn unchecked(kind: Kind, lengths: &[usize]) -> Vec<u8> {
 }
 
 /// The kind and the segments of what a peer sent.
-pub(crate) fn parse<'a>(bytes: &'a [u8], by: &str) -> Result<(Kind, Vec<&'a [u8]>), Violation> {
+pub(crate) fn parse<'a>(
+    bytes: &'a [u8],
+    by: &str,
+) -> Result<(MessageKind, Vec<&'a [u8]>), Violation> {
     let damaged = || Violation::Header { by: by.to_owned() };
     let (header, mut rest) = bytes.split_at_checked(HEADER).ok_or_else(damaged)?;
     let [MARK, number, count, 0, lengths @ ..] = header else { return Err(damaged()) };
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     /// Lengths that fit a kind.
-    fn fitting(kind: Kind) -> Vec<usize> {
+    fn fitting(kind: MessageKind) -> Vec<usize> {
         let length = |role: &Role| if *role == Role::NoValues { 0 } else { 5 };
         kind.roles().iter().map(length).collect()
     }
@@ -185,11 +188,11 @@ mod tests {
 
     #[test]
     fn what_a_peer_claims_is_bounded() {
-        let huge = unchecked(Kind::Push, &[usize::MAX, 1, 1]);
+        let huge = unchecked(MessageKind::Push, &[usize::MAX, 1, 1]);
         assert!(matches!(parse(&huge, "x"), Err(Violation::Length { index: 0, .. })));
-        let filled = unchecked(Kind::Pull, &[1, 1]);
+        let filled = unchecked(MessageKind::Pull, &[1, 1]);
         assert!(matches!(parse(&filled, "x"), Err(Violation::Length { index: 1, .. })));
-        let short = unchecked(Kind::Push, &[1, 1, 1]);
+        let short = unchecked(MessageKind::Push, &[1, 1, 1]);
         let size = Violation::Size { expected: 3, got: 0, by: "x".to_owned() };
         assert_eq!(parse(&short, "x"), Err(size));
         let mut many = short.clone();

@@ -5,18 +5,19 @@ use std::fs;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::path::Path;
-use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sys::rdma;
-use verbgate_sys::rdma::Context;
-use verbgate_sysfs::natural;
+use verbgate_sysfs::collect::SYSFS_ROOT;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::ETHERNET;
+use verbgate_sysfs::discover::Gid;
+use verbgate_sysfs::discover::PortDir;
+use verbgate_sysfs::discover::ROCE_V2;
+use verbgate_verbs as rdma;
+use verbgate_verbs::Context;
 
 use crate::error::Error;
-
-const CLASS: &str = "/sys/class/infiniband";
-const ROCE_V2: &str = "RoCE v2";
 
 /// What a rank says of a rail.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -75,19 +76,16 @@ impl std::str::FromStr for Choice {
 
 /// All devices, in the order of their names as people count, by their first port.
 pub(crate) fn all() -> Result<Vec<Choice>, Error> {
-    of_class(Path::new(CLASS))
+    below(Path::new(SYSFS_ROOT))
 }
 
-fn of_class(class: &Path) -> Result<Vec<Choice>, Error> {
-    let entries = fs::read_dir(class).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort_by(|a, b| natural(a, b));
+fn below(sysfs: &Path) -> Result<Vec<Choice>, Error> {
+    let names = discover::device_names(sysfs).unwrap_or_default();
     if names.is_empty() {
         return Err(Error::Usage(format!(
             "this host has no RDMA device ({} is empty): load the driver, or grant the devices to \
              the sandbox",
-            class.display()
+            sysfs.join("class/infiniband").display()
         )));
     }
     Ok(names.into_iter().map(|device| Choice { device, port: 1, gid_index: None }).collect())
@@ -112,18 +110,18 @@ impl Rail {
         let port = context.port(choice.port).map_err(|e| e.to_string())?;
         self.active = port.state == rdma::PORT_ACTIVE;
         (self.mtu, self.lid) = (port.active_mtu, port.lid);
-        self.link_layer = self.read("link_layer");
-        self.rate = self.read("rate");
+        let place = self.place();
+        let read = |file: &str| place.attribute(file).unwrap_or_default();
+        (self.link_layer, self.rate) = (read("link_layer"), read("rate"));
         let index = match choice.gid_index {
             Some(index) => index,
-            None => (0..port.gids)
-                .filter_map(|index| Some((self.preference(index)?, index)))
-                .min()
-                .map(|(_, index)| index)
-                .ok_or(
+            None => {
+                let gids = place.gids().into_iter();
+                gids.min_by_key(|gid| (preference(gid), gid.index)).map(|gid| gid.index).ok_or(
                     "the port has no GID: give the port's network device an address, and bring the \
                      device up",
-                )?,
+                )?
+            }
         };
         let gid = context.gid(choice.port, index).map_err(|e| e.to_string())?;
         if gid.iter().all(|byte| *byte == 0) {
@@ -134,61 +132,29 @@ impl Rail {
         }
         self.gid_index = index;
         self.gid = Ipv6Addr::from(gid).to_string();
-        self.gid_type = self.read(&format!("gid_attrs/types/{index}"));
-        let netdev = self.read(&format!("gid_attrs/ndevs/{index}"));
-        let class = Path::new("/sys/class/net").join(&netdev);
-        self.netdev = Some(netdev).filter(|name| !name.is_empty());
-        let mac = fs::read_to_string(class.join("address")).ok();
-        self.mac = mac.filter(|_| self.netdev.is_some()).map(|mac| mac.trim().to_owned());
+        let entry = place.gid(index);
+        (self.gid_type, self.netdev) =
+            entry.map(|gid| (gid.kind.unwrap_or_default(), gid.netdev)).unwrap_or_default();
+        self.mac = self.netdev.as_ref().and_then(|netdev| {
+            let address = Path::new(SYSFS_ROOT).join("class/net").join(netdev).join("address");
+            Some(fs::read_to_string(address).ok()?.trim().to_owned())
+        });
         Ok(context)
     }
 
-    /// Less is better; none is no GID. The order of users' needs: routable addresses of a network
-    /// device by RoCE v2 first.
-    fn preference(&self, index: u32) -> Option<u32> {
-        let gid: Ipv6Addr = self.read(&format!("gids/{index}")).parse().ok()?;
-        if gid.is_unspecified() {
-            return None;
-        }
-        let v2 = self.read(&format!("gid_attrs/types/{index}")) == ROCE_V2;
-        let netdev = !self.read(&format!("gid_attrs/ndevs/{index}")).is_empty();
-        let v4 = gid.to_ipv4_mapped().is_some();
-        Some(match (v2, netdev, v4, gid.is_unicast_link_local()) {
-            (true, true, true, _) => 0,
-            (true, true, _, false) => 1,
-            (true, true, ..) => 2,
-            (true, false, ..) => 3,
-            _ => 4,
-        })
-    }
-
-    fn folder(&self) -> PathBuf {
-        Path::new(CLASS).join(&self.device).join("ports").join(self.port.to_string())
-    }
-
-    /// A file of the port, without its line end; nothing if it cannot be read.
-    pub(crate) fn read(&self, file: &str) -> String {
-        let text = fs::read_to_string(self.folder().join(file)).unwrap_or_default();
-        text.trim().to_owned()
+    /// The port's directory.
+    pub(crate) fn place(&self) -> PortDir {
+        PortDir::new(Path::new(SYSFS_ROOT), &self.device, self.port.into())
     }
 
     /// All counters of the port that can be read.
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
-        let mut counters = BTreeMap::new();
-        for folder in ["counters", "hw_counters"] {
-            let entries = fs::read_dir(self.folder().join(folder)).into_iter().flatten().flatten();
-            for entry in entries {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if let Ok(value) = self.read(&format!("{folder}/{name}")).parse() {
-                    counters.insert(name, value);
-                }
-            }
-        }
-        counters
+        let place = self.place();
+        ["counters", "hw_counters"].iter().flat_map(|dir| place.counters(dir)).collect()
     }
 
     pub(crate) fn is_roce(&self) -> bool {
-        self.link_layer == "Ethernet"
+        self.link_layer == ETHERNET
     }
 
     pub(crate) fn is_v2(&self) -> bool {
@@ -211,6 +177,20 @@ impl Rail {
     }
 }
 
+/// Less is better. The order of users' needs: routable addresses of a network device by RoCE v2
+/// first.
+fn preference(gid: &Gid) -> u32 {
+    let (v2, netdev) = (gid.kind.as_deref() == Some(ROCE_V2), gid.netdev.is_some());
+    let v4 = gid.gid.to_ipv4_mapped().is_some();
+    match (v2, netdev, v4, gid.gid.is_unicast_link_local()) {
+        (true, true, true, _) => 0,
+        (true, true, _, false) => 1,
+        (true, true, ..) => 2,
+        (true, false, ..) => 3,
+        _ => 4,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,12 +205,12 @@ mod tests {
             fs::create_dir_all(class.join(format!("mlx5_{n}/ports/1"))).unwrap();
         }
         let here: Vec<String> =
-            of_class(&class).unwrap().into_iter().map(|choice| choice.device).collect();
+            below(sysfs.path()).unwrap().into_iter().map(|choice| choice.device).collect();
         assert_eq!(here, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_10", "mlx5_11"]);
-        let there = verbgate_host::discover::devices(sysfs.path());
+        let there = discover::devices(sysfs.path());
         let there: Vec<String> = there.into_iter().map(|device| device.name).collect();
         assert_eq!(here, there);
-        assert!(of_class(&sysfs.path().join("none")).is_err());
+        assert!(below(&sysfs.path().join("none")).is_err());
     }
 
     #[test]

@@ -4,20 +4,9 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): any seed
-/// will do, and its sequences are the same everywhere.
-#[derive(Clone, Debug)]
-pub(crate) struct SplitMix(pub u64);
-
-impl SplitMix {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::Rng as _;
+use rand_xoshiro::rand_core::SeedableRng as _;
 
 /// A number that nobody has had before (random(4)).
 pub(crate) fn unique() -> io::Result<u64> {
@@ -28,10 +17,11 @@ pub(crate) fn unique() -> io::Result<u64> {
 
 /// The payload of a message: all ends can make it, so all can compare it.
 pub(crate) fn payload(rank: u32, sequence: u64, length: usize) -> Vec<u8> {
-    let mut words = SplitMix(u64::from(rank) << 40 ^ sequence);
+    // SplitMix64 takes any seed, and its sequences are the same everywhere.
+    let mut words = SplitMix64::seed_from_u64(u64::from(rank) << 40 ^ sequence);
     let mut bytes = Vec::with_capacity(length.next_multiple_of(8));
     while bytes.len() < length {
-        bytes.extend_from_slice(&words.next().to_le_bytes());
+        bytes.extend_from_slice(&words.next_u64().to_le_bytes());
     }
     bytes.truncate(length);
     bytes
@@ -56,7 +46,7 @@ mod tests {
         assert_ne!(payload(1, 2, 13), payload(2, 2, 13));
         assert_ne!(payload(1, 2, 13), payload(1, 3, 13));
         // The generator's published first output for seed 0, and FNV's for "a".
-        assert_eq!(SplitMix(0).next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(SplitMix64::seed_from_u64(0).next_u64(), 0xe220_a839_7b1d_cdaf);
         assert_eq!(hash(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_ne!(unique().unwrap(), unique().unwrap());
     }

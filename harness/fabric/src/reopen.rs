@@ -4,6 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::Rng as _;
+use rand_xoshiro::rand_core::SeedableRng as _;
 use serde::Serialize;
 
 use crate::connect::Mesh;
@@ -41,10 +44,10 @@ pub(crate) fn run(
         random::unique().map_err(|e| Error::Io { what: "/dev/urandom".into(), error: e })?;
     let seeds = link.gather_quietly("seed", &seed.unwrap_or(drawn), me.patience)?;
     let seed = seeds.first().copied().unwrap_or(drawn);
-    let mut delays = random::SplitMix(seed ^ u64::from(me.rank) << 32);
+    let mut delays = SplitMix64::seed_from_u64(seed ^ u64::from(me.rank) << 32);
     let mut counted = Some(0);
     for round in 0..times {
-        thread::sleep(Duration::from_millis(delays.next() % DELAY_MS));
+        thread::sleep(Duration::from_millis(delays.next_u64() % DELAY_MS));
         mesh.connect(link, &format!("connect {round}"), me.patience)?;
         let last = round + 1 == times;
         let look = counted.is_some() && (round % COUNTED == 0 || last);

@@ -42,7 +42,7 @@ const DESCRIPTORS: u64 = 4;
 
 /// What is printed.
 #[derive(Debug, Deserialize, Serialize)]
-struct Outcome {
+struct RankOutcome {
     ranks: u32,
     /// From the first rank's start until the last has the table, in milliseconds.
     table_ms: u128,
@@ -77,7 +77,7 @@ pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
 }
 
 /// Rank 0's half, which starts the others'.
-fn whole(args: &SimulateOptions) -> Result<Outcome, Error> {
+fn whole(args: &SimulateOptions) -> Result<RankOutcome, Error> {
     let io = |what: &str| {
         let what = what.to_owned();
         move |error| Error::Io { what, error }
@@ -88,7 +88,7 @@ fn whole(args: &SimulateOptions) -> Result<Outcome, Error> {
     command.args(["fabric", "simulate", "--at", &at.to_string()]);
     command.args(["--ranks", &args.ranks.to_string(), "--rounds", &args.rounds.to_string()]);
     let output = command.stderr(Stdio::inherit()).output().map_err(io("cannot start the ranks"))?;
-    let mut outcome: Outcome = serde_json::from_slice(&output.stdout)
+    let mut outcome: RankOutcome = serde_json::from_slice(&output.stdout)
         .map_err(|error| Error::Check(format!("the ranks failed: {error}")))?;
     server.finish();
     outcome.server_kib = most_memory();
@@ -114,7 +114,7 @@ struct Done {
 }
 
 /// The half of all ranks.
-fn ranks(args: &SimulateOptions, at: &str) -> Result<Outcome, Error> {
+fn ranks(args: &SimulateOptions, at: &str) -> Result<RankOutcome, Error> {
     let began = Instant::now();
     let rank = |rank: u32| {
         let (at, ranks, rounds) = (at.to_owned(), args.ranks, args.rounds);
@@ -139,7 +139,7 @@ fn ranks(args: &SimulateOptions, at: &str) -> Result<Outcome, Error> {
             pairs += usize::from(agreed && rank < *partner);
         }
     }
-    Ok(Outcome {
+    Ok(RankOutcome {
         ranks: args.ranks,
         table_ms: joined.duration_since(began).as_millis(),
         hashes: hashes.len(),
@@ -172,7 +172,7 @@ fn entry(rank: u32) -> Entry {
 }
 
 /// A rank's end of all its connections.
-struct Ends<'a> {
+struct Simulated<'a> {
     link: &'a mut Link,
     began: Instant,
     ends: BTreeMap<u32, Endpoint<u64>>,
@@ -188,15 +188,19 @@ fn one(at: &str, rank: u32, ranks: u32, count: usize) -> Result<Done, Error> {
     // All have the table before the first connects: what follows is measured apart.
     link.gather_quietly("table", &hash, PATIENCE)?;
     let (ends, live) = (BTreeMap::new(), BTreeSet::new());
-    let mut mine = Ends { link: &mut link, began: Instant::now(), ends, live };
+    let mut mine = Simulated { link: &mut link, began: Instant::now(), ends, live };
     for partner in rounds(rank, ranks).into_iter().take(count) {
         mine.connect(partner)?;
     }
-    let Ends { mut ends, mut live, began, .. } = mine;
+    let Simulated { mut ends, mut live, began, .. } = mine;
     // Others may still want an answer.
     link.gather("connected", &(), PATIENCE, |link, from, body| {
-        let mut mine =
-            Ends { link, began, ends: std::mem::take(&mut ends), live: std::mem::take(&mut live) };
+        let mut mine = Simulated {
+            link,
+            began,
+            ends: std::mem::take(&mut ends),
+            live: std::mem::take(&mut live),
+        };
         let heard = mine.hear(from, body);
         (ends, live) = (mine.ends, mine.live);
         heard
@@ -208,7 +212,7 @@ fn one(at: &str, rank: u32, ranks: u32, count: usize) -> Result<Done, Error> {
     Ok(Done { hash, joined, pairs, left_over })
 }
 
-impl Ends<'_> {
+impl Simulated<'_> {
     fn connect(&mut self, partner: u32) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         self.act(partner, |end, now, fresh| end.start(now, fresh))?;

@@ -37,7 +37,7 @@ use crate::session::Session;
 
 /// What all ranks hear from rank 0, which alone has the paths of all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
-struct Outcome {
+struct Summary {
     /// Ends of paths, and how many of them are bad.
     ends: usize,
     bad: usize,
@@ -45,7 +45,7 @@ struct Outcome {
     causes: Vec<Finding>,
 }
 
-impl Outcome {
+impl Summary {
     fn of(paths: &[PathReport]) -> Self {
         let bad = paths.iter().filter(|path| path.trouble.is_some()).count();
         Self { ends: paths.len(), bad, causes: findings::of(paths) }
@@ -65,7 +65,7 @@ impl Outcome {
 
 /// All that is known in the end.
 #[derive(Debug, Serialize)]
-struct Report {
+struct VerifyReport {
     table: Table,
     hash: String,
     strays: u64,
@@ -74,7 +74,7 @@ struct Report {
     /// Of all ranks on rank 0, and of itself on each other.
     paths: Vec<PathReport>,
     #[serde(flatten)]
-    outcome: Outcome,
+    outcome: Summary,
     /// Of all ranks, in their order.
     endpoints: Vec<Counts>,
     reopened: Option<Reopened>,
@@ -88,14 +88,14 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
     let Session { server, mut link, table, checks, sound, hardware } =
         Session::open(me, parameters(args))?;
     let (rank, ranks) = (me.rank, me.ranks);
-    let mut report = Report {
+    let mut report = VerifyReport {
         hash: link.hash(),
         strays: link.strays(),
         table,
         tuning: TUNING,
         preflight: checks,
         paths: Vec::new(),
-        outcome: Outcome::default(),
+        outcome: Summary::default(),
         endpoints: Vec::new(),
         reopened: None,
         interrupted: false,
@@ -118,14 +118,14 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
             Ok(all) => {
                 report.paths = all.unwrap_or(paths);
                 // What the others find in their own paths alone is less than rank 0 does in all.
-                let own = if rank == 0 { Outcome::of(&report.paths) } else { Outcome::default() };
+                let own = if rank == 0 { Summary::of(&report.paths) } else { Summary::default() };
                 report.outcome = own.agreed(rank, &mut link, wait)?;
                 report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
                 reopen::close(me, &mut mesh, &mut link, "close")?;
             }
             // The others do not end: what this rank has seen is better than nothing.
             Err(Error::Interrupted) => {
-                report.outcome = Outcome::of(&paths);
+                report.outcome = Summary::of(&paths);
                 report.paths = paths;
             }
             Err(error) => return Err(error),
@@ -144,8 +144,8 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
         own(&report, rank)
     };
     let code = match &report {
-        Report { interrupted: true, .. } => EXIT_INTERRUPTED,
-        Report { passed: true, .. } => 0,
+        VerifyReport { interrupted: true, .. } => EXIT_INTERRUPTED,
+        VerifyReport { passed: true, .. } => 0,
         _ => EXIT_CHECK,
     };
     Ok((text, code))
@@ -206,8 +206,8 @@ pub(crate) fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
 }
 
 /// What rank 0 prints.
-fn whole(report: &Report) -> String {
-    let Report { table, hash, strays, tuning, preflight, paths, .. } = report;
+fn whole(report: &VerifyReport) -> String {
+    let VerifyReport { table, hash, strays, tuning, preflight, paths, .. } = report;
     let mut text = format!("rank table {hash}: {} ranks", table.entries.len());
     if *strays > 0 {
         // Writing to a string cannot fail, here and below.
@@ -287,16 +287,16 @@ pub(crate) fn line(check: &Check) -> String {
 }
 
 /// What the other ranks print: what concerns them.
-fn own(report: &Report, rank: u32) -> String {
+fn own(report: &VerifyReport, rank: u32) -> String {
     let mut text = format!("rank table {}: this is rank {rank}\n", report.hash);
     let failed = |check: &&Check| check.rank == rank && check.verdict == Verdict::Fail;
     report.preflight.iter().filter(failed).for_each(|check| text += &line(check));
     text + &verdict(report)
 }
 
-fn verdict(report: &Report) -> String {
+fn verdict(report: &VerifyReport) -> String {
     let failed = report.preflight.iter().filter(|check| check.verdict == Verdict::Fail).count();
-    let Outcome { ends: paths, bad: broken, .. } = report.outcome;
+    let Summary { ends: paths, bad: broken, .. } = report.outcome;
     if report.interrupted {
         return format!("verify: interrupted after {paths} ends of paths, {broken} of them bad\n");
     }

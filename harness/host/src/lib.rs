@@ -1,8 +1,8 @@
 #![forbid(unsafe_code)]
 //! The host that Verbgate runs on, as far as several crates need the host: network namespaces
 //! ([`netns`]), links and routes ([`link`], [`route`], [`way`]) and RDMA devices ([`rdma`]) by the
-//! one netlink socket ([`netlink`]), the RDMA devices of sysfs in one order ([`discover`]), signals
-//! between steps ([`signals`]), and files that are written in one step ([`files`]).
+//! one netlink socket ([`netlink`]), signals between steps ([`signals`]), files that are written in
+//! one step ([`files`]), and the one way to print ([`output`]).
 //!
 //! The links of this process's network namespace:
 //!
@@ -16,11 +16,11 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-pub mod discover;
 pub mod files;
 pub mod link;
 pub mod netlink;
 pub mod netns;
+pub mod output;
 pub mod rdma;
 pub mod route;
 pub mod signals;
@@ -77,6 +77,9 @@ pub enum Error {
         /// The kernel's answer.
         r#source: io::Error,
     },
+    /// Standard output takes nothing.
+    #[error("cannot write to standard output")]
+    Unwritten(#[source] io::Error),
     /// A signal came that asks for the end.
     #[error("interrupted")]
     Interrupted,

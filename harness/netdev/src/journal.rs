@@ -18,6 +18,7 @@ use nix::fcntl::FlockArg;
 use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::files;
 use verbgate_host::link::LinkIdentity;
 use verbgate_host::netlink::Message;
 use verbgate_host::netns;
@@ -170,17 +171,9 @@ impl Store {
     pub(crate) fn save(&self, journal: &Journal) -> Result<(), Error> {
         step();
         let path = self.path();
-        let new = self.dir.join("netdev.json.new");
-        let write = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-            file.write_all(&serde_json::to_vec(journal)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            File::open(&self.dir)?.sync_all()
-        };
-        write().map_err(|source| Error::file(path, source))?;
+        let text = serde_json::to_vec(journal).map_err(io::Error::from);
+        let written = text.and_then(|text| files::replace(&path, &text, files::PRIVATE));
+        written.map_err(|source| Error::file(path, source))?;
         step();
         Ok(())
     }

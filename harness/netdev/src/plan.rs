@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Netlink;
@@ -10,6 +9,7 @@ use verbgate_host::netns::Namespace;
 use verbgate_host::rdma;
 use verbgate_host::route::devices;
 use verbgate_host::uapi::RTA_NH_ID;
+use verbgate_sysfs::discover;
 
 use super::Error;
 use super::dress::describe;

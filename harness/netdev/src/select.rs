@@ -8,10 +8,6 @@ use std::path::Path;
 
 use regex_lite::Regex;
 use serde::Serialize;
-use verbgate_host::discover;
-use verbgate_host::discover::Device;
-use verbgate_host::discover::ETHERNET;
-use verbgate_host::discover::Gid;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Message;
 use verbgate_host::netlink::Netlink;
@@ -19,6 +15,10 @@ use verbgate_host::route::hops;
 use verbgate_host::route::is_link_local;
 use verbgate_host::uapi::*;
 use verbgate_host::way;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::Device;
+use verbgate_sysfs::discover::ETHERNET;
+use verbgate_sysfs::discover::Gid;
 use verbgate_sysfs::natural;
 
 use super::Error;

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use verbgate_host::discover;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netns::Namespace;
 use verbgate_host::rdma;
 use verbgate_host::signals::Signals;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::PortDir;
 
 use super::Error;
 use super::back::back;
@@ -113,7 +114,7 @@ fn forth(
         dress::finish(&mut open()?, &wanted)
     })?;
     for (device, port) in gids.keys() {
-        if !terms.sysfs.join("class/infiniband").join(device).exists() {
+        if !discover::is_there(terms.sysfs, device) {
             log::warn!(
                 "the RDMA device {device}/{port} is gone since the move, as always with Soft-RoCE; \
                  make the device again in the container: rdma link add"
@@ -229,10 +230,9 @@ fn await_gids(
     let until = Instant::now() + terms.patience;
     loop {
         let missing = wanted.iter().find_map(|((device, port), ips)| {
-            let dir = terms.sysfs.join("class/infiniband").join(device);
             // Soft-RoCE removes its device when the netdev leaves; there is nothing to wait for.
-            let gids =
-                dir.exists().then(|| discover::gids(&dir.join("ports").join(port.to_string())))?;
+            let there = discover::is_there(terms.sysfs, device);
+            let gids = there.then(|| PortDir::new(terms.sysfs, device, *port).gids())?;
             let ip = ips.iter().find(|ip| !gids.iter().any(|gid| is_gid_of(gid, **ip)))?;
             Some((device, port, ip))
         });

@@ -183,7 +183,7 @@ pub fn hook() -> Result<u8, Error> {
 #[cfg(test)]
 mod tests {
     use verbgate_sysfs::DevNumber;
-    use verbgate_sysfs::collect::Port;
+    use verbgate_sysfs::collect::PortState;
 
     use super::*;
     use crate::kind::device_of;
@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn each_device_is_one_and_each_port_and_all_are_one() {
         let mut two = device("mlx5_1", "uverbs1", 193);
-        let port = |number| Port { number, link_layer: None, state: None };
+        let port = |number| PortState { number, link_layer: None, state: None };
         two.ports = vec![port(1), port(2)];
         let devices = [device("mlx5_0", "uverbs0", 192), two];
         let cm = DeviceNode { name: "rdma_cm".into(), rdev: (10, 121), source: "/x".into() };

@@ -12,7 +12,7 @@ use serde_json::Value;
 use verbgate_sys::sandbox::RDMA_DIR;
 
 use super::wish::ALL;
-use super::wish::Error;
+use super::wish::WishError;
 
 /// The first minor of `uverbsN`: `IB_UVERBS_BASE_MINOR`, drivers/infiniband/core/uverbs_main.c.
 const UVERBS_MINOR: u32 = 192;
@@ -28,7 +28,10 @@ pub(super) const DEVICES: &str = "linux.devices";
 pub(super) type Found = Vec<(String, &'static str)>;
 
 /// What the mounts of a container show.
-pub(super) fn by_mounts(config: &Value, numbers: &[(u32, Option<u32>)]) -> Result<Found, Error> {
+pub(super) fn by_mounts(
+    config: &Value,
+    numbers: &[(u32, Option<u32>)],
+) -> Result<Found, WishError> {
     let mut found = Vec::new();
     for mount in list(config, "/mounts") {
         let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -48,7 +51,7 @@ pub(super) fn by_mounts(config: &Value, numbers: &[(u32, Option<u32>)]) -> Resul
         if let Some(name) = inside {
             found.push((name, MOUNTS));
         } else if node_number(&source).is_some_and(|number| is_rdma(number, numbers)) {
-            return Err(Error::OtherName { field: MOUNTS, path: source });
+            return Err(WishError::OtherName { field: MOUNTS, path: source });
         } else if Path::new(RDMA_DIR).starts_with(&source) && may_open_any(config, numbers) {
             // All of /dev, or of the host.
             found.push((ALL.to_owned(), MOUNTS));
@@ -162,7 +165,7 @@ mod tests {
 
     const NUMBERS: &[(u32, Option<u32>)] = &[(231, None), (10, Some(121))];
 
-    fn mounts(mount: &Value, rules: &Value) -> Result<Found, Error> {
+    fn mounts(mount: &Value, rules: &Value) -> Result<Found, WishError> {
         let config = json!({"mounts": [mount], "linux": {"resources": {"devices": rules}}});
         by_mounts(&config, NUMBERS)
     }

@@ -14,13 +14,14 @@ use super::letter::PATIENCE_MS;
 use super::place;
 use super::place::Place;
 use crate::options::Globals;
-use crate::output::print;
+use verbgate_host::output::print;
 
 /// Lists containers.
 pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
     let all = all(globals)?;
     if as_json {
-        return print(&format!("{}\n", json!(all)));
+        print(&format!("{}\n", json!(all)))?;
+        return Ok(0);
     }
     let mut text = format!(
         "{:<24} {:<8} {:<10} {:<9} {:<10} DEVICES\n",
@@ -41,7 +42,8 @@ pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
         text +=
             &format!("{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices}\n");
     }
-    print(&text)
+    print(&text)?;
+    Ok(0)
 }
 
 /// How many processes of a container use RDMA.

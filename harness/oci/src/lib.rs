@@ -39,7 +39,6 @@ mod letter;
 mod line;
 mod netdevs;
 mod options;
-mod output;
 mod place;
 mod podman;
 mod rewrite;

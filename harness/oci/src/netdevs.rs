@@ -8,13 +8,13 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
-use verbgate_host::discover;
 use verbgate_host::netns::Namespace;
 use verbgate_netdev::journal;
 use verbgate_netdev::plan;
 use verbgate_netdev::select::Selection;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sysfs::collect;
+use verbgate_sysfs::discover;
 use verbgate_sysfs::natural;
 
 use super::home;
@@ -133,15 +133,10 @@ pub(super) fn journals(state: &Path) -> Vec<PathBuf> {
 /// The NICs of granted devices' ports.
 fn of_devices(nodes: &[Granted], sysfs: &Path) -> Result<Vec<String>, anyhow::Error> {
     let known = collect::devices(sysfs)?;
-    let granted = |name: &str| {
-        let uverbs = known.iter().find(|device| device.ibdev == name);
-        uverbs.is_some_and(|device| nodes.iter().any(|node| node.name == device.uverbs))
-    };
-    let devices = discover::devices(sysfs);
-    let granted = devices.iter().filter(|device| granted(&device.name));
+    let granted = known.iter().filter(|one| nodes.iter().any(|node| node.name == one.uverbs));
     let mut names: Vec<String> = granted
-        .flat_map(|device| &device.ports)
-        .flat_map(|port| port.netdevs.iter().cloned())
+        .flat_map(|one| discover::device(sysfs, &one.ibdev).ports)
+        .flat_map(|port| port.netdevs)
         .collect();
     names.sort_by(|a, b| natural(a, b));
     names.dedup();

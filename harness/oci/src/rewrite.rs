@@ -37,7 +37,7 @@ pub(crate) struct Addition<'a> {
 
 /// Why a file cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum RewriteError {
     #[error("{0}: must be {1}")]
     Shape(&'static str, &'static str),
     #[error("process.args: there is no command to run")]
@@ -45,9 +45,9 @@ pub(crate) enum Error {
 }
 
 /// Rewrites it.
-pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), Error> {
-    let root = config.as_object_mut().ok_or(Error::Shape("config.json", "an object"))?;
-    process(root.get_mut("process").ok_or(Error::NoCommand)?)?;
+pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), RewriteError> {
+    let root = config.as_object_mut().ok_or(RewriteError::Shape("config.json", "an object"))?;
+    process(root.get_mut("process").ok_or(RewriteError::NoCommand)?)?;
     mounts(array(root, "mounts")?, addition);
     let hooks = object(root, "hooks")?;
     hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
@@ -63,10 +63,10 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
 }
 
 /// Takes from a process what containers with RDMA may not have.
-pub(crate) fn process(process: &mut Value) -> Result<(), Error> {
-    let process = process.as_object_mut().ok_or(Error::Shape("process", "an object"))?;
+pub(crate) fn process(process: &mut Value) -> Result<(), RewriteError> {
+    let process = process.as_object_mut().ok_or(RewriteError::Shape("process", "an object"))?;
     if array(process, "args")?.is_empty() {
-        return Err(Error::NoCommand);
+        return Err(RewriteError::NoCommand);
     }
     // Without any sets, runtimes grant none.
     if !process.contains_key("capabilities") {
@@ -160,23 +160,23 @@ fn device_rules(rules: &mut Vec<Value>, numbers: &[(u32, Option<u32>)]) {
 fn object<'a>(
     parent: &'a mut Map<String, Value>,
     key: &'static str,
-) -> Result<&'a mut Map<String, Value>, Error> {
+) -> Result<&'a mut Map<String, Value>, RewriteError> {
     let value = parent.entry(key).or_insert(Value::Null);
     if value.is_null() {
         *value = json!({});
     }
-    value.as_object_mut().ok_or(Error::Shape(key, "an object"))
+    value.as_object_mut().ok_or(RewriteError::Shape(key, "an object"))
 }
 
 fn array<'a>(
     parent: &'a mut Map<String, Value>,
     key: &'static str,
-) -> Result<&'a mut Vec<Value>, Error> {
+) -> Result<&'a mut Vec<Value>, RewriteError> {
     let value = parent.entry(key).or_insert(Value::Null);
     if value.is_null() {
         *value = json!([]);
     }
-    value.as_array_mut().ok_or(Error::Shape(key, "an array"))
+    value.as_array_mut().ok_or(RewriteError::Shape(key, "an array"))
 }
 
 #[cfg(test)]

@@ -21,13 +21,14 @@ use serde_json::json;
 use super::agent;
 use super::inspect;
 use crate::options::Globals;
-use crate::output::print;
+use verbgate_host::output::print;
 
 /// Shows one container.
 pub fn show(globals: &Globals, sandbox: &str, as_json: bool) -> Result<u8, Error> {
     let one = find(inspect::all(globals)?, sandbox)?;
     let text = if as_json { format!("{one}\n") } else { lines(&one) };
-    print(&text)
+    print(&text)?;
+    Ok(0)
 }
 
 fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
@@ -122,7 +123,8 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
     let Some(path) = listen else {
         let all = inspect::all(globals)?;
         let text = if as_json { format!("{}\n", json!(all)) } else { metrics(&all)? };
-        return print(&text);
+        print(&text)?;
+        return Ok(0);
     };
     let listener = agent::listener(path)?;
     loop {

@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,6 +16,7 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_host::files;
 use verbgate_sys::post::Way;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
@@ -167,18 +167,9 @@ fn is_init_namespace_root() -> bool {
     own == Some(INITIAL_USER_NAMESPACE) && verbgate_host::is_root()
 }
 
-/// Writes the file anew in one step.
+/// Writes the file anew.
 fn replace(file: &Path, config: &Value) -> Result<(), Error> {
-    let written = || -> io::Result<()> {
-        let dir = file.parent().unwrap_or(Path::new("."));
-        let temporary = dir.join(format!(".{CONFIG}.verbgate-{}", std::process::id()));
-        let mode = fs::metadata(file)?.permissions().mode();
-        let done = fs::write(&temporary, config.to_string())
-            .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)))
-            .and_then(|()| fs::rename(&temporary, file));
-        done.inspect_err(|_| drop(fs::remove_file(&temporary)))
-    };
-    written().map_err(|e| {
+    files::replace(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
         anyhow!(
             "cannot rewrite {}: {e}; make the bundle writable, or the container cannot have RDMA",
             file.display()

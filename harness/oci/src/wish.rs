@@ -52,7 +52,7 @@ pub(crate) struct Wish {
 
 /// Why a wish cannot be fulfilled, whatever the host has.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum WishError {
     #[error(
         "annotation {DEVICES}: {value:?} does not name a device; write names separated by commas, \
          as in mlx5_0,mlx5_1, or \"all\""
@@ -97,19 +97,20 @@ impl Wish {
     pub(crate) fn of(
         config: &Value,
         numbers: &[(u32, Option<u32>)],
-    ) -> Result<Option<Self>, Error> {
+    ) -> Result<Option<Self>, WishError> {
         let mut wish = Self::default();
         let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
         {
             None => Ok(None),
-            Some(value) => value.as_str().map(Some).ok_or(Error::NotText(key)),
+            Some(value) => value.as_str().map(Some).ok_or(WishError::NotText(key)),
         };
         // A pod's annotations are those of its pause container, which has no use for devices.
         let pauses = is_pause(config) && text(NETDEVS)?.is_none();
         wish.annotated = has_ours(config);
         for key in [DEVICES, GRANTED] {
             let Some(value) = text(key)?.filter(|_| !pauses) else { continue };
-            let names = names(value).ok_or_else(|| Error::Devices { value: value.to_owned() })?;
+            let names =
+                names(value).ok_or_else(|| WishError::Devices { value: value.to_owned() })?;
             // Who names devices gets the connection manager with them, as with `verbgate run`.
             wish.cm |= key == DEVICES || names.contains(&RDMA_CM);
             let names = names.into_iter().filter(|name| *name != RDMA_CM);
@@ -121,7 +122,8 @@ impl Wish {
         }
         let raw = wish.add_shown(config, numbers)?;
         if let Some(value) = text(NETDEVS)? {
-            let names = names(value).ok_or_else(|| Error::Netdevs { value: value.to_owned() })?;
+            let names =
+                names(value).ok_or_else(|| WishError::Netdevs { value: value.to_owned() })?;
             wish.netdevs = names.into_iter().map(str::to_owned).collect();
         }
         if let (true, Some(error)) = (wish.devices.is_empty(), raw) {
@@ -129,13 +131,13 @@ impl Wish {
         }
         if wish.devices.is_empty() {
             let none = wish.netdevs.is_empty();
-            return if none { Ok(None) } else { Err(Error::OnlyNetdevs) };
+            return if none { Ok(None) } else { Err(WishError::OnlyNetdevs) };
         }
         wish.profile = text(PROFILE)?.map(str::to_owned);
         wish.sees_host = match text(SYSFS)? {
             None | Some("virtual") => false,
             Some("host") => true,
-            Some(other) => return Err(Error::Sysfs { value: other.to_owned() }),
+            Some(other) => return Err(WishError::Sysfs { value: other.to_owned() }),
         };
         refuse_other_agent(config)?;
         Ok(Some(wish))
@@ -147,9 +149,9 @@ impl Wish {
         &mut self,
         config: &Value,
         numbers: &[(u32, Option<u32>)],
-    ) -> Result<Option<Error>, Error> {
+    ) -> Result<Option<WishError>, WishError> {
         if let Some(path) = exposed::other_name(config, numbers) {
-            return Err(Error::OtherName { field: exposed::DEVICES, path });
+            return Err(WishError::OtherName { field: exposed::DEVICES, path });
         }
         let listed = listed(config).into_iter().map(|name| (name, exposed::DEVICES));
         let mounted = exposed::by_mounts(config, numbers)?;
@@ -161,7 +163,7 @@ impl Wish {
                 other => {
                     self.cm |= other == RDMA_CM;
                     let path = PathBuf::from(format!("{NODES}{other}"));
-                    raw.get_or_insert(Error::Unsupervised { field, path });
+                    raw.get_or_insert(WishError::Unsupervised { field, path });
                     continue;
                 }
             }
@@ -208,9 +210,9 @@ fn listed(config: &Value) -> Vec<String> {
 }
 
 /// The kernel allows one listener for a process and its ancestors: seccomp_unotify(2).
-fn refuse_other_agent(config: &Value) -> Result<(), Error> {
+fn refuse_other_agent(config: &Value) -> Result<(), WishError> {
     let Some(seccomp) = config.pointer("/linux/seccomp") else { return Ok(()) };
-    let other = |field: String| Err(Error::OtherAgent { field });
+    let other = |field: String| Err(WishError::OtherAgent { field });
     if seccomp.get("listenerPath").and_then(Value::as_str).is_some_and(|path| !path.is_empty()) {
         return other(".listenerPath".to_owned());
     }
@@ -234,7 +236,7 @@ mod tests {
 
     const NUMBERS: &[(u32, Option<u32>)] = &[(231, None), (10, Some(121))];
 
-    fn of(config: &Value) -> Result<Option<Wish>, Error> {
+    fn of(config: &Value) -> Result<Option<Wish>, WishError> {
         Wish::of(config, NUMBERS)
     }
 
@@ -281,12 +283,12 @@ mod tests {
             assert_eq!(names(&listed(&[name, "uverbs0"])), ["uverbs0"]);
             let path = format!("/dev/infiniband/{name}");
             let mount = json!({"mounts": [{"type": "bind", "source": path, "destination": path}]});
-            assert!(matches!(of(&mount), Err(Error::Unsupervised { field: "mounts", .. })));
+            assert!(matches!(of(&mount), Err(WishError::Unsupervised { field: "mounts", .. })));
         }
         let hidden = json!({"linux": {"devices": [
             {"path": "/dev/x", "type": "c", "major": 231, "minor": 192},
         ]}});
-        assert!(matches!(of(&hidden), Err(Error::OtherName { .. })));
+        assert!(matches!(of(&hidden), Err(WishError::OtherName { .. })));
     }
 
     #[test]
@@ -306,7 +308,7 @@ mod tests {
         let of = |value: &str| of(&json!({"annotations": {DEVICES: "all", SYSFS: value}}));
         assert!(of("host").unwrap().unwrap().sees_host);
         assert!(!of("virtual").unwrap().unwrap().sees_host);
-        assert_eq!(of("none"), Err(Error::Sysfs { value: "none".to_owned() }));
+        assert_eq!(of("none"), Err(WishError::Sysfs { value: "none".to_owned() }));
     }
 
     #[test]
@@ -316,11 +318,11 @@ mod tests {
             assert!(error.to_string().contains(DEVICES), "{error}");
         }
         let error = of(&json!({"annotations": {DEVICES: 3}})).unwrap_err();
-        assert_eq!(error, Error::NotText(DEVICES));
+        assert_eq!(error, WishError::NotText(DEVICES));
         let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1,"}});
-        assert_eq!(of(&config), Err(Error::Netdevs { value: "eth1,".to_owned() }));
+        assert_eq!(of(&config), Err(WishError::Netdevs { value: "eth1,".to_owned() }));
         let config = json!({"annotations": {NETDEVS: "eth1"}});
-        assert_eq!(of(&config), Err(Error::OnlyNetdevs));
+        assert_eq!(of(&config), Err(WishError::OnlyNetdevs));
         let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1, eth2"}});
         assert_eq!(of(&config).unwrap().unwrap().netdevs, ["eth1", "eth2"]);
     }

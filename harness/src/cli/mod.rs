@@ -18,6 +18,7 @@ use clap::Subcommand;
 use clap::ValueEnum;
 use clap::error::ErrorKind;
 use verbgate_host::is_root;
+use verbgate_host::output::say;
 use verbgate_sys::sandbox;
 
 pub(crate) use self::fabric::*;
@@ -275,7 +276,7 @@ pub(crate) fn complain(error: &clap::Error, command: &str, code: u8) -> u8 {
         }
         _ => one_line(&error.render().to_string()),
     };
-    eprintln!("verbgate: {line} (see: verbgate {command}--help)");
+    say(&format!("{line} (see: verbgate {command}--help)"));
     code
 }
 

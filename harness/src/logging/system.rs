@@ -29,7 +29,7 @@ const NAME: &str = "verbgate";
 
 /// How an event is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Format {
+enum LineFormat {
     Journal,
     Syslog,
 }
@@ -37,7 +37,7 @@ enum Format {
 /// The system's log, as one process writes to it.
 #[derive(Debug)]
 pub(super) struct System {
-    format: Format,
+    format: LineFormat,
     socket: File,
     /// The container that is logged about.
     about: String,
@@ -48,12 +48,12 @@ pub(super) struct System {
 impl System {
     /// Finds it; `None` where there is none.
     pub(super) fn reach(place: &Path, fuser: LevelFilter) -> Option<Self> {
-        [(Format::Journal, JOURNAL), (Format::Syslog, SYSLOG)]
+        [(LineFormat::Journal, JOURNAL), (LineFormat::Syslog, SYSLOG)]
             .into_iter()
             .find_map(|(format, path)| Self::at(format, Path::new(path), place, fuser))
     }
 
-    fn at(format: Format, path: &Path, place: &Path, fuser: LevelFilter) -> Option<Self> {
+    fn at(format: LineFormat, path: &Path, place: &Path, fuser: LevelFilter) -> Option<Self> {
         let socket = UnixDatagram::unbound().ok()?;
         socket.connect(path).ok()?;
         // A log that is full is no reason to wait.
@@ -69,12 +69,12 @@ impl System {
         let text = text.replace('\n', " ");
         let pid = std::process::id();
         match self.format {
-            Format::Journal => format!(
+            LineFormat::Journal => format!(
                 "MESSAGE={text}\nPRIORITY={severity}\nSYSLOG_IDENTIFIER={NAME}\n\
                  SYSLOG_PID={pid}\nVERBGATE_CONTAINER={}\n",
                 self.about.replace('\n', " ")
             ),
-            Format::Syslog => format!("<{}>{NAME}[{pid}]: {text}", DAEMON * 8 + severity),
+            LineFormat::Syslog => format!("<{}>{NAME}[{pid}]: {text}", DAEMON * 8 + severity),
         }
         .into_bytes()
     }
@@ -117,13 +117,13 @@ mod tests {
         let pid = std::process::id();
         for (format, want) in [
             (
-                Format::Journal,
+                LineFormat::Journal,
                 format!(
                     "MESSAGE=c1: warn: a b\nPRIORITY=4\nSYSLOG_IDENTIFIER=verbgate\n\
                      SYSLOG_PID={pid}\nVERBGATE_CONTAINER=c1\n"
                 ),
             ),
-            (Format::Syslog, format!("<28>verbgate[{pid}]: c1: warn: a b")),
+            (LineFormat::Syslog, format!("<28>verbgate[{pid}]: c1: warn: a b")),
         ] {
             let system =
                 System::at(format, &path, Path::new("/run/verbgate/oci/c1"), LevelFilter::Error);
@@ -143,6 +143,6 @@ mod tests {
             assert!(!system.enabled(&metadata(Level::Warn)));
         }
         let nowhere = dir.path().join("nothing");
-        assert!(System::at(Format::Syslog, &nowhere, dir.path(), LevelFilter::Error).is_none());
+        assert!(System::at(LineFormat::Syslog, &nowhere, dir.path(), LevelFilter::Error).is_none());
     }
 }

@@ -14,8 +14,6 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_host::discover;
-use verbgate_host::discover::Device;
 use verbgate_host::route::is_link_local;
 use verbgate_netdev::Error;
 use verbgate_netdev::journal;
@@ -24,6 +22,8 @@ use verbgate_netdev::select::Shared;
 use verbgate_netdev::state::State;
 use verbgate_netdev::transfer::is_gid_of;
 use verbgate_netdev::verify::Claim;
+use verbgate_sysfs::discover;
+use verbgate_sysfs::discover::Device;
 
 use self::agree::agree;
 use crate::cli::AgreeArgs;
@@ -33,9 +33,9 @@ use crate::cli::ManifestCommand;
 use crate::cli::PairingTerms;
 use crate::cli::SelectArgs;
 use crate::failure::Failure;
-use crate::output::print;
 use crate::output::print_json;
-use crate::output::say;
+use verbgate_host::output::print;
+use verbgate_host::output::say;
 
 const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
@@ -256,7 +256,7 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
     if let Some(node) = &args.node {
         // What a script moves by: nothing, if it may not.
         allowed?;
-        return print(&(agreement.of(node)?.netdevs.join(",") + "\n"));
+        return Ok(print(&(agreement.of(node)?.netdevs.join(",") + "\n"))?);
     }
     if args.json {
         print_json(&agreement)?;

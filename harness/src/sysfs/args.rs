@@ -10,13 +10,13 @@ pub(crate) enum SysfsCommand {
     /// Record a host's RDMA devices, GPUs and the buses around them, as JSON
     Snapshot(SnapshotArgs),
     /// Draw a host: root complexes, bridges, GPUs, and NICs with their GIDs
-    Show(ShowArgs),
+    Show(SysfsShowArgs),
     /// Print the differences between two snapshots; exit with 1 if there are any
     Diff(DiffArgs),
     /// Reduce a snapshot to what a sandbox with the given devices sees
-    Select(SelectArgs),
+    Select(SysfsSelectArgs),
     /// Explain why a sandbox with the given devices sees something, or does not
-    Explain(ExplainArgs),
+    Explain(SysfsExplainArgs),
     /// Write the /sys of a sandbox as plain files
     Materialise(MaterialiseArgs),
     /// Mount and serve the /sys of a sandbox, until a signal or umount(8)
@@ -25,7 +25,7 @@ pub(crate) enum SysfsCommand {
 
 /// The host to look at.
 #[derive(Debug, Args)]
-pub(crate) struct HostArgs {
+pub(crate) struct SysfsHostArgs {
     /// Snapshot to read instead of a host
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     pub(crate) snapshot: Option<PathBuf>,
@@ -60,9 +60,9 @@ pub(crate) struct SnapshotArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ShowArgs {
+pub(crate) struct SysfsShowArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -82,9 +82,9 @@ pub(crate) struct DiffArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct SelectArgs {
+pub(crate) struct SysfsSelectArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// File to write to [default: standard output]
@@ -93,9 +93,9 @@ pub(crate) struct SelectArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ExplainArgs {
+pub(crate) struct SysfsExplainArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// RDMA devices, interfaces or PCI addresses [default: all]
@@ -109,7 +109,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MaterialiseArgs {
     #[command(flatten)]
-    pub(crate) host: HostArgs,
+    pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// Directory to write to, or to mount on

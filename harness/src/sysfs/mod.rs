@@ -7,14 +7,14 @@ mod show;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::io::Write as _;
 use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
 use args::GrantArgs;
-use args::HostArgs;
 pub(crate) use args::SysfsCommand;
+use args::SysfsHostArgs;
+use verbgate_host::output::print;
 use verbgate_sysfs::AllGids;
 use verbgate_sysfs::Snapshot;
 use verbgate_sysfs::collect::SYSFS_ROOT;
@@ -32,6 +32,7 @@ use verbgate_sysfs::select::Selection;
 use verbgate_sysfs::tree;
 
 use crate::failure::Failure;
+use crate::output::print_json;
 
 /// No snapshot of a machine is larger.
 const SNAPSHOT_MAX: u64 = 256 << 20;
@@ -49,12 +50,17 @@ fn dispatch(command: &SysfsCommand) -> Result<u8, anyhow::Error> {
         }
         SysfsCommand::Show(args) => {
             let snapshot = of(&args.host)?;
-            if args.json { json(&show::json(&snapshot)) } else { print(&show::text(&snapshot)) }
+            if args.json {
+                print_json(&show::json(&snapshot))?;
+            } else {
+                print(&show::text(&snapshot))?;
+            }
+            Ok(0)
         }
         SysfsCommand::Diff(args) => {
             let changes = diff::diff(&load(&args.before)?, &load(&args.after)?);
             if args.json {
-                json(&serde_json::to_value(&changes)?)?;
+                print_json(&changes)?;
             } else {
                 print(&changes.iter().map(|change| format!("{change}\n")).collect::<String>())?;
             }
@@ -70,7 +76,8 @@ fn dispatch(command: &SysfsCommand) -> Result<u8, anyhow::Error> {
             let snapshot = of(&args.host)?;
             let selection = selected(&snapshot, &args.grant)?;
             if args.json {
-                return json(&serde_json::to_value(&selection)?);
+                print_json(&selection)?;
+                return Ok(0);
             }
             explain(&selection, &args.names)
         }
@@ -91,7 +98,7 @@ fn dispatch(command: &SysfsCommand) -> Result<u8, anyhow::Error> {
 }
 
 /// The host that is meant: a snapshot of it, or one made now.
-fn of(args: &HostArgs) -> Result<Snapshot, anyhow::Error> {
+fn of(args: &SysfsHostArgs) -> Result<Snapshot, anyhow::Error> {
     match (&args.snapshot, &args.root) {
         (Some(file), _) => load(file),
         (None, Some(root)) => of_host(root),
@@ -121,24 +128,14 @@ fn read(file: &Path) -> io::Result<String> {
 fn write(snapshot: &Snapshot, output: Option<&Path>) -> Result<u8, anyhow::Error> {
     let text = snapshot.to_json()? + "\n";
     match output {
-        None => print(&text),
+        None => {
+            print(&text)?;
+            Ok(0)
+        }
         Some(path) => match fs::write(path, text) {
             Ok(()) => Ok(0),
             Err(e) => Err(anyhow!("cannot write the snapshot to {}: {e}", path.display())),
         },
-    }
-}
-
-fn json(value: &serde_json::Value) -> Result<u8, anyhow::Error> {
-    print(&(serde_json::to_string_pretty(value)? + "\n"))
-}
-
-fn print(text: &str) -> Result<u8, anyhow::Error> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(anyhow!("cannot write to standard output: {e}"))
-        }
-        _ => Ok(0),
     }
 }
 
@@ -193,10 +190,11 @@ fn explain(selection: &Selection, names: &[String]) -> Result<u8, anyhow::Error>
     }
     let asked = |name: &str| names.is_empty() || names.iter().any(|n| n == name);
     let lines = all.iter().filter(|(name, _)| asked(name));
-    print(&lines.map(|(name, why)| format!("{name} {why}\n")).collect::<String>())
+    print(&lines.map(|(name, why)| format!("{name} {why}\n")).collect::<String>())?;
+    Ok(0)
 }
 
 /// The file of a snapshot, or the root of a sysfs, for messages.
-fn place(args: &HostArgs) -> PathBuf {
+fn place(args: &SysfsHostArgs) -> PathBuf {
     args.snapshot.clone().or_else(|| args.root.clone()).unwrap_or_else(|| SYSFS_ROOT.into())
 }

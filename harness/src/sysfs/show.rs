@@ -7,8 +7,8 @@ use serde_json::json;
 use verbgate_sysfs::Snapshot;
 use verbgate_sysfs::gids;
 use verbgate_sysfs::snapshot::Attrs;
-use verbgate_sysfs::snapshot::Device;
 use verbgate_sysfs::snapshot::Rdma;
+use verbgate_sysfs::snapshot::TreeDevice;
 
 /// What is drawn: a line, what is known by name, and what is below.
 #[derive(Debug)]
@@ -56,14 +56,14 @@ fn items(snapshot: &Snapshot) -> Vec<Item> {
 }
 
 /// The nearest device above a path.
-fn parent_of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a Device> {
-    let above = |device: &&Device| {
+fn parent_of<'a>(snapshot: &'a Snapshot, path: &str) -> Option<&'a TreeDevice> {
+    let above = |device: &&TreeDevice| {
         path.strip_prefix(&*device.path).is_some_and(|rest| rest.starts_with('/'))
     };
     snapshot.devices.iter().filter(above).max_by_key(|device| device.path.len())
 }
 
-fn of_device(snapshot: &Snapshot, device: &Device) -> Item {
+fn of_device(snapshot: &Snapshot, device: &TreeDevice) -> Item {
     let attr = |name| text_of(&device.attrs, name);
     let kind = match device.class() {
         None => device.subsystem.as_deref().unwrap_or("root complex"),

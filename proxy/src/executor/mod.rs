@@ -2,7 +2,7 @@
 //!
 //! The stages before and after are functions of the copied bytes and of the executor's answer
 //! ([`way`](crate::way)); the stages do not know which executor there is. The executors are a stub
-//! in the guest's own process ([`Stub`](stub::Stub)), which answers later, the calling process
+//! in the guest's own process (`stub`), which answers later, the calling process
 //! ([`Local`]), and a script ([`Recorded`]).
 //!
 //! An executor sees only the frame and the plan of a request: bytes that are not in the frame are

@@ -8,7 +8,7 @@
 //!
 //! Indices are the host's, masked and never renumbered, because providers put indices into work
 //! requests. A masked entry looks like an empty entry, and a table ends behind its last entry
-//! ([`length`]).
+//! (`length`).
 //!
 //! Only the links, the knowledge which links are a port's, and the ends of tables are cached, until
 //! rtnetlink has news; rtnetlink has news before the change returns to the program that made the

@@ -5,10 +5,8 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::IoSlice;
-use std::io::IoSliceMut;
 use std::io::Read;
 use std::io::Write;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -16,12 +14,9 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
-use rustix::net::SendAncillaryBuffer;
-use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
+use verbgate_sys::rights;
 
 use crate::kernel::fork;
 use crate::kernel::outcome;
@@ -31,25 +26,11 @@ use crate::life::request;
 use crate::raw;
 
 fn send(socket: &UnixStream, file: &File) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    let fds = [file.as_fd()];
-    rights.push(SendAncillaryMessage::ScmRights(&fds));
-    let data = [IoSlice::new(b".")];
-    rustix::net::sendmsg(socket, &data, &mut rights, SendFlags::empty())?;
-    Ok(())
+    Ok(rights::send(socket, &[IoSlice::new(b".")], &[file.as_fd()], SendFlags::empty())?)
 }
 
 fn receive(socket: &UnixStream) -> io::Result<File> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let mut data = [0];
-    let mut data = [IoSliceMut::new(&mut data)];
-    rustix::net::recvmsg(socket, &mut data, &mut rights, RecvFlags::CMSG_CLOEXEC)?;
-    let passed = rights.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
+    let passed = rights::receive(socket, &mut [0], RecvFlags::empty())?.fds.into_iter().next();
     passed.map(File::from).ok_or_else(|| io::Error::other("no descriptor came"))
 }
 

@@ -1,4 +1,4 @@
-//! Every unsafe line of Verbgate.
+//! Every unsafe line by which Verbgate serves guests.
 //!
 //! The kernel interfaces by which requests are trapped and executed live here, and nothing that
 //! knows what a request means: seccomp filters and user notification ([`seccomp`]), ptrace
@@ -14,7 +14,6 @@ pub mod caller;
 mod closer;
 pub mod cm;
 pub mod confine;
-pub mod ethtool;
 pub mod frame;
 pub mod hand;
 mod inject;
@@ -26,8 +25,8 @@ pub mod plant;
 pub mod post;
 pub mod process;
 pub mod ptrace;
-pub mod rdma;
 pub mod resident;
+pub mod rights;
 pub mod sandbox;
 pub mod seccomp;
 pub mod stub;

@@ -6,8 +6,6 @@
 
 use std::io;
 use std::io::IoSlice;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
@@ -15,23 +13,17 @@ use std::path::Path;
 
 use rustix::fs::Mode;
 use rustix::net::AddressFamily;
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
-use rustix::net::SendAncillaryBuffer;
-use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 
 use crate::Tgid;
+use crate::rights;
 
 /// Longest body. Longer letters are cut off.
 pub const MAX_BODY: usize = 1024;
-
-/// The files of one letter, that for the answer included.
-const MAX_FILES: usize = 3;
 
 /// Longest answer, in bytes; one datagram carries it.
 const MAX_ANSWER: usize = 128 << 10;
@@ -76,30 +68,16 @@ impl Post {
     pub fn take(&self) -> io::Result<Option<Letter>> {
         loop {
             let mut body = [0_u8; MAX_BODY];
-            let mut space = [MaybeUninit::uninit();
-                rustix::cmsg_space!(ScmRights(MAX_FILES), ScmCredentials(1))];
-            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-            let mut parts = [IoSliceMut::new(&mut body)];
-            let flags = RecvFlags::CMSG_CLOEXEC;
-            let got = match rustix::net::recvmsg(&self.0, &mut parts, &mut ancillary, flags) {
-                Ok(got) => got.bytes,
+            let got = match rights::receive(&self.0, &mut body, RecvFlags::empty()) {
                 Err(rustix::io::Errno::AGAIN) => return Ok(None),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(errno) => return Err(errno.into()),
+                other => other?,
             };
-            let (mut from, mut files) = (None, Vec::new());
-            for message in ancillary.drain() {
-                match message {
-                    RecvAncillaryMessage::ScmRights(fds) => files.extend(fds),
-                    RecvAncillaryMessage::ScmCredentials(creds) => from = Some(creds),
-                    _ => {}
-                }
-            }
-            if let (Some(from), false) = (from, files.is_empty()) {
+            let mut files = got.fds;
+            if let (Some(from), false) = (got.sender, files.is_empty()) {
                 return Ok(Some(Letter {
                     sender: Tgid(from.pid.as_raw_nonzero().get()),
                     user: from.uid.as_raw(),
-                    body: body.get(..got).unwrap_or_default().to_vec(),
+                    body: body.get(..got.bytes).unwrap_or_default().to_vec(),
                     answer: files.remove(0),
                     files,
                 }));
@@ -117,9 +95,7 @@ impl AsFd for Post {
 impl Letter {
     /// Answers it. Who does not wait for it any more needs none.
     pub fn reply(&self, text: &[u8]) {
-        let mut none = SendAncillaryBuffer::default();
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let _ = rustix::net::sendmsg(&self.answer, &[IoSlice::new(text)], &mut none, flags);
+        let _ = rights::send(&self.answer, &[IoSlice::new(text)], &[], SendFlags::DONTWAIT);
     }
 }
 
@@ -139,7 +115,7 @@ impl Way {
         Ok(Self(socket))
     }
 
-    /// Sends a letter with up to two files, and gives the socket on which the receiver answers.
+    /// Sends a letter with a few files, and gives the socket on which the receiver answers.
     ///
     /// # Errors
     /// sendmsg(2)'s: `ECONNREFUSED` when nobody is there any more.
@@ -150,15 +126,9 @@ impl Way {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
         let all: Vec<BorrowedFd<'_>> =
             std::iter::once(theirs.as_fd()).chain(files.iter().copied()).collect();
-        if !rights.push(SendAncillaryMessage::ScmRights(&all)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let parts = [IoSlice::new(body)];
-        rustix::net::sendmsg(&self.0, &parts, &mut rights, SendFlags::NOSIGNAL)?;
+        rights::send(&self.0, &[IoSlice::new(body)], &all, SendFlags::empty())?;
         Ok(ours)
     }
 

@@ -4,7 +4,7 @@
 //! from a file whose server may be anybody's and may never answer. With FUSE the kernel then waits
 //! where no signal ends the wait, not even SIGKILL. So the supervisor looks first ([`PageMap`]),
 //! reads only resident memory, and leaves the rest to a process that lives for one read
-//! ([`read_elsewhere`]): the supervisor can wait for that process, and leave that process behind.
+//! (`read_elsewhere`): the supervisor can wait for that process, and leave that process behind.
 //!
 //! A race remains: a guest can take a page away between the look and the read. The reading thread
 //! then waits in the kernel, and so does the end of the supervisor, which serves that guest's

@@ -7,7 +7,7 @@
 //! which has stubs make requests on the file.
 //!
 //! Each open has a file system of its own, with nothing in it but the node. So the mount names the
-//! open, as [`node`](crate::node) says; and the file system lasts as long as any duplicate of the
+//! open, as [`node`] says; and the file system lasts as long as any duplicate of the
 //! descriptor, in whatever process, or on its way over a socket. inotify(7) tells of its end, which
 //! no watch puts off.
 

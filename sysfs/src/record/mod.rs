@@ -15,10 +15,10 @@ use self::read::Reader;
 use crate::collect::Error;
 use crate::names;
 use crate::snapshot::Attrs;
-use crate::snapshot::Device;
 use crate::snapshot::Netdev;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
+use crate::snapshot::TreeDevice;
 use crate::snapshot::VERSION;
 use crate::snapshot::Verbs;
 
@@ -97,7 +97,7 @@ fn netdevs(reader: &Reader) -> Vec<Netdev> {
 }
 
 /// All functions, and the directories between one and an RDMA device or interface.
-fn devices<'a>(reader: &Reader, parents: impl Iterator<Item = &'a String>) -> Vec<Device> {
+fn devices<'a>(reader: &Reader, parents: impl Iterator<Item = &'a String>) -> Vec<TreeDevice> {
     let bus = "bus/pci/devices";
     let mut paths: Vec<String> = reader
         .names(bus)
@@ -126,7 +126,7 @@ fn is_root_complex(name: &str) -> bool {
     numbers.is_some_and(|(domain, bus)| hex(domain, 4) && hex(bus, 2))
 }
 
-fn device(reader: &Reader, path: String) -> Option<Device> {
+fn device(reader: &Reader, path: String) -> Option<TreeDevice> {
     let named = |link: &str| {
         let target = reader.link(&format!("{path}/{link}"))?;
         Some(names::last(&target).to_owned())
@@ -148,7 +148,7 @@ fn device(reader: &Reader, path: String) -> Option<Device> {
         let dir = format!("pci_bus/{bus}");
         reader.listed(&format!("{path}/{dir}"), lists::BUS, &format!("{dir}/"), &mut attrs);
     }
-    Some(Device { driver: named("driver"), subsystem, buses, attrs, path })
+    Some(TreeDevice { driver: named("driver"), subsystem, buses, attrs, path })
 }
 
 fn system(reader: &Reader) -> Attrs {

@@ -8,9 +8,9 @@ use super::Tree;
 use crate::names;
 use crate::select::Selection;
 use crate::snapshot::Attrs;
-use crate::snapshot::Device;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
+use crate::snapshot::TreeDevice;
 use crate::value::Value;
 
 /// Where the kernel has interfaces without a device; here also those whose PCI function is hidden.
@@ -40,7 +40,7 @@ pub fn build(snapshot: &Snapshot, selection: &Selection) -> Tree {
     for dir in ALWAYS {
         tree.dir(dir);
     }
-    let devices: Vec<&Device> =
+    let devices: Vec<&TreeDevice> =
         snapshot.devices.iter().filter(|d| selection.shows_device(&d.path)).collect();
     let verbs: Vec<_> = snapshot.verbs.iter().filter(|v| selection.shows_rdma(&v.ibdev)).collect();
     // Directories first: a link is made only to what is there.
@@ -116,7 +116,7 @@ fn files(tree: &mut Tree, dir: &str, attrs: &Attrs) {
     }
 }
 
-fn place_device(tree: &mut Tree, device: &Device) {
+fn place_device(tree: &mut Tree, device: &TreeDevice) {
     let (path, name) = (&device.path, device.name());
     files(tree, path, &device.attrs);
     if let Some(bus) = &device.subsystem {

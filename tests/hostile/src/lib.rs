@@ -30,6 +30,7 @@ mod faults;
 mod fuse;
 mod guest;
 mod options;
+mod random;
 mod raw;
 mod request;
 mod stubs;
@@ -40,6 +41,7 @@ use std::process::ExitCode;
 
 pub use attacks::going_on;
 pub use attacks::names;
+pub use random::Random;
 
 /// The exit code of an attack that cannot be tried here.
 pub const SKIPPED: u8 = 77;

@@ -1,6 +1,5 @@
 //! Attendance of a running machine: its output is passed on, and its limit kept.
 
-use std::fs;
 use std::io::Read as _;
 use std::io::Write;
 use std::path::Path;
@@ -14,6 +13,8 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
+
+use verbgate_host::files;
 
 use crate::pace::Limit;
 use crate::pace::Pace;
@@ -112,9 +113,8 @@ pub fn attend(
 
 /// In one step, so that the guest never reads half of it.
 fn tell(control: &Path, lost: Duration) -> Result<()> {
-    let new = control.join("lost.new");
-    fs::write(&new, lost.as_millis().to_string())
-        .and_then(|()| fs::rename(&new, control.join(LOST)))
+    let text = lost.as_millis().to_string();
+    files::replace(&control.join(LOST), text.as_bytes(), files::PUBLIC)
         .with_context(|| format!("cannot write into {}", control.display()))
 }
 
@@ -133,6 +133,8 @@ impl Drop for KillOnDrop {
 #[cfg(test)]
 mod tests {
     use std::process::Stdio;
+
+    use std::fs;
 
     use super::*;
 

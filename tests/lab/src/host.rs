@@ -1,7 +1,11 @@
 //! The lab's needs of this machine, and their installation.
 
+use std::io::BufRead as _;
+use std::io::IsTerminal as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 
 use anyhow::Context as _;
@@ -74,7 +78,52 @@ impl Need {
     }
 }
 
-/// Whether we may install packages.
+/// Says to this process and to those that it starts that packages may be installed.
+pub const INSTALL: &str = "VERBGATE_INSTALL";
+/// The same, said by nearly all services that run tests for a project: nobody is there to ask.
+const CI: &str = "CI";
+
+static PERMITTED: OnceLock<()> = OnceLock::new();
+
+/// Lets this process install packages without asking.
+pub fn permit_installing() {
+    PERMITTED.get_or_init(|| ());
+}
+
+/// Whether packages may be installed without asking.
+#[must_use]
+pub fn may_install() -> bool {
+    PERMITTED.get().is_some() || [CI, INSTALL].iter().any(|name| is_set(name))
+}
+
+/// Whether packages may be installed; asked if there is somebody to ask.
+///
+/// # Errors
+/// Nobody may be asked, or says no.
+fn permission(list: &str) -> Result<()> {
+    if may_install() {
+        return Ok(());
+    }
+    let (mut stdin, mut stderr) = (std::io::stdin().lock(), std::io::stderr().lock());
+    if !stdin.is_terminal() || !stderr.is_terminal() {
+        bail!("{list}: not installed without being asked to: give --install, or set {CI}");
+    }
+    write!(stderr, "Install {list}? [y/N] ")?;
+    stderr.flush()?;
+    let mut answer = String::new();
+    stdin.read_line(&mut answer)?;
+    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+        return Ok(());
+    }
+    bail!("{list}: not installed, as you say")
+}
+
+/// Whether a variable says yes.
+fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| !["", "0", "false"].contains(&value.as_str()))
+}
+
+/// Whether this process has the right to install packages.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
@@ -95,6 +144,7 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     if tool::find("apt-get").is_none() {
         bail!("{list} is missing, and this machine has no apt-get: install the package by hand");
     }
+    permission(&list)?;
     progress.say(&format!("installing {list}"));
     if let Err(first) = install(&packages, progress) {
         // Lists are empty on a fresh machine, and age on an old one.
@@ -117,7 +167,17 @@ pub fn require_program(
     package: &'static str,
     progress: &Progress,
 ) -> Result<()> {
-    require(&[&[Need { thing: program, package }]], progress)
+    require_programs(&[(program, package)], progress)
+}
+
+/// The same of many, which are installed together.
+pub fn require_programs(
+    programs: &[(&'static str, &'static str)],
+    progress: &Progress,
+) -> Result<()> {
+    let needs: Vec<Need> =
+        programs.iter().map(|&(thing, package)| Need { thing, package }).collect();
+    require(&[&needs], progress)
 }
 
 fn missing<'a>(

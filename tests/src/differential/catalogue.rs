@@ -31,7 +31,7 @@ use super::draft::Part;
 use super::draft::Put;
 use super::draft::SlotId;
 use super::draft::Value;
-use super::rng::Rng;
+use verbgate_hostile::Random;
 
 /// The device's own.
 #[derive(Clone, Copy, Debug)]
@@ -119,7 +119,7 @@ const VARIANTS: &[(&str, Values)] = &[
     ("CREATE_WQ", &[("comp_mask", 0)]),
 ];
 
-fn variant(rng: &mut Rng, operation: &str) -> Values {
+fn variant(rng: &mut Random, operation: &str) -> Values {
     let operation = operation.strip_prefix("EX_").unwrap_or(operation);
     let of_it: Vec<Values> =
         VARIANTS.iter().filter(|(name, _)| *name == operation).map(|(_, values)| *values).collect();
@@ -133,13 +133,13 @@ fn value(values: Values, name: &str) -> u64 {
 
 /// The slot of an object that a request uses: mostly the first of its kind, which every script
 /// makes.
-pub fn used(rng: &mut Rng, object: ObjectRef) -> SlotId {
+pub fn used(rng: &mut Random, object: ObjectRef) -> SlotId {
     let place = if rng.percent(70) { 0 } else { rng.below(SLOTS_OF_A_KIND) };
     slot(object, place)
 }
 
 /// The slot of an object that a request destroys: mostly another than the first, which others need.
-fn destroyed(rng: &mut Rng, object: ObjectRef) -> SlotId {
+fn destroyed(rng: &mut Random, object: ObjectRef) -> SlotId {
     let place = if rng.percent(10) { 0 } else { 1 + rng.below(SLOTS_OF_A_KIND - 1) };
     slot(object, place)
 }
@@ -177,12 +177,12 @@ impl Catalogue<'_> {
         core.filter(|m| m.object.provider == Provider::Core).collect()
     }
 
-    fn new_slot(&self, rng: &mut Rng, object: ObjectRef) -> SlotId {
+    fn new_slot(&self, rng: &mut Random, object: ObjectRef) -> SlotId {
         slot(object, if self.first { 0 } else { 1 + rng.below(SLOTS_OF_A_KIND - 1) })
     }
 
     /// A request for a method.
-    pub fn method(&self, rng: &mut Rng, method: &'static MethodSpec) -> Draft {
+    pub fn method(&self, rng: &mut Random, method: &'static MethodSpec) -> Draft {
         let values = variant(rng, method.short_name());
         let mut made = Vec::new();
         let mut parts = Vec::new();
@@ -212,7 +212,13 @@ impl Catalogue<'_> {
         }
     }
 
-    fn part(&self, rng: &mut Rng, spec: &'static AttrSpec, values: Values, out: &mut u64) -> Part {
+    fn part(
+        &self,
+        rng: &mut Random,
+        spec: &'static AttrSpec,
+        values: Values,
+        out: &mut u64,
+    ) -> Part {
         let mut attr = Attr { attr_id: spec.id.0, flags: 1, ..Attr::default() };
         let number = value(values, spec.name);
         let value = match spec.kind {
@@ -274,7 +280,7 @@ impl Catalogue<'_> {
     }
 
     /// A request for a legacy command.
-    pub fn command(&self, rng: &mut Rng, spec: &'static LegacySpec, way: Way) -> Draft {
+    pub fn command(&self, rng: &mut Random, spec: &'static LegacySpec, way: Way) -> Draft {
         let values = variant(rng, spec.short_name);
         let mut core = self.core_in(rng, spec, values);
         let wcs = if spec.trailing_wcs { value(values, "ne") * legacy::WC_LEN } else { 0 };
@@ -311,7 +317,7 @@ impl Catalogue<'_> {
         Draft { made, fields, core_at, ..Draft::new(format!("{way}.{}", spec.short_name), form) }
     }
 
-    fn core_in(&self, rng: &mut Rng, spec: &'static LegacySpec, values: Values) -> Bytes {
+    fn core_in(&self, rng: &mut Random, spec: &'static LegacySpec, values: Values) -> Bytes {
         let mut core = Bytes { bytes: vec![0; spec.req_size()], puts: Vec::new() };
         self.fill(spec.req, 0, values, &mut core);
         for field in spec.handles.iter().filter(|field| !field.in_resp) {

@@ -11,7 +11,6 @@ pub mod compare;
 pub mod draft;
 pub mod explain;
 pub mod mutate;
-pub mod rng;
 pub mod sequence;
 
 use std::fs;

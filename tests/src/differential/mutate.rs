@@ -18,7 +18,7 @@ use super::draft::READ_ONLY;
 use super::draft::REGION;
 use super::draft::SlotId;
 use super::draft::Value;
-use super::rng::Rng;
+use verbgate_hostile::Random;
 
 /// Values at the borders of rules.
 const INTERESTING: [u64; 20] = [
@@ -83,9 +83,9 @@ fn cap(name: &str) -> u64 {
     CAPPED.iter().find(|(known, ..)| ends(known)).map_or(u64::MAX, |(_, cap, _)| *cap)
 }
 
-fn interesting(rng: &mut Rng, name: &str) -> u64 {
+fn interesting(rng: &mut Random, name: &str) -> u64 {
     let value = match rng.below(4) {
-        0 => rng.next() >> rng.below(64),
+        0 => rng.draw() >> rng.below(64),
         _ => rng.pick(&INTERESTING).copied().unwrap_or_default(),
     };
     let cap = cap(name);
@@ -99,7 +99,7 @@ fn interesting(rng: &mut Rng, name: &str) -> u64 {
 }
 
 /// Changes a request in one way, and says so in its name.
-pub fn mutate(rng: &mut Rng, draft: &mut Draft, channel: SlotId) {
+pub fn mutate(rng: &mut Random, draft: &mut Draft, channel: SlotId) {
     let what = match rng.below(20) {
         0 => misplace(rng, draft),
         1 => elsewhere(rng, draft, channel),
@@ -124,7 +124,7 @@ pub fn mutate(rng: &mut Rng, draft: &mut Draft, channel: SlotId) {
 }
 
 /// The address that the call is given.
-fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn misplace(rng: &mut Random, draft: &mut Draft) -> &'static str {
     match rng.below(5) {
         0 => {
             draft.arg = Some(0);
@@ -135,7 +135,7 @@ fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
             "nowhere"
         }
         2 => {
-            draft.shift = 1 + rng.next() % 7;
+            draft.shift = 1 + rng.draw() % 7;
             "unaligned"
         }
         3 => {
@@ -150,7 +150,7 @@ fn misplace(rng: &mut Rng, draft: &mut Draft) -> &'static str {
 }
 
 /// Another descriptor.
-fn elsewhere(rng: &mut Rng, draft: &mut Draft, channel: SlotId) -> &'static str {
+fn elsewhere(rng: &mut Random, draft: &mut Draft, channel: SlotId) -> &'static str {
     match rng.below(3) {
         0 => {
             draft.on = On::Ucontext(1);
@@ -168,7 +168,7 @@ fn elsewhere(rng: &mut Rng, draft: &mut Draft, channel: SlotId) -> &'static str 
 }
 
 /// A field of a legacy command.
-fn field(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn field(rng: &mut Random, draft: &mut Draft) -> &'static str {
     let free: Vec<Field> = draft
         .fields
         .iter()
@@ -199,7 +199,7 @@ fn field(rng: &mut Rng, draft: &mut Draft) -> &'static str {
 }
 
 /// An address for an output or input, mostly wrong.
-fn pointer(rng: &mut Rng, right: u64) -> u64 {
+fn pointer(rng: &mut Random, right: u64) -> u64 {
     let wrong = [
         0,
         1,
@@ -219,7 +219,7 @@ fn pointer(rng: &mut Rng, right: u64) -> u64 {
 }
 
 /// Bits of header and array.
-fn flip(rng: &mut Rng, draft: &mut Draft) -> &'static str {
+fn flip(rng: &mut Random, draft: &mut Draft) -> &'static str {
     let Form::Ioctl(_, parts) = &draft.form else { return "nothing" };
     let index = rng.below(parts.len() + 2);
     // Of an attribute that is capped only the head.
@@ -236,7 +236,7 @@ fn flip(rng: &mut Rng, draft: &mut Draft) -> &'static str {
     "flip"
 }
 
-fn header(rng: &mut Rng, hdr: &mut IoctlHdr) -> &'static str {
+fn header(rng: &mut Random, hdr: &mut IoctlHdr) -> &'static str {
     let small = u16::try_from(rng.below(20)).unwrap_or_default();
     let odd = rng.pick(&LENGTHS).copied().unwrap_or_default();
     match rng.below(8) {
@@ -276,7 +276,7 @@ fn header(rng: &mut Rng, hdr: &mut IoctlHdr) -> &'static str {
 }
 
 /// The array of attributes.
-fn attributes(rng: &mut Rng, parts: &mut Vec<Part>) -> &'static str {
+fn attributes(rng: &mut Random, parts: &mut Vec<Part>) -> &'static str {
     let at = rng.below(parts.len());
     let other = rng.below(parts.len());
     if parts.is_empty() {
@@ -312,7 +312,7 @@ fn attributes(rng: &mut Rng, parts: &mut Vec<Part>) -> &'static str {
 }
 
 /// An attribute that no method has.
-fn unknown(rng: &mut Rng) -> Part {
+fn unknown(rng: &mut Random) -> Part {
     let ids = [0x77, 0x0ffe, 0x1077, 0x1fff, 0xffff];
     let attr = Attr {
         attr_id: rng.pick(&ids).copied().unwrap_or_default(),
@@ -320,11 +320,11 @@ fn unknown(rng: &mut Rng) -> Part {
         flags: u16::from(rng.percent(30)),
         ..Attr::default()
     };
-    Part { name: "unknown", attr, value: Value::Word(rng.next()) }
+    Part { name: "unknown", attr, value: Value::Word(rng.draw()) }
 }
 
 /// One attribute.
-fn attribute(rng: &mut Rng, part: &mut Part) -> &'static str {
+fn attribute(rng: &mut Random, part: &mut Part) -> &'static str {
     let attr = &mut part.attr;
     match rng.below(10) {
         0 => {
@@ -387,7 +387,7 @@ fn attribute(rng: &mut Rng, part: &mut Part) -> &'static str {
     }
 }
 
-fn resize(rng: &mut Rng, input: &mut Bytes) {
+fn resize(rng: &mut Random, input: &mut Bytes) {
     let len = input.bytes.len();
     let fill = if rng.percent(60) { 0 } else { 1 };
     match rng.below(4) {
@@ -399,7 +399,7 @@ fn resize(rng: &mut Rng, input: &mut Bytes) {
 }
 
 /// What `write(2)` is given; also by how much its length is told wrong.
-fn command(rng: &mut Rng, bytes: &mut Bytes) -> (&'static str, i64) {
+fn command(rng: &mut Random, bytes: &mut Bytes) -> (&'static str, i64) {
     let word = |bytes: &Bytes, at: usize| {
         let pair = bytes.bytes.get(at..).and_then(|rest| rest.first_chunk::<2>());
         pair.map_or(0, |pair| u16::from_ne_bytes(*pair))

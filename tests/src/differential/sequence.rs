@@ -23,7 +23,7 @@ use super::draft::Draft;
 use super::draft::Form;
 use super::draft::Value;
 use super::mutate::mutate;
-use super::rng::Rng;
+use verbgate_hostile::Random;
 
 /// Requests at random in a round.
 const RANDOM: usize = 80;
@@ -49,10 +49,10 @@ struct Kinds {
 
 /// A round: lines of a script, the first of which is `open`.
 pub fn round(device: &Device, seed: u64, number: usize) -> Vec<String> {
-    let mut rng = Rng::new(seed);
+    let mut rng = Random::new(seed);
     // Rounds are independent, so that one can be repeated alone.
-    let offset = rng.next().wrapping_add(u64::try_from(number).unwrap_or(u64::MAX));
-    let mut rng = Rng::new(offset);
+    let offset = rng.draw().wrapping_add(u64::try_from(number).unwrap_or(u64::MAX));
+    let mut rng = Random::new(offset);
     let rng = &mut rng;
     let kinds = Kinds { methods: Catalogue::methods(), commands: legacy::commands() };
     let setup = Catalogue { device, first: true, optional: 0 };
@@ -87,7 +87,7 @@ pub fn round(device: &Device, seed: u64, number: usize) -> Vec<String> {
     lines
 }
 
-fn way(rng: &mut Rng) -> Way {
+fn way(rng: &mut Random) -> Way {
     if rng.percent(50) { Way::Invoke } else { Way::Write }
 }
 
@@ -96,7 +96,7 @@ fn device_method(id: MethodId) -> Option<&'static MethodSpec> {
 }
 
 /// The request that makes a ucontext, in one of its forms.
-fn context(rng: &mut Rng, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
+fn context(rng: &mut Random, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
     let method = device_method(ids::UVERBS_METHOD_GET_CONTEXT);
     let command = kinds.commands.iter().find(|spec| spec.creates_ucontext);
     match (method, command) {
@@ -112,7 +112,7 @@ fn context(rng: &mut Rng, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
     }
 }
 
-fn any(rng: &mut Rng, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
+fn any(rng: &mut Random, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
     let command = rng.pick(kinds.commands);
     match (rng.percent(40), rng.pick(&kinds.methods), command) {
         (false, _, Some(command)) => {
@@ -125,7 +125,7 @@ fn any(rng: &mut Rng, catalogue: &Catalogue<'_>, kinds: &Kinds) -> Draft {
 }
 
 /// Asks for the handles of each kind.
-fn what_exists(rng: &mut Rng, catalogue: &Catalogue<'_>) -> Vec<String> {
+fn what_exists(rng: &mut Random, catalogue: &Catalogue<'_>) -> Vec<String> {
     let Some(info) = device_method(ids::UVERBS_METHOD_INFO_HANDLES) else { return Vec::new() };
     let core = table::objects().iter().filter(|o| o.object.provider == Provider::Core);
     let kinds = core.filter(|o| o.class == ObjectClass::Idr);

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use anyhow::bail;
+use verbgate_host::files;
 
 /// Writes `out` from `json`; with `check`, only compares.
 ///
@@ -23,8 +24,5 @@ pub(crate) fn generate(json: &Path, out: &Path, check: bool) -> anyhow::Result<(
     if check {
         bail!("{} is not up to date: run `cargo xtask abi generate`", out.display());
     }
-    // A file beside it and a rename: a failed write must not leave half a table.
-    let new = out.with_extension("rs.new");
-    fs::write(&new, tables).with_context(|| new.display().to_string())?;
-    fs::rename(&new, out).with_context(|| out.display().to_string())
+    files::replace(out, tables.as_bytes(), files::PUBLIC).with_context(|| out.display().to_string())
 }

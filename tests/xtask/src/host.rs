@@ -12,23 +12,37 @@ use verbgate_lab::ENGINE_SUITES;
 use verbgate_lab::Engines;
 use verbgate_lab::Limit;
 use verbgate_lab::Progress;
-use verbgate_lab::require_program;
+use verbgate_lab::require_programs;
 use verbgate_tests::tally::Tally;
 
 use crate::abi;
+use crate::api;
+use crate::house;
 use crate::junit;
 use crate::stream;
 use crate::stream::cargo;
 
 /// How long a step may go on without a sign of progress: a line, or a process that begins or ends.
-const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
+pub(crate) const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
 
 /// A step: what it is called, and what does it.
 type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Those that run nothing of ours.
-pub(crate) const CHECKS: &[Step] =
-    &[("formatting", formatting), ("generated ABI tables", tables), ("lints", lints)];
+pub(crate) const CHECKS: &[Step] = &[
+    ("formatting", formatting),
+    ("generated ABI tables", tables),
+    ("lints", lints),
+    ("public API", public_api),
+];
+
+/// Of the whole house: what takes longer than the checks, and runs nothing of ours either.
+pub(crate) const HOUSE: &[Step] = &[
+    ("dependencies", house::dependencies),
+    ("documentation without warnings", house::documentation),
+    ("compiling for aarch64", house::other_processor),
+    ("the oldest compiler", house::oldest_compiler),
+];
 
 pub(crate) const STEPS: &[Step] = &[
     ("a sandbox on this machine", sandbox),
@@ -56,21 +70,21 @@ impl Outcome {
         Self { tally, skipped: Vec::new(), flaky: Vec::new() }
     }
 
-    fn of(passed: bool) -> Self {
+    pub(crate) fn of(passed: bool) -> Self {
         Self::counting(if passed { Tally::PASSED } else { Tally::FAILED })
     }
 
-    fn skipped(reason: &str) -> Self {
+    pub(crate) fn skipped(reason: &str) -> Self {
         Self { skipped: vec![reason.to_owned()], ..Self::counting(Tally::SKIPPED) }
     }
 }
 
-fn show(line: &str) {
+pub(crate) fn show(line: &str) {
     println!("    {line}");
 }
 
 /// Whether cargo has this command: a minimal toolchain lacks some.
-fn has(subcommand: &str) -> bool {
+pub(crate) fn has(subcommand: &str) -> bool {
     stream::answer(cargo().args([subcommand, "--version"])).is_some()
 }
 
@@ -95,6 +109,14 @@ fn tables() -> Result<Outcome> {
         show(&format!("{error:#}"));
     }
     Ok(Outcome::of(done.is_ok()))
+}
+
+fn public_api() -> Result<Outcome> {
+    let current = api::lists(true, show);
+    if let Err(error) = &current {
+        show(&format!("{error:#}"));
+    }
+    Ok(Outcome::of(current.unwrap_or(false)))
 }
 
 fn lints() -> Result<Outcome> {
@@ -156,11 +178,9 @@ const PROGRAMS: &[(&str, &str)] = &[
 
 /// The tests of the crates: those whose names hold one of these words, or all.
 pub(crate) fn tests(words: &[String]) -> Result<Outcome> {
-    for (program, package) in PROGRAMS {
-        if let Err(error) = require_program(program, package, &Progress::stderr()) {
-            // The tests that need it say so and skip themselves.
-            show(&format!("{error:#}"));
-        }
+    if let Err(error) = require_programs(PROGRAMS, &Progress::stderr()) {
+        // The tests that need one of them say so and skip themselves.
+        show(&format!("{error:#}"));
     }
     // Before the tests' own time runs.
     for suite in ENGINE_SUITES {

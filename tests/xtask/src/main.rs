@@ -3,6 +3,7 @@
 //! function; a new one is a `mod` line, a variant and an arm.
 
 mod abi;
+mod api;
 mod bench;
 mod cases;
 mod conformance;
@@ -13,6 +14,7 @@ mod fuzz;
 mod guest;
 mod guestbin;
 mod host;
+mod house;
 mod junit;
 mod lab;
 mod stream;
@@ -27,6 +29,9 @@ use clap::Subcommand;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
+    /// Install the packages that are missing, without asking.
+    #[arg(long, global = true)]
+    install: bool,
     #[command(subcommand)]
     task: Task,
 }
@@ -51,6 +56,12 @@ enum Task {
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
+    /// Write the lists of each library's public API.
+    Api {
+        /// Check whether the lists are up to date, and write nothing.
+        #[arg(long)]
+        check: bool,
+    },
     /// Generate the tables of the kernel's ABI.
     #[command(subcommand)]
     Abi(Abi),
@@ -71,7 +82,14 @@ enum Abi {
 const OUR_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().task {
+    if let Some(code) = api::as_rustdoc() {
+        return code;
+    }
+    let cli = Cli::parse();
+    if cli.install {
+        verbgate_lab::permit_installing();
+    }
+    let result = match cli.task {
         Task::Demo(args) => demo::run(args),
         Task::Check => test::check(),
         Task::Test(args) => test::run(args),
@@ -81,6 +99,8 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Deb(args) => deb::run(args),
+        Task::Api { check } => api::lists(check, |line| println!("{line}"))
+            .map(|current| ExitCode::from(u8::from(!current))),
         Task::Abi(Abi::Generate { check }) => host::generate(check).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

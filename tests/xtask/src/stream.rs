@@ -28,6 +28,10 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace());
+    if verbgate_lab::may_install() {
+        // Tests fetch engines.
+        command.env(verbgate_lab::INSTALL, "1");
+    }
     command
 }
 

@@ -148,7 +148,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
     if !args.no_host {
         if args.cases.is_empty() {
-            for (name, step) in host::CHECKS.iter().chain(host::STEPS) {
+            for (name, step) in host::CHECKS.iter().chain(host::HOUSE).chain(host::STEPS) {
                 stage(name, &mut || step());
             }
         } else {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::bench::options::Sweep;
 use crate::bench::plan::Flow;
 use crate::bench::plan::Step;
-use crate::bench::sender::Outcome;
+use crate::bench::sender::FlowOutcome;
 use crate::counters;
 
 /// Counters of what the peer was not ready for, as drivers call them: mlx5, rxe, bnxt, irdma.
@@ -89,10 +89,10 @@ impl Cell {
         step: &Step,
         flow: Flow,
         mtu: usize,
-        outcome: &Outcome,
+        outcome: &FlowOutcome,
         counted: &Counted<'_>,
     ) -> Self {
-        let Outcome { messages, took, latencies, errors, first_error, .. } = outcome;
+        let FlowOutcome { messages, took, latencies, errors, first_error, .. } = outcome;
         let valid = first_error.is_none() && *messages > 0 && *took > 0.0;
         let number = |value: f64| Some(value).filter(|_| valid);
         let rate = *messages as f64 / took.max(f64::MIN_POSITIVE);
@@ -171,7 +171,7 @@ mod tests {
         let before = BTreeMap::from([("rcvd_rnr_err".to_owned(), 1), ("sent_pkts".to_owned(), 5)]);
         let after = BTreeMap::from([("rcvd_rnr_err".to_owned(), 4), ("sent_pkts".to_owned(), 5)]);
         let counted = Counted { before: &before, after: &after };
-        let mut outcome = Outcome {
+        let mut outcome = FlowOutcome {
             messages: 100,
             took: 0.5,
             latencies: hdrhistogram::Histogram::new(3).unwrap(),

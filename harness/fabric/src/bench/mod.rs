@@ -31,6 +31,7 @@ use crate::bench::part::Rings;
 use crate::bench::plan::Flow;
 use crate::bench::plan::Shape;
 use crate::bench::plan::Step;
+use crate::blame::RailPath;
 use crate::connect::Control;
 use crate::connect::Mesh;
 use crate::counters;
@@ -40,7 +41,6 @@ use crate::error::Error;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::options::Identity;
-use crate::output::print;
 use crate::preflight::Verdict;
 use crate::rendezvous::Link;
 use crate::rendezvous::Table;
@@ -48,6 +48,7 @@ use crate::reopen;
 use crate::session;
 use crate::session::Session;
 use crate::verify;
+use verbgate_host::output::print;
 
 /// A path that failed so often is not tried again: each failure takes seconds.
 const FAILURES: u32 = 2;
@@ -69,11 +70,10 @@ enum End {
 #[derive(Debug, Deserialize, Serialize)]
 struct After {
     interrupted: bool,
-    broken: Vec<Path>,
+    broken: Vec<RailPath>,
 }
 
 /// From which rank to which, and on which rail.
-type Path = (u32, u32, usize);
 
 /// One rank's part.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ struct Bench<'a> {
     shape: Shape,
     output: Output<'a>,
     /// How often each has failed.
-    failures: BTreeMap<Path, u32>,
+    failures: BTreeMap<RailPath, u32>,
 }
 
 /// Runs one rank; the exit code.
@@ -153,7 +153,7 @@ fn load_of(args: &BenchOptions, step: &Step) -> Load {
     Load { by, size, window, target, seconds, stall, injection: inject }
 }
 
-fn path(flow: Flow) -> Path {
+fn path(flow: Flow) -> RailPath {
     (flow.from, flow.to, flow.rail)
 }
 
@@ -191,7 +191,7 @@ impl Bench<'_> {
         link: &mut Link,
         number: usize,
         step: &Step,
-    ) -> Result<(Vec<Cell>, Vec<Path>), Error> {
+    ) -> Result<(Vec<Cell>, Vec<RailPath>), Error> {
         if self.args.inject == Some(Injection::Exit) && number == EXIT_STEP {
             // As if it had been killed: nobody is told.
             std::process::exit(9);
@@ -273,7 +273,7 @@ impl Bench<'_> {
     }
 
     /// A queue pair that failed is of no use: all are made anew.
-    fn mend(&mut self, link: &mut Link, number: usize, broken: &[Path]) -> Result<(), Error> {
+    fn mend(&mut self, link: &mut Link, number: usize, broken: &[RailPath]) -> Result<(), Error> {
         for path in broken {
             *self.failures.entry(*path).or_default() += 1;
         }

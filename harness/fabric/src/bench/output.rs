@@ -13,11 +13,11 @@ use crate::bench::options::BenchOptions;
 use crate::bench::options::By;
 use crate::bench::options::Sweep;
 use crate::bench::plot;
-use crate::bench::verdict::Verdict;
+use crate::bench::verdict::Judgement;
 use crate::bench::verdict::Verdicts;
 use crate::error::Error;
 use crate::hardware::Tuning;
-use crate::output::print;
+use verbgate_host::output::print;
 
 /// A line of JSON.
 #[derive(Debug, Serialize)]
@@ -123,12 +123,12 @@ pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), E
         let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
         let _ = writeln!(text, "{}", titles.collect::<String>());
     }
-    print(&text)
+    Ok(print(&text)?)
 }
 
 fn json(line: &Line<'_>) -> Result<(), Error> {
     let text = serde_json::to_string(line).map_err(|e| Error::Check(e.to_string()))?;
-    print(&(text + "\n"))
+    Ok(print(&(text + "\n"))?)
 }
 
 impl<'a> Output<'a> {
@@ -216,7 +216,7 @@ fn csv(cell: &Cell) -> String {
 fn text(verdicts: &Verdicts) -> String {
     let Verdicts { sizes, pace, faults, cells, complete, passed } = verdicts;
     let mut text = String::new();
-    for Verdict { findings, explained, .. } in [sizes, pace] {
+    for Judgement { findings, explained, .. } in [sizes, pace] {
         findings.iter().for_each(|finding| text += &format!("FAIL  {finding}\n"));
         explained.iter().for_each(|note| text += &format!("NOTE  {note}\n"));
     }

@@ -7,13 +7,14 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Piece;
+use verbgate_host::output::say;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Piece;
 
 use crate::bench::load::Load;
 use crate::bench::options::By;
 use crate::bench::plan::Flow;
-use crate::bench::sender::Outcome;
+use crate::bench::sender::FlowOutcome;
 use crate::bench::sender::Sender;
 use crate::bench::sender::find;
 use crate::connect::Control;
@@ -64,7 +65,7 @@ struct Receiver {
 
 impl Part<'_> {
     /// What became of the flows that this rank sends.
-    pub(super) fn run(mut self, flows: &[Flow]) -> Result<Vec<(Flow, Outcome)>, Error> {
+    pub(super) fn run(mut self, flows: &[Flow]) -> Result<Vec<(Flow, FlowOutcome)>, Error> {
         let me = self.mesh.rank;
         let mut senders = Vec::new();
         for flow in flows.iter().filter(|flow| flow.from == me) {
@@ -154,7 +155,7 @@ impl Part<'_> {
             senders.iter().filter(|s| !s.ready && !s.is_over()).map(|s| s.flow.to).collect();
         late.dedup();
         if !late.is_empty() {
-            eprintln!("verbgate: rank {}: still waits for {late:?}", self.mesh.rank);
+            say(&format!("rank {}: still waits for {late:?}", self.mesh.rank));
         }
     }
 

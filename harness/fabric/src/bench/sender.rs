@@ -5,10 +5,10 @@ use std::time::Duration;
 use std::time::Instant;
 
 use hdrhistogram::Histogram;
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Operation;
-use verbgate_sys::rdma::Piece;
-use verbgate_sys::rdma::Region;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Operation;
+use verbgate_verbs::Piece;
+use verbgate_verbs::Region;
 
 use crate::bench::load::Load;
 use crate::bench::options::By;
@@ -34,7 +34,7 @@ const FLUSHED: u32 = 5;
 
 /// What became of a flow, at its sender.
 #[derive(Clone, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct FlowOutcome {
     pub messages: u64,
     /// In seconds.
     pub(crate) took: f64,
@@ -67,14 +67,14 @@ pub(crate) struct Sender {
     /// When those were posted that have not completed.
     flying: VecDeque<Instant>,
     aborted: bool,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: FlowOutcome,
 }
 
 impl Sender {
     pub(super) fn new(mesh: &Mesh, flow: Flow, load: &Load) -> Result<Self, Error> {
         let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         let latencies = latencies.map_err(|error| Error::Check(error.to_string()))?;
-        let outcome = Outcome {
+        let outcome = FlowOutcome {
             messages: 0,
             took: 0.0,
             latencies,
@@ -232,7 +232,7 @@ impl Sender {
         self.aborted && silent >= load.stall + FLUSH
     }
 
-    pub(crate) fn finish(mut self, load: &Load) -> (Flow, Outcome) {
+    pub(crate) fn finish(mut self, load: &Load) -> (Flow, FlowOutcome) {
         let took = self.began.zip(self.last).map(|(began, last)| (last - began).as_secs_f64());
         let took = took.unwrap_or(0.0);
         self.outcome.took = if load.target.is_some() { took.max(load.span()) } else { took };

@@ -13,7 +13,7 @@ const COLLAPSED: f64 = 0.5;
 
 /// What a sweep comes to.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize)]
-pub(crate) struct Verdict {
+pub(crate) struct Judgement {
     /// None: it was not measured.
     pub(crate) passed: Option<bool>,
     /// What is wrong.
@@ -27,8 +27,8 @@ pub(crate) struct Verdict {
 /// All that is said at the end.
 #[derive(Debug, Serialize)]
 pub(crate) struct Verdicts {
-    pub sizes: Verdict,
-    pub pace: Verdict,
+    pub sizes: Judgement,
+    pub pace: Judgement,
     /// Cells without numbers, and thresholds that are missed.
     pub(crate) faults: Vec<String>,
     pub cells: usize,
@@ -42,7 +42,7 @@ impl Verdicts {
         let tolerance = args.tolerance / 100.0;
         let (sizes, pace) = (sizes(cells, tolerance), pace(cells, tolerance));
         let faults = faults(args, cells);
-        let good = |verdict: &Verdict| verdict.passed != Some(false);
+        let good = |verdict: &Judgement| verdict.passed != Some(false);
         let passed = complete && good(&sizes) && good(&pace) && faults.is_empty();
         Self { sizes, pace, faults, cells: cells.len(), complete, passed }
     }
@@ -60,7 +60,7 @@ fn paths(cells: &[Cell], sweep: Sweep) -> Vec<Vec<&Cell>> {
 
 /// Messages a second must not fall as sizes fall, and no size's bandwidth may collapse without a
 /// drop or an error that explains it.
-fn sizes(cells: &[Cell], tolerance: f64) -> Verdict {
+fn sizes(cells: &[Cell], tolerance: f64) -> Judgement {
     let paths = paths(cells, Sweep::Sizes);
     let (mut findings, mut explained) = (Vec::new(), Vec::new());
     let mut bad = 0;
@@ -100,7 +100,7 @@ fn sizes(cells: &[Cell], tolerance: f64) -> Verdict {
 }
 
 /// Each target must be met, each time.
-fn pace(cells: &[Cell], tolerance: f64) -> Verdict {
+fn pace(cells: &[Cell], tolerance: f64) -> Judgement {
     let paths = paths(cells, Sweep::Pace);
     let mut findings = Vec::new();
     let mut bad = 0;
@@ -130,14 +130,14 @@ fn verdict(
     findings: Vec<String>,
     explained: Vec<String>,
     well: String,
-) -> Verdict {
+) -> Judgement {
     let all = paths.len();
     let (passed, words) = match (all, bad) {
         (0, _) => (None, "not measured".to_owned()),
         (_, 0) => (Some(true), format!("PASS: {well} ({all} sweeps)")),
         _ => (Some(false), format!("FAILED: {bad} of {all} sweeps")),
     };
-    Verdict { passed, findings, explained, words }
+    Judgement { passed, findings, explained, words }
 }
 
 fn failure(cell: &Cell) -> String {
@@ -202,7 +202,7 @@ mod tests {
         }
     }
 
-    fn of(rates: &[(usize, Option<f64>)]) -> Verdict {
+    fn of(rates: &[(usize, Option<f64>)]) -> Judgement {
         let cells: Vec<Cell> =
             rates.iter().map(|(size, rate)| cell(Sweep::Sizes, *size, *rate)).collect();
         sizes(&cells, 0.1)

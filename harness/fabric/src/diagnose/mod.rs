@@ -44,7 +44,7 @@ const RETURN: Duration = Duration::from_secs(5);
 
 /// All that is known in the end.
 #[derive(Debug, Serialize)]
-struct Report {
+struct DiagnoseReport {
     table: Table,
     hash: String,
     strays: u64,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
     };
     let Session { server, mut link, table, checks, hardware, .. } =
         Session::open_as(me, parameters, lie)?;
-    let mut report = Report {
+    let mut report = DiagnoseReport {
         hash: link.hash(),
         strays: link.strays(),
         table,
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
 }
 
 /// A rank that was lost is a cause; any other error is one of this rank.
-fn lost(error: Error, report: &Report, link: &mut Link) -> Result<(Finding, u8), Error> {
+fn lost(error: Error, report: &DiagnoseReport, link: &mut Link) -> Result<(Finding, u8), Error> {
     let host = |rank: u32| {
         let entry = report.table.entries.iter().find(|entry| entry.rank == rank);
         entry.map_or_else(String::new, |entry| format!(" on {}", entry.host))
@@ -169,8 +169,8 @@ fn strays(count: u64, table: &Table) -> Option<Finding> {
 }
 
 /// What a rank prints: rank 0 all, the others what is wrong.
-fn text(report: &Report, rank: u32) -> String {
-    let Report { table, hash, tuning, preflight, paths, causes, .. } = report;
+fn text(report: &DiagnoseReport, rank: u32) -> String {
+    let DiagnoseReport { table, hash, tuning, preflight, paths, causes, .. } = report;
     let mut text = format!("rank table {hash}: {} ranks, this is {rank}\n", table.entries.len());
     if rank == 0 {
         text += &verify::ranks(table, *tuning);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Report;
+use super::DiagnoseReport;
 use crate::cause::Cause;
 use crate::connect::Mesh;
 use crate::connect::Open;
@@ -45,7 +45,7 @@ impl Trial<'_> {
     /// report, also when it ends with an error.
     pub(super) fn run(
         &self,
-        report: &mut Report,
+        report: &mut DiagnoseReport,
         link: &mut Link,
         hardware: Option<Vec<Hardware>>,
     ) -> Result<Option<Vec<Finding>>, Error> {
@@ -86,7 +86,7 @@ impl Trial<'_> {
     /// In each round a rank has one partner, so whatever moves on its rails is of that pair.
     fn exchanges(
         &self,
-        report: &mut Report,
+        report: &mut DiagnoseReport,
         mesh: &mut Mesh,
         link: &mut Link,
         open: &[(u32, Open)],

@@ -94,7 +94,7 @@ pub(crate) struct Counts {
 }
 
 #[derive(Clone, Debug)]
-struct Session<Q> {
+struct Attempt<Q> {
     sid: Sid,
     qp: Q,
     /// The peer's session that was heard of last; once the queue pair is connected, the one it is
@@ -109,7 +109,7 @@ struct Session<Q> {
 #[derive(Clone, Debug)]
 pub(crate) struct Endpoint<Q> {
     state: State,
-    session: Option<Session<Q>>,
+    session: Option<Attempt<Q>>,
     /// The session that was asked whether it lives, and the number that it has to know.
     challenge: Option<(Sid, u64)>,
     wanted: bool,
@@ -318,7 +318,7 @@ impl<Q: Clone> Endpoint<Q> {
         self.challenge = None;
         let (interval, began) = (RETRY.0, now);
         let repeat_at = now + interval;
-        self.session = Some(Session { sid, qp, theirs: None, began, repeat_at, interval });
+        self.session = Some(Attempt { sid, qp, theirs: None, began, repeat_at, interval });
     }
 
     fn failed(&mut self, now: Duration) -> Vec<Action<Q>> {
@@ -351,7 +351,7 @@ impl<Q: Clone> Endpoint<Q> {
     }
 
     fn say(&self, body: impl Fn(Q) -> Body<Q>) -> Vec<Action<Q>> {
-        let say = |session: &Session<Q>| Message {
+        let say = |session: &Attempt<Q>| Message {
             sid: session.sid,
             echo: session.theirs,
             body: body(session.qp.clone()),

@@ -6,6 +6,10 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::Rng as _;
+use rand_xoshiro::rand_core::SeedableRng as _;
+
 use super::Action;
 use super::Body;
 use super::Endpoint;
@@ -13,7 +17,6 @@ use super::Message;
 use super::Sid;
 use super::State;
 use crate::plan;
-use crate::random::SplitMix;
 use crate::random::hash;
 
 /// How many interleavings, unless this variable names a number.
@@ -38,7 +41,7 @@ struct Side {
 }
 
 struct World {
-    random: SplitMix,
+    random: SplitMix64,
     now: Duration,
     sides: [Side; 2],
     /// In flight, and to which side.
@@ -57,7 +60,7 @@ impl Side {
 impl World {
     fn new(seed: u64) -> Self {
         Self {
-            random: SplitMix(seed),
+            random: SplitMix64::seed_from_u64(seed),
             now: Duration::ZERO,
             sides: [Side::new(), Side::new()],
             flying: Vec::new(),
@@ -67,7 +70,7 @@ impl World {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.random.next() % u64::try_from(limit).unwrap()).unwrap()
+        usize::try_from(self.random.next_u64() % u64::try_from(limit).unwrap()).unwrap()
     }
 
     /// Lets one end act, and does what it asks for.
@@ -78,7 +81,7 @@ impl World {
     ) {
         let (random, Side { end, live, .. }) = (&mut self.random, &mut self.sides[side]);
         let mut fresh = || {
-            let sid = Sid(random.next());
+            let sid = Sid(random.next_u64());
             live.insert(sid);
             Some((sid, sid.0))
         };
@@ -112,7 +115,7 @@ impl World {
     fn deliver(&mut self, index: usize, keep: bool) {
         let (side, message) =
             if keep { self.flying[index].clone() } else { self.flying.swap_remove(index) };
-        let nonce = self.random.next();
+        let nonce = self.random.next_u64();
         self.act(side, |end, now, fresh| end.receive(message, now, fresh, nonce));
     }
 
@@ -124,7 +127,7 @@ impl World {
     }
 
     fn chaos(&mut self) {
-        for _ in 0..self.random.next() % CHAOS {
+        for _ in 0..self.random.next_u64() % CHAOS {
             let (side, choice) = (self.below(2), self.below(16));
             self.trace.push(u8::try_from(side << 4 | choice).unwrap());
             match (choice, self.flying.len()) {
@@ -150,7 +153,7 @@ impl World {
                     self.act(side, |end, now, _| end.fail(sid, now));
                 }
                 _ => {
-                    self.now += Duration::from_millis(self.random.next() % 3000);
+                    self.now += Duration::from_millis(self.random.next_u64() % 3000);
                     self.act(side, |end, now, fresh| end.tick(now, fresh));
                 }
             }

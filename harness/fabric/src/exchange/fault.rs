@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sys::rdma::Completion;
+use verbgate_verbs::Completion;
 
 use crate::cause::Cause;
 use crate::error::Error;
@@ -84,8 +84,8 @@ impl From<Error> for Fault {
     }
 }
 
-impl From<verbgate_sys::rdma::Error> for Fault {
-    fn from(error: verbgate_sys::rdma::Error) -> Self {
+impl From<verbgate_verbs::Error> for Fault {
+    fn from(error: verbgate_verbs::Error) -> Self {
         step(error.to_string())
     }
 }

@@ -10,9 +10,9 @@ pub(crate) use fault::INTERRUPTED;
 pub use fault::Injection;
 pub(crate) use fault::Trouble;
 use fault::step;
-use verbgate_sys::rdma::Completion;
-use verbgate_sys::rdma::Operation;
-use verbgate_sys::rdma::Piece;
+use verbgate_verbs::Completion;
+use verbgate_verbs::Operation;
+use verbgate_verbs::Piece;
 
 use crate::cause::Cause;
 use crate::connect::Control;
@@ -29,7 +29,7 @@ use crate::plan::TRAIN_SIZE;
 use crate::plan::Verb;
 use crate::plan::steps;
 use crate::protocol;
-use crate::protocol::Kind;
+use crate::protocol::MessageKind;
 use crate::protocol::Role;
 use crate::random;
 use crate::rendezvous::Link;
@@ -175,7 +175,7 @@ impl Exchange<'_> {
     }
 
     /// Header and segments of a message lie apart, and are gathered by the device.
-    fn send_message(&mut self, number: u64, kind: Kind, size: usize) -> Result<(), Fault> {
+    fn send_message(&mut self, number: u64, kind: MessageKind, size: usize) -> Result<(), Fault> {
         let by = format!("rank {} (sending)", self.mesh.rank);
         let mut lengths = lengths(kind, size);
         let header = if self.injection == Some(Injection::Segments) {
@@ -297,12 +297,12 @@ impl Exchange<'_> {
         }
     }
 
-    fn region(&self) -> Result<verbgate_sys::rdma::Region, Fault> {
+    fn region(&self) -> Result<verbgate_verbs::Region, Fault> {
         let hardware = self.mesh.hardware.get(self.rail());
         hardware.map(|hardware| hardware.region.clone()).ok_or_else(|| step("no such rail"))
     }
 
-    fn queue_pair(&mut self) -> Result<&mut verbgate_sys::rdma::QueuePair, Fault> {
+    fn queue_pair(&mut self) -> Result<&mut verbgate_verbs::QueuePair, Fault> {
         let made = self.mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
         made.map(|made| &mut made.qp).ok_or_else(|| step("the connection is gone"))
     }
@@ -319,7 +319,7 @@ impl Exchange<'_> {
 }
 
 /// The lengths of a message's segments.
-fn lengths(kind: Kind, size: usize) -> Vec<usize> {
+fn lengths(kind: MessageKind, size: usize) -> Vec<usize> {
     let length = |role: &Role| if *role == Role::NoValues { 0 } else { size };
     kind.roles().iter().map(length).collect()
 }

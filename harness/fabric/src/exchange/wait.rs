@@ -3,7 +3,7 @@
 use std::time::Duration;
 use std::time::Instant;
 
-use verbgate_sys::rdma::Completion;
+use verbgate_verbs::Completion;
 
 use super::Exchange;
 use super::Fault;

@@ -17,7 +17,7 @@ use super::word;
 
 /// What a number is that follows such words.
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+enum NumberKind {
     Status,
     Mlx5,
     Errno,
@@ -26,19 +26,19 @@ enum Kind {
 /// What comes before numbers. NCCL: `status=12 opcode=0 len=0 vendor err 129`, `error 12, opcode 1`;
 /// perftest: `Failed status 12: wr_id 0 syndrom 0x81`; UCX: `synd 0x15 vend 0x81`; the kernel:
 /// `syndrome 0x5, vendor syndrome 0xf9`, `WC error: 12`; verbs: `failed with 110`, `errno 22`.
-const PATTERNS: &[(Kind, &str)] = &[
-    (Kind::Status, r"(?i)\bstatus\s*[=: ]\s*([0-9]+)\b"),
-    (Kind::Status, r"(?i)\berror\s+([0-9]+),\s*opcode\b"),
-    (Kind::Status, r"(?i)\bwc error:?\s*([0-9]+)\b"),
+const PATTERNS: &[(NumberKind, &str)] = &[
+    (NumberKind::Status, r"(?i)\bstatus\s*[=: ]\s*([0-9]+)\b"),
+    (NumberKind::Status, r"(?i)\berror\s+([0-9]+),\s*opcode\b"),
+    (NumberKind::Status, r"(?i)\bwc error:?\s*([0-9]+)\b"),
     (
-        Kind::Mlx5,
+        NumberKind::Mlx5,
         r"(?i)\bvend(?:or)?(?:[_ ](?:err(?:or)?|syndrome?|err_synd))?\s*[=:]?\s*(0x[0-9a-f]+|[0-9]+)\b",
     ),
-    (Kind::Mlx5, r"(?i)\bsynd(?:rome?)?\s*[=:]?\s*\(?(0x[0-9a-f]+)\b"),
-    (Kind::Errno, r"(?i)\b(?:failed with|errno|error)\s*(?:error\s*)?[=:]?\s*(-?[0-9]+)\b"),
+    (NumberKind::Mlx5, r"(?i)\bsynd(?:rome?)?\s*[=:]?\s*\(?(0x[0-9a-f]+)\b"),
+    (NumberKind::Errno, r"(?i)\b(?:failed with|errno|error)\s*(?:error\s*)?[=:]?\s*(-?[0-9]+)\b"),
 ];
 
-static EXPRESSIONS: LazyLock<Vec<(Kind, Regex)>> = LazyLock::new(|| {
+static EXPRESSIONS: LazyLock<Vec<(NumberKind, Regex)>> = LazyLock::new(|| {
     PATTERNS.iter().filter_map(|(kind, text)| Some((*kind, Regex::new(text).ok()?))).collect()
 });
 
@@ -62,21 +62,23 @@ pub(super) fn meanings(line: &str) -> Vec<Meaning> {
     let phrases = PHRASES.iter().filter(|(.., phrase)| lower.contains(phrase));
     found.extend(phrases.filter_map(|(of, number, _)| Some(Meaning::Row(row(*of, *number)?))));
     let errnos = ERRNOS.iter().filter(|(_, phrase)| lower.contains(phrase));
-    errnos.for_each(|(errno, _)| found.extend(of_number(Kind::Errno, *errno, &lower)));
+    errnos.for_each(|(errno, _)| found.extend(of_number(NumberKind::Errno, *errno, &lower)));
     let parts = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '/');
     found.extend(parts.filter(|part| is_name(part)).flat_map(word));
     found
 }
 
-fn of_number(kind: Kind, number: i32, line: &str) -> Vec<Meaning> {
+fn of_number(kind: NumberKind, number: i32, line: &str) -> Vec<Meaning> {
     let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
     match kind {
-        Kind::Status if has(OF_COMPLETIONS) => {
+        NumberKind::Status if has(OF_COMPLETIONS) => {
             row(Of::Completion, number).map(Meaning::Row).into_iter().collect()
         }
-        Kind::Status => Vec::new(),
-        Kind::Mlx5 => MLX5.iter().filter(|(its, ..)| *its == number).map(Meaning::Mlx5).collect(),
-        Kind::Errno => {
+        NumberKind::Status => Vec::new(),
+        NumberKind::Mlx5 => {
+            MLX5.iter().filter(|(its, ..)| *its == number).map(Meaning::Mlx5).collect()
+        }
+        NumberKind::Errno => {
             // Which verb it is of decides what it means.
             let of = match (has(&["modify_qp", "rtr"]), has(&["reg_mr", "regist", "memlock"])) {
                 (true, _) => Some(Of::Rtr),

@@ -6,7 +6,7 @@ mod line;
 
 use std::io::Read;
 
-use verbgate_sys::rdma;
+use verbgate_verbs as rdma;
 
 use self::codes::MLX5;
 use self::codes::TABLE;

@@ -151,7 +151,7 @@ fn port(rail: &Rail) -> Said {
         return ok(rail.rate.clone());
     }
     let netdev = rail.netdev.as_deref().unwrap_or("the rail's network device");
-    let state = rail.read("state");
+    let state = rail.place().attribute("state").unwrap_or_default();
     // The end that was set down takes the other's carrier away.
     let why = match netdev_is_up(netdev) {
         Some(true) => {

@@ -51,7 +51,7 @@ pub(crate) struct Server {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Stages {
     members: BTreeMap<u32, Member>,
     unknown: usize,
     strays: u64,
@@ -86,7 +86,7 @@ struct Gather {
 }
 
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<Stages>,
     ranks: u32,
 }
 
@@ -226,7 +226,7 @@ fn greet(stream: &TcpStream) -> io::Result<Hello> {
 }
 
 /// Why a rank does not fit to those that are there.
-fn misfit(hello: &Hello, ranks: u32, state: &State) -> Option<String> {
+fn misfit(hello: &Hello, ranks: u32, state: &Stages) -> Option<String> {
     let Hello { version, rank, parameters, .. } = hello;
     let from = |hello: &Hello| format!("rank {} on {}", hello.rank, hello.entry.host);
     let who = from(hello);
@@ -266,7 +266,7 @@ fn send_bytes(stream: &Mutex<TcpStream>, bytes: &[u8]) {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Stages> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -364,7 +364,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl Stages {
     fn streams(&self) -> Vec<Arc<Mutex<TcpStream>>> {
         let present = self.members.values().filter(|member| !member.done);
         present.map(|member| Arc::clone(&member.stream)).collect()

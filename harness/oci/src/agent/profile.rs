@@ -117,7 +117,8 @@ pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
             object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
         }
     }
-    crate::output::print(&format!("{profile:#}\n"))
+    verbgate_host::output::print(&format!("{profile:#}\n"))?;
+    Ok(0)
 }
 
 /// A comparison of one argument: `LinuxSeccompArg`.

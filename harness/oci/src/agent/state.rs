@@ -2,29 +2,24 @@
 //! the state. OCI runtime specification, config-linux.md, "The Container Process State".
 
 use std::io;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
 use serde::Deserialize;
 use serde_json::Map;
 use serde_json::Value;
+use verbgate_sys::rights;
+use verbgate_sys::rights::MAX_FDS;
 
 /// The name of the descriptor at which notifications arrive.
 const SECCOMP_FD: &str = "seccompFd";
 
 /// Longest state; annotations make most of it.
 const MAX_STATE: usize = 1 << 20;
-
-/// Most descriptors that may come with it. Runtimes send one.
-const MAX_FDS: usize = 8;
 
 /// How long a runtime may take for the rest, when a part is there. To the first it may take for ever:
 /// crun connects when it creates a container, and sends when that is started.
@@ -59,7 +54,7 @@ pub(super) struct State {
 
 /// Why what was sent cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum StateError {
     #[error("the container's state did not arrive: {0}")]
     Lost(io::Error),
     #[error("the container's state is longer than {MAX_STATE} bytes")]
@@ -72,49 +67,40 @@ pub(super) enum Error {
     NotSeccomp(String),
 }
 
-impl From<io::Error> for Error {
+impl From<io::Error> for StateError {
     fn from(error: io::Error) -> Self {
         Self::Lost(error)
     }
 }
 
 /// Receives it.
-pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
+pub(super) fn receive(from: &UnixStream) -> Result<Arrived, StateError> {
     let (mut text, mut fds) = (Vec::new(), Vec::new());
     loop {
         let mut part = [0_u8; 4096];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-        let mut rights = RecvAncillaryBuffer::new(&mut space);
-        let got = rustix::io::retry_on_intr(|| {
-            let mut parts = [IoSliceMut::new(&mut part)];
-            rustix::net::recvmsg(from, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)
-        });
-        let len = got.map_err(io::Error::from)?.bytes;
+        let got = rights::receive(from, &mut part, RecvFlags::empty()).map_err(io::Error::from)?;
+        let len = got.bytes;
         // They come with the first part.
-        for message in rights.drain() {
-            if let RecvAncillaryMessage::ScmRights(sent) = message {
-                fds.extend(sent.take(MAX_FDS.saturating_sub(fds.len())));
-            }
-        }
+        fds.extend(got.fds.into_iter().take(MAX_FDS.saturating_sub(fds.len())));
         if len == 0 {
             break;
         }
         from.set_read_timeout(Some(PATIENCE))?;
         text.extend_from_slice(part.get(..len).unwrap_or_default());
         if text.len() > MAX_STATE {
-            return Err(Error::Long);
+            return Err(StateError::Long);
         }
         // Crun keeps the connection; it is not waited for.
         if text.trim_ascii_end().ends_with(b"}") && serde_json::from_slice::<Value>(&text).is_ok() {
             break;
         }
     }
-    let state: ProcessState = serde_json::from_slice(&text).map_err(Error::Json)?;
-    let at = state.fds.iter().position(|name| name == SECCOMP_FD).ok_or(Error::NoListener)?;
-    let listener = fds.into_iter().nth(at).ok_or(Error::NoListener)?;
+    let state: ProcessState = serde_json::from_slice(&text).map_err(StateError::Json)?;
+    let at = state.fds.iter().position(|name| name == SECCOMP_FD).ok_or(StateError::NoListener)?;
+    let listener = fds.into_iter().nth(at).ok_or(StateError::NoListener)?;
     let is = std::fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd()))?;
     if is.as_os_str() != "anon_inode:seccomp notify" {
-        return Err(Error::NotSeccomp(is.display().to_string()));
+        return Err(StateError::NotSeccomp(is.display().to_string()));
     }
     Ok(Arrived { state, listener })
 }
@@ -122,11 +108,8 @@ pub(super) fn receive(from: &UnixStream) -> Result<Arrived, Error> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::mem::MaybeUninit;
     use std::os::fd::AsFd;
 
-    use rustix::net::SendAncillaryBuffer;
-    use rustix::net::SendAncillaryMessage;
     use rustix::net::SendFlags;
 
     use super::*;
@@ -134,18 +117,14 @@ mod tests {
     const GOOD: &str = r#"{"ociVersion":"1.0.2","fds":["seccompFd"],"pid":1,"metadata":"m",
         "state":{"ociVersion":"1.0.2","id":"c","status":"creating","pid":1,"bundle":"/b"}}"#;
 
-    fn sent(text: &str, with: bool) -> Result<Arrived, Error> {
+    fn sent(text: &str, with: bool) -> Result<Arrived, StateError> {
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let null = std::fs::File::open("/dev/null").unwrap();
         let fds = [null.as_fd()];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut rights = SendAncillaryBuffer::new(&mut space);
-        if with {
-            rights.push(SendAncillaryMessage::ScmRights(&fds));
-        }
         let (first, rest) = text.as_bytes().split_at(text.len() / 2);
         let parts = [io::IoSlice::new(first)];
-        rustix::net::sendmsg(&theirs, &parts, &mut rights, SendFlags::empty()).unwrap();
+        let fds: &[_] = if with { &fds } else { &[] };
+        rights::send(&theirs, &parts, fds, SendFlags::empty()).unwrap();
         theirs.write_all(rest).unwrap();
         drop(theirs);
         receive(&ours)
@@ -153,21 +132,21 @@ mod tests {
 
     #[test]
     fn a_state_is_read_in_parts_and_its_descriptor_looked_at() {
-        assert!(matches!(sent(GOOD, true), Err(Error::NotSeccomp(is)) if is == "/dev/null"));
-        assert!(matches!(sent(GOOD, false), Err(Error::NoListener)));
-        assert!(matches!(sent(&GOOD.replace("seccompFd", "x"), true), Err(Error::NoListener)));
+        assert!(matches!(sent(GOOD, true), Err(StateError::NotSeccomp(is)) if is == "/dev/null"));
+        assert!(matches!(sent(GOOD, false), Err(StateError::NoListener)));
+        assert!(matches!(sent(&GOOD.replace("seccompFd", "x"), true), Err(StateError::NoListener)));
     }
 
     #[test]
     fn nonsense_is_refused() {
         for text in ["xx", "{}", "[1]", r#"{"fds":[]}"#, &GOOD.replace("\"pid\":1", "\"pid\":\"\"")]
         {
-            assert!(matches!(sent(text, true), Err(Error::Json(_))), "{text}");
+            assert!(matches!(sent(text, true), Err(StateError::Json(_))), "{text}");
         }
         // More than a socket holds.
         let (mut theirs, ours) = UnixStream::pair().unwrap();
         let receiving = std::thread::spawn(move || receive(&ours));
         let _ = theirs.write_all(&vec![b' '; MAX_STATE + 1]);
-        assert!(matches!(receiving.join().unwrap(), Err(Error::Long)));
+        assert!(matches!(receiving.join().unwrap(), Err(StateError::Long)));
     }
 }

@@ -4,8 +4,6 @@
 use std::fs;
 use std::io;
 use std::io::IoSlice;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
@@ -18,11 +16,7 @@ use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
 use rustix::net::AddressFamily;
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
-use rustix::net::SendAncillaryBuffer;
-use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
@@ -36,6 +30,7 @@ use verbgate_sandbox::Views;
 use verbgate_sys::Tgid;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
+use verbgate_sys::rights;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
@@ -70,29 +65,14 @@ pub(super) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// Passes a listener on; never waits for the supervisor.
 pub(super) fn send(to: BorrowedFd<'_>, order: &Order, listener: BorrowedFd<'_>) -> io::Result<()> {
     let body = serde_json::to_vec(order)?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    let fds = [listener];
-    rights.push(SendAncillaryMessage::ScmRights(&fds));
-    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    rustix::net::sendmsg(to, &[IoSlice::new(&body)], &mut rights, flags)?;
-    Ok(())
+    Ok(rights::send(to, &[IoSlice::new(&body)], &[listener], SendFlags::DONTWAIT)?)
 }
 
 /// The next order; `None` when the agent is gone.
 fn receive(from: BorrowedFd<'_>) -> Result<Option<(Order, OwnedFd)>, Error> {
     let mut body = [0_u8; MAX_ORDER];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let got = rustix::io::retry_on_intr(|| {
-        let mut parts = [IoSliceMut::new(&mut body)];
-        rustix::net::recvmsg(from, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC)
-    })?;
-    let fd = rights.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
-        _ => None,
-    });
-    match (body.get(..got.bytes), fd) {
+    let got = rights::receive(from, &mut body, RecvFlags::empty())?;
+    match (body.get(..got.bytes), got.fds.into_iter().next()) {
         (Some([]) | None, _) => Ok(None),
         (Some(text), Some(fd)) => Ok(Some((serde_json::from_slice(text)?, fd))),
         (Some(_), None) => Err(anyhow!("the descriptor table is full")),

@@ -20,7 +20,7 @@ pub(super) const TRIAL: &str = ".verbgate-check-";
 
 /// Why an engine could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum AskError {
     /// The program is missing.
     #[error(
         "cannot check the changed file: the program {name} is missing; name the engine's program by \
@@ -46,10 +46,10 @@ pub(super) struct Program {
 
 impl Program {
     /// The program of this name, or the one that the user has named.
-    pub(super) fn find(name: &str, named: Option<&Path>) -> Result<Self, Error> {
+    pub(super) fn find(name: &str, named: Option<&Path>) -> Result<Self, AskError> {
         if let Some(path) = named {
             let there = path.is_file();
-            let missing = || Error::Missing { name: path.display().to_string() };
+            let missing = || AskError::Missing { name: path.display().to_string() };
             return there.then(|| Self { path: path.to_owned() }).ok_or_else(missing);
         }
         let path = env::var_os("PATH").unwrap_or_default();
@@ -57,12 +57,12 @@ impl Program {
             .chain(SYSTEM_PATH.iter().map(PathBuf::from))
             .map(|dir| dir.join(name))
             .find(|file| file.is_file());
-        found.map(|path| Self { path }).ok_or_else(|| Error::Missing { name: name.to_owned() })
+        found.map(|path| Self { path }).ok_or_else(|| AskError::Missing { name: name.to_owned() })
     }
 
     /// What the program prints. A failure is told by the last line of what it says.
-    pub(super) fn output<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<String, Error> {
-        let failed = |source| Error::Run { program: self.path.clone(), source };
+    pub(super) fn output<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<String, AskError> {
+        let failed = |source| AskError::Run { program: self.path.clone(), source };
         let output =
             Command::new(&self.path).args(args).stdin(Stdio::null()).output().map_err(failed)?;
         if output.status.success() {
@@ -71,11 +71,11 @@ impl Program {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         let said = last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned());
-        Err(Error::Refused { said })
+        Err(AskError::Refused { said })
     }
 
     /// Its version.
-    pub(super) fn version(&self) -> Result<Version, Error> {
+    pub(super) fn version(&self) -> Result<Version, AskError> {
         Ok(Version::of(&self.output(&["--version"])?))
     }
 }
@@ -124,7 +124,7 @@ impl Trial {
     /// Beside the file, because what it imports by a relative path is looked for there; by a name
     /// that patterns such as `*.toml` do not match. Elsewhere where nothing can be written there, for
     /// who only asks what would change.
-    pub(super) fn beside(file: &Path, text: &str) -> Result<Self, Error> {
+    pub(super) fn beside(file: &Path, text: &str) -> Result<Self, AskError> {
         let name = format!("{TRIAL}{}", std::process::id());
         let elsewhere = env::temp_dir().join(&name);
         let beside = file.parent().map_or_else(|| elsewhere.clone(), |dir| dir.join(&name));
@@ -138,7 +138,7 @@ impl Trial {
             Err(e) if is_no_place(&e) => (elsewhere.clone(), write(&elsewhere)),
             other => (beside, other),
         };
-        written.map_err(|source| Error::Trial { path: path.clone(), source })?;
+        written.map_err(|source| AskError::Trial { path: path.clone(), source })?;
         Ok(Self { path })
     }
 
@@ -165,10 +165,10 @@ impl Drop for Trial {
 }
 
 /// A refusal speaks of the file, not of its copy.
-pub(super) fn in_place(error: Error, trial: &Trial, file: &Path) -> Error {
+pub(super) fn in_place(error: AskError, trial: &Trial, file: &Path) -> AskError {
     let (from, to) = (trial.path().display().to_string(), file.display().to_string());
     match error {
-        Error::Refused { said } => Error::Refused { said: said.replace(&from, &to) },
+        AskError::Refused { said } => AskError::Refused { said: said.replace(&from, &to) },
         other => other,
     }
 }

@@ -27,10 +27,10 @@ fn is_cri(name: &str) -> bool {
 
 /// Why a file cannot be used, or could not be used after a change.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(super) enum EffectiveError {
     /// The engine could not be asked.
     #[error(transparent)]
-    Ask(#[from] ask::Error),
+    Ask(#[from] ask::AskError),
     /// The answer is not understood.
     #[error(
         "cannot read the output of containerd config dump: {0}; write the file unchecked by --no-verify"
@@ -79,7 +79,11 @@ pub(super) struct Effective {
 impl Effective {
     /// Asks containerd what it would make of a text in the place of a file; without one, what its
     /// defaults are.
-    pub(super) fn of(program: &Program, file: &Path, text: Option<&str>) -> Result<Self, Error> {
+    pub(super) fn of(
+        program: &Program,
+        file: &Path,
+        text: Option<&str>,
+    ) -> Result<Self, EffectiveError> {
         let dump = match text {
             None => program.output(&["config", "default"])?,
             Some(text) => {
@@ -92,9 +96,10 @@ impl Effective {
         Self::read(&dump)
     }
 
-    fn read(dump: &str) -> Result<Self, Error> {
-        let dump: DocumentMut =
-            dump.parse().map_err(|e: toml_edit::TomlError| Error::Dump(e.message().to_owned()))?;
+    fn read(dump: &str) -> Result<Self, EffectiveError> {
+        let dump: DocumentMut = dump
+            .parse()
+            .map_err(|e: toml_edit::TomlError| EffectiveError::Dump(e.message().to_owned()))?;
         let version = dump.get("version").and_then(Item::as_integer).unwrap_or(1);
         let plugins = dump.get("plugins").and_then(Item::as_table_like);
         // The newer name first: a dump may show settings of the older one, which are of no effect.
@@ -145,7 +150,7 @@ impl Effective {
     }
 
     /// Refuses a containerd whose CRI is off; `place` finds the line in the file.
-    pub(super) fn require_cri(&self, text: Option<&str>) -> Result<(), Error> {
+    pub(super) fn require_cri(&self, text: Option<&str>) -> Result<(), EffectiveError> {
         let Some(name) = self.list("disabled_plugins").find(|name| is_cri(name)) else {
             return Ok(());
         };
@@ -159,7 +164,7 @@ impl Effective {
             }
             _ => ("in an imported file, ".to_owned(), name),
         };
-        Err(Error::Disabled { place, name: name.to_owned() })
+        Err(EffectiveError::Disabled { place, name: name.to_owned() })
     }
 
     /// The runtimes that there were and would be no more; and containerd's own default one, if it is
@@ -173,30 +178,30 @@ impl Effective {
 
     /// Checks what a change has made of this: our runtime is there by its path, and every other is what
     /// it was.
-    pub(super) fn check(&self, after: &Self, ours: &str, path: &str) -> Result<(), Error> {
+    pub(super) fn check(&self, after: &Self, ours: &str, path: &str) -> Result<(), EffectiveError> {
         let called = |table: &dyn TableLike| {
             table.get("options").and_then(|options| options.get("BinaryName")?.as_str())
                 == Some(path)
         };
         if !after.runtime(ours).is_some_and(called) {
             return Err(after.overriding().map_or_else(
-                || Error::Unused { name: ours.to_owned() },
-                |by| Error::Overridden { by },
+                || EffectiveError::Unused { name: ours.to_owned() },
+                |by| EffectiveError::Overridden { by },
             ));
         }
         for (name, was) in self.runtimes().filter(|(name, _)| *name != ours) {
             let name = name.to_owned();
             match after.runtime(&name) {
-                None => return Err(Error::Harmed { name, how: "lose" }),
+                None => return Err(EffectiveError::Harmed { name, how: "lose" }),
                 Some(is) if settings(is) != settings(was) => {
-                    return Err(Error::Harmed { name, how: "change" });
+                    return Err(EffectiveError::Harmed { name, how: "change" });
                 }
                 Some(_) => {}
             }
         }
         match after.default_runtime() {
             Some(name) if after.runtime(name).is_none() => {
-                Err(Error::NoDefault { name: name.to_owned() })
+                Err(EffectiveError::NoDefault { name: name.to_owned() })
             }
             _ => Ok(()),
         }
@@ -296,7 +301,7 @@ mod tests {
         let broken = dump("", &[("verbgate", "/v")]);
         assert_eq!(broken.lost_in(&broken, "verbgate"), ["runc"]);
         let error = broken.check(&broken, "verbgate", "/v").unwrap_err();
-        assert!(matches!(error, Error::NoDefault { .. }), "{error}");
+        assert!(matches!(error, EffectiveError::NoDefault { .. }), "{error}");
     }
 
     #[test]
@@ -310,9 +315,9 @@ mod tests {
         let before = dump("", &[("runc", "")]);
         let error = before.check(&dump(&imports, &[("runc", "")]), "verbgate", "/v").unwrap_err();
         assert!(error.to_string().contains("--config"), "{error}");
-        assert!(matches!(error, Error::Overridden { by } if by == import));
+        assert!(matches!(error, EffectiveError::Overridden { by } if by == import));
         let error = before.check(&dump("", &[("runc", "")]), "verbgate", "/v").unwrap_err();
-        assert!(matches!(error, Error::Unused { .. }), "{error}");
+        assert!(matches!(error, EffectiveError::Unused { .. }), "{error}");
     }
 
     #[test]

@@ -30,7 +30,9 @@ use self::undo::Undo;
 pub use self::wanted::Engine;
 use self::wanted::Wanted;
 pub use self::wanted::Wrapped;
-use crate::output::print;
+use verbgate_host::files;
+use verbgate_host::output::print;
+use verbgate_host::output::say;
 
 /// A runtime that an engine is to know, and how.
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ pub struct Configure {
 
 impl Engine {
     /// The program that can be asked about a file.
-    fn program(self, args: &Configure) -> Result<Option<Program>, ask::Error> {
+    fn program(self, args: &Configure) -> Result<Option<Program>, ask::AskError> {
         if args.no_verify {
             return Ok(None);
         }
@@ -125,16 +127,16 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let wanted =
         Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
     if engine.takes_path() && !Path::new(&wanted.called()).exists() {
-        eprintln!("verbgate: make the link: ln -s {} {}", wanted.program, wanted.called());
+        say(&format!("make the link: ln -s {} {}", wanted.program, wanted.called()));
     }
     let asked = engine.program(args)?;
     let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
     let (after, notes) = made.map_err(|e| anyhow!("{}: {e:#}", path.display()))?;
     for note in notes {
-        eprintln!("verbgate: {note}");
+        say(&note);
     }
     if before.as_ref() == Some(&after) {
-        eprintln!("verbgate: {}: nothing to change", path.display());
+        say(&format!("{}: nothing to change", path.display()));
         return Ok(0);
     }
     show(&path, before.as_deref(), Some(&after))?;
@@ -172,7 +174,7 @@ fn take_back(
         (_, None) => None,
     };
     if now == after.as_deref() {
-        eprintln!("verbgate: {}: nothing to change", path.display());
+        say(&format!("{}: nothing to change", path.display()));
     } else {
         show(path, now, after.as_deref())?;
     }
@@ -208,7 +210,7 @@ pub fn unconfigure(state_dir: &Path, dry_run: bool) -> Result<u8, Error> {
 /// Writes a file, or removes it.
 fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
     let done = match text {
-        Some(text) => verbgate_host::files::replace(path, text),
+        Some(text) => files::replace(path, text.as_bytes(), files::PUBLIC),
         None => fs::remove_file(path),
     };
     done.map_err(|e| anyhow!("cannot write {}: {e}", path.display()))
@@ -216,7 +218,7 @@ fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
 
 fn say_next(engine: Engine) {
     if !engine.next().is_empty() {
-        eprintln!("verbgate: for the change to take effect: {}", engine.next());
+        say(&format!("for the change to take effect: {}", engine.next()));
     }
 }
 
@@ -228,8 +230,8 @@ fn read(path: &Path) -> Result<Option<String>, Error> {
     }
 }
 
-fn show(path: &Path, before: Option<&str>, after: Option<&str>) -> Result<u8, Error> {
+fn show(path: &Path, before: Option<&str>, after: Option<&str>) -> Result<(), Error> {
     let name = |text: Option<&str>| text.map_or("/dev/null".into(), |_| path.display().to_string());
     let diff = TextDiff::from_lines(before.unwrap_or_default(), after.unwrap_or_default());
-    print(&diff.unified_diff().header(&name(before), &name(after)).to_string())
+    Ok(print(&diff.unified_diff().header(&name(before), &name(after)).to_string())?)
 }

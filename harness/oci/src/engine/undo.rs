@@ -15,6 +15,7 @@ use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::files;
 
 use super::wanted::Engine;
 
@@ -114,8 +115,7 @@ impl Undo {
         if let Some(dir) = self.file.parent() {
             DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
         }
-        verbgate_host::files::replace(&self.file, &serde_json::to_string(&kept)?)
-            .map_err(failed)?;
+        files::replace(&self.file, &serde_json::to_vec(&kept)?, files::PUBLIC).map_err(failed)?;
         Ok(())
     }
 

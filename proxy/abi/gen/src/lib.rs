@@ -3,7 +3,7 @@
 //!
 //! The JSON was extracted by compiling the kernel's own `DECLARE_UVERBS_*` tables; what it says
 //! only in prose (when a handle is looked up, which payloads carry descriptors) is annotated in
-//! [`annotate`], with the reason. The output is the same for the same input, byte for byte.
+//! `annotate`, with the reason. The output is the same for the same input, byte for byte.
 
 mod annotate;
 mod input;

@@ -5,23 +5,18 @@
 
 use std::io;
 use std::io::IoSlice;
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 
 use rustix::net::AddressFamily;
-use rustix::net::RecvAncillaryBuffer;
-use rustix::net::RecvAncillaryMessage;
 use rustix::net::RecvFlags;
-use rustix::net::SendAncillaryBuffer;
-use rustix::net::SendAncillaryMessage;
 use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 
 use super::sysfs::Served;
+use crate::rights;
 
 /// Longest error text that is carried over; a line for a terminal is shorter.
 const MAX_TEXT: usize = 2048;
@@ -32,9 +27,6 @@ const NOT_EXECUTED: u8 = b'X';
 const GO: u8 = b'G';
 const SYSFS: u8 = b'S';
 const WITHOUT_SYSFS: u8 = b'W';
-
-/// The descriptors of one message.
-const MAX_FDS: usize = 2;
 
 /// A message of the child.
 #[derive(Debug)]
@@ -57,51 +49,42 @@ pub(super) fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-fn send(socket: BorrowedFd<'_>, kind: u8, body: &[u8]) -> rustix::io::Result<()> {
-    let mut none = SendAncillaryBuffer::default();
-    let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
-    rustix::net::sendmsg(socket, &parts, &mut none, SendFlags::NOSIGNAL).map(drop)
-}
-
-pub(super) fn offer(socket: BorrowedFd<'_>, listener: &OwnedFd) -> rustix::io::Result<()> {
-    send_fds(socket, LISTENER, &[], &[listener.as_fd()])
-}
-
-pub(super) fn offer_sysfs(socket: BorrowedFd<'_>, served: &Served) -> rustix::io::Result<()> {
-    send_fds(socket, SYSFS, &[], &[served.fuse.as_fd(), served.root.as_fd()])
-}
-
-pub(super) fn send_fds(
+fn send(
     socket: BorrowedFd<'_>,
     kind: u8,
     body: &[u8],
     fds: &[BorrowedFd<'_>],
 ) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut rights = SendAncillaryBuffer::new(&mut space);
-    rights.push(SendAncillaryMessage::ScmRights(fds));
     let parts = [IoSlice::new(std::slice::from_ref(&kind)), IoSlice::new(body)];
-    rustix::net::sendmsg(socket, &parts, &mut rights, SendFlags::NOSIGNAL).map(drop)
+    rights::send(socket, &parts, fds, SendFlags::empty())
+}
+
+pub(super) fn offer(socket: BorrowedFd<'_>, listener: &OwnedFd) -> rustix::io::Result<()> {
+    send(socket, LISTENER, &[], &[listener.as_fd()])
+}
+
+pub(super) fn offer_sysfs(socket: BorrowedFd<'_>, served: &Served) -> rustix::io::Result<()> {
+    send(socket, SYSFS, &[], &[served.fuse.as_fd(), served.root.as_fd()])
 }
 
 pub(super) fn without_sysfs(socket: BorrowedFd<'_>, why: &str) {
     let text = why.as_bytes();
     // A supervisor that cannot be told has given up.
-    let _ = send(socket, WITHOUT_SYSFS, text.get(..MAX_TEXT).unwrap_or(text));
+    let _ = send(socket, WITHOUT_SYSFS, text.get(..MAX_TEXT).unwrap_or(text), &[]);
 }
 
 pub(super) fn failed(socket: BorrowedFd<'_>, text: &str) {
     let text = text.as_bytes();
     // Nobody is left to be told if this fails, too.
-    let _ = send(socket, FAILED, text.get(..MAX_TEXT).unwrap_or(text));
+    let _ = send(socket, FAILED, text.get(..MAX_TEXT).unwrap_or(text), &[]);
 }
 
 pub(super) fn not_executed(socket: BorrowedFd<'_>, errno: i32) {
-    let _ = send(socket, NOT_EXECUTED, &errno.to_le_bytes());
+    let _ = send(socket, NOT_EXECUTED, &errno.to_le_bytes(), &[]);
 }
 
 pub(super) fn go(socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
-    send(socket, GO, &[])
+    send(socket, GO, &[], &[])
 }
 
 /// Waits for the supervisor's word; false when it gave up.
@@ -114,24 +97,15 @@ pub(super) fn wait_for_go(socket: BorrowedFd<'_>) -> bool {
 
 pub(super) fn receive(socket: BorrowedFd<'_>) -> rustix::io::Result<FromChild> {
     let mut bytes = [0u8; 1 + MAX_TEXT];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
-    let mut rights = RecvAncillaryBuffer::new(&mut space);
-    let got = loop {
-        let mut parts = [IoSliceMut::new(&mut bytes)];
-        match rustix::net::recvmsg(socket, &mut parts, &mut rights, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            // A dead peer with unread data of ours: as good as closed.
-            Err(rustix::io::Errno::CONNRESET) => return Ok(FromChild::Closed),
-            other => break other?.bytes,
-        }
+    let got = match rights::receive(socket, &mut bytes, RecvFlags::empty()) {
+        // A dead peer with unread data of ours: as good as closed.
+        Err(rustix::io::Errno::CONNRESET) => return Ok(FromChild::Closed),
+        other => other?,
     };
-    let Some((kind, body)) = bytes.get(..got).and_then(<[u8]>::split_first) else {
+    let Some((kind, body)) = bytes.get(..got.bytes).and_then(<[u8]>::split_first) else {
         return Ok(FromChild::Closed);
     };
-    let mut fds = rights.drain().flat_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
-        _ => Vec::new(),
-    });
+    let mut fds = got.fds.into_iter();
     // Without its descriptors: the supervisor's table is full (MSG_CTRUNC).
     let mut fd = || fds.next().ok_or(rustix::io::Errno::MFILE);
     match *kind {

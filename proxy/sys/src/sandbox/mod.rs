@@ -4,13 +4,13 @@
 //! changes are those by which `docker run` would keep the program from a device node:
 //!
 //! - a mount namespace of its own, private in both directions, in which no mount but those of
-//!   `/dev` honours device nodes ([`mounts`]), and `/dev/infiniband` shows the granted nodes
-//!   without letting them be opened ([`devices`]);
+//!   `/dev` honours device nodes (`mounts`), and `/dev/infiniband` shows the granted nodes
+//!   without letting them be opened (`devices`);
 //! - a Landlock domain, in which no character device can be made, nothing can be mounted, and no
-//!   process outside can be looked into ([`landlock`]);
-//! - a `/sys` that the supervisor serves, if the caller wants one ([`sysfs`]);
-//! - without the capabilities that reach a device by another way ([`caps`]);
-//! - under the caller's seccomp filter, whose listener goes to the supervisor ([`handoff`]).
+//!   process outside can be looked into (`landlock`);
+//! - a `/sys` that the supervisor serves, if the caller wants one (`sysfs`);
+//! - without the capabilities that reach a device by another way (`caps`);
+//! - under the caller's seccomp filter, whose listener goes to the supervisor (`handoff`).
 //!
 //! A caller with CAP_SYS_ADMIN keeps the caller's user namespace; anyone else gets a user namespace
 //! with the same ids. Nothing here contains a hostile root in the other respects in which a

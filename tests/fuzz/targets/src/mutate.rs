@@ -1,5 +1,7 @@
 //! A small mutator, for machines without a fuzzer.
 
+use verbgate_hostile::Random;
+
 use crate::MAX_LEN;
 
 /// Values at the borders of rules.
@@ -26,41 +28,15 @@ const INTERESTING: [u64; 20] = [
     u64::MAX,
 ];
 
-/// Pseudo-random numbers (splitmix64), the same for the same seed everywhere.
-#[derive(Clone, Debug)]
-pub struct Rng(u64);
-
-impl Rng {
-    /// A sequence.
-    #[must_use]
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub const fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`, which is not 0.
-    pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.next() % end as u64).unwrap()
-    }
-}
-
 /// Changes `bytes` in a few places; takes parts from `other`.
-pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+pub fn mutate(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
     for _ in 0..=rng.below(4) {
         once(rng, bytes, other);
     }
     bytes.truncate(MAX_LEN);
 }
 
-fn once(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
+fn once(rng: &mut Random, bytes: &mut Vec<u8>, other: &[u8]) {
     if bytes.is_empty() {
         bytes.push(0);
     }
@@ -70,7 +46,7 @@ fn once(rng: &mut Rng, bytes: &mut Vec<u8>, other: &[u8]) {
     let field = at / size * size;
     match rng.below(9) {
         0 => bytes[at] ^= 1 << rng.below(8),
-        1 => bytes[at] = rng.next().to_ne_bytes()[0],
+        1 => bytes[at] = rng.draw().to_ne_bytes()[0],
         2..=4 => {
             let value = INTERESTING[rng.below(INTERESTING.len())].to_le_bytes();
             for (to, from) in bytes[field..].iter_mut().zip(&value[..size]) {

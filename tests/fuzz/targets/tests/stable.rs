@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use verbgate_fuzz_targets::TARGETS;
 use verbgate_fuzz_targets::Target;
-use verbgate_fuzz_targets::mutate::Rng;
 use verbgate_fuzz_targets::mutate::mutate;
+use verbgate_hostile::Random;
 
 fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
@@ -94,7 +94,7 @@ fn mutations_pass() {
     for target in targets() {
         let seeds: Vec<Vec<u8>> = (target.seeds)().into_iter().map(|(_, seed)| seed).collect();
         println!("target {}: VERBGATE_FUZZ_SEED={seed}", target.name);
-        let mut rng = Rng::new(seed);
+        let mut rng = Random::new(seed);
         let started = Instant::now();
         let mut done = 0;
         while seconds.map_or(done < runs, |limit| started.elapsed() < limit) {

@@ -13,11 +13,11 @@ use verbgate_abi::wire::Attr;
 use verbgate_abi::wire::DriverId;
 use verbgate_abi::wire::GuestAddr;
 use verbgate_fuzz_targets::corpus;
-use verbgate_fuzz_targets::mutate::Rng;
 use verbgate_fuzz_targets::mutate::mutate;
 use verbgate_fuzz_targets::way;
 use verbgate_fuzz_targets::way::POLICIES_LEN;
 use verbgate_fuzz_targets::way::World;
+use verbgate_hostile::Random;
 use verbgate_proxy::executor::recorded::Answer;
 use verbgate_sys::GuestFd;
 
@@ -54,7 +54,7 @@ fn world() -> impl Strategy<Value = World> {
 /// A seed, by its place among all, after some changes; none for a seed of 0.
 fn changed(seeds: &[Vec<u8>], which: usize, changes: u64) -> Vec<u8> {
     let mut bytes = seeds[which % seeds.len()].clone();
-    let mut rng = Rng::new(changes);
+    let mut rng = Random::new(changes);
     if changes > 0 {
         let other = rng.below(seeds.len());
         mutate(&mut rng, &mut bytes, &seeds[other]);

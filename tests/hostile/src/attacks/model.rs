@@ -12,6 +12,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::guest::Guest;
+use crate::random::Random;
 use crate::raw;
 use crate::raw::fork;
 use crate::raw::name;
@@ -28,18 +29,6 @@ const MOST_WORKERS: usize = 6;
 const MOST_DESCRIPTORS: usize = 16;
 /// Steps shown of those before a fault.
 const SHOWN: usize = 14;
-
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % end
-    }
-}
 
 /// What a descriptor is, as the reference knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +68,7 @@ pub(super) fn model(guest: &Guest) -> io::Result<()> {
         answers: paths.map(|path| guest.answer_of(path)),
         nodes: [device_at(paths[0])?, device_at(paths[1])?],
         // A state of zeros would stay so.
-        random: Random(seed | 1 << 63),
+        random: Random::new(seed),
         listener,
         workers: Vec::new(),
         history: VecDeque::new(),

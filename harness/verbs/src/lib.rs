@@ -1,5 +1,14 @@
 //! Verbs for Verbgate's own RDMA programs, by the machine's libibverbs, loaded at run time.
 //!
+//! ```no_run
+//! use verbgate_verbs::Context;
+//!
+//! let device = Context::open("mlx5_0")?;
+//! let port = device.port(1)?;
+//! println!("state {}, {} GIDs", port.state, port.gids);
+//! # Ok::<(), verbgate_verbs::Error>(())
+//! ```
+//!
 //! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
 //! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
 //!
@@ -7,6 +16,7 @@
 //! work requests, so no memory that a device writes to is freed early. That memory is shared with
 //! the device and the peer, so its contents are only ever copied, never referred to.
 
+pub mod ethtool;
 pub mod ffi;
 mod library;
 mod memory;
@@ -130,15 +140,15 @@ pub struct Port {
 
 /// An open device.
 #[derive(Clone, Debug)]
-pub struct Context(Rc<Inner>);
+pub struct Context(Rc<ContextInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ContextInner {
     library: Library,
-    context: *mut ffi::Context,
+    context: *mut ffi::RawContext,
 }
 
-impl Drop for Inner {
+impl Drop for ContextInner {
     fn drop(&mut self) {
         // SAFETY: open, and all that stands on it holds this structure, so it is gone.
         unsafe { (self.library.close_device)(self.context) };
@@ -183,7 +193,7 @@ impl Context {
         // SAFETY: the list is not used any more; a device that is open stays.
         unsafe { (library.free_device_list)(list) };
         match opened {
-            Some(context) => Ok(Self(Rc::new(Inner { library, context: context? }))),
+            Some(context) => Ok(Self(Rc::new(ContextInner { library, context: context? }))),
             None => {
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 Err(Error::NoDevice { name: name.to_owned(), there })

@@ -3,14 +3,14 @@
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use super::Context;
-use super::Error;
-use super::Pd;
-use super::Region;
-use super::check;
-use super::ffi;
-use super::ffi::Completion;
-use super::last;
+use crate::Context;
+use crate::Error;
+use crate::Pd;
+use crate::Region;
+use crate::check;
+use crate::ffi;
+use crate::ffi::Completion;
+use crate::last;
 
 const QPT_RC: u32 = 2;
 const STATE_INIT: u32 = 1;
@@ -35,7 +35,7 @@ pub struct CompletionQueue(Rc<CqInner>);
 #[derive(Debug)]
 struct CqInner {
     context: Context,
-    cq: *mut ffi::CompletionQueue,
+    cq: *mut ffi::RawCompletionQueue,
 }
 
 impl Drop for CqInner {
@@ -163,7 +163,7 @@ pub enum Operation {
 /// A reliable connection's end.
 #[derive(Debug)]
 pub struct QueuePair {
-    qp: *mut ffi::QueuePair,
+    qp: *mut ffi::RawQueuePair,
     number: u32,
     inline: u32,
     pd: Pd,

@@ -9,18 +9,18 @@ use std::mem::size_of;
 use std::path::Path;
 use std::process::Command;
 
-use verbgate_sys::rdma::ffi;
+use verbgate_verbs::ffi;
 
 /// The C expression and what it must be.
 fn expected() -> Vec<(&'static str, usize)> {
     vec![
-        ("offsetof(struct ibv_context, ops.poll_cq)", offset_of!(ffi::Context, poll_cq)),
-        ("offsetof(struct ibv_context, ops.post_send)", offset_of!(ffi::Context, post_send)),
-        ("offsetof(struct ibv_context, ops.post_recv)", offset_of!(ffi::Context, post_recv)),
-        ("offsetof(struct ibv_context, cmd_fd)", offset_of!(ffi::Context, cmd_fd)),
+        ("offsetof(struct ibv_context, ops.poll_cq)", offset_of!(ffi::RawContext, poll_cq)),
+        ("offsetof(struct ibv_context, ops.post_send)", offset_of!(ffi::RawContext, post_send)),
+        ("offsetof(struct ibv_context, ops.post_recv)", offset_of!(ffi::RawContext, post_recv)),
+        ("offsetof(struct ibv_context, cmd_fd)", offset_of!(ffi::RawContext, cmd_fd)),
         ("offsetof(struct ibv_mr, lkey)", offset_of!(ffi::MemoryRegion, lkey)),
         ("offsetof(struct ibv_mr, rkey)", offset_of!(ffi::MemoryRegion, rkey)),
-        ("offsetof(struct ibv_qp, qp_num)", offset_of!(ffi::QueuePair, qp_num)),
+        ("offsetof(struct ibv_qp, qp_num)", offset_of!(ffi::RawQueuePair, qp_num)),
         ("offsetof(struct ibv_device_attr, max_qp_wr)", offset_of!(ffi::DeviceAttr, max_qp_wr)),
         ("offsetof(struct ibv_device_attr, max_sge)", offset_of!(ffi::DeviceAttr, max_sge)),
         ("offsetof(struct ibv_device_attr, max_cqe)", offset_of!(ffi::DeviceAttr, max_cqe)),

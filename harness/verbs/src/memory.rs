@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use memmap2::MmapMut;
 
-use super::Error;
-use super::Pd;
-use super::ffi;
-use super::last;
+use crate::Error;
+use crate::Pd;
+use crate::ffi;
+use crate::last;
 
 /// What a peer may do with the memory: `enum ibv_access_flags`. The device itself may always write.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -25,10 +25,10 @@ const REMOTE_ATOMIC: i32 = 8;
 
 /// Memory that a device may access.
 #[derive(Clone, Debug)]
-pub struct Region(Rc<Inner>);
+pub struct Region(Rc<RegionInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct RegionInner {
     mr: *mut ffi::MemoryRegion,
     pd: Pd,
     // Only its address is used: the device writes to it at any time.
@@ -39,7 +39,7 @@ struct Inner {
     _memory: MmapMut,
 }
 
-impl Drop for Inner {
+impl Drop for RegionInner {
     fn drop(&mut self) {
         // SAFETY: queue pairs hold the regions of their work requests, so nothing uses it.
         unsafe { (self.pd.library().dereg_mr)(self.mr) };
@@ -67,7 +67,7 @@ impl Region {
         // SAFETY: a region that was just made; the library writes to it no more.
         let keys = unsafe { &*mr };
         let (lkey, rkey) = (keys.lkey, keys.rkey);
-        let inner = Inner { mr, pd: pd.clone(), base, length, lkey, rkey, _memory: memory };
+        let inner = RegionInner { mr, pd: pd.clone(), base, length, lkey, rkey, _memory: memory };
         Ok(Self(Rc::new(inner)))
     }
 

@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 use std::ffi::c_void;
 
-use super::Error;
-use super::ffi;
+use crate::Error;
+use crate::ffi;
 
 /// Of every version since 2005.
 const NAME: &CStr = c"libibverbs.so.1";

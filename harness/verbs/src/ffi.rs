@@ -1,6 +1,6 @@
 //! The used part of libibverbs' interface, as infiniband/verbs.h declares it. Since `IBVERBS_1.1`
 //! of 2007 the interface has changed only at the ends of structures that the library allocates;
-//! `tests/rdma_layout.rs` compares the declarations with the header of the machine.
+//! `tests/layout.rs` compares the declarations with the header of the machine.
 #![allow(missing_docs, reason = "the fields are the header's")]
 
 use std::ffi::c_char;
@@ -22,17 +22,17 @@ pub struct ProtectionDomain {
     _opaque: [u8; 0],
 }
 
-pub type PollCq = unsafe extern "C" fn(*mut CompletionQueue, c_int, *mut Completion) -> c_int;
+pub type PollCq = unsafe extern "C" fn(*mut RawCompletionQueue, c_int, *mut Completion) -> c_int;
 pub type PostSend =
-    unsafe extern "C" fn(*mut QueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int;
+    unsafe extern "C" fn(*mut RawQueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int;
 pub type PostReceive =
-    unsafe extern "C" fn(*mut QueuePair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
+    unsafe extern "C" fn(*mut RawQueuePair, *mut ReceiveRequest, *mut *mut ReceiveRequest) -> c_int;
 
 /// The beginning of `struct ibv_context`, with those of `struct ibv_context_ops` that the inline
 /// functions of the header call.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Context {
+pub struct RawContext {
     pub device: *mut Device,
     pub ops_0: [*mut c_void; 11],
     pub poll_cq: PollCq,
@@ -47,15 +47,15 @@ pub struct Context {
 /// The beginning of `struct ibv_cq`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct CompletionQueue {
-    pub context: *mut Context,
+pub struct RawCompletionQueue {
+    pub context: *mut RawContext,
 }
 
 /// `struct ibv_mr`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct MemoryRegion {
-    pub context: *mut Context,
+    pub context: *mut RawContext,
     pub pd: *mut ProtectionDomain,
     pub addr: *mut c_void,
     pub length: usize,
@@ -67,12 +67,12 @@ pub struct MemoryRegion {
 /// The beginning of `struct ibv_qp`.
 #[repr(C)]
 #[derive(Debug)]
-pub struct QueuePair {
-    pub context: *mut Context,
+pub struct RawQueuePair {
+    pub context: *mut RawContext,
     pub qp_context: *mut c_void,
     pub pd: *mut ProtectionDomain,
-    pub send_cq: *mut CompletionQueue,
-    pub recv_cq: *mut CompletionQueue,
+    pub send_cq: *mut RawCompletionQueue,
+    pub recv_cq: *mut RawCompletionQueue,
     pub srq: *mut c_void,
     pub handle: u32,
     pub qp_num: u32,
@@ -144,8 +144,8 @@ pub struct QueuePairCap {
 #[derive(Debug, Default)]
 pub struct QueuePairInitAttr {
     pub qp_context: *mut c_void,
-    pub send_cq: *mut CompletionQueue,
-    pub recv_cq: *mut CompletionQueue,
+    pub send_cq: *mut RawCompletionQueue,
+    pub recv_cq: *mut RawCompletionQueue,
     pub srq: *mut c_void,
     pub cap: QueuePairCap,
     pub qp_type: c_uint,
@@ -265,25 +265,26 @@ pub struct Completion {
 pub(super) type GetDeviceList = unsafe extern "C" fn(*mut c_int) -> *mut *mut Device;
 pub(super) type FreeDeviceList = unsafe extern "C" fn(*mut *mut Device);
 pub(super) type GetDeviceName = unsafe extern "C" fn(*mut Device) -> *const c_char;
-pub(super) type OpenDevice = unsafe extern "C" fn(*mut Device) -> *mut Context;
-pub(super) type CloseDevice = unsafe extern "C" fn(*mut Context) -> c_int;
-pub(super) type QueryDevice = unsafe extern "C" fn(*mut Context, *mut DeviceAttr) -> c_int;
-pub(super) type QueryPort = unsafe extern "C" fn(*mut Context, u8, *mut PortAttr) -> c_int;
-pub(super) type QueryGid = unsafe extern "C" fn(*mut Context, u8, c_int, *mut [u64; 2]) -> c_int;
-pub(super) type AllocPd = unsafe extern "C" fn(*mut Context) -> *mut ProtectionDomain;
+pub(super) type OpenDevice = unsafe extern "C" fn(*mut Device) -> *mut RawContext;
+pub(super) type CloseDevice = unsafe extern "C" fn(*mut RawContext) -> c_int;
+pub(super) type QueryDevice = unsafe extern "C" fn(*mut RawContext, *mut DeviceAttr) -> c_int;
+pub(super) type QueryPort = unsafe extern "C" fn(*mut RawContext, u8, *mut PortAttr) -> c_int;
+pub(super) type QueryGid = unsafe extern "C" fn(*mut RawContext, u8, c_int, *mut [u64; 2]) -> c_int;
+pub(super) type AllocPd = unsafe extern "C" fn(*mut RawContext) -> *mut ProtectionDomain;
 pub(super) type DeallocPd = unsafe extern "C" fn(*mut ProtectionDomain) -> c_int;
 pub(super) type RegMr =
     unsafe extern "C" fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
 pub(super) type DeregMr = unsafe extern "C" fn(*mut MemoryRegion) -> c_int;
 pub(super) type CreateCq = unsafe extern "C" fn(
-    *mut Context,
+    *mut RawContext,
     c_int,
     *mut c_void,
     *mut c_void,
     c_int,
-) -> *mut CompletionQueue;
-pub(super) type DestroyCq = unsafe extern "C" fn(*mut CompletionQueue) -> c_int;
+) -> *mut RawCompletionQueue;
+pub(super) type DestroyCq = unsafe extern "C" fn(*mut RawCompletionQueue) -> c_int;
 pub(super) type CreateQp =
-    unsafe extern "C" fn(*mut ProtectionDomain, *mut QueuePairInitAttr) -> *mut QueuePair;
-pub(super) type ModifyQp = unsafe extern "C" fn(*mut QueuePair, *mut QueuePairAttr, c_int) -> c_int;
-pub(super) type DestroyQp = unsafe extern "C" fn(*mut QueuePair) -> c_int;
+    unsafe extern "C" fn(*mut ProtectionDomain, *mut QueuePairInitAttr) -> *mut RawQueuePair;
+pub(super) type ModifyQp =
+    unsafe extern "C" fn(*mut RawQueuePair, *mut QueuePairAttr, c_int) -> c_int;
+pub(super) type DestroyQp = unsafe extern "C" fn(*mut RawQueuePair) -> c_int;
