@@ -28,13 +28,13 @@ use crate::features;
 use crate::output::print;
 use crate::output::print_json;
 
-/// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
+/// MTU of a link for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;
 /// Membership in a partition: the top bit of a partition key (InfiniBand specification, 10.9.1.1).
 const FULL_MEMBER: u16 = 0x8000;
-/// How long a peer may take to answer.
+/// Time for a peer to answer.
 const ECHO: Duration = Duration::from_secs(3);
-/// How many names a line holds.
+/// Number of names in a line.
 const SHOWN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ pub(crate) struct Check {
     pub(crate) verdict: Verdict,
     pub(crate) name: &'static str,
     pub(crate) found: String,
-    /// What to do; empty where there is nothing to do.
+    /// The remedy; empty where there is nothing to do.
     pub(crate) remedy: &'static str,
 }
 

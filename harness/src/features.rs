@@ -31,7 +31,7 @@ struct Features {
     devices: Vec<RdmaDevice>,
 }
 
-/// How much of the kernel's interface this build knows.
+/// The part of the kernel's interface that this build knows.
 #[derive(Debug, Serialize)]
 struct Abi {
     objects: usize,
@@ -42,13 +42,13 @@ struct Abi {
 #[derive(Debug, Serialize)]
 struct Feature {
     name: &'static str,
-    /// Whether the kernel offers it here.
+    /// Whether the kernel offers the feature here.
     supported: bool,
-    /// Whether Verbgate can do without it.
+    /// Whether Verbgate needs the feature.
     required: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    /// What it is for, and what its lack means.
+    /// The use of the feature, and the consequence when the feature is missing.
     why: &'static str,
 }
 
@@ -87,8 +87,8 @@ fn collect_all(global: &Global) -> Result<Features, Failure> {
     })
 }
 
-/// What this kernel lacks and `run` cannot do without: names, and what each is for. To be asked for
-/// while the process has one thread.
+/// The features that `run` needs and that are missing in this kernel: names, and uses. Ask while
+/// the process has one thread.
 pub(crate) fn missing() -> Vec<(&'static str, &'static str)> {
     let user_namespace = probe::user_namespace();
     let features = kernel_features(&user_namespace, probe::is_privileged());

@@ -142,7 +142,7 @@ fn print(text: &str) -> Result<u8, anyhow::Error> {
     }
 }
 
-/// What the options grant; everything by default.
+/// The grant of the options; everything by default.
 fn grant(snapshot: &Snapshot, args: &GrantArgs) -> Result<Grant, anyhow::Error> {
     let rdma: BTreeSet<&str> = snapshot
         .rdma
