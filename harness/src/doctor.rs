@@ -149,7 +149,7 @@ fn fuse() -> Check {
 fn memlock() -> Check {
     const NAME: &str = "memlock";
     let remedy = "ulimit -l unlimited, LimitMEMLOCK=infinity in systemd units, --ulimit memlock=-1 \
-                  for docker; with too little, NCCL uses sockets without a word";
+                  for docker; with too little, NCCL uses sockets without a warning";
     match getrlimit(Resource::RLIMIT_MEMLOCK) {
         Ok((RLIM_INFINITY, _)) => pass(NAME, "unlimited"),
         Ok((soft, _)) => warn(NAME, format!("{} KiB", soft / 1024), remedy),

@@ -123,7 +123,7 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
             "seccomp_listener",
             listener.install,
             true,
-            "a filter with a listener can be installed here; an outer filter forbids that",
+            "a filter with a listener can be installed here (an outer filter can forbid that)",
         ),
         feature("seccomp_addfd", listener.add_fd, true, "gives descriptors to the guest"),
         feature(
@@ -136,7 +136,12 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
         feature("mount_setattr", probe::mount_setattr(), true, "makes device nodes unusable"),
         feature("pidfd_getfd", probe::pidfd_getfd(), true, "resolves the guest's descriptors"),
         feature("memfd_future_write", probe::future_write_seal(), true, "makes frames immutable"),
-        feature("kcmp", probe::kcmp(), true, "tells whether two descriptors are one open"),
+        feature(
+            "kcmp",
+            probe::kcmp(),
+            true,
+            "tells whether two descriptors are the same open file",
+        ),
         feature(
             "mseal",
             probe::mseal(),

@@ -90,7 +90,7 @@ pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, 
             .filter_map(|c| Some(format!("{}: {}", c.netdev, c.dropped.as_deref()?)));
         let reasons: Vec<String> = dropped.collect();
         let why = match reasons.is_empty() {
-            true => "no netdev here has RDMA (see: verbgate netdev list)".to_owned(),
+            true => "no NIC on this host has RDMA (see: verbgate netdev list)".to_owned(),
             false => reasons.join("; "),
         };
         return Err(Error::Nothing { why });
