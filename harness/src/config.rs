@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::cli;
 
-/// Where it is.
+/// Path of the file.
 pub(crate) const FILE: &str = "/etc/verbgate/config.toml";
 
 /// The command whose options it has.

@@ -28,13 +28,13 @@ use crate::features;
 use crate::output::print_json;
 use verbgate_host::output::print;
 
-/// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
+/// MTU of a link for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;
 /// Membership in a partition: the top bit of a partition key (InfiniBand specification, 10.9.1.1).
 const FULL_MEMBER: u16 = 0x8000;
-/// How long a peer may take to answer.
+/// Time for a peer to answer.
 const ECHO: Duration = Duration::from_secs(3);
-/// How many names a line holds.
+/// Number of names in a line.
 const SHOWN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +51,7 @@ pub(crate) struct Check {
     pub(crate) verdict: Verdict,
     pub(crate) name: &'static str,
     pub(crate) found: String,
-    /// What to do; empty where there is nothing to do.
+    /// The remedy; empty where there is nothing to do.
     pub(crate) remedy: &'static str,
 }
 
@@ -149,7 +149,7 @@ fn fuse() -> Check {
 fn memlock() -> Check {
     const NAME: &str = "memlock";
     let remedy = "ulimit -l unlimited, LimitMEMLOCK=infinity in systemd units, --ulimit memlock=-1 \
-                  for docker; with too little, NCCL uses sockets without a word";
+                  for docker; with too little, NCCL uses sockets without a warning";
     match getrlimit(Resource::RLIMIT_MEMLOCK) {
         Ok((RLIM_INFINITY, _)) => pass(NAME, "unlimited"),
         Ok((soft, _)) => warn(NAME, format!("{} KiB", soft / 1024), remedy),

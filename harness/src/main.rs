@@ -99,8 +99,8 @@ fn told(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// What comes before a command, in this order: what a process of its own inherited from an engine,
-/// which waits for the end of it, and then the log, which is not to be closed again.
+/// Steps before a command, in this order: closing the descriptors that an own process inherited
+/// from an engine, which waits for their end; and then the log, which must not be closed again.
 fn begin(cli: &Cli) -> Result<(), Failure> {
     let alone = cli.command.alone();
     if alone.is_some() {

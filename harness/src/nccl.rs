@@ -31,7 +31,7 @@ use verbgate_host::output::say;
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// What `--debug-all` sets.
+/// Variables that `--debug-all` sets.
 const DEBUG: &[(&str, &str)] = &[
     ("NCCL_DEBUG", "INFO"),
     ("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH,ENV"),

@@ -90,7 +90,7 @@ fn list(args: &ListArgs) -> Result<(), Error> {
 
 fn table(candidates: &[Candidate]) -> String {
     if candidates.is_empty() {
-        return "no netdev here has RDMA\n".to_owned();
+        return "no NIC on this host has RDMA\n".to_owned();
     }
     let mut rows = vec![
         ["NETDEV", "RDMA", "PCI", "NUMA", "GB/S", "MTU", "ADDRESSES", "GIDS", "VERDICT"]

@@ -25,7 +25,7 @@ use crate::logging;
 /// The command that is ours and no runtime's.
 const PROFILE: &str = "profile";
 
-/// What the processes that are started are told of the command line.
+/// The part of the command line that goes to the started processes.
 pub(crate) fn globals(global: &Global) -> Globals {
     Globals { root: global.root(), log: logging::options().to_vec() }
 }

@@ -25,7 +25,7 @@ use crate::netdev::symmetric;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
 
-/// Where ip-netns(8) keeps named namespaces.
+/// Directory of ip-netns(8)'s named namespaces.
 const NAMED: &str = "/run/netns";
 
 /// Checks, moves, verifies, and prints what comes next.

@@ -177,7 +177,7 @@ fn ways_out_are_closed() {
     let mut command = Command::new(verbgate());
     command.args(["--log-level", "info", "run", "--device", NULL_AS_UVERBS, "--", "true"]);
     let text = stderr(&output(&mut command));
-    let line = format!("descriptor {} is not passed on: it is a directory", fd.as_raw_fd());
+    let line = format!("does not inherit descriptor {}, which is a directory", fd.as_raw_fd());
     assert!(text.contains(&line) && text.contains("--preserve-fds"), "{text}");
 }
 

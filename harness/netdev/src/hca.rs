@@ -7,7 +7,7 @@
 
 use super::Error;
 
-/// How many entries NCCL reads (`MAX_IF_NUM` of its sources).
+/// Number of entries that NCCL reads (`MAX_IF_NUM` of NCCL's sources).
 const ENTRIES_MAX: usize = 32;
 
 /// A parsed filter.

@@ -37,11 +37,11 @@ pub mod verify;
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong, and what to do about it.
+/// Errors of a move, each with the remedy.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum Error {
-    /// What the host did not do.
+    /// An error of the host.
     #[error(transparent)]
     Host(#[from] verbgate_host::Error),
     #[error(

@@ -39,12 +39,12 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// In the order in which they move.
     pub entries: Vec<Entry>,
-    /// What is lost all the same.
+    /// Losses that the move cannot prevent.
     pub warnings: Vec<String>,
     pub(crate) rdma_exclusive: bool,
 }
 
-/// What there is here, without a target.
+/// The NICs of this host, without a target.
 pub fn candidates(args: &Selection, sysfs: &Path) -> Result<(Vec<Candidate>, Snapshot), Error> {
     if !sysfs.join("class").is_dir() {
         let why = "has no class/, and so is not a sysfs; see --sysfs-root";
@@ -90,7 +90,7 @@ pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, 
             .filter_map(|c| Some(format!("{}: {}", c.netdev, c.dropped.as_deref()?)));
         let reasons: Vec<String> = dropped.collect();
         let why = match reasons.is_empty() {
-            true => "no netdev here has RDMA (see: verbgate netdev list)".to_owned(),
+            true => "no NIC on this host has RDMA (see: verbgate netdev list)".to_owned(),
             false => reasons.join("; "),
         };
         return Err(Error::Nothing { why });
@@ -123,7 +123,7 @@ pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, 
     Ok(Plan { home, target, candidates, entries, warnings, rdma_exclusive })
 }
 
-/// What cannot be put back, or not be moved, stays.
+/// Refuses NICs whose configuration cannot be put back, or cannot be moved.
 fn refuse(state: &State, there: &Snapshot) -> Result<(), Error> {
     let refused = |why: String| Err(Error::Refused { nic: state.link.name.clone(), why });
     if let Some(route) = state.routes.iter().find(|route| route.message.get(RTA_NH_ID).is_some()) {

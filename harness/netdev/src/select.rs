@@ -28,7 +28,7 @@ use super::state::Snapshot;
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
 const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];
 
-/// Which NICs are wanted. The default is every NIC that the host can do without.
+/// The wanted NICs. The default is every NIC that the host can do without.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// These NICs and no others, separated by commas; wins over `exclude`.
@@ -39,24 +39,24 @@ pub struct Selection {
     pub exclude: String,
     /// Only NICs that the peer has, too, by these names.
     pub peer_ifaces: Option<String>,
-    /// Whether a NIC without an IPv4 address is an error, and does not just stay.
+    /// Whether a NIC without an IPv4 address is an error, instead of staying here.
     pub require_ipv4: bool,
     /// Not the NIC with this address, by which the nodes find each other.
     pub bootstrap: Option<IpAddr>,
     /// Not the NIC by which this address is reached.
     pub peer: Option<IpAddr>,
-    /// What the peers' manifests say of this node's NICs, once they have been read.
+    /// The peers' manifests' view of this node's NICs, once they have been read.
     pub shared: Option<Shared>,
 }
 
-/// What peers' manifests say of this node's NICs.
+/// The view of peers' manifests on this node's NICs.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The netdevs of rails that all have.
     pub names: BTreeSet<String>,
     /// Why the others are none.
     pub left_out: BTreeMap<String, String>,
-    /// How many rails, of whichever node, are not in common.
+    /// Number of rails, of whichever node, that are not common.
     pub dropped: usize,
 }
 
@@ -102,7 +102,7 @@ pub struct Candidate {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {
-    /// As rdma(8) calls it.
+    /// The name of the RDMA device, as rdma(8) has it.
     #[serde(rename = "ifname")]
     pub device: String,
     /// The port's number; the first is 1.
@@ -231,7 +231,7 @@ impl Host<'_> {
         }
     }
 
-    /// What speaks against a NIC in itself.
+    /// The reason against a NIC that lies in the NIC itself, if there is one.
     fn objection(
         &self,
         candidate: &Candidate,

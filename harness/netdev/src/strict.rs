@@ -31,8 +31,8 @@ use super::state::State;
 /// below the main table's rule (32766).
 const FIRST: u32 = 22_000;
 
-/// Of the NIC's settings at home those that matter in the container too: whether and how it has
-/// IPv6 at all.
+/// The NIC's settings at home that matter in the container too: whether and how the NIC has IPv6 at
+/// all.
 const CARRIED: &[&str] = &[
     "ipv6/conf/accept_dad",
     "ipv6/conf/accept_ra",
@@ -41,7 +41,7 @@ const CARRIED: &[&str] = &[
     "ipv6/conf/disable_ipv6",
 ];
 
-/// How NICs that share a network are kept apart in the container. The journal has these words.
+/// Ways to keep apart NICs that share a network in the container. The journal has these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arp {

@@ -32,14 +32,14 @@ use super::strict::Arp;
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// What both directions need to know.
+/// Facts that both directions need.
 #[allow(missing_debug_implementations, reason = "a step holds a function")]
 pub struct Terms<'a> {
-    /// Where sysfs is.
+    /// Directory of sysfs.
     pub sysfs: &'a Path,
-    /// How long a link may take to come up, GIDs to appear, and the kernel to give a NIC back.
+    /// Time for a link to come up, for GIDs to appear, and for the kernel to give a NIC back.
     pub patience: Duration,
-    /// What asks for the end between two steps.
+    /// Signals that ask for the end between two steps.
     pub signals: &'a Signals,
     /// Gets a line for each step.
     pub progress: &'a dyn Fn(&str),
@@ -148,7 +148,7 @@ fn settle(nic: &Entry, arp: Arp) -> Result<(), Error> {
     dress::add_rules(&mut netlink, &nic.rules)
 }
 
-/// What a NIC is to be in the container.
+/// The NIC's configuration in the container.
 fn there(nic: &Entry, arp: Arp) -> State {
     State { sysctls: strict::sysctls(&nic.state, arp), ..nic.state.clone() }
 }

@@ -18,9 +18,9 @@ use super::probe::Question;
 use super::select::route_to;
 use super::state::Snapshot;
 
-/// How long a network may take to let packets pass, where no more is granted.
+/// Time for a network to let packets pass, where nobody grants more.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an echo may take, all tries together.
+/// Time for an echo, all tries together.
 const ECHO: Duration = Duration::from_secs(3);
 
 /// An address, and whose it is.
@@ -34,7 +34,7 @@ pub struct Claim {
     pub mac: String,
 }
 
-/// What the NICs of a journal claim.
+/// The claims of a journal's NICs.
 pub fn claims(journal: &Journal) -> Vec<Claim> {
     let up = journal.nics.iter().filter(|nic| nic.state.link.up && nic.state.link.carrier);
     let of = up.flat_map(|nic| {
@@ -159,7 +159,7 @@ pub fn both(
     target.within(|| reach(&claims, &pairs))
 }
 
-/// What can be checked without a peer: that the NIC's addresses are routed by the NIC.
+/// The check that needs no peer: the NIC's addresses are routed by the NIC.
 pub fn alone(journal: &Journal, target: &Namespace) -> Result<(), Error> {
     target.within(|| {
         let mut netlink = open()?;

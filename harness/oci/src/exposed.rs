@@ -27,7 +27,7 @@ pub(super) const DEVICES: &str = "linux.devices";
 /// Names of nodes, or [`ALL`], and where each comes from.
 pub(super) type Found = Vec<(String, &'static str)>;
 
-/// What the mounts of a container show.
+/// The devices that the mounts of a container show.
 pub(super) fn by_mounts(
     config: &Value,
     numbers: &[(u32, Option<u32>)],

@@ -22,23 +22,24 @@ use verbgate_sysfs::collect;
 use super::netdevs;
 use super::place;
 
-/// How long links and GIDs may take to be there again, and the kernel to give a NIC back: as for
-/// `verbgate netdev`.
+/// Time for links and GIDs to be back, and for the kernel to give a NIC back: as for `verbgate
+/// netdev`.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long others may be at work: they move one container's NICs at a time.
+/// Time for other processes to finish, since one container's NICs are moved at a time.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
 /// In a journal's directory: the container's first process.
 pub(super) const CONTAINER: &str = "container";
 
-/// What both directions need to know.
+/// The terms of a move, which both directions need.
 pub(super) fn terms<'a>(sysfs: &'a Path, signals: &'a Signals) -> Terms<'a> {
     Terms { sysfs, patience: PATIENCE, signals, progress: &|line| log::info!("{line}") }
 }
 
-/// One container's NICs are moved at a time, and not while `verbgate netdev` moves any. A journal's
-/// directory is made and removed by who has the turn; nobody waits for one with it.
+/// The turn: one container's NICs are moved at a time, and not while `verbgate netdev` moves NICs.
+/// The process with the turn makes and removes a journal's directory; nobody with a journal waits
+/// for the turn.
 #[derive(Debug)]
 pub(super) struct Turn(#[expect(dead_code, reason = "locked as long as it is there")] Store);
 

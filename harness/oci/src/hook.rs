@@ -26,12 +26,12 @@ use super::place::Place;
 use super::place::Spec;
 use super::wish;
 
-/// How long one that was told to end may take.
+/// Time for a supervisor to end that was told to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What happened to a container.
+/// An event in a container's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// `createRuntime`: the container's first process is there.
@@ -114,7 +114,7 @@ fn cover_sysfs(way: &Way, spec: &Spec, pid: i32) -> Result<(), Error> {
     })
 }
 
-/// Has the supervisor end, and removes the container's directory.
+/// Ends the supervisor, and removes the container's directory.
 pub(super) fn end(place: &Place) -> Result<(), Error> {
     // Gone already, if it has died before.
     let _ = letter::tell_at(place, &Word::End);

@@ -46,7 +46,7 @@ use super::place;
 use super::place::Place;
 use super::wish;
 
-/// How long it may take until the NICs are there: it waits for its turn, for links and for GIDs.
+/// Time until the NICs are there: the keeper waits for its turn, for links and for GIDs.
 const MOVE_PATIENCE_MS: i32 = 180_000;
 
 /// Starts the keeper of a container that was just made; it answers when the NICs are there. Called

@@ -13,15 +13,15 @@ use verbgate_sys::post::Way;
 
 use super::place::Place;
 
-/// What a supervisor says when it is ready; anything else is why it is not.
+/// The supervisor's message when the supervisor is ready; any other message is an error.
 pub(super) const READY: &str = "ready";
 
-/// How long a supervisor may take to say what there is: it waits for letters, and serves in other
-/// threads.
+/// Time for a supervisor to answer a question: the supervisor waits for letters, and serves in
+/// other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
 
-/// How long it may take to do something. On a machine that starts many containers at once this takes
-/// seconds; that a supervisor has died is known without waiting.
+/// Time for a supervisor to carry out an order. On a machine that starts many containers at once,
+/// an order takes seconds; the death of a supervisor shows without waiting.
 const DEED_PATIENCE_MS: i32 = 120_000;
 
 /// The answer to what was done; any other text is why it was not.
@@ -41,13 +41,13 @@ pub(super) enum Word {
     Created(i32),
     /// The container's command is about to be executed.
     Start,
-    /// What is there?
+    /// Asks for the counters and objects.
     Show,
     /// The container is gone.
     End,
 }
 
-/// How the sender is under its filter.
+/// How the sender is under the sender's filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Watch {
@@ -100,7 +100,7 @@ pub(super) fn tell_at(place: &Place, word: &Word) -> Result<(), Untold> {
     tell(&Way::to(&place.control())?, word, &[])
 }
 
-/// The same for what a person reads.
+/// The same, with the error as a person reads it.
 pub(super) fn of_container(id: &str, untold: &Untold) -> Error {
     anyhow!("container {id}: {untold}")
 }

@@ -39,7 +39,7 @@ const EXEC: &[&str] = &[
     "--cgroup",
 ];
 
-/// What a command is to us.
+/// The meaning of a runtime's command for the wrapper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     /// `create`.
@@ -100,7 +100,7 @@ impl Line {
         option(self.between(), &["--process", "-p"], EXEC).map(|(_, value)| value)
     }
 
-    /// Has the `exec` take another file.
+    /// Makes the `exec` take another file.
     pub(crate) fn set_process_file(&mut self, file: OsString) {
         let at = option(self.between(), &["--process", "-p"], EXEC).map(|(at, _)| at);
         let Some(at) = at.map(|at| self.command + 1 + at) else { return };

@@ -26,7 +26,7 @@ use crate::options::Options;
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";
 
-/// What was decided on a container's NICs.
+/// The decision about a container's NICs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Netdevs {
     pub names: Vec<String>,
@@ -35,7 +35,8 @@ pub(crate) struct Netdevs {
     pub(super) sysfs: PathBuf,
 }
 
-/// What a container asks for, decided; none if it asks for none, or they are there already.
+/// The decided NICs of a container; none if the container asks for none, or if the NICs are there
+/// already.
 pub(super) fn wanted(
     wished: &[String],
     nodes: &[Granted],

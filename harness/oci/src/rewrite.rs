@@ -19,13 +19,13 @@ pub(super) const CONFIG: &str = "config.json";
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
-/// What is added.
+/// The additions to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addition<'a> {
     /// The nodes to show.
     pub nodes: &'a Path,
-    /// This program, and the arguments by which it is told that the container was made, and that
-    /// it is gone.
+    /// This program, and the arguments of the hooks that tell that the container is made, and that
+    /// the container is gone.
     pub hook: &'a str,
     pub(crate) created: &'a [&'a str],
     pub(crate) stopped: &'a [&'a str],

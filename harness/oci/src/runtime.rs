@@ -20,7 +20,7 @@ use super::line::Line;
 /// Looked for in this order where none is named.
 const NAMES: [&str; 2] = ["runc", "crun"];
 
-/// Where engines look besides PATH, which services are often started without.
+/// Directories where engines look besides PATH, because services often start without PATH.
 const DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 

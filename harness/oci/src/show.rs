@@ -65,7 +65,7 @@ fn pairs<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, u64)
     object.map(|(name, count)| (name.as_str(), count.as_u64().unwrap_or_default()))
 }
 
-/// For people.
+/// The text for people.
 fn lines(one: &Value) -> String {
     let word =
         |key: &str| one.get(key).filter(|v| !v.is_null()).map_or("-".into(), Value::to_string);
@@ -137,7 +137,7 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
     }
 }
 
-/// How long a reader may take to ask, and to read.
+/// Time for a reader to ask, and to read.
 const READER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Answers a reader by HTTP, if that is what it speaks.

@@ -214,7 +214,7 @@ impl Life {
         }
     }
 
-    /// Has the calls of the runtime and its hooks go on natively.
+    /// Lets the calls of the runtime and its hooks go on natively.
     fn let_on(&mut self) {
         let Some(Early { listener, .. }) = &self.early else { return };
         let nobody = loop {

@@ -48,7 +48,7 @@ fn limit(process: &Value) -> Option<u64> {
     all.iter().find(of_files)?.get("soft")?.as_u64()
 }
 
-/// How many filters a process is under: proc(5), since Linux 5.9.
+/// Number of filters that a process is under: proc(5), since Linux 5.9.
 pub(super) fn filters(process: &str) -> Result<u32, Error> {
     let path = format!("/proc/{process}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

@@ -11,42 +11,44 @@ use crate::kind::device_of;
 
 /// Names of devices, separated by commas, or `all`.
 pub(crate) const DEVICES: &str = "org.verbgate.devices";
-/// What a program may ask for: the name of a profile.
+/// Annotation for the requests that a program may make: the name of a profile.
 pub(crate) const PROFILE: &str = "org.verbgate.profile";
 /// Network devices to move into the container: names, separated by commas, or `all` of the granted
 /// RDMA devices.
 pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
 /// `host` for the `/sys` that the runtime mounts, other devices included.
 pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
-/// What was granted when the file was rewritten: the nodes are not among the devices any more.
+/// Annotation for the devices that were granted when the file was rewritten: the nodes are no
+/// longer among the devices.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// Annotations of this prefix are ours.
 const PREFIX: &str = "org.verbgate.";
-/// What containerd and CRI-O say of the container that holds a pod's namespaces, and runs nothing.
+/// Annotations of containerd and CRI-O for the container that holds a pod's namespaces, and runs
+/// nothing.
 const PAUSE: [(&str, &str); 2] = [
     ("io.kubernetes.cri.container-type", "sandbox"),
     ("io.kubernetes.cri-o.ContainerType", "sandbox"),
 ];
 /// CDI: annotations of this prefix name devices, separated by commas.
 const CDI_PREFIX: &str = "cdi.k8s.io/";
-/// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
+/// Directory of RDMA devices' nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
 const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
 pub(crate) const ALL: &str = "all";
 
-/// What a container asks for.
+/// The wish of a container.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Wish {
     /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
     pub devices: Vec<(String, &'static str)>,
-    /// Whether the connection manager is wanted.
+    /// Whether the container wants the connection manager.
     pub(crate) cm: bool,
     pub profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
     pub netdevs: Vec<String>,
-    /// Whether it sees the `/sys` that the runtime mounts.
+    /// Whether the container sees the `/sys` that the runtime mounts.
     pub(crate) sees_host: bool,
-    /// Whether annotations have a say in it.
+    /// Whether annotations are a part of the wish.
     pub(crate) annotated: bool,
 }
 

@@ -11,14 +11,14 @@ use super::Rail;
 use super::pair;
 use crate::cli::By;
 
-/// What nodes agree on.
+/// The agreement of nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Agreement {
     /// The rails, by what makes them the same.
     pub(crate) rails: Vec<String>,
     /// Why other rails are left out, a line each.
     pub(crate) broken: Vec<String>,
-    /// How many those are.
+    /// Number of the rails.
     pub(crate) dropped: usize,
     pub(crate) nodes: Vec<NodeSet>,
 }

@@ -41,7 +41,7 @@ const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// What a node tells the others.
+/// A node's manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) version: u32,
@@ -66,13 +66,13 @@ pub(crate) struct Rail {
     /// The RoCE v2 entry of `address`.
     pub(crate) gid_index: Option<u32>,
     pub(crate) gid: Option<Ipv6Addr>,
-    /// What the node's operator declared it to be; none where nobody did.
+    /// The rail that the node's operator declared; none where nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rail: Option<String>,
 }
 
 impl Rail {
-    /// What must be alike at both ends of a rail.
+    /// The properties that must be alike at both ends of a rail.
     fn properties(&self) -> (String, String, u32) {
         let speed = self.speed.map_or("unknown speed".to_owned(), |speed| format!("{speed} Gb/s"));
         (speed, self.link_layer.clone().unwrap_or_default(), self.mtu)
@@ -122,7 +122,7 @@ pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// This node's manifest: of the NICs that were moved, or else of those that would be.
+/// This node's manifest: of the NICs that were moved, or else of the NICs that would be moved.
 pub(crate) fn local(
     node: Option<&str>,
     select: &SelectArgs,
@@ -206,7 +206,7 @@ fn rail(state: &State, ports: &[(String, u32)], devices: &[Device]) -> Option<Ra
     })
 }
 
-/// Which NICs of this node are rails of the peers, too, and why the others are not.
+/// The NICs of this node that are rails of the peers too, and the reasons why the others are not.
 pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Shared, Error> {
     let own = SelectArgs { peer_manifest: Vec::new(), ..select.clone() };
     // Cannot be a node's name.

@@ -19,7 +19,7 @@ use super::Rail;
 use super::agree::some;
 use crate::cli::By;
 
-/// What is the same for one rail on every node that has it, in the order in which people count.
+/// Key of a rail: the same on every node that has the rail, in the order in which people count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     network: Option<Network>,
@@ -30,7 +30,7 @@ pub(super) struct Key {
 type Network = (IpAddr, u8);
 /// The rails that nodes have in one network, or at all.
 type OfNodes<'a> = BTreeMap<&'a str, Vec<&'a Rail>>;
-/// Each rail, and what is it on each node that has it.
+/// Each rail, and the rail's NIC on each node that has the rail.
 pub(super) type Rails<'a> = BTreeMap<Key, BTreeMap<&'a str, &'a Rail>>;
 
 impl fmt::Display for Key {
@@ -111,7 +111,7 @@ fn by_subnet<'a>(all: &OfNodes<'a>) -> Result<Rails<'a>, Error> {
     Ok(found)
 }
 
-/// What tells rails of one network apart.
+/// The property that tells rails of one network apart.
 fn telling(network: Network, on: &OfNodes<'_>) -> Result<fn(&Rail) -> Option<String>, Error> {
     if let Some(why) = contradiction(on) {
         return Err(refusal(network, on, &why));
@@ -259,7 +259,7 @@ mod tests {
         Manifest { version: VERSION, node: name.to_owned(), rails }
     }
 
-    /// Each rail, and the netdevs that are it.
+    /// Each rail, and the rail's netdevs.
     fn pairs(nodes: &[Manifest], by: By) -> Result<Vec<(String, Vec<String>)>, String> {
         let rails = up(nodes, by).map_err(|e| e.to_string())?;
         let netdevs = |on: BTreeMap<&str, &Rail>| on.values().map(|r| r.netdev.clone()).collect();

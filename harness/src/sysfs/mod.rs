@@ -139,7 +139,7 @@ fn write(snapshot: &Snapshot, output: Option<&Path>) -> Result<u8, anyhow::Error
     }
 }
 
-/// What the options grant; everything by default.
+/// The grant of the options; everything by default.
 fn grant(snapshot: &Snapshot, args: &GrantArgs) -> Result<Grant, anyhow::Error> {
     let rdma: BTreeSet<&str> = snapshot
         .rdma

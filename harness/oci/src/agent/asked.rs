@@ -20,8 +20,8 @@ use super::super::wish::Wish;
 use super::state::State;
 use crate::granted;
 
-/// What is decided for a container. It has no devices when it asks for none: then its filter is
-/// served, and nothing else.
+/// The decision about a container. A container that asks for no devices has none: then the agent
+/// serves the filter, and nothing else.
 pub(super) fn spec(
     state: &State,
     allowed: &str,

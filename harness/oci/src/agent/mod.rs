@@ -53,22 +53,22 @@ use crate::options::Globals;
 /// The hidden command of its supervisors.
 pub const SUPERVISOR: &str = "agent-supervisor";
 
-/// What stands for the runtime's state directory, which the agent is not told, in the names of its
-/// containers' directories.
+/// Stand-in for the runtime's state directory in the names of the containers' directories; nobody
+/// tells the agent the real one.
 const STATE: &str = "agent";
 
-/// How long the supervisor of a container that has ended may take to end.
+/// Time for the supervisor of an ended container to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the agent serves.
+/// Options of the agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Where to listen; `agent.sock` in the directory of run-time state, unless systemd passes a
-    /// socket.
+    /// Socket to listen on; `agent.sock` in the directory of run-time state, unless systemd passes
+    /// a socket.
     pub socket: Option<PathBuf>,
-    /// What containers may ask for, unless their annotation says less.
+    /// Requests that containers may make, unless a container's annotation allows less.
     pub profile: String,
     /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
     pub stand_in: Vec<OsString>,
@@ -77,7 +77,7 @@ pub struct AgentOptions {
 struct Agent {
     profile: String,
     stand_in: Vec<OsString>,
-    /// Of run-time state.
+    /// Directory of run-time state.
     root: PathBuf,
     /// The options of the log.
     log: Vec<OsString>,
@@ -87,7 +87,7 @@ struct Agent {
 
 /// A supervisor.
 struct Known {
-    /// Where it hears of further processes.
+    /// Socket by which the supervisor hears of further processes.
     socket: OwnedFd,
     /// The container's first process: when it has ended, another container may have its name.
     first: PidFd,

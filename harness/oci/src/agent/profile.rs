@@ -45,7 +45,7 @@ const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
 /// its next request.
 const DESCRIPTORS: u64 = 1024;
 
-/// What a profile is made for.
+/// Options of a profile.
 #[derive(Clone, Debug)]
 pub struct ProfileOptions {
     /// The agent's socket, as the runtime finds it.
@@ -57,7 +57,7 @@ pub struct ProfileOptions {
     pub write: bool,
 }
 
-/// What a profile was made for. The agent is told by the runtime, as `metadata`.
+/// The parameters of a profile, which the runtime passes to the agent as `metadata`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MadeFor {

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) state: ProcessState,
-    /// Where its notifications arrive.
+    /// The listener for the container's notifications.
     pub(super) listener: OwnedFd,
 }
 

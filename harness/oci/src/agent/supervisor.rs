@@ -47,7 +47,7 @@ const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Longest order.
 const MAX_ORDER: usize = 1024;
 
-/// What the agent says of a listener that it passes on.
+/// The agent's message about a listener that the agent passes on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     /// The process under the filter.

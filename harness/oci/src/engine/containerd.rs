@@ -106,7 +106,8 @@ fn uncomment(table: &mut Table) {
 
 /// The file's text with what is wanted, and what is to be said about that.
 ///
-/// What containerd would make of the file is asked before and after; without a program nobody is asked.
+/// Before and after the change, containerd says what containerd would make of the file; without a
+/// program nobody is asked.
 pub(super) fn configured(
     file: &Path,
     text: Option<&str>,

@@ -68,7 +68,7 @@ pub(super) enum EffectiveError {
     NoDefault { name: String },
 }
 
-/// What containerd makes of a file.
+/// containerd's reading of a file.
 #[derive(Debug)]
 pub(super) struct Effective {
     dump: DocumentMut,
