@@ -34,6 +34,22 @@ const UNSAFE: [&str; 2] = ["verbgate-sys", "verbgate-verbs"];
 /// Files that may import each other in a circle.
 const CIRCLE_MAX: usize = 3;
 
+/// Lines of a file that fit a head.
+const LINES_MAX: usize = 450;
+/// Longer ones that are being cut, with what they may not exceed; and what nobody writes.
+const LONGER: &[(&str, usize)] = &[
+    ("proxy/abi/src/generated.rs", usize::MAX),
+    ("proxy/src/netlink.rs", 640),
+    ("proxy/sys/src/process.rs", 580),
+    ("proxy/sys/src/plant.rs", 560),
+    ("proxy/src/gids/mod.rs", 520),
+    ("proxy/src/cm.rs", 490),
+    ("proxy/sys/src/seccomp/filter.rs", 480),
+    ("proxy/sys/src/sandbox/job.rs", 460),
+];
+/// Crates in which types of one name still are.
+const ALIKE: [&str; 2] = ["verbgate-proxy", "verbgate-sys"];
+
 /// The workspace's packages, by name.
 fn packages() -> BTreeMap<String, Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -268,11 +284,94 @@ fn circles(modules: &BTreeMap<Module, String>) -> BTreeSet<Vec<Module>> {
 
 #[test]
 fn files_do_not_import_each_other_in_large_circles() {
-    for (name, folder) in of_harness(&packages()) {
+    let packages = packages();
+    let sysfs = Path::new(packages["verbgate-sysfs"]["manifest_path"].as_str().unwrap());
+    let all = of_harness(&packages).into_iter();
+    for (name, folder) in all.chain([("verbgate-sysfs", sysfs.parent().unwrap().to_owned())]) {
         for circle in circles(&modules(&folder.join("src"))) {
             assert!(circle.len() <= CIRCLE_MAX, "{name}: {circle:#?}");
         }
     }
+}
+
+/// The sources of every crate, by their paths in the workspace.
+fn sources() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = BTreeMap::new();
+    let mut dirs = ["harness", "proxy", "sysfs", "tests"].map(|dir| root.join(dir)).to_vec();
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() && !path.ends_with("target") {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                found.insert(name, fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let sources = sources();
+    assert!(sources.len() > 500, "{}", sources.len());
+    for (name, text) in &sources {
+        let most = LONGER.iter().find(|(longer, _)| longer == name).map_or(LINES_MAX, |(_, n)| *n);
+        assert!(text.lines().count() <= most, "{name} has {} lines", text.lines().count());
+    }
+    let gone = LONGER.iter().filter(|(name, _)| !sources.contains_key(*name));
+    assert_eq!(gone.count(), 0);
+}
+
+/// The types that items define, but for those of tests.
+fn types(items: &[syn::Item], found: &mut Vec<String>) {
+    for item in items {
+        let name = match item {
+            syn::Item::Struct(item) => &item.ident,
+            syn::Item::Enum(item) => &item.ident,
+            syn::Item::Trait(item) => &item.ident,
+            syn::Item::Type(item) => &item.ident,
+            syn::Item::Union(item) => &item.ident,
+            syn::Item::Mod(module) => {
+                if let Some((_, inner)) =
+                    module.content.as_ref().filter(|_| module.ident != "tests")
+                {
+                    types(inner, found);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        found.push(name.to_string());
+    }
+}
+
+#[test]
+fn a_crates_types_have_names_of_their_own() {
+    let packages = packages();
+    let mut alike = Vec::new();
+    for name in FLOORS.iter().copied().flatten().filter(|name| !ALIKE.contains(name)) {
+        let manifest = Path::new(packages[*name]["manifest_path"].as_str().unwrap());
+        let mut seen = BTreeMap::new();
+        for (module, text) in modules(&manifest.parent().unwrap().join("src")) {
+            let mut found = Vec::new();
+            types(&syn::parse_file(&text).unwrap().items, &mut found);
+            for one in found {
+                match seen.insert(one.clone(), module.clone()) {
+                    Some(other) if other != module => {
+                        alike.push(format!(
+                            "{name}: {one} of {} and {}",
+                            other.join("/"),
+                            module.join("/")
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(alike.is_empty(), "{}", alike.join("\n"));
 }
 
 #[test]

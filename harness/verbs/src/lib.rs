@@ -1,5 +1,12 @@
 //! Verbs for Verbgate's own RDMA programs, by the machine's libibverbs, loaded at run time.
 //!
+//! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
+//! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
+//!
+//! Objects keep alive the objects that they stand on, and a queue pair keeps the memory of all its
+//! work requests, so no memory that a device writes to is freed early. That memory is shared with
+//! the device and the peer, so its contents are only ever copied, never referred to.
+//!
 //! ```no_run
 //! use verbgate_verbs::Context;
 //!
@@ -8,13 +15,6 @@
 //! println!("state {}, {} GIDs", port.state, port.gids);
 //! # Ok::<(), verbgate_verbs::Error>(())
 //! ```
-//!
-//! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
-//! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
-//!
-//! Objects keep alive the objects that they stand on, and a queue pair keeps the memory of all its
-//! work requests, so no memory that a device writes to is freed early. That memory is shared with
-//! the device and the peer, so its contents are only ever copied, never referred to.
 
 pub mod ethtool;
 pub mod ffi;

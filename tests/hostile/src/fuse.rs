@@ -58,7 +58,7 @@ fn prepare_with(board: &Board, dir: &str, flags: u32) -> io::Result<()> {
     fs::create_dir(&place)?;
     let options =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other", device.as_raw_fd());
-    crate::world::mount("hostile", &place, "fuse", libc::MS_NODEV | libc::MS_NOSUID, &options)
+    crate::raw::mount("hostile", &place, "fuse", libc::MS_NODEV | libc::MS_NOSUID, &options)
         .map_err(|e| io::Error::other(format!("SKIPPED: needs FUSE: {e}")))?;
     let board = *board;
     fork(|| {

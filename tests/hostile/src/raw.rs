@@ -1,5 +1,6 @@
 //! System calls as a hostile program makes them: by number, with whatever arguments.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::time::Duration;
@@ -326,4 +327,18 @@ pub(crate) fn ioctl_at(_: u64) -> io::Result<impl Fn(i32, u64) + Send> {
     Err::<fn(i32, u64), _>(io::Error::other(
         "SKIPPED: needs x86_64, whose code this attacker writes",
     ))
+}
+
+/// mount(2).
+pub(crate) fn mount(
+    source: &str,
+    target: &str,
+    kind: &str,
+    flags: libc::c_ulong,
+    data: &str,
+) -> io::Result<()> {
+    let [source, target, kind, data] =
+        [source, target, kind, data].map(|word| CString::new(word).unwrap_or_default());
+    let at = |word: &CString| addr(&word.as_bytes_with_nul()[0]);
+    call(libc::SYS_mount, &[at(&source), at(&target), at(&kind), flags, at(&data)]).map(drop)
 }

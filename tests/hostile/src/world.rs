@@ -19,12 +19,20 @@ use crate::board::Board;
 use crate::board::Word;
 use crate::canary;
 use crate::container::Container;
+use crate::few::Few;
+use crate::few::PID_MAX;
+use crate::few::namespaces_have_their_own;
 use crate::guest::PATIENCE;
+use crate::look::fetched;
+use crate::look::filtered;
+use crate::look::in_the_kernel;
+use crate::look::resident;
 use crate::options::Options;
 use crate::raw;
 use crate::raw::addr;
 use crate::raw::call;
 use crate::raw::fork;
+use crate::raw::mount;
 use crate::raw::sleep;
 use crate::raw::until;
 
@@ -70,53 +78,6 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
     }
     let _ = fs::remove_dir(&dir);
     Ok(u8::try_from(code.unwrap_or(1)).unwrap_or(1))
-}
-
-/// Few process numbers, so that one is given again soon.
-struct Few {
-    /// What the machine's limit was, if it was changed.
-    before: Option<String>,
-}
-
-const PID_MAX: &str = "/proc/sys/kernel/pid_max";
-
-impl Few {
-    fn new(numbers: u32, machine: bool) -> io::Result<Self> {
-        if namespaces_have_their_own() || !machine {
-            return Ok(Self { before: None });
-        }
-        let before = fs::read_to_string(PID_MAX)?;
-        fs::write(PID_MAX, numbers.to_string())?;
-        Ok(Self { before: Some(before) })
-    }
-}
-
-impl Drop for Few {
-    fn drop(&mut self) {
-        if let Some(before) = &self.before {
-            let _ = fs::write(PID_MAX, before.trim());
-        }
-    }
-}
-
-/// Since 6.14, a pid namespace has a limit of its own.
-fn namespaces_have_their_own() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut parts = release.split(['.', '-']).map_while(|part| part.parse::<u32>().ok());
-    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= (6, 14)
-}
-
-pub(crate) fn mount(
-    source: &str,
-    target: &str,
-    kind: &str,
-    flags: libc::c_ulong,
-    data: &str,
-) -> io::Result<()> {
-    let [source, target, kind, data] =
-        [source, target, kind, data].map(|word| CString::new(word).unwrap_or_default());
-    let at = |word: &CString| addr(&word.as_bytes_with_nul()[0]);
-    call(libc::SYS_mount, &[at(&source), at(&target), at(&kind), flags, at(&data)]).map(drop)
 }
 
 /// The world, seen from its process 1.
@@ -478,49 +439,4 @@ impl<'a> World<'a> {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
-}
-
-/// A process's resident memory in KiB.
-fn resident(pid: i32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
-/// How many pages of a process had to be fetched from a disk (`majflt`, proc_pid_stat(5)): what makes
-/// a supervisor slow on a machine that is short of memory, and is no attacker's doing.
-fn fetched(pid: i32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(9)?.parse().ok()
-}
-
-/// Parts those that nobody can end from the others: a guest that the kernel holds in a call of its
-/// own, or at its exit (then it has no memory, and so no command line any more), and a process of the
-/// supervisor's that reads such a guest's memory for it.
-fn in_the_kernel(lines: BTreeSet<String>) -> (Vec<String>, Vec<String>) {
-    lines.into_iter().partition(|line| {
-        line.contains(" program ") && (line.contains("(D ") || line.ends_with(") "))
-            || line.contains(" verbgate-read (D ")
-    })
-}
-
-/// Processes of this world under a seccomp filter.
-fn filtered() -> BTreeSet<String> {
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let found = pids.filter_map(|entry| {
-        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        if !status.lines().any(|line| line == "Seccomp:\t2") {
-            return None;
-        }
-        let state = status.lines().find_map(|line| line.strip_prefix("State:"))?.trim().to_owned();
-        if state.starts_with('Z') {
-            return None;
-        }
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        Some(format!("{pid} {} ({state}) {}", name.trim(), line.trim()))
-    });
-    found.collect()
 }

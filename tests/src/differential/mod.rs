@@ -6,12 +6,14 @@
 //! kernel's numbering, and are not compared. Everything else (results, outputs, and every other
 //! byte of the caller's memory) must be the same, and so must the handles that exist in the end.
 
+mod borders;
 pub mod catalogue;
 pub mod compare;
 pub mod draft;
 pub mod explain;
 pub mod mutate;
 pub mod sequence;
+mod written;
 
 use std::fs;
 use std::path::Path;

@@ -16,6 +16,7 @@ use verbgate_tests::tally::Tally;
 use crate::guest::Lines;
 use crate::guest::Programs;
 use crate::guest::TESTS;
+use crate::host;
 use crate::host::Outcome;
 
 /// What a case may take besides its own limit before it is stuck: ending what it started, and
@@ -112,7 +113,7 @@ fn count(
         let from = heard.running.clone();
         let mut output = Lines::new(|line| {
             if heard.line(line) {
-                println!("    {line}");
+                host::show(line);
                 told(heard.tally);
             }
         });
@@ -124,19 +125,19 @@ fn count(
                     && !again
                     && (heard.running.is_some() || heard.ended == 0) =>
             {
-                println!("    again: {error:#}");
+                host::show(&format!("again: {error:#}"));
                 again = true;
                 continue;
             }
-            Err(error) => println!("    {}", heard.broken_off(&format!("{error:#}"))),
+            Err(error) => host::show(&heard.broken_off(&format!("{error:#}"))),
             Ok(status) if !heard.closed => {
                 let why = format!("the case's program ended with status {status}");
-                println!("    {}", heard.broken_off(&why));
+                host::show(&heard.broken_off(&why));
             }
             Ok(status) if status != 0 && heard.tally.failed == 0 => {
-                println!(
-                    "    FAILED: all cases ended well, but their program with status {status}"
-                );
+                host::show(&format!(
+                    "FAILED: all cases ended well, but their program with status {status}"
+                ));
                 heard.tally += Tally::FAILED;
             }
             Ok(_) => {}

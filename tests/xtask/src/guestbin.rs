@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Command;
 use std::process::Stdio;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
+
+use crate::stream::cargo;
 
 /// Naming the target keeps the flags away from build scripts and procedural macros, which cannot
 /// be static.
@@ -80,13 +81,6 @@ pub(crate) fn build(
         );
     }
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
-}
-
-/// The cargo that runs us, in our workspace.
-fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    command
 }
 
 fn executables(messages: &str) -> BTreeMap<String, PathBuf> {

@@ -19,6 +19,7 @@ use crate::abi;
 use crate::api;
 use crate::house;
 use crate::junit;
+use crate::lane;
 use crate::stream;
 use crate::stream::cargo;
 
@@ -26,7 +27,7 @@ use crate::stream::cargo;
 pub(crate) const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
 
 /// A step: what it is called, and what does it.
-type Step = (&'static str, fn() -> Result<Outcome>);
+pub(crate) type Step = (&'static str, fn() -> Result<Outcome>);
 
 /// Those that run nothing of ours.
 pub(crate) const CHECKS: &[Step] = &[
@@ -80,7 +81,7 @@ impl Outcome {
 }
 
 pub(crate) fn show(line: &str) {
-    println!("    {line}");
+    lane::say(&format!("    {line}"));
 }
 
 /// Whether cargo has this command: a minimal toolchain lacks some.
@@ -191,7 +192,7 @@ pub(crate) fn tests(words: &[String]) -> Result<Outcome> {
     if has("nextest") {
         return nextest(words);
     }
-    println!("    by cargo test, because there is no cargo-nextest here");
+    show("by cargo test, because there is no cargo-nextest here");
     let mut command = cargo();
     command.args(["test", "--quiet", "--workspace", "--all-targets", "--no-fail-fast"]);
     command.args(["--", "--show-output"]).args(words);

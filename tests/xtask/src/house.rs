@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::host;
 use crate::host::Outcome;
+use crate::lane;
 use crate::stream;
 use crate::stream::cargo;
 
@@ -56,10 +57,57 @@ struct Ban {
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Package>,
+    resolve: Option<Resolve>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Edge>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Edge {
+    pkg: String,
+    dep_kinds: Vec<Reason>,
+}
+
+/// Why a package depends on another: none is the usual reason.
+#[derive(Debug, Deserialize)]
+struct Reason {
+    kind: Option<String>,
+}
+
+impl Metadata {
+    /// The packages of which what is shipped is made, but for what only tests need.
+    fn shipped(self) -> Vec<Package> {
+        let nodes = self.resolve.map(|resolve| resolve.nodes).unwrap_or_default();
+        let mut next: Vec<&str> = self
+            .packages
+            .iter()
+            .filter(|one| one.source.is_none() && one.name == SHIPPED)
+            .map(|one| &*one.id)
+            .collect();
+        let mut found: BTreeSet<&str> = next.iter().copied().collect();
+        while let Some(id) = next.pop() {
+            let of = nodes.iter().filter(|node| node.id == id).flat_map(|node| &node.deps);
+            let is_built = |edge: &&Edge| {
+                edge.dep_kinds.iter().any(|reason| reason.kind.as_deref() != Some("dev"))
+            };
+            next.extend(of.filter(is_built).map(|edge| &*edge.pkg).filter(|id| found.insert(id)));
+        }
+        self.packages.iter().filter(|one| found.contains(&*one.id)).cloned().collect()
+    }
 }
 
 #[derive(Clone, Debug, Deserialize)]
 struct Package {
+    id: String,
     name: String,
     version: String,
     license: Option<String>,
@@ -79,14 +127,15 @@ fn metadata(arguments: &[&str]) -> Result<Metadata> {
 pub(crate) fn dependencies() -> Result<Outcome> {
     if host::has("deny") {
         let mut command = cargo();
-        command.args(["deny", "--workspace", "check", "--hide-inclusion-graph"]);
+        command.args(["deny", "--manifest-path", "harness/Cargo.toml", "--exclude-dev", "check"]);
         return Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?));
     }
     let text = fs::read_to_string(Path::new(stream::workspace()).join("deny.toml"))?;
     let deny: Deny = toml::from_str(&text).context("deny.toml")?;
     let platforms: Vec<&str> =
         deny.graph.targets.iter().flat_map(|one| ["--filter-platform", one]).collect();
-    let packages = metadata(&platforms)?.packages;
+    let packages = metadata(&platforms)?.shipped();
+    host::show(&format!("{} crates are linked into what is shipped", packages.len()));
     let refused = refused(&deny, &packages);
     refused.iter().for_each(|line| host::show(line));
     host::show("advisories and yanked crates were not asked for: cargo install cargo-deny");
@@ -166,7 +215,7 @@ pub(crate) fn oldest_compiler() -> Result<Outcome> {
             return Ok(skipped);
         }
     }
-    let mut command = Command::new("rustup");
+    let mut command = lane::command("rustup".into());
     command.current_dir(stream::workspace()).args(["run", &toolchain, "cargo"]);
     command.args(["check", "--quiet", "--locked", "-p", SHIPPED, "--target-dir"]);
     command.arg(host::target_directory()?.join("oldest"));
@@ -205,6 +254,7 @@ mod tests {
         .unwrap();
         let of = |name: &str, license: &str, source: &str| {
             let one = Package {
+                id: name.to_owned(),
                 name: name.to_owned(),
                 version: "1.0.0".to_owned(),
                 license: Some(license.to_owned()),

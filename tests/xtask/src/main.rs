@@ -17,6 +17,8 @@ mod host;
 mod house;
 mod junit;
 mod lab;
+mod lane;
+mod record;
 mod stream;
 mod test;
 
@@ -41,7 +43,7 @@ enum Task {
     /// Show two sandboxes that talk RDMA to each other, on any machine.
     Demo(demo::Args),
     /// Check formatting, generated tables and lints: before every commit.
-    Check,
+    Check(test::CheckArgs),
     /// Run every test; the last line counts them.
     Test(test::Args),
     /// Measure the cost of the proxy.
@@ -91,7 +93,7 @@ fn main() -> ExitCode {
     }
     let result = match cli.task {
         Task::Demo(args) => demo::run(args),
-        Task::Check => test::check(),
+        Task::Check(args) => test::check(&args),
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),

@@ -19,6 +19,8 @@ use anyhow::bail;
 use verbgate_lab::Limit;
 use verbgate_tests::exec;
 
+use crate::lane;
+
 /// How long the output of a process that it left behind may still come.
 const DRAIN: Duration = Duration::from_secs(2);
 /// How often it is looked which processes there are.
@@ -26,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// The cargo that runs us, in our workspace.
 pub(crate) fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = lane::command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(workspace());
     if verbgate_lab::may_install() {
         // Tests fetch engines.

@@ -73,8 +73,6 @@ struct After {
     broken: Vec<RailPath>,
 }
 
-/// From which rank to which, and on which rail.
-
 /// One rank's part.
 #[derive(Debug)]
 struct Bench<'a> {

@@ -2,7 +2,7 @@
 
 /// A row of the table.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct CodeEntry {
     /// What it is a code of.
     pub of: Of,
     pub number: i32,
@@ -49,7 +49,7 @@ impl Of {
 macro_rules! table {
     ($($of:ident $number:literal $name:literal $class:literal [$($cause:literal),*] $remedy:literal
         [$($counter:literal),*];)*) => {
-        pub(crate) const TABLE: &[Entry] = &[$(Entry {
+        pub(crate) const TABLE: &[CodeEntry] = &[$(CodeEntry {
             of: Of::$of, number: $number, name: $name, class: $class, causes: &[$($cause),*],
             remedy: $remedy, counters: &[$($counter),*],
         }),*];

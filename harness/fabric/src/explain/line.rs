@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 
 use super::Meaning;
+use super::codes::CodeEntry;
 use super::codes::ERRNOS;
-use super::codes::Entry;
 use super::codes::MLX5;
 use super::codes::Of;
 use super::codes::PHRASES;
@@ -85,7 +85,7 @@ fn of_number(kind: NumberKind, number: i32, line: &str) -> Vec<Meaning> {
                 (_, true) => Some(Of::RegMr),
                 _ => None,
             };
-            let is = |entry: &&Entry| {
+            let is = |entry: &&CodeEntry| {
                 matches!(entry.of, Of::Rtr | Of::RegMr)
                     && of.is_none_or(|of| of == entry.of)
                     && entry.number == number

@@ -13,7 +13,7 @@ use self::codes::TABLE;
 use self::counters::Counter;
 use crate::error::Error;
 
-pub(crate) use self::codes::Entry;
+pub(crate) use self::codes::CodeEntry;
 pub(crate) use self::codes::Of;
 
 /// Prefixes of names in C, and what they are names of; none: of several.
@@ -33,7 +33,7 @@ const TEXT_MAX: u64 = 1 << 20;
 /// What a word or a line was found to be.
 #[derive(Clone, Copy, Debug)]
 enum Meaning {
-    Row(&'static Entry),
+    Row(&'static CodeEntry),
     /// A row of [`MLX5`].
     Mlx5(&'static (i32, bool, i32, &'static str)),
     Counter(&'static Counter),
@@ -51,7 +51,7 @@ impl PartialEq for Meaning {
 }
 
 /// The row of a completion's status.
-pub(crate) fn completion(status: u32) -> Option<&'static Entry> {
+pub(crate) fn completion(status: u32) -> Option<&'static CodeEntry> {
     row(Of::Completion, i32::try_from(status).ok()?)
 }
 
@@ -63,11 +63,11 @@ pub(crate) fn words(of: &rdma::Completion) -> String {
 }
 
 /// The row of a verb's errno.
-pub(crate) fn verb(of: Of, errno: i32) -> Option<&'static Entry> {
+pub(crate) fn verb(of: Of, errno: i32) -> Option<&'static CodeEntry> {
     row(of, errno)
 }
 
-fn row(of: Of, number: i32) -> Option<&'static Entry> {
+fn row(of: Of, number: i32) -> Option<&'static CodeEntry> {
     TABLE.iter().find(|entry| entry.of == of && entry.number == number)
 }
 
@@ -100,8 +100,9 @@ fn word(code: &str) -> Vec<Meaning> {
     let mut found = Vec::new();
     if let Some(number) = number(code) {
         // Events and stalls are not known by numbers.
-        let is =
-            |entry: &&Entry| entry.number == number && !matches!(entry.of, Of::Event | Of::Stall);
+        let is = |entry: &&CodeEntry| {
+            entry.number == number && !matches!(entry.of, Of::Event | Of::Stall)
+        };
         found.extend(TABLE.iter().filter(is).map(Meaning::Row));
         // A syndrome is written in hexadecimal; in decimal it would be a status.
         let is = |(its, vendor, ..): &&(i32, bool, i32, &str)| {
@@ -111,7 +112,7 @@ fn word(code: &str) -> Vec<Meaning> {
         return found;
     }
     let (of, name) = plain(code);
-    let is = |entry: &&Entry| of.is_none_or(|of| of == entry.of) && plain(entry.name).1 == name;
+    let is = |entry: &&CodeEntry| of.is_none_or(|of| of == entry.of) && plain(entry.name).1 == name;
     found.extend(TABLE.iter().filter(is).map(Meaning::Row));
     if found.is_empty() {
         found.extend(counters::find(code).map(Meaning::Counter));
@@ -120,8 +121,8 @@ fn word(code: &str) -> Vec<Meaning> {
 }
 
 /// A row in words.
-pub(crate) fn text(entry: &Entry) -> String {
-    let Entry { of, number, name, class, causes, remedy, counters } = entry;
+pub(crate) fn text(entry: &CodeEntry) -> String {
+    let CodeEntry { of, number, name, class, causes, remedy, counters } = entry;
     let mut text = format!("{name} ({number}), {}\n  class: {class}\n", of.words());
     for (index, cause) in causes.iter().enumerate() {
         text += &format!("  cause {}: {cause}\n", index + 1);

@@ -38,7 +38,7 @@ fn every_status_and_event_has_its_row() {
 #[test]
 fn no_row_is_there_twice_and_all_that_is_referred_to_is_there() {
     for (index, entry) in TABLE.iter().enumerate() {
-        let same = |other: &Entry| (other.of, other.number) == (entry.of, entry.number);
+        let same = |other: &CodeEntry| (other.of, other.number) == (entry.of, entry.number);
         assert_eq!(TABLE.iter().position(same), Some(index), "{entry:?}");
         for counter in entry.counters {
             assert!(counters::find(counter).is_some(), "{counter}");

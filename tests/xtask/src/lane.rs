@@ -1,0 +1,56 @@
+//! What runs beside something else: the lines of either are told apart, and what nobody waits for yet
+//! leaves the processors to what measures time.
+
+use std::cell::Cell;
+use std::process::Command;
+
+thread_local! {
+    static LANE: Cell<&'static str> = const { Cell::new("") };
+    static NICE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on, this thread's lines begin so.
+pub(crate) fn enter(name: &'static str) {
+    LANE.set(name);
+}
+
+/// From now on, what this thread starts has the lowest priority, or again the usual one.
+pub(crate) fn yield_to_others(nice: bool) {
+    NICE.set(nice);
+}
+
+/// Prints a line.
+pub(crate) fn say(line: &str) {
+    println!("{}{line}", LANE.get());
+}
+
+/// A command with this thread's priority.
+pub(crate) fn command(program: std::ffi::OsString) -> Command {
+    if !NICE.get() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program);
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream;
+
+    #[test]
+    fn what_yields_has_the_lowest_priority() {
+        let priority = || {
+            let mut command = command("sh".into());
+            let stat = stream::answer(command.args(["-c", "cat /proc/$$/stat"])).unwrap();
+            let fields = stat.rsplit_once(')').unwrap().1;
+            fields.split_whitespace().nth(16).unwrap().parse::<i32>().unwrap()
+        };
+        let usual = priority();
+        yield_to_others(true);
+        assert_eq!(priority(), 19);
+        yield_to_others(false);
+        assert_eq!(priority(), usual);
+    }
+}
