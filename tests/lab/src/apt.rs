@@ -289,10 +289,8 @@ mod tests {
 
     #[test]
     fn only_what_reaches_the_mirror_is_forwarded() {
-        let dump = "Acquire \"\";\nAcquire::http::Proxy \
-                    \"\";\nAcquire::http::Proxy::mirror.example \"DIRECT\";\nAcquire::https::Proxy \
-                    \"http://p:1\";\nAcquire::Check-Date \
-                    \"false\";\nAPT::Get::AllowUnauthenticated \"1\";\n";
+        let dump = "Acquire \"\";\nAcquire::http::Proxy \"\";\nAcquire::http::Proxy::mirror.example \"DIRECT\";\n\
+            Acquire::https::Proxy \"http://p:1\";\nAcquire::Check-Date \"false\";\nAPT::Get::AllowUnauthenticated \"1\";\n";
         assert_eq!(
             select_settings(dump),
             [
