@@ -62,8 +62,8 @@ fn what_a_container_holds_is_shown_to_people_and_programs() {
         let output = tell(&bundle, &["show", &id, "--json"]);
         let one: Value = serde_json::from_slice(&output.stdout).unwrap();
         let served = &one["served"][0];
-        assert_eq!((&served["ucontexts"], &one["devices"][0]), (&2.into(), &"uverbs9".into()));
-        assert_eq!(served["told"][1]["device"], "uverbs9");
+        assert_eq!((&served["ucontext_count"], &one["devices"][0]), (&2.into(), &"uverbs9".into()));
+        assert_eq!(served["ucontexts"][1]["device"], "uverbs9");
         assert_eq!(served["processes"][0]["pinned"], 0);
         let text = stdout(&tell(&bundle, &["show", &id]));
         assert_eq!(text.matches("ucontext    ").count(), 2, "{text}");

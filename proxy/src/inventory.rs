@@ -19,9 +19,9 @@ pub struct Inventory {
     /// Processes that use RDMA, and how many stubs each has.
     pub processes: Vec<(Tgid, usize)>,
     /// How many ucontexts there are.
-    pub ucontexts: usize,
+    pub ucontext_count: usize,
     /// The oldest of them.
-    pub told: Vec<Held>,
+    pub ucontexts: Vec<Held>,
 }
 
 /// A ucontext.
@@ -63,7 +63,7 @@ impl Supervisor {
                 objects: ucontext.live.kinds().map(|(kind, n)| (kind.name(), n)).collect(),
             })
         });
-        let told = held.collect();
-        Inventory { counts: self.counts(), processes, ucontexts: books.held().count(), told }
+        let (ucontexts, ucontext_count) = (held.collect(), books.held().count());
+        Inventory { counts: self.counts(), processes, ucontext_count, ucontexts }
     }
 }

@@ -1,4 +1,5 @@
-//! Log lines that a guest can cause: counted, and written at most once a second.
+//! Log lines that a guest can cause: written at most once a second, with the number of lines that were
+//! left out.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Instant;
 /// The least time between two log lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Counters by kind, and when each was last said.
+/// What went unsaid by kind, and when each was last said.
 #[derive(Debug, Default)]
 pub struct Quiet {
     kinds: HashMap<&'static str, Kind>,
@@ -15,16 +16,14 @@ pub struct Quiet {
 
 #[derive(Debug, Default)]
 struct Kind {
-    count: u64,
     unsaid: u64,
     said: Option<Instant>,
 }
 
 impl Quiet {
-    /// Counts an event; returns how many of its kind went unsaid before when it is to be said now.
+    /// Takes an event; returns how many of its kind went unsaid before when it is to be said now.
     pub fn event(&mut self, kind: &'static str, now: Instant) -> Option<u64> {
         let state = self.kinds.entry(kind).or_default();
-        state.count += 1;
         if state.said.is_some_and(|said| now.duration_since(said) < INTERVAL) {
             state.unsaid += 1;
             return None;
@@ -33,7 +32,7 @@ impl Quiet {
         Some(std::mem::take(&mut state.unsaid))
     }
 
-    /// Counts an event and writes its line, if it is time for one.
+    /// Takes an event and writes its line, if it is time for one.
     pub fn warn(&mut self, kind: &'static str, line: impl FnOnce() -> String) {
         self.say(log::Level::Warn, kind, line);
     }
@@ -54,14 +53,6 @@ impl Quiet {
             }
         }
     }
-
-    /// Events by kind, sorted.
-    #[must_use]
-    pub fn counts(&self) -> Vec<(&'static str, u64)> {
-        let mut counts: Vec<_> = self.kinds.iter().map(|(k, v)| (*k, v.count)).collect();
-        counts.sort_unstable();
-        counts
-    }
 }
 
 #[cfg(test)]
@@ -69,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_one_line_a_second_and_a_count() {
+    fn a_flood_is_one_line_a_second_with_how_many_went_unsaid() {
         let mut quiet = Quiet::default();
         let start = Instant::now();
         assert_eq!(quiet.event("denied", start), Some(0));
@@ -78,6 +69,5 @@ mod tests {
         }
         assert_eq!(quiet.event("other", start), Some(0));
         assert_eq!(quiet.event("denied", start + INTERVAL), Some(999));
-        assert_eq!(quiet.counts(), [("denied", 1001), ("other", 1)]);
     }
 }

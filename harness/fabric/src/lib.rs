@@ -44,7 +44,6 @@ mod findings;
 mod hardware;
 mod interrupt;
 mod options;
-mod plan;
 mod preflight;
 mod protocol;
 mod rail;
@@ -54,6 +53,7 @@ mod reopen;
 mod report;
 mod session;
 mod simulate;
+mod steps;
 mod verify;
 
 pub use crate::bench::BenchOptions;

@@ -23,7 +23,6 @@ use crate::endpoint::State;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::options::SimulateOptions;
-use crate::plan::rounds;
 use crate::rail::Rail;
 use crate::random;
 use crate::rendezvous::Entry;
@@ -31,6 +30,7 @@ use crate::rendezvous::Hello;
 use crate::rendezvous::Link;
 use crate::rendezvous::Server;
 use crate::rendezvous::VERSION;
+use crate::steps::rounds;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often time passes for an endpoint.

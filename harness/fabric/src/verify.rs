@@ -23,7 +23,6 @@ use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
 use crate::options::VerifyOptions;
-use crate::plan::rounds;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
@@ -34,6 +33,7 @@ use crate::reopen::Reopened;
 use crate::report::PathReport;
 use crate::session;
 use crate::session::Session;
+use crate::steps::rounds;
 
 /// What all ranks hear from rank 0, which alone has the paths of all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]

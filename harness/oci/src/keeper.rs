@@ -11,7 +11,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::path::PathBuf;
@@ -38,8 +37,9 @@ use verbgate_sys::process::PidFd;
 
 use super::home;
 use super::home::Turn;
-use super::letter::READY;
 use super::letter::Word;
+use super::letter::heard_readiness;
+use super::letter::say_readiness;
 use super::netdevs;
 use super::netdevs::Netdevs;
 use super::place;
@@ -79,15 +79,10 @@ pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Vec::new(),
         other => other.context("the container's supervisor is gone; create the container again")?,
     };
-    match String::from_utf8_lossy(&said).trim() {
-        READY => Ok(()),
-        "" => Err(anyhow!(
-            "annotation {}: somebody ended the process that moves the NICs; verbgate gc brings the \
-             NICs back",
-            wish::NETDEVS
-        )),
-        error => Err(anyhow!("annotation {}: {error}", wish::NETDEVS)),
-    }
+    let nothing =
+        "somebody ended the process that moves the NICs; verbgate gc brings the NICs back";
+    heard_readiness(&said, nothing)
+        .map_err(|error| anyhow!("annotation {}: {error}", wish::NETDEVS))
 }
 
 /// The process that moves the NICs of the container with this directory, whose first process is
@@ -99,14 +94,7 @@ pub fn keep(place: &Path, pid: i32) -> Result<u8, anyhow::Error> {
     rustix::process::setsid().context("cannot leave the session")?;
     rustix::process::chdir("/")?;
     let kept = Keeper::begin(&Place::at(place), Tgid(pid));
-    let said = match &kept {
-        Ok(_) => READY.to_owned(),
-        Err(error) => format!("{error:#}").replace('\n', " "),
-    };
-    // Who asked may be dead; then the container is, too, or will be.
-    let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
-    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
+    say_readiness(&kept)?;
     kept.and_then(|keeper| keeper.wait())?;
     Ok(0)
 }

@@ -1,7 +1,9 @@
 //! Messages from `verbgate` to a container's supervisor. The socket is in a directory of root
 //! ([`Place`]) that no container sees, so only the operator can write to the socket.
 
+use std::fs::File;
 use std::io;
+use std::io::Write as _;
 use std::os::fd::BorrowedFd;
 
 use anyhow::Error;
@@ -14,7 +16,35 @@ use verbgate_sys::post::Way;
 use super::place::Place;
 
 /// The supervisor's message when the supervisor is ready; any other message is an error.
-pub(super) const READY: &str = "ready";
+const READY: &str = "ready";
+
+/// What a process that another waits for says of its beginning: one line, with all causes.
+fn readiness<T>(begun: &Result<T, Error>) -> String {
+    match begun {
+        Ok(_) => READY.to_owned(),
+        Err(error) => format!("{error:#}").replace('\n', " "),
+    }
+}
+
+/// Says that on standard output, which nobody has from then on.
+///
+/// # Errors
+/// There is no null device.
+pub(super) fn say_readiness<T>(begun: &Result<T, Error>) -> io::Result<()> {
+    // Who asked may be dead; then there will be no container, and this process ends, too.
+    let _ = writeln!(io::stdout(), "{}", readiness(begun)).and_then(|()| io::stdout().flush());
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stdout(&null)?)
+}
+
+/// What was said: nothing, if the process ended before that.
+pub(super) fn heard_readiness(said: &[u8], nothing: &str) -> Result<(), Error> {
+    match String::from_utf8_lossy(said).trim() {
+        READY => Ok(()),
+        "" => Err(anyhow!("{nothing}")),
+        error => Err(anyhow!("{error}")),
+    }
+}
 
 /// Time for a supervisor to answer a question: the supervisor waits for letters, and serves in
 /// other threads.
@@ -116,5 +146,15 @@ mod tests {
             assert_eq!(serde_json::from_str::<Word>(&text).unwrap(), word, "{text}");
         }
         assert!(serde_json::from_str::<Word>(r#""expect""#).is_err());
+    }
+
+    #[test]
+    fn readiness_is_one_line_with_all_causes() {
+        let begun = Err::<(), _>(anyhow!("no such\nfile").context("cannot open the device"));
+        let said = readiness(&begun);
+        assert_eq!(said, "cannot open the device: no such file");
+        assert_eq!(heard_readiness(said.as_bytes(), "x").unwrap_err().to_string(), said);
+        assert!(heard_readiness(readiness(&Ok(())).as_bytes(), "x").is_ok());
+        assert_eq!(heard_readiness(b"", "it ended").unwrap_err().to_string(), "it ended");
     }
 }

@@ -67,8 +67,8 @@ fn held(all: &Inventory) -> Value {
         .map(|(tgid, stubs)| json!({"pid": tgid.0, "stubs": stubs, "pinned": pinned(*tgid)}))
         .collect();
     if let Some(object) = value.as_object_mut() {
-        object.insert("ucontexts".to_owned(), all.ucontexts.into());
-        object.insert("told".to_owned(), all.told.iter().map(ucontext).collect());
+        object.insert("ucontext_count".to_owned(), all.ucontext_count.into());
+        object.insert("ucontexts".to_owned(), all.ucontexts.iter().map(ucontext).collect());
         object.insert("processes".to_owned(), processes.into());
     }
     value

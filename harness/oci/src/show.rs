@@ -96,7 +96,7 @@ fn lines(one: &Value) -> String {
                 number(process, "stubs"),
             );
         }
-        for ucontext in list(served, "told") {
+        for ucontext in list(served, "ucontexts") {
             let processes: Vec<String> =
                 list(ucontext, "processes").map(|process| format!(" pid={process}")).collect();
             out += &format!(
@@ -236,8 +236,8 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
                     family.get_or_create(&name(what)).inc_by(count);
                 }
             }
-            ucontexts.get_or_create(&sandbox).inc_by(gauge(number(served, "ucontexts")));
-            for ucontext in list(served, "told") {
+            ucontexts.get_or_create(&sandbox).inc_by(gauge(number(served, "ucontext_count")));
+            for ucontext in list(served, "ucontexts") {
                 for (kind, count) in pairs(ucontext, "objects") {
                     objects.get_or_create(&name(kind)).inc_by(gauge(count));
                 }
@@ -262,8 +262,8 @@ mod tests {
             "past": {"requests": {"CREATE_QP": 1}, "opened": 1},
             "served": [Value::Null, {
                 "requests": {"CREATE_QP": 2}, "refused": {"GID": 1}, "executed": 2, "failed": 0,
-                "opened": 1, "planted": 1, "notifications": 9, "calls": 40, "ucontexts": 1,
-                "told": [{"number": 3, "device": "uverbs0", "processes": [7], "objects": {"QP": 2}}],
+                "opened": 1, "planted": 1, "notifications": 9, "calls": 40, "ucontext_count": 1,
+                "ucontexts": [{"number": 3, "device": "uverbs0", "processes": [7], "objects": {"QP": 2}}],
                 "processes": [{"pid": 7, "stubs": 1, "pinned": 4096}],
             }],
         })
@@ -278,6 +278,7 @@ mod tests {
             "verbgate_opened_total{sandbox=\"c\\\"1\"} 2",
             "verbgate_refused_total{sandbox=\"c\\\"1\",name=\"GID\"} 1",
             "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
+            "verbgate_ucontexts{sandbox=\"c\\\"1\"} 1",
             "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",
             "# EOF",
         ] {

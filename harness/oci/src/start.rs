@@ -24,7 +24,7 @@ use verbgate_sys::sandbox::DeviceNode;
 use super::exec;
 use super::granted;
 use super::hook;
-use super::letter::READY;
+use super::letter::heard_readiness;
 use super::line::Line;
 use super::line::Verb;
 use super::netdevs;
@@ -202,9 +202,6 @@ fn supervisor(exe: &Path, log: &[OsString], place: &Place, lock: File) -> Result
     }
     // What was started has ended, and left the supervisor as nobody's child.
     child.wait().context("cannot wait for the process that has started the supervisor")?;
-    match said.trim() {
-        READY => Ok(()),
-        "" => Err(anyhow!("the supervisor exited before it was ready; see the kernel log")),
-        error => Err(anyhow!("{error}")),
-    }
+    let nothing = "the supervisor exited before it was ready; see the kernel log";
+    heard_readiness(said.as_bytes(), nothing)
 }

@@ -14,7 +14,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
@@ -46,9 +45,9 @@ use verbgate_sys::seccomp::Reply;
 
 use super::keeper;
 use super::letter::HEARD;
-use super::letter::READY;
 use super::letter::Watch;
 use super::letter::Word;
+use super::letter::say_readiness;
 use super::place::Place;
 use super::place::Spec;
 use super::served::Served;
@@ -77,14 +76,7 @@ pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
     sandbox::leave_parent().context("cannot detach the supervisor from the runtime")?;
     let place = Place::at(place);
     let life = Life::begin(&place, Tgid(runtime), globals.log.clone());
-    let said = match &life {
-        Ok(_) => READY.to_owned(),
-        Err(error) => error.to_string().replace('\n', " "),
-    };
-    // Who asked may be dead; then there will be no container, and this process ends, too.
-    let _ = writeln!(io::stdout(), "{said}").and_then(|()| io::stdout().flush());
-    let null = fs::File::options().read(true).write(true).open("/dev/null")?;
-    rustix::stdio::dup2_stdout(&null)?;
+    say_readiness(&life)?;
     let result = life.and_then(Life::live);
     // Confined, if the container was started; who deletes it removes the directory then.
     if let Ok(End::Unstarted(lock)) = &result {

@@ -4,7 +4,6 @@ mod build;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::names;
@@ -266,21 +265,5 @@ impl Tree {
 
     fn set_origin(&mut self, id: NodeId, origin: &str) {
         self.origins.insert(id, origin.into());
-    }
-
-    /// One line for each node, for comparisons: path, and where a link leads.
-    #[must_use]
-    pub fn listing(&self) -> String {
-        let mut text = String::new();
-        for id in self.walk() {
-            let path = self.path(id);
-            // Writing to a String cannot fail.
-            let _ = match self.kind(id) {
-                Some(Kind::Link(target)) => writeln!(text, "{path} -> {target}"),
-                Some(Kind::Dir(_)) => writeln!(text, "{path}/"),
-                _ => writeln!(text, "{path}"),
-            };
-        }
-        text
     }
 }

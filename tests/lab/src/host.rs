@@ -101,18 +101,30 @@ pub fn may_install() -> bool {
 /// # Errors
 /// Nobody may be asked, or says no.
 fn permission(list: &str) -> Result<()> {
-    if may_install() {
+    let (mut stdin, mut stderr) = (std::io::stdin().lock(), std::io::stderr().lock());
+    let somebody = stdin.is_terminal() && stderr.is_terminal();
+    decide(list, may_install(), somebody, || {
+        write!(stderr, "Install {list}? [y/N] ")?;
+        stderr.flush()?;
+        let mut answer = String::new();
+        stdin.read_line(&mut answer)?;
+        Ok(answer)
+    })
+}
+
+fn decide(
+    list: &str,
+    permitted: bool,
+    somebody: bool,
+    ask: impl FnOnce() -> Result<String>,
+) -> Result<()> {
+    if permitted {
         return Ok(());
     }
-    let (mut stdin, mut stderr) = (std::io::stdin().lock(), std::io::stderr().lock());
-    if !stdin.is_terminal() || !stderr.is_terminal() {
+    if !somebody {
         bail!("{list}: not installed without being asked to: give --install, or set {CI}");
     }
-    write!(stderr, "Install {list}? [y/N] ")?;
-    stderr.flush()?;
-    let mut answer = String::new();
-    stdin.read_line(&mut answer)?;
-    if ["y", "yes"].contains(&answer.trim().to_lowercase().as_str()) {
+    if ["y", "yes"].contains(&ask()?.trim().to_lowercase().as_str()) {
         return Ok(());
     }
     bail!("{list}: not installed, as you say")
@@ -227,6 +239,20 @@ mod tests {
         assert_eq!(missing(needs.iter(), |_| false), ["p", "q"]);
         assert_eq!(missing(needs.iter(), |n| n.thing != "c"), ["q"]);
         assert!(missing(needs.iter(), |_| true).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_installed_unasked() {
+        let decided = |permitted, somebody, answer: &str| {
+            decide("crun", permitted, somebody, || Ok(answer.to_owned())).map_err(|e| e.to_string())
+        };
+        assert_eq!(decided(true, false, ""), Ok(()));
+        assert_eq!(decided(false, true, "Yes\n"), Ok(()));
+        for answer in ["", "\n", "n\n"] {
+            assert!(decided(false, true, answer).is_err(), "{answer:?}");
+        }
+        let nobody = decided(false, false, "y").unwrap_err();
+        assert!(nobody.contains("crun") && nobody.contains("--install"), "{nobody}");
     }
 
     #[test]

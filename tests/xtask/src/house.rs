@@ -184,10 +184,9 @@ pub(crate) fn documentation() -> Result<Outcome> {
 pub(crate) fn other_processor() -> Result<Outcome> {
     let installed = stream::answer(Command::new("rustup").args(["target", "list", "--installed"]));
     let remedy = ["rustup", "target", "add", OTHER];
-    if !installed.is_some_and(|list| list.lines().any(|line| line == OTHER)) {
-        if let Some(skipped) = fetched(&remedy) {
-            return Ok(skipped);
-        }
+    let there = installed.is_some_and(|list| list.lines().any(|line| line == OTHER));
+    if !there && let Some(skipped) = fetched(&remedy) {
+        return Ok(skipped);
     }
     let mut command = cargo();
     command.args(["check", "--quiet", "--locked", "-p", SHIPPED, "--target", OTHER]);

@@ -2,8 +2,8 @@
 
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;
-use crate::plan::partner;
-use crate::plan::round_count;
+use crate::steps::partner;
+use crate::steps::round_count;
 
 /// Messages from one rank to another on one rail.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -19,12 +19,12 @@ use crate::findings::Finding;
 use crate::hardware::Hardware;
 use crate::options::DiagnoseOptions;
 use crate::options::Identity;
-use crate::plan::rounds;
 use crate::preflight;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rendezvous::Link;
 use crate::report::PathReport;
+use crate::steps::rounds;
 use crate::verify;
 
 /// How long connections may take. Neighbours and routes have been resolved before.

@@ -16,8 +16,8 @@ use super::Endpoint;
 use super::Message;
 use super::Sid;
 use super::State;
-use crate::plan;
 use crate::random::hash;
+use crate::steps;
 
 /// How many interleavings, unless this variable names a number.
 const VARIABLE: &str = "VERBGATE_INTERLEAVINGS";
@@ -225,7 +225,7 @@ fn no_interleaving_is_stuck_or_connects_twice() {
 fn a_thousand_ranks_connect_by_rounds() {
     let ranks = 1000;
     let rounds: usize = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |n| n.parse().unwrap());
-    let partners: Vec<Vec<u32>> = (0..ranks).map(|rank| plan::rounds(rank, ranks)).collect();
+    let partners: Vec<Vec<u32>> = (0..ranks).map(|rank| steps::rounds(rank, ranks)).collect();
     let mut connected = BTreeSet::new();
     for round in 0..rounds {
         for (rank, partners) in (0..ranks).zip(&partners) {

@@ -22,17 +22,17 @@ use crate::hardware::IN;
 use crate::hardware::OUT;
 use crate::hardware::Place;
 use crate::hardware::TARGET;
-use crate::plan::SEGMENT;
-use crate::plan::SIGNALED;
-use crate::plan::TRAIN;
-use crate::plan::TRAIN_SIZE;
-use crate::plan::Verb;
-use crate::plan::steps;
 use crate::protocol;
 use crate::protocol::MessageKind;
 use crate::protocol::Role;
 use crate::random;
 use crate::rendezvous::Link;
+use crate::steps::SEGMENT;
+use crate::steps::SIGNALED;
+use crate::steps::TRAIN;
+use crate::steps::TRAIN_SIZE;
+use crate::steps::Verb;
+use crate::steps::steps;
 
 /// One pair's exchange on one rail.
 #[derive(Debug)]

@@ -8,9 +8,9 @@
 //! trapped calls fail with ENOSYS.
 
 mod asked;
+mod life;
 pub mod profile;
 mod state;
-mod supervisor;
 
 use std::collections::HashMap;
 use std::env;
@@ -43,10 +43,10 @@ use sd_notify::NotifyState;
 use verbgate_sys::Tgid;
 use verbgate_sys::process::PidFd;
 
+use self::life::Order;
+pub use self::life::run as supervise;
 use self::profile::MadeFor;
 use self::state::Arrived;
-use self::supervisor::Order;
-pub use self::supervisor::run as supervise;
 use super::place::Place;
 use crate::options::Globals;
 
@@ -191,7 +191,7 @@ impl Agent {
             let supervisors = self.supervisors.lock();
             let Some(known) = supervisors.get(place.path()) else { break supervisors };
             if !known.first.has_ended()
-                && supervisor::send(known.socket.as_fd(), &order, listener.as_fd()).is_ok()
+                && life::send(known.socket.as_fd(), &order, listener.as_fd()).is_ok()
             {
                 return Ok(());
             }
@@ -214,7 +214,7 @@ impl Agent {
             ),
             _ => anyhow!("cannot make {}: {e}", place.path().display()),
         })?;
-        let (ours, theirs) = supervisor::pair()?;
+        let (ours, theirs) = life::pair()?;
         let child = Command::new(env::current_exe().context("cannot tell this program's path")?)
             .args(&self.log)
             .arg(SUPERVISOR)
@@ -226,7 +226,7 @@ impl Agent {
             .env_clear()
             .spawn()
             .context("cannot start the container's supervisor")?;
-        supervisor::send(ours.as_fd(), &order, listener.as_fd())
+        life::send(ours.as_fd(), &order, listener.as_fd())
             .map_err(|e| anyhow!("cannot tell the container's supervisor: {e:#}"))?;
         supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
         drop(supervisors);

@@ -149,10 +149,6 @@ impl Assembler {
     pub fn store(&mut self, slot: u32) {
         self.plain(ST, slot);
     }
-    /// Loads a scratch word.
-    pub fn load_scratch(&mut self, slot: u32) {
-        self.plain(LD_MEM, slot);
-    }
     /// Loads a scratch word into X.
     pub fn load_x(&mut self, slot: u32) {
         self.plain(LDX_MEM, slot);
