@@ -343,7 +343,7 @@ impl Life {
         self.serve(&early.guard, early.listener.into(), verbgate_sandbox::start)?;
         self.started = true;
         let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
-        log::info!("container {} starts, with {}", self.spec.id, devices.join(", "));
+        log::info!("container {} starts with {}", self.spec.id, devices.join(", "));
         Ok(())
     }
 
