@@ -1,13 +1,13 @@
 #!/bin/sh
 # Prepares the nodes of a cluster over ssh: every node writes its manifest, one place works out the
-# rails that all have, and every node moves those. All that is decided is decided by verbgate.
+# rails that all nodes have, and every node moves the NICs of these rails. verbgate makes all decisions.
 #
 #   cluster-ssh.sh NODE...             then, on each node, e.g.:
 #                                      podman run --network ns:/run/netns/verbgate-NODE ...
 #   cluster-ssh.sh --restore NODE...
 #
 # VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped or --by name. Without
-# the first, nothing is moved while some node is missing a rail.
+# --allow-dropped, nothing is moved while a rail is missing on some node.
 set -eu
 if [ "${1-}" = --restore ]; then
     shift

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a container with this node's RoCE NICs: a holder keeps the network namespace, so that the
-# NICs are there before the program starts.
+# Runs a container with this node's RoCE NICs: a second container holds the network namespace, so that
+# the NICs are there before the program starts.
 #
 #   docker.sh IMAGE COMMAND...
 set -eu

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Slurm's Epilog: brings this node's NICs home, whatever became of the job. All steps are tried; an
+# Slurm's Epilog: brings this node's NICs back, whatever became of the job. All steps are tried; an
 # Epilog that fails drains the node, which is right while a NIC is missing.
 set -u
 status=0

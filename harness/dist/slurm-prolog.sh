@@ -1,13 +1,13 @@
 #!/bin/sh
-# Slurm's Prolog: moves this node's NICs into a network namespace for the job, in which its
-# container is then started (/run/netns/verbgate-JOB). To be paired with slurm-epilog.sh.
+# Slurm's Prolog: moves this node's NICs into a network namespace for the job (/run/netns/verbgate-JOB),
+# in which the job's container then starts. Use slurm-epilog.sh with this script.
 #
 # VERBGATE_MANIFESTS: a folder that all nodes see, with the manifest of each (verbgate manifest).
-# Without it, as for jobs of one node, all NICs of this node are moved that can be.
+# Without the folder, as for jobs of one node, all NICs of this node are moved that can be moved.
 # VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped or --by name. Without
-# the first, a rail that some node of the job is missing fails the job.
+# --allow-dropped, a rail that is missing on some node of the job fails the job.
 #
-# A Prolog that fails drains the node: whatever was moved is brought home first.
+# A Prolog that fails drains the node: the script brings the NICs back first.
 set -eu
 undo() {
     status=$?
@@ -15,7 +15,7 @@ undo() {
     exit "$status"
 }
 trap undo EXIT
-# What a job before this one left, whose epilog did not run.
+# Leftovers of an earlier job whose epilog did not run.
 verbgate gc
 verbgate netdev restore
 if [ -n "${VERBGATE_MANIFESTS-}" ]; then

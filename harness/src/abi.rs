@@ -1,4 +1,5 @@
-//! `verbgate abi list`: the kernel's interface as this build knows it, and who may use what of it.
+//! `verbgate abi list`: the kernel's methods as this build knows them, and the profiles that grant
+//! each.
 
 use serde::Serialize;
 use verbgate_abi::legacy;

@@ -1,5 +1,5 @@
-//! `/etc/verbgate/config.toml`: options of `verbgate oci`, for engines that can be told a runtime's
-//! path and no arguments. What the command line says comes first.
+//! `/etc/verbgate/config.toml`: options of `verbgate oci`, for engines that take a runtime's path
+//! and no arguments. Options of the command line override the file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::cli;
 
-/// Where it is.
+/// Path of the file.
 pub(crate) const FILE: &str = "/etc/verbgate/config.toml";
 
 /// The command whose options it has.

@@ -1,4 +1,5 @@
-//! `verbgate doctor`: what RDMA in containers needs of this machine, each with its remedy.
+//! `verbgate doctor`: checks of everything that RDMA in containers needs on this machine, each with
+//! a remedy.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -27,13 +28,13 @@ use crate::features;
 use crate::output::print_json;
 use verbgate_host::output::print;
 
-/// What a link needs for RoCE's largest packets: 4096 bytes and their headers.
+/// MTU of a link for RoCE's largest packets: 4096 bytes and their headers.
 const ROCE_MTU: u32 = 4200;
 /// Membership in a partition: the top bit of a partition key (InfiniBand specification, 10.9.1.1).
 const FULL_MEMBER: u16 = 0x8000;
-/// How long a peer may take to answer.
+/// Time for a peer to answer.
 const ECHO: Duration = Duration::from_secs(3);
-/// How many names a line holds.
+/// Number of names in a line.
 const SHOWN: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -50,7 +51,7 @@ pub(crate) struct Check {
     pub(crate) verdict: Verdict,
     pub(crate) name: &'static str,
     pub(crate) found: String,
-    /// What to do; empty where there is nothing to do.
+    /// The remedy; empty where there is nothing to do.
     pub(crate) remedy: &'static str,
 }
 
@@ -133,22 +134,22 @@ fn kernel_features(missing: &[(&str, &str)]) -> Check {
         return pass("kernel", format!("Linux {version} {arch} has all that is needed"));
     }
     let lacks: Vec<String> = missing.iter().map(|(name, why)| format!("{name} ({why})")).collect();
-    let remedy =
-        "Linux 5.19 or newer, outside of a container that forbids it; see: verbgate features";
-    fail("kernel", format!("Linux {version} {arch} lacks {}", lacks.join(", ")), remedy)
+    let remedy = "Linux 5.19 or newer, outside of a container that forbids seccomp listeners; \
+                  see: verbgate features";
+    fail("kernel", format!("missing on Linux {version} {arch}: {}", lacks.join(", ")), remedy)
 }
 
 fn fuse() -> Check {
     match Path::new("/dev/fuse").exists() {
         true => pass("fuse", "/dev/fuse"),
-        false => warn("fuse", "no /dev/fuse", "modprobe fuse; the virtual sysfs is served by it"),
+        false => warn("fuse", "no /dev/fuse", "modprobe fuse; FUSE serves the virtual /sys"),
     }
 }
 
 fn memlock() -> Check {
     const NAME: &str = "memlock";
     let remedy = "ulimit -l unlimited, LimitMEMLOCK=infinity in systemd units, --ulimit memlock=-1 \
-                  for docker; with too little, NCCL uses sockets without a word";
+                  for docker; with too little, NCCL uses sockets without a warning";
     match getrlimit(Resource::RLIMIT_MEMLOCK) {
         Ok((RLIM_INFINITY, _)) => pass(NAME, "unlimited"),
         Ok((soft, _)) => warn(NAME, format!("{} KiB", soft / 1024), remedy),
@@ -202,7 +203,7 @@ fn gids(devices: &[Device]) -> Check {
         false => warn(
             "GIDs",
             format!("no routable RoCE v2 GID on {}", some(&without)),
-            "give the netdev an address, or see where it is: verbgate netdev status",
+            "give the netdev an address, or find the netdev: verbgate netdev status",
         ),
     }
 }
@@ -262,7 +263,8 @@ fn partitions(devices: &[Device]) -> Option<Check> {
         false => fail(
             "partitions",
             format!("a port is full member of none ({found})"),
-            "have the subnet manager make it a full member; limited ones cannot talk to each other",
+            "have the subnet manager make the port a full member; limited members cannot talk to \
+             each other",
         ),
     })
 }
@@ -303,8 +305,8 @@ fn bootstrap(peer: IpAddr) -> Result<Check, Error> {
         Ok(true) => pass(NAME, format!("{peer} by {}, MTU {mtu}", link.name)),
         _ => fail(
             NAME,
-            format!("{peer} answers by {}, but not packets of its MTU {mtu}", link.name),
-            "lower the MTU of that device to what the path carries (a tunnel takes some 40 to 80)",
+            format!("{peer} answers by {}, but not packets of that device's MTU {mtu}", link.name),
+            "lower the MTU of that device to the MTU of the path (a tunnel takes some 40 to 80)",
         ),
     })
 }

@@ -1,4 +1,4 @@
-//! How a command fails: an exit code and one line.
+//! The failure of a command: an exit code and one line.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use verbgate_sys::sandbox;
 /// An error on its way to the user.
 #[derive(Debug)]
 pub(crate) struct Failure {
-    /// What the process exits with.
+    /// Exit code of the process.
     pub(crate) code: u8,
     error: anyhow::Error,
 }
 
-/// What commands exit with that run no program and whose own result is the point.
+/// Exit code of commands that run no program, and whose own result is the point.
 const EXIT_TOOL: u8 = 1;
 
 impl Failure {

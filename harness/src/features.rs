@@ -1,4 +1,5 @@
-//! `verbgate features`: what this build and this kernel support, asked of the kernel itself.
+//! `verbgate features`: the features of this build and of this kernel, as the kernel itself
+//! answers.
 
 use std::fs;
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ struct Features {
     devices: Vec<RdmaDevice>,
 }
 
-/// How much of the kernel's interface this build knows.
+/// The part of the kernel's interface that this build knows.
 #[derive(Debug, Serialize)]
 struct Abi {
     objects: usize,
@@ -40,13 +41,13 @@ struct Abi {
 #[derive(Debug, Serialize)]
 struct Feature {
     name: &'static str,
-    /// Whether the kernel offers it here.
+    /// Whether the kernel offers the feature here.
     supported: bool,
-    /// Whether Verbgate can do without it.
+    /// Whether Verbgate needs the feature.
     required: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
-    /// What it is for, and what its lack means.
+    /// The use of the feature, and the consequence when the feature is missing.
     why: &'static str,
 }
 
@@ -81,8 +82,8 @@ fn collect_all(global: &Global) -> Result<Features, Failure> {
     })
 }
 
-/// What this kernel lacks and `run` cannot do without: names, and what each is for. To be asked for
-/// while the process has one thread.
+/// The features that `run` needs and that are missing in this kernel: names, and uses. Ask while
+/// the process has one thread.
 pub(crate) fn missing() -> Vec<(&'static str, &'static str)> {
     let user_namespace = probe::user_namespace();
     let features = kernel_features(&user_namespace, probe::is_privileged());
@@ -107,12 +108,17 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
     let feature =
         |name, supported, required, why| Feature { name, supported, required, detail: None, why };
     vec![
-        feature("seccomp_notify", probe::user_notification(), true, "requests are trapped by it"),
+        feature(
+            "seccomp_notify",
+            probe::user_notification(),
+            true,
+            "user notifications trap requests",
+        ),
         feature(
             "seccomp_listener",
             listener.install,
             true,
-            "a filter with a listener can be installed here; an outer one forbids it",
+            "a filter with a listener can be installed here (an outer filter can forbid that)",
         ),
         feature("seccomp_addfd", listener.add_fd, true, "gives descriptors to the guest"),
         feature(
@@ -125,7 +131,12 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
         feature("mount_setattr", probe::mount_setattr(), true, "makes device nodes unusable"),
         feature("pidfd_getfd", probe::pidfd_getfd(), true, "resolves the guest's descriptors"),
         feature("memfd_future_write", probe::future_write_seal(), true, "makes frames immutable"),
-        feature("kcmp", probe::kcmp(), true, "tells whether two descriptors are one open"),
+        feature(
+            "kcmp",
+            probe::kcmp(),
+            true,
+            "tells whether two descriptors are the same open file",
+        ),
         feature(
             "mseal",
             probe::mseal(),
@@ -147,7 +158,7 @@ fn kernel_features(user_namespace: &Result<(), String>, privileged: bool) -> Vec
                 "fuse",
                 fuse.is_ok(),
                 false,
-                "serves a /sys of granted devices only; without it the guest sees the host's",
+                "serves a /sys of granted devices only; without FUSE the guest sees the host's",
             )
         },
         Feature {

@@ -25,7 +25,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Parser;
 use verbgate_host::output::say;
 use verbgate_sys::process;
 
@@ -42,7 +41,7 @@ fn main() -> ExitCode {
         Ok(args) => args,
         Err(error) => return told(&Failure::of_tool(verbgate_oci::untimely(&args, error))),
     };
-    let cli = match Cli::try_parse_from(&args) {
+    let cli = match Cli::of(&args) {
         Ok(cli) => cli,
         Err(error) => return cli::report(&error, args.into_iter()),
     };
@@ -100,8 +99,8 @@ fn told(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// What comes before a command, in this order: what a process of its own inherited from an engine,
-/// which waits for the end of it, and then the log, which is not to be closed again.
+/// Steps before a command, in this order: closing the descriptors that an own process inherited
+/// from an engine, which waits for their end; and then the log, which must not be closed again.
 fn begin(cli: &Cli) -> Result<(), Failure> {
     let alone = cli.command.alone();
     if alone.is_some() {

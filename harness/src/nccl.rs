@@ -1,5 +1,5 @@
-//! `verbgate nccl env`: what NCCL needs to know, from the NICs as they are after the move. The
-//! variables are those of NCCL's documentation, "Environment Variables".
+//! `verbgate nccl env`: NCCL's settings, from the NICs after the move. The variables are those of
+//! NCCL's documentation, "Environment Variables".
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ use verbgate_host::output::say;
 /// Names and values.
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// What `--debug-all` sets.
+/// Variables that `--debug-all` sets.
 const DEBUG: &[(&str, &str)] = &[
     ("NCCL_DEBUG", "INFO"),
     ("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH,ENV"),
@@ -45,7 +45,7 @@ pub(crate) fn env(args: &NcclArgs) -> Result<u8, Failure> {
     let journal = journal::load(&args.host.state_dir)?.filter(|journal| journal.complete);
     let Some(journal) = journal else {
         return Err(Error::Invalid(format!(
-            "no NICs are moved ({} describes none); first: verbgate netdev move",
+            "no NIC is in a container (the journal {} is empty); first: verbgate netdev move",
             args.host.state_dir.display()
         ))
         .into());
@@ -197,7 +197,7 @@ fn topology(environment: &mut Environment, topo: &str) -> Result<(), Error> {
         }
         file => {
             let why = "a topology file that is not there makes NCCL fail; --topo auto needs none";
-            return Err(Error::Usage(format!("no file {file:?}: {why}")));
+            return Err(Error::Usage(format!("--topo {file:?}: {why}")));
         }
     }
     Ok(())

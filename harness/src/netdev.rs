@@ -1,4 +1,4 @@
-//! `verbgate netdev`.
+//! `verbgate netdev`: NICs into a container's network namespace, and back.
 
 use std::path::Path;
 use std::time::Duration;
@@ -90,7 +90,7 @@ fn list(args: &ListArgs) -> Result<(), Error> {
 
 fn table(candidates: &[Candidate]) -> String {
     if candidates.is_empty() {
-        return "no netdev here has RDMA\n".to_owned();
+        return "no NIC on this host has RDMA\n".to_owned();
     }
     let mut rows = vec![
         ["NETDEV", "RDMA", "PCI", "NUMA", "GB/S", "MTU", "ADDRESSES", "GIDS", "VERDICT"]
@@ -246,7 +246,7 @@ pub(crate) fn move_there(to: &str, args: &TermsArgs) -> Result<Journal, Error> {
     };
     let journal = transfer::execute(plan, &store, args.arp.into(), &terms, &check)?;
     let how = match &peer {
-        Some(peer) => format!("each answers for itself, as {peer} sees it"),
+        Some(peer) => format!("each NIC answers for itself, as {peer} sees"),
         None => "routes checked; not resolved, because no --verify-from is given".to_owned(),
     };
     say(&format!(
@@ -283,7 +283,7 @@ fn restore(args: &RestoreArgs) -> Result<(), Error> {
         store.remove()?;
         say("the journal is removed all the same");
     } else {
-        let why = "not everything is as it was; repair it and restore again, or: verbgate netdev \
+        let why = "some NICs are not as before; repair them and restore again, or: verbgate netdev \
                    restore --forget";
         return Err(Error::Invalid(why.to_owned()));
     }
@@ -367,5 +367,5 @@ fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
         }
         None => verify::resolve(&claims, verify::PATIENCE)?,
     };
-    Ok(print(&format!("{} addresses answer, each by its own MAC\n", pairs.len()))?)
+    Ok(print(&format!("{} addresses answer, each with the MAC of its NIC\n", pairs.len()))?)
 }

@@ -1,4 +1,5 @@
-//! `verbgate oci`, `agent`, `ps`, `show`, `stats`, `gc`, `cdi` and `runtime`.
+//! `verbgate oci`, `agent`, `ps`, `show`, `stats`, `gc`, `cdi` and `runtime`: arguments into calls
+//! of the library.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ use crate::logging;
 /// The command that is ours and no runtime's.
 const PROFILE: &str = "profile";
 
-/// What the processes that are started are told of the command line.
+/// The part of the command line that goes to the started processes.
 pub(crate) fn globals(global: &Global) -> Globals {
     Globals { root: global.root(), log: logging::options().to_vec() }
 }

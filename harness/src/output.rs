@@ -1,4 +1,4 @@
-//! What the command writes.
+//! JSON on standard output, for all commands.
 
 use serde::Serialize;
 use verbgate_host::output;

@@ -1,4 +1,4 @@
-//! Man pages and completions, from the definition of the command line itself: for packages.
+//! Man pages and completions for packages, made from the definition of the command line.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::cli::Cli;
 use crate::cli::PagesArgs;
 use crate::failure::Failure;
 
-/// Where each shell's file belongs: below the directory, as packages install it.
+/// Paths of each shell's file, as packages install the file.
 const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Bash, "completions/verbgate"),
     (Shell::Zsh, "completions/_verbgate"),

@@ -1,4 +1,4 @@
-//! `verbgate prepare`: a node of a cluster made ready, in one command.
+//! `verbgate prepare`: makes a node of a cluster ready, in one command.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::netdev::symmetric;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
 
-/// Where ip-netns(8) keeps named namespaces.
+/// Directory of ip-netns(8)'s named namespaces.
 const NAMED: &str = "/run/netns";
 
 /// Checks, moves, verifies, and prints what comes next.
@@ -55,7 +55,7 @@ fn preflight(args: &PrepareArgs) -> Result<(), Error> {
     if args.role.is_empty() || !args.role.chars().all(plain) || args.role.starts_with(['.', '-']) {
         let role = &args.role;
         return Err(Error::Usage(format!(
-            "--role {role:?} is no name; use letters, digits, '-', '_' and '.'"
+            "--role {role:?} is not a name; use letters, digits, '-', '_' and '.'"
         )));
     }
     let checks = doctor::checks(&args.terms.host, args.terms.select.peer)?;
@@ -101,7 +101,8 @@ fn holder(role: &str) -> Result<String, Error> {
     let made = std::thread::scope(|scope| scope.spawn(make).join());
     made.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     say(&format!(
-        "made the network namespace {name}; join it, e.g. verbgate run --netns {NAMED}/{name}"
+        "made the network namespace {name}; join the namespace, e.g. verbgate run --netns \
+         {NAMED}/{name}"
     ));
     Ok(name)
 }

@@ -47,7 +47,7 @@ pub(crate) fn supervised(
 
 /// A file for the report.
 fn report_file(path: &Path) -> Result<File, anyhow::Error> {
-    File::create(path).with_context(|| format!("cannot make the report {}", path.display()))
+    File::create(path).with_context(|| format!("--report: cannot create {}", path.display()))
 }
 
 /// Writes what a supervisor did, as JSON.

@@ -1,4 +1,4 @@
-//! `verbgate trace`: as `run`, and every RDMA request is written down.
+//! `verbgate trace`: like `run`, and writes down every RDMA request.
 
 use std::fs::File;
 use std::io;

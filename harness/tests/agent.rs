@@ -225,7 +225,7 @@ fn a_container_that_cannot_be_served_says_why_in_the_log() {
         }),
         ("mlx5_77", |c| c["annotations"]["org.verbgate.devices"] = "mlx5_77".into()),
         ("org.verbgate.profile", |c| c["annotations"]["org.verbgate.profile"] = "full".into()),
-        ("print the profile anew", |c| c["linux"]["seccomp"]["listenerMetadata"] = "{}".into()),
+        ("print the profile again", |c| c["linux"]["seccomp"]["listenerMetadata"] = "{}".into()),
     ];
     for runtime in runtimes() {
         for (needle, edit) in &cases {
@@ -259,7 +259,7 @@ fn nonsense_from_a_runtime_is_one_line_of_the_log() {
         UnixStream::connect(agent.socket()).unwrap().write_all(text.as_bytes()).unwrap();
         wait_until("nothing is said", || agent.log().lines().count() == at + 1);
     }
-    assert_eq!(agent.log().matches("no container process state").count(), 2, "{}", agent.log());
+    assert_eq!(agent.log().matches("not a container process state").count(), 2, "{}", agent.log());
     let second = Command::new(verbgate()).arg("agent").arg("--socket").arg(agent.socket()).output();
     let second = second.unwrap();
     assert_eq!(second.status.code(), Some(1));

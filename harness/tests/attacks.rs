@@ -1,5 +1,5 @@
-//! Attacks from inside the sandbox. Each is tried where it succeeds, too: natively, or on memory
-//! and processes of the guest's own; or it would prove nothing.
+//! Attacks from inside the sandbox. Each attack is also tried where it succeeds (natively, or on
+//! the guest's own memory and processes), or the test would prove nothing.
 
 #![allow(
     clippy::unwrap_used,

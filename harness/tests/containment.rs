@@ -1,5 +1,5 @@
-//! Attacks on the sandbox by ways around the filter. Each runs twice: natively, where it must
-//! succeed (or it would prove nothing), and as a guest, where it must fail.
+//! Attacks on the sandbox by ways around the filter. Each attack runs twice: natively, where it
+//! must succeed (or the test would prove nothing), and as a guest, where it must fail.
 
 #![allow(
     clippy::unwrap_used,

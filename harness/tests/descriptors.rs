@@ -4,7 +4,8 @@
     clippy::indexing_slicing,
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
-//! Descriptors that `verbgate run` was started with: launchers hand them over, and some lead out.
+//! Descriptors that `verbgate run` inherits: launchers hand them over, and some lead out of the
+//! sandbox.
 
 mod common;
 
@@ -176,7 +177,7 @@ fn ways_out_are_closed() {
     let mut command = Command::new(verbgate());
     command.args(["--log-level", "info", "run", "--device", NULL_AS_UVERBS, "--", "true"]);
     let text = stderr(&output(&mut command));
-    let line = format!("descriptor {} is not passed on: it is a directory", fd.as_raw_fd());
+    let line = format!("does not inherit descriptor {}, which is a directory", fd.as_raw_fd());
     assert!(text.contains(&line) && text.contains("--preserve-fds"), "{text}");
 }
 

@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! `verbgate fabric diagnose` and `simulate` as commands: what can be found without a device. What
-//! they find with one, the lab tests.
+//! `verbgate fabric diagnose` and `simulate` as commands, as far as they need no device. The lab
+//! tests the commands with a device.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn a_rank_that_comes_twice_is_told_so_by_both() {
 #[test]
 fn sizes_and_ranks_that_are_none_are_usage_errors() {
     for (args, words) in [
-        (["--ranks", "2", "--sizes", "64Q"], "\"64Q\" is no size"),
+        (["--ranks", "2", "--sizes", "64Q"], "\"64Q\" is not a size"),
         (["--ranks", "2", "--sizes", "2M"], "bytes up to 1048576"),
         (["--ranks", "0", "--device", "x"], "--ranks 0"),
         (["--ranks", "1", "--device", "x"], "of 1 ranks, the last is 0"),

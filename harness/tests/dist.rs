@@ -1,4 +1,4 @@
-//! What packages and operators get, each file by the tool that reads it.
+//! The files for packages and operators: the tool that reads a file checks the file.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `verbgate runtime configure`: files of engines as they are found, edited and given back.
+//! `verbgate runtime configure`: engines' files as found, edited, and given back.
 
 #![allow(
     clippy::unwrap_used,

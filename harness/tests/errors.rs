@@ -5,8 +5,9 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! An error's text either holds its cause or has it as its `source()`, never both: what prints a
-//! chain of errors would say the cause twice. And what prints one prints all of it.
+//! The texts of errors. An error's text either holds the cause or has the cause as `source()`,
+//! never both: a printed chain would say the cause twice. And printing an error prints the whole
+//! chain.
 
 mod common;
 

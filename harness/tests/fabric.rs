@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! `verbgate fabric verify` and `verbgate explain` as commands: what they say of bad input, and of
-//! ranks that do not fit. What they do with a device, the lab tests.
+//! `verbgate fabric verify` and `verbgate explain` as commands: bad input, and ranks that do not
+//! fit together. The lab tests the commands with a device.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn usage_errors_are_one_line_and_exit_with_2() {
     let cases: [(&[&str], &str); 6] = [
         (&["--device", "x"], "--rank and --ranks are needed"),
         (&["--rank", "0", "--ranks", "1", "--device", "x"], "--rendezvous HOST:PORT is needed"),
-        (&["--sizes", "12Q"], "\"12Q\" is no size"),
+        (&["--sizes", "12Q"], "\"12Q\" is not a size"),
         (&["--sizes", "2M"], "bytes up to 1048576"),
         (&["--device", "a/b"], "write DEVICE[:PORT][@GID_INDEX]"),
         (&["--timeout", "0", "--device", "x"], "--timeout 0"),

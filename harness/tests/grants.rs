@@ -5,8 +5,8 @@
     clippy::indexing_slicing,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! A device that is replaced under a running sandbox, on a host without RDMA: sysfs says of the
-//! zero device that it is an RDMA one, and then that it is another.
+//! A device that is replaced under a running sandbox, on a host without RDMA: sysfs says that the
+//! zero device is an RDMA device, and then that the zero device is another RDMA device.
 
 mod common;
 
@@ -76,7 +76,7 @@ fn a_device_that_is_replaced_under_a_sandbox_is_enxio_and_a_line() {
         // One line, however often it is tried: which device, what it was, what it is, what to do.
         assert_eq!(lines.len(), 1, "{said}");
         let parts =
-            ["uverbs9 is not opened (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"];
+            ["refuses to open uverbs9 (ENXIO): device 1:5", "rxe1 (uverbs9", "now rxe2 (uverbs9"];
         for part in parts {
             assert!(lines[0].contains(part), "{part}: {said}");
         }

@@ -1,5 +1,5 @@
-//! The memory of supervisors: without huge pages, of which one would cost as much as a hundred guests,
-//! and kept from being given back. Both are as they were in guests, whose own business they are.
+//! The memory of supervisors: without huge pages (one would cost as much as a hundred guests), and
+//! kept in memory. Guests keep their own settings.
 
 #![allow(
     clippy::unwrap_used,

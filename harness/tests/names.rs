@@ -1,4 +1,4 @@
-//! Names by which programs open a device, and numbers that it is opened at.
+//! Names by which programs open a device, and the numbers of the descriptors.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ fn a_device_is_opened_by_whatever_leads_to_it() {
     assert_eq!(for_both(&ran), for_both(&native), "{ran:#?}");
     let served = ran.pairs().into_iter().filter(|(_, outcome)| *outcome == "ENOTTY").count();
     assert_eq!(served, 13, "{ran:#?}");
-    // Opens for reading alone, or for writing, are not seen (README, Limitations).
+    // Opens for reading alone, or for writing, are not seen (harness/README.md, Limits).
     let [reading, writing] = ["0", "1"].map(|flags| (native.line(flags), ran.line(flags)));
     assert_eq!((reading, writing), (("ok", "EACCES"), ("ok", "EACCES")));
 }

@@ -179,7 +179,7 @@ fn a_supervisor_that_is_killed_leaves_no_stuck_container() {
             output = bundle.verb("exec", &["true"]);
         }
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(stderr(&output).contains("its supervisor is gone"), "{output:?}");
+        assert!(stderr(&output).contains("the container's supervisor is gone"), "{output:?}");
         // It is known as long as it lives.
         assert!(stdout(&bundle.gc()).is_empty());
         bundle.delete();
@@ -387,7 +387,10 @@ fn a_bundle_that_cannot_be_rewritten_and_a_runtime_that_is_missing_are_named() {
         let output = bundle.run();
         let line = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{line}");
-        assert!(line.contains("config.json") && line.contains("must be writable"), "{line}");
+        assert!(
+            line.contains("config.json") && line.contains("make the bundle writable"),
+            "{line}"
+        );
         assert_eq!(line.lines().count(), 1, "{line}");
     }
     bundle.prefix.clear();

@@ -1,5 +1,5 @@
-//! What is executed in a hostile container has the container's rights, and comes under a filter,
-//! whatever the container does meanwhile.
+//! Processes that `exec` adds to a hostile container: each has the container's rights and comes
+//! under a filter, whatever the container does meanwhile.
 
 #![allow(
     clippy::unwrap_used,

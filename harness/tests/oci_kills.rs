@@ -1,4 +1,4 @@
-//! Whatever is killed while a container is made: no stuck container, nothing left, and the next
+//! Kills of any process while a container is made: no stuck container, nothing left, and the next
 //! create of the same id works.
 
 #![allow(
@@ -177,7 +177,7 @@ fn a_supervisor_that_is_killed_before_the_start_refuses_it() {
         until("its end", || !Path::new(&format!("/proc/{supervisor}/fd/0")).exists());
         let output = bundle.verb("start", &[]);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(stderr(&output).contains("its supervisor is gone"), "{output:?}");
+        assert!(stderr(&output).contains("the container's supervisor is gone"), "{output:?}");
         works_again(&mut bundle);
     }
 }

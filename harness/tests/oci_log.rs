@@ -1,4 +1,4 @@
-//! What supervisors log, and where.
+//! The log of supervisors, and the places where the log goes.
 
 #![allow(
     clippy::unwrap_used,

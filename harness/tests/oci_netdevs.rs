@@ -1,5 +1,5 @@
-//! NICs that go into containers by annotation, and come home whatever dies: with crun and runc, veth
-//! for NICs, and a tree of files for `/sys`.
+//! NICs that go into containers by annotation, and come back whatever dies: with crun and runc,
+//! veth for NICs, and a tree of files for `/sys`.
 
 #![allow(
     clippy::unwrap_used,
@@ -248,9 +248,9 @@ fn a_move_that_is_cut_short_is_undone() {
 fn a_nic_that_may_not_go_is_one_line_and_nothing_is_left() {
     for scene in scenes() {
         for (netdevs, needle) in [
-            ("lo", "lo is no NIC of a device that this container is granted"),
-            ("rail7", "those have: rail0, rail1"),
-            ("rail0,,", "names no NIC"),
+            ("lo", "lo is not a NIC of a device that this container is granted"),
+            ("rail7", "the NICs of those devices: rail0, rail1"),
+            ("rail0,,", "does not name a NIC"),
         ] {
             let bundle = scene.bundle(netdevs, &["true"]);
             let output = bundle.run();

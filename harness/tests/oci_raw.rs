@@ -1,4 +1,5 @@
-//! Ways by which engines show RDMA devices without asking for RDMA: none of them is the raw device.
+//! Ways in which engines show RDMA devices without asking for RDMA: none of the ways gives the raw
+//! device.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A container's `/sys` under the profiles of engines, and where it cannot be covered.
+//! A container's `/sys` under the seccomp profiles of engines, and where `/sys` cannot be covered.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
-//! Programs whose runtimes lay claim to most addresses: each starts in a sandbox, and the stub finds
-//! its place among what they map.
+//! Programs whose language runtimes reserve most addresses: each program starts in a sandbox, and
+//! the stub finds a place among the program's mappings.
 //!
-//! Compilers and runtimes are used where they are; each test says what it skips, and why.
+//! The tests use the compilers and runtimes of this machine; each test says what it skips, and why.
 
 #![allow(
     clippy::unwrap_used,

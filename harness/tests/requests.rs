@@ -1,4 +1,4 @@
-//! Requests, good and bad, made by raw system calls; and what they cost.
+//! Requests, good and bad, made by raw system calls; and the cost of a request.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! `verbgate run` as a command: exit codes, streams, what is left behind, errors.
+//! `verbgate run` as a command: exit codes, streams, leftovers, errors.
 
 #![allow(
     clippy::unwrap_used,
@@ -76,6 +76,11 @@ fn failures_of_its_own_are_125_and_one_line() {
         assert_eq!(line.lines().filter(|l| !l.contains("warn")).count(), 1, "{line}");
     }
     assert_eq!(code(Command::new(verbgate()).arg("nonsense")), 2);
+    for args in [&[][..], &["cdi"][..], &["fabric"][..]] {
+        let output = output(Command::new(verbgate()).args(args));
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains("a command is missing"), "{}", stderr(&output));
+    }
     assert_eq!(code(Command::new(verbgate()).args(["features", "--nonsense"])), 2);
     assert_eq!(code(Command::new(verbgate()).args(["run", "--help"])), 0);
 }

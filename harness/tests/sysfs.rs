@@ -103,12 +103,15 @@ fn it_is_said_why() {
     let explain = |args: &[&str]| ok(&host.sysfs(&[&["explain", "--root", "@sys"], args].concat()));
     assert_eq!(
         explain(&["mlx5_1"]),
-        "mlx5_1 hidden: it has no GID; give its interface an address, and bring it up"
+        "mlx5_1 hidden: no GID; give the device's interface an address, and bring the interface up"
     );
-    assert_eq!(explain(&["0000:2a:00.0"]), "0000:2a:00.0 hidden: so is its RDMA device (mlx5_1)");
+    assert_eq!(
+        explain(&["0000:2a:00.0"]),
+        "0000:2a:00.0 hidden: the RDMA device (mlx5_1) is hidden"
+    );
     let other = explain(&["--device", "uverbs1", "mlx5_0", "enp12s0np0"]);
     let expected =
-        "mlx5_0 hidden: it is not granted\nenp12s0np0 hidden: so is its RDMA device (mlx5_0)";
+        "mlx5_0 hidden: not granted\nenp12s0np0 hidden: the RDMA device (mlx5_0) is hidden";
     assert_eq!(other, expected);
 }
 

@@ -1,8 +1,8 @@
-//! The books: which opens there are, which descriptors are known to mean them, and how many objects
-//! live in them.
+//! The books: the opens of a sandbox, the descriptors that are known to mean them, and the number
+//! of objects in each.
 //!
-//! Every table is keyed by a number that is never given again ([`UcontextId`], [`GuestKey`]), or by a
-//! mount's, beside which is kept what pins that.
+//! The key of every table is a number that is never given again ([`UcontextId`], [`GuestKey`]), or
+//! a mount's number, kept beside the thing that pins the number.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! Calls that are no requests: opening a device, closing and duplicating its descriptors, changing
+//! Calls that are not requests: opening a device, closing and duplicating its descriptors, changing
 //! credentials, attaching a debugger, and touching the stub's memory.
 
 use std::io;
@@ -103,8 +103,8 @@ impl Supervisor {
         self.warn("no number", || {
             format!(
                 "process {} has no free descriptor number from {} on, where RDMA descriptors are; \
-                 let it have a higher limit (ulimit -n), or start verbgate with the lower limit that \
-                 it sets itself",
+                 give the process a higher limit (ulimit -n), or start verbgate with the lower \
+                 limit that the process sets itself",
                 guest.process.tgid(),
                 self.fds.first
             )
@@ -257,8 +257,8 @@ impl Supervisor {
         if several && ATTACHING.contains(&trap.args[0]) {
             self.warn("attached beside siblings", || {
                 format!(
-                    "thread {} may not trace others while processes were started in its container \
-                     from outside",
+                    "thread {} may not trace others (ptrace) while the container has processes \
+                     that were started from outside (exec); end those processes first",
                     trap.tid
                 )
             });

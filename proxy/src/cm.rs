@@ -1,14 +1,14 @@
 //! rdma_cm: the connection manager's commands, which the supervisor gives for the guest.
 //!
-//! Unlike a verbs request, a command needs nothing of its caller but the network namespace in
-//! which it makes an id; and the kernel takes commands only from whoever opened the file. So the
-//! supervisor gives them. Each is copied once, by whoever serves the guest, with all that it needs
-//! of the guest; its addresses are replaced by the supervisor's own, and the guest's stub writes
-//! the response.
+//! Unlike a verbs request, a command needs from its caller only the network namespace in which the
+//! command makes an id; and the kernel takes commands only from the process that opened the file.
+//! So the supervisor gives the commands. The thread that serves the guest copies each command once,
+//! with all that the command needs from the guest, and replaces the addresses by the supervisor's
+//! own. The guest's stub writes the response.
 //!
-//! A thread of its own gives them, because a command can take as long as the kernel waits for its
-//! handlers. That thread never waits for a guest, nor in the kernel for an event: whoever asks for
-//! an event that is not there is kept, and served when the file has one.
+//! A thread of its own gives the commands, because a command can take as long as the kernel waits
+//! for its handlers. That thread never waits for a guest, nor in the kernel for an event: a caller
+//! that asks for a missing event is kept, and served when the file has an event.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -398,7 +398,7 @@ fn take_back(file: &OwnedFd, also: Also, response: &[u8]) {
     bytes.extend([0; 4]);
     let command = Command { bytes, response: Some(HDR_LEN), out, value: None };
     if let Err(e) = give(file.as_fd(), command) {
-        log::debug!("cannot take an id back: {e}");
+        log::debug!("rdma_cm: cannot destroy an id: {e}");
     }
 }
 

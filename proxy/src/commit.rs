@@ -1,7 +1,7 @@
-//! Commit: what a request brought about is taken over, from the stub into the guest and the books.
+//! Commit: the results of a request pass from the stub to the guest and the books.
 //!
-//! The result is the kernel's. Outputs are read from memory that the guest may write, the frame's
-//! or its own: they are shown to onlookers, and the books do not depend on them.
+//! The result is the kernel's. Outputs come from memory that the guest may write (the frame's, or
+//! the guest's own): observers see the outputs, and the books do not depend on them.
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::OutPlace;

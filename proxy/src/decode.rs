@@ -17,7 +17,7 @@ use crate::fetch::Copied;
 #[derive(Debug, thiserror::Error)]
 pub enum Malformed {
     /// It cannot be read.
-    #[error("its memory cannot be read")]
+    #[error("the memory of the request cannot be read")]
     Fault(Errno),
     /// It breaks a rule of the ABI.
     #[error(transparent)]

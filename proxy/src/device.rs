@@ -1,4 +1,4 @@
-//! Devices that a sandbox was granted.
+//! The devices that a sandbox was granted.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -67,7 +67,7 @@ impl Watched {
         let Err(replaced) = self.identity.check_below(&self.sysfs) else { return Ok(()) };
         let mut told = self.told.lock();
         if told.as_ref() != Some(&replaced) {
-            log::warn!("{name} is not opened (ENXIO): {replaced}");
+            log::warn!("the supervisor refuses to open {name} (ENXIO): {replaced}");
             *told = Some(replaced);
         }
         Err(io::Error::from_raw_os_error(libc::ENXIO))

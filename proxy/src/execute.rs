@@ -1,10 +1,10 @@
-//! Execute: a framed request runs on a stub.
+//! Execute: a stub runs a framed request.
 //!
-//! The stub waits in its trap with the request's address already in its registers. What it needs
-//! besides is put in place while it waits: the ucontext and lent descriptors into its own table,
-//! and what to do afterwards into the frame. Then its trap is answered with CONTINUE, and its
-//! next trap shows the result. Answered with a value instead, it makes no request, and only writes
-//! outputs.
+//! The stub waits in its trap with the request's address already in its registers. While the stub
+//! waits, the supervisor puts the rest in place: the ucontext and lent descriptors into the stub's
+//! own table, and the orders for afterwards into the frame. Then the supervisor answers the trap
+//! with CONTINUE, and the stub's next trap shows the result. If the supervisor answers with a value
+//! instead, the stub makes no request, and only writes outputs.
 
 use std::fmt;
 use std::io;

@@ -1,8 +1,9 @@
 //! Fetch: one copy of a request out of guest memory.
 //!
 //! Nothing is read twice. The first read takes more than the header asks for, because the
-//! attributes always follow it and the inputs often do (rdma-core builds all of it on one stack
-//! frame); whatever of the request lies in that first copy is taken from there.
+//! attributes always follow the header and the inputs often do (rdma-core builds all of a request
+//! on one stack frame). All parts of the request that lie in the first copy are taken from that
+//! copy.
 
 use verbgate_abi::Errno;
 use verbgate_abi::wire::HDR_LEN;

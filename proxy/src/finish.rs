@@ -1,5 +1,5 @@
-//! What a stub's trap means: the result of what the stub was told to do, which is told to the caller
-//! and to onlookers; and that the stub waits for more.
+//! The end of a request: the stub's trap shows the result, which goes to the caller and to
+//! observers; and the stub waits for more.
 
 use crate::books::UcontextId;
 use crate::commit;
@@ -43,7 +43,8 @@ impl Supervisor {
         }
         if !worker.stub.is_own_trap(self.window, &trap) {
             log::error!(
-                "process {} was ended: its stub did another call than its own: {trap:x?}",
+                "the supervisor ended process {}, whose stub made a call that stubs do not make: \
+                 {trap:x?}",
                 guest.process.tgid()
             );
             // Killed with its guest; the trap needs no answer.

@@ -6,16 +6,17 @@
 //!                      └ the request; its address is the same for every request
 //! ```
 //!
-//! The kernel copies header and array once, and reads longer inputs later through their pointers;
-//! it writes `flags` and `data` of the attributes that are outputs or new objects, into the array.
-//! So every attribute that it only reads comes first, the boundary falls between `len` and `flags`
-//! of the first one that it writes, and all that it reads lies before the boundary.
+//! The kernel copies header and array once, and reads longer inputs later through their pointers.
+//! The kernel writes `flags` and `data` of the attributes that are outputs or new objects, into the
+//! array. So every attribute that the kernel only reads comes first, the boundary falls between
+//! `len` and `flags` of the first written attribute, and everything that the kernel reads lies
+//! before the boundary.
 //!
 //! A guest thread may race to alter the entries behind the boundary, and so smuggle in an optional
-//! attribute that the request did not have, in the place of another optional one: without a
-//! mandatory one there is no request. So an optional one is the first. Where there are more, absent
-//! attributes with a neutral value are named before the boundary, which makes a second naming
-//! EINVAL. What remains is in [`residue`].
+//! attribute that the request did not have, in the place of another optional attribute (if a
+//! mandatory attribute is missing, there is no request). So an optional attribute is the first. If
+//! there are more, the frame names absent attributes with a neutral value before the boundary,
+//! which makes a second naming EINVAL. The rest is in [`residue`].
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::OutPlace;

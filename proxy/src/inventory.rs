@@ -1,4 +1,5 @@
-//! What a supervisor holds, for onlookers: taken at one moment, and never at the guests' expense.
+//! The inventory: the devices, opens and objects that a supervisor holds, for onlookers; taken at
+//! one moment, and never at the guests' expense.
 
 use std::collections::BTreeMap;
 

@@ -13,10 +13,9 @@
 //! returns ◀──answer──── reply     write-back and result
 //! ```
 //!
-//! Each stage is a module of that name and sees only the types of the stage before it. [`way`] puts
-//! them together over whatever executes ([`executor`]): a stub, the calling process, or a script.
-//! What lives longer than a request is in [`session`] and [`books`]; [`supervisor`] receives the
-//! traps.
+//! Each stage is a module of that name and sees only the types of the stage before. [`way`] puts
+//! the stages together over an [`executor`]: a stub, the calling process, or a script. State that
+//! outlives a request is in [`session`] and [`books`]; [`supervisor`] receives the traps.
 
 pub mod books;
 mod calls;

@@ -1,9 +1,9 @@
-//! Looking after guests that end, are stopped, or have nothing left but stubs.
+//! The care for guests that end, are stopped, or have only stubs left.
 //!
-//! A stub waits in its trap, and there neither a stop signal nor the end of the other threads
-//! reaches it: it has to be sent on. And a guest can end a stub, by a filter of its own, with a
-//! request in the kernel: its caller must be told. No event tells of any of this, so the guests are
-//! looked at now and then.
+//! A stub waits in its trap. Neither a stop signal nor the end of the other threads reaches the
+//! stub there, so the supervisor must send the stub on. A guest can also end a stub, by a filter of
+//! its own, with a request in the kernel: then the supervisor must tell the caller. No event tells
+//! of either case, so the supervisor looks at the guests now and then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -192,7 +192,10 @@ impl Supervisor {
             stopped.detach(0)
         });
         if let Err(e) = seized {
-            log::debug!("thread {} cannot be interrupted ({e}): EINTR", trap.tid);
+            log::debug!(
+                "cannot interrupt thread {} ({e}): the thread's call fails with EINTR",
+                trap.tid
+            );
             // One that was answered before does not hear this.
             self.answer(*trap, Reply::Errno(libc::EINTR));
         }

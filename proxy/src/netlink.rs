@@ -1,11 +1,10 @@
-//! RDMA netlink, by which libraries find devices: the guest's socket is one that the supervisor
-//! stands behind.
+//! RDMA netlink, by which libraries find devices: behind the guest's socket is the supervisor.
 //!
-//! The guest is given one end of a socket pair at a watched number. What it sends is judged
-//! ([`verbgate_abi::netlink`]), asked of the kernel by a socket of the supervisor's in the guest's
-//! network namespace, and answered with what is about granted devices. Answers lie in the guest's
-//! own socket when its sending returns, so waiting for them is the kernel's; receiving is the
-//! supervisor's, because a netlink socket tells who sent a message and a socket pair does not.
+//! The guest gets one end of a socket pair at a watched number. The supervisor judges each message
+//! of the guest ([`verbgate_abi::netlink`]), asks the kernel by a socket of its own in the guest's
+//! network namespace, and answers with the part about granted devices. Answers lie in the guest's
+//! own socket when the guest's sending returns, so the kernel does the waiting. The supervisor does
+//! the receiving, because a netlink socket tells who sent a message and a socket pair does not.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! What an onlooker is told of each request: the trace, and the counts.
+//! The view of an observer: what is told of each request, for the trace and the counts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
-//! Opens: the guest's `open(2)` of a granted device is made by the supervisor.
+//! Opens: the supervisor makes the guest's `open(2)` of a granted device.
 //!
-//! The path is read from guest memory, which may change at any time; so nothing but service
-//! depends on it. A path that names a granted device, or leads to the name of one, is served;
-//! anything else goes on natively, and the raw nodes are out of reach there.
+//! The path is read from guest memory, which may change at any time; so only service depends on the
+//! path. The supervisor serves a path that names a granted device, or leads to the name of one. Any
+//! other open goes on natively, and the raw nodes are out of reach there.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,7 +1,7 @@
-//! Planting stubs in a guest, by way of a thread of its that makes a request.
+//! Planting of stubs in a guest, through a thread of the guest that makes a request.
 //!
-//! The thread, and the stub while it is being made, are made to make calls, whose traps any thread
-//! of the supervisor may receive: they are routed to the one that plants.
+//! The supervisor makes the thread, and the new stub, make calls. Any thread of the supervisor may
+//! receive the traps of these calls: routes lead the traps to the thread that plants.
 
 use std::io;
 use std::sync::Arc;
@@ -117,8 +117,8 @@ impl Supervisor {
         if caller.borrows_memory().unwrap_or(false) {
             self.warn("borrowed memory", || {
                 format!(
-                    "process {} makes its first RDMA request in its parent's memory; let the \
-                     parent make one before, or execute a program",
+                    "process {} makes its first RDMA request in the parent's memory (vfork), which \
+                     is refused; let the parent make an RDMA request before, or execute a program",
                     guest.process.tgid()
                 )
             });
@@ -133,9 +133,8 @@ impl Supervisor {
             self.warn("stubs end at once", || {
                 let tgid = guest.process.tgid();
                 format!(
-                    "process {tgid} cannot use RDMA: its stubs end as soon as they are made, by a \
-                     seccomp filter of its own; let that allow ioctl, preadv, sendmsg, close_range \
-                     and mmap"
+                    "process {tgid} cannot use RDMA: a seccomp filter of the process ends verbgate's \
+                     stubs; let the filter allow ioctl, preadv, sendmsg, close_range and mmap"
                 )
             });
             return self.refuse(trap, Errno::EIO);

@@ -1,9 +1,9 @@
-//! Policy: may this request be made at all.
+//! Policy: the requests that a sandbox may make.
 //!
-//! A profile is data ([`PROFILES`]); what it does not name is refused. The errno of a refusal is
-//! one from which libibverbs draws the right conclusion: EPROTONOSUPPORT for a method makes it
-//! try the legacy command, EOPNOTSUPP says that there is no such feature. Never ENOTTY, on which
-//! it gives up ioctls for the whole ucontext.
+//! A profile is data ([`PROFILES`]), and refuses what the profile does not name. The errno of a
+//! refusal leads libibverbs to the right conclusion: EPROTONOSUPPORT for a method makes libibverbs
+//! try the legacy command, and EOPNOTSUPP says that there is no such feature. ENOTTY is never used,
+//! because libibverbs then gives up ioctls for the whole ucontext.
 
 mod refusal;
 
@@ -77,10 +77,12 @@ pub enum ProfileError {
     #[error("profile: {0}")]
     Syntax(String),
     /// There is none of that name.
-    #[error("there is no profile {0:?}; there are standard, hpc and full")]
+    #[error("there is no profile {0:?}; the profiles are standard, hpc and full")]
     NoSuch(String),
     /// It names something that no table knows.
-    #[error("profile {profile:?}: there is no {what} {name:?}; `verbgate abi list` prints them")]
+    #[error(
+        "profile {profile:?}: there is no {what} {name:?}; `verbgate abi list` prints the names"
+    )]
     Unknown {
         /// The profile.
         profile: String,

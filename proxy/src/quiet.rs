@@ -1,4 +1,5 @@
-//! What a guest can cause is said at most once a second, with how often it was not.
+//! Log lines that a guest can cause: written at most once a second, with the number of lines that were
+//! left out.
 
 use std::collections::HashMap;
 use std::time::Duration;

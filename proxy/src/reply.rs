@@ -1,6 +1,7 @@
-//! Reply: what the kernel would have written into the guest's memory, and the answer.
+//! Reply: the bytes that the kernel would have written into the guest's memory, and the answer.
 //!
-//! The supervisor writes nothing: it says what goes where, and the guest's stub writes it.
+//! The supervisor writes nothing into a guest: the supervisor says what goes where, and the guest's
+//! stub writes.
 
 use verbgate_abi::request::Request;
 use verbgate_abi::wire::ATTR_LEN;

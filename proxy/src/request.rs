@@ -93,8 +93,8 @@ impl Supervisor {
             Whose::Orphan => {
                 self.warn("orphan", || {
                     format!(
-                        "thread {} shares the memory of a process that has ended, and its stubs \
-                         with it: it cannot use RDMA any more",
+                        "thread {} cannot use RDMA: the thread shares the memory of a process that \
+                         has ended, and the stubs have ended with that process",
                         trap.tid
                     )
                 });

@@ -1,10 +1,10 @@
-//! Serving: who receives a trap, where the trap belongs, and who does what there is to do for a
-//! guest.
+//! Serving: receiving a trap, finding where the trap belongs, and working off a guest's inbox.
 //!
-//! Whoever receives a trap looks at its caller, under no lock. What concerns a guest's stubs is put
-//! into that guest's inbox, and done by whoever holds the guest's state then: there is always one,
-//! and nobody waits for another. So a guest that makes the supervisor wait keeps one thread and its
-//! own requests waiting, until the watch ends its process ([`crate::crew`]).
+//! The thread that receives a trap looks at the caller, under no lock. Everything that concerns a
+//! guest's stubs goes into the guest's inbox, and the thread that holds the guest's state then
+//! works the inbox off: there is always one such thread, and nobody waits for another. So a guest
+//! that makes the supervisor wait keeps one thread and its own requests waiting, until the watch
+//! ends the guest's process ([`crate::crew`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -196,13 +196,16 @@ impl Supervisor {
         let (supervisor, its) = (Arc::clone(self), Arc::clone(&seat));
         let work = move || {
             if let Err(error) = supervisor.attend(&its) {
-                log::error!("RDMA requests are no longer served: {error}");
+                log::error!(
+                    "the supervisor no longer serves RDMA requests: {error}; start the sandbox \
+                     again"
+                );
             }
         };
         if let Err(error) = std::thread::Builder::new().name("serve".to_owned()).spawn(work) {
             self.crew.leave(&seat);
             self.warn("no thread", || {
-                format!("one more thread would serve requests, but cannot be started: {error}")
+                format!("cannot start one more thread to serve requests: {error}")
             });
         }
     }

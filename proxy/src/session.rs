@@ -1,13 +1,14 @@
 //! The guests of a sandbox, and their stubs.
 //!
-//! Every table here is keyed by a number that is never given again ([`GuestKey`], [`Owner`]), or by
-//! one of the kernel's whose thing is kept beside it: a guest's process by its pidfd, a stub by its
-//! thread.
+//! The key of every table here is a number that is never given again ([`GuestKey`], [`Owner`]), or
+//! a number of the kernel's, kept beside the thing that the number names: a guest's process by its
+//! pidfd, a stub by its thread.
 //!
-//! Locks: the registry's and the books' are held for a look-up and never while anybody is waited
-//! for. A guest's own state is held by whoever serves that guest, who may wait for it; so nobody
-//! waits for that lock: what there is to do is put into the guest's inbox, and whoever holds the
-//! state does it ([`Supervisor::post`](crate::Supervisor)).
+//! Locks: a thread holds the locks of the registry and of the books for a look-up, and never while
+//! the thread waits for anybody. The thread that serves a guest holds the guest's own state, and
+//! may wait for the guest. So nobody waits for that lock: work for a guest goes into the guest's
+//! inbox, and the thread that holds the state does the work
+//! ([`Supervisor::post`](crate::Supervisor)).
 
 use std::collections::HashMap;
 use std::collections::VecDeque;

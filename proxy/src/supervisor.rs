@@ -1,4 +1,4 @@
-//! The supervisor of one sandbox: what the threads that serve it share.
+//! The supervisor of one sandbox: the state that all its threads share.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -164,8 +164,8 @@ fn tokens() -> io::Result<Option<(Tokens, bool)>> {
     match made {
         Err(e) if INCAPABLE.contains(&e.raw_os_error().unwrap_or(0)) => {
             log::warn!(
-                "guests are given devices themselves ({e}): a descriptor that one sends out of its \
-                 sandbox can be used there, unsupervised; run with CAP_MKNOD to prevent it"
+                "guests get the devices themselves ({e}): a descriptor that a guest sends out of \
+                 the sandbox works there, unsupervised; run with CAP_MKNOD to prevent that"
             );
             Ok(None)
         }
@@ -199,14 +199,17 @@ impl Supervisor {
             observer,
         } = config;
         if let Err(e) = listener.wake_synchronously() {
-            log::debug!("this kernel wakes across processors (6.6 and later need not): {e}");
+            log::debug!(
+                "this kernel wakes threads across processors, which is slow (6.6 and later need \
+                 not): {e}"
+            );
         }
         let own_mounts = node::open(Path::new("/dev/null"), libc::O_CLOEXEC)
             .inspect_err(|e| {
                 log::warn!(
                     "devices cannot be opened through mounts of their own ({e}): a guest can \
-                     reopen what it was given through /proc/self/fd, and use it unsupervised; \
-                     run as root to prevent it"
+                     reopen a device through /proc/self/fd, and use the device unsupervised; \
+                     run as root to prevent that"
                 );
             })
             .is_ok();

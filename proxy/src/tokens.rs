@@ -1,8 +1,9 @@
-//! What guests hold of the devices that they open: tokens, and the files that are kept for them.
+//! Tokens, which guests hold for the devices that they open, and the files that the supervisor
+//! keeps for the tokens.
 //!
-//! A token shows the device and is of no other use ([`verbgate_sys::token`]). So here a device is opened
-//! for a guest, memory of it is mapped for a guest, and the device is closed when the kernel tells
-//! that nobody holds its token any more.
+//! A token shows the device and is of no other use ([`verbgate_sys::token`]). So the supervisor
+//! opens a device for a guest, has memory of the device mapped for a guest, and closes the device
+//! when the kernel reports that nobody holds the token any more.
 
 use std::ffi::CString;
 use std::io;

@@ -1,9 +1,9 @@
 //! Translate: descriptors of the guest become descriptors of the stub.
 //!
-//! The kernel looks descriptors up in the table of the thread that executes the request, and that
-//! is the stub's own. Each descriptor of a request is looked up once, in the caller's table, and
-//! lent to the stub under a number of its own; what the guest does to its table meanwhile does
-//! not matter.
+//! The kernel looks descriptors up in the table of the thread that executes the request, which is
+//! the stub's own. Each descriptor of a request is looked up once, in the caller's table, and lent
+//! to the stub under a number of its own. So changes that the guest makes to the caller's table
+//! meanwhile do not matter.
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::Place;

@@ -1,4 +1,4 @@
-//! Vet: decode, policy and GIDs, as one function of what was copied and what is granted.
+//! Vet: decode, policy and GIDs, as one function of the copied bytes and the grant.
 
 use std::fmt;
 

@@ -7,9 +7,9 @@
 //! answer    reply: what belongs into the guest's memory, and the end of its call
 //! ```
 //!
-//! The supervisor drives them by events, because its stubs answer later
-//! (`Supervisor::{run, start, done}`); [`carry`] drives them in one go, for executors that do not.
-//! There is no other way from a guest's bytes to a device.
+//! The supervisor drives these functions by events, because stubs answer later (`Supervisor::{run,
+//! start, done}`); [`carry`] drives them in one go, for executors that answer at once. There is no
+//! other way from a guest's bytes to a device.
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::Request;

@@ -1,4 +1,4 @@
-//! Whose memory a caller has, and which ucontext its descriptor means.
+//! Ownership: whose memory a caller has, and which ucontext the caller's descriptor means.
 
 use crate::books::Known;
 use crate::books::UcontextId;
@@ -254,7 +254,7 @@ impl Supervisor {
                 Ok(None)
             }
             Err(e) => {
-                log::debug!("kcmp of thread {}: {e}", call.trap.tid);
+                log::debug!("cannot compare the memory of thread {} (kcmp): {e}", call.trap.tid);
                 Ok(None)
             }
         }

@@ -1,6 +1,6 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "clippy.toml allows it in test functions")]
-//! Where a framed request's outputs go.
+//! The places where a framed request's outputs go.
 //!
 //! The kernel takes a new object back when it cannot write the response that names it. So it must
 //! be the kernel that writes it, and to the guest's memory: had it written elsewhere, the guest

@@ -6,7 +6,7 @@
     clippy::unwrap_used,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! A policy that does not name a method never lets it pass: over the whole table.
+//! Policies, over the whole table: a policy that does not name a method never lets the method pass.
 //!
 //! The table is finite, so this is a proof where `kani` would only be another way to write it. For each
 //! name there are a policy that names all but it, and one that names it alone; every method of that

@@ -6,7 +6,7 @@
     clippy::unwrap_used,
     reason = "clippy.toml allows these in test functions; here the helpers of tests use them, too"
 )]
-//! What a guest thread can make of a framed request, by trying everything.
+//! The residue: what a guest thread can make of a framed request, found by trying everything.
 //!
 //! The frame is laid out as for the kernel, the entries behind the boundary are altered as a guest
 //! thread could, and the decoder, which has the kernel's rules, says whether the kernel would take

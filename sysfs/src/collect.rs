@@ -1,4 +1,4 @@
-//! Reading the host's RDMA devices from a sysfs root.
+//! A reader of the host's RDMA devices, from a sysfs root.
 //!
 //! The root is a parameter, so that a directory tree can stand for a host.
 
@@ -91,7 +91,10 @@ pub struct RdmaDevice {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory that should be there could not be read.
-    #[error("cannot read {}: {source}; is sysfs mounted here, and of this network namespace?", .path.display())]
+    #[error(
+        "cannot read {}: {source}; is sysfs mounted here, in this network namespace?",
+        .path.display()
+    )]
     Read {
         /// Which.
         path: PathBuf,
@@ -99,7 +102,10 @@ pub enum Error {
         r#source: io::Error,
     },
     /// A file says something else than the kernel writes.
-    #[error("{} holds {value:?} where {expected} belongs; this is not a sysfs of Linux", .path.display())]
+    #[error(
+        "{} holds {value:?} where {expected} belongs; this is not a sysfs of Linux",
+        .path.display()
+    )]
     Value {
         /// Which.
         path: PathBuf,

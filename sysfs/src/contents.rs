@@ -1,4 +1,4 @@
-//! What a read of a file in the tree gives: recorded or live, with masked GIDs empty.
+//! The contents of files in the tree: recorded or live, with masked GIDs empty.
 
 use std::fmt;
 use std::os::fd::AsFd as _;

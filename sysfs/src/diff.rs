@@ -1,4 +1,4 @@
-//! What differs between two snapshots.
+//! The differences between two snapshots.
 
 use std::collections::BTreeMap;
 use std::fmt;

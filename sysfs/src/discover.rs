@@ -1,5 +1,5 @@
-//! The one reader of RDMA devices, their ports, GIDs and netdevs, as sysfs tells. Everything is in
-//! the order in which people count. The root is a parameter, so that a directory tree can stand for a
+//! The one reader of RDMA devices, their ports, GIDs and netdevs, from sysfs. Everything is in the
+//! order in which people count. The root is a parameter, so that a directory tree can stand for a
 //! host.
 
 use std::collections::BTreeSet;

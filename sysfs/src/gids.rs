@@ -1,4 +1,4 @@
-//! Which GIDs a sandbox may see.
+//! The GIDs that a sandbox may see.
 
 use std::collections::BTreeSet;
 

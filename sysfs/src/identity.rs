@@ -1,4 +1,4 @@
-//! Which device a grant is of.
+//! The identity of a device: which device a grant is of.
 //!
 //! A device number says where a device is, not which one: drivers give minors again, so after
 //! `rdma link del` and `rdma link add`, or when virtual functions go and come, another device
@@ -8,14 +8,14 @@
 //! whichever mount and network namespace sysfs is looked at. Node GUID and PCI parent are compared
 //! besides, for what is no kernel's sysfs.
 //!
-//! A name is not compared. `rdma dev set NAME name OTHER` leaves the device what it is, and gives
-//! its former name to nobody's grant.
+//! An identity does not compare names. `rdma dev set NAME name OTHER` leaves the device the same,
+//! and gives its former name to nobody's grant.
 //!
-//! **Why a comparison after the use is enough.** An identity comes once and goes once. Whoever finds
-//! that a number *still* has the identity that was recorded before knows that the number had that
-//! identity all the time in between: at the `open(2)`, at the `read(2)`, whatever was done by the
-//! number or by a path meanwhile. So: use first, compare then, and throw away what was got if it
-//! differs. The other order leaves a moment in which the device can be replaced.
+//! **Why a comparison after the use is enough.** An identity comes once and goes once. If a number
+//! *still* has the recorded identity, the number had that identity all the time in between: at the
+//! `open(2)`, at the `read(2)`, at everything that was done by the number or by a path meanwhile.
+//! So: use first, compare then, and throw the result away if the identity differs. The other order
+//! leaves a moment in which the device can be replaced.
 
 use std::fmt;
 use std::fs::File;
@@ -69,8 +69,8 @@ struct RdmaIdentity {
 /// A number has another identity than the one that was granted.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "device {number} was granted as {was}, and is now {is}; start the sandbox again to grant what \
-     is there now"
+    "device {number} was granted as {was}, and is now {is}; start the sandbox again to grant the \
+     new device"
 )]
 pub struct Replaced {
     number: DevNumber,

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What a sandbox sees of RDMA devices in sysfs.
+//! RDMA devices in sysfs, as a sandbox sees them.
 //!
 //! [`record`] reads the host once into a [`Snapshot`], [`select`] reduces it to what the sandbox
 //! was granted, [`tree`] turns that into directories, files and links that are path-identical to

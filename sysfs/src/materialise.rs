@@ -1,4 +1,4 @@
-//! The tree as plain files, for where no daemon is wanted.
+//! The tree as plain files, where nobody wants a daemon.
 
 use std::fs;
 use std::fs::Permissions;
@@ -15,7 +15,10 @@ use crate::tree::Kind;
 #[derive(Debug, thiserror::Error)]
 pub enum MaterialiseError {
     /// Something is there, and would be mixed with the tree.
-    #[error("{} is not empty; give a directory that is, or none that exists", .0.display())]
+    #[error(
+        "the directory {} is not empty; give an empty directory, or a path that does not exist",
+        .0.display()
+    )]
     NotEmpty(PathBuf),
     /// A file, directory or link could not be made.
     #[error("cannot make {}: {source}", .path.display())]

@@ -1,4 +1,4 @@
-//! What of a host a sandbox is shown, and why the rest is not.
+//! The selection: the part of a host that a sandbox sees, and the reasons why the rest is hidden.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -97,23 +97,27 @@ impl Why {
 impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Granted => write!(f, "shown: it is granted"),
-            Self::OfRdma { ifname } => write!(f, "shown: it belongs to {ifname}"),
-            Self::Above => write!(f, "shown: something that is shown lies behind it"),
-            Self::Interface => write!(f, "shown: it is in the sandbox's network namespace"),
-            Self::Switch => write!(f, "shown: it connects GPUs"),
-            Self::NotGranted => write!(f, "hidden: it is not granted"),
+            Self::Granted => write!(f, "shown: the device is granted"),
+            Self::OfRdma { ifname } => write!(f, "shown: belongs to {ifname}"),
+            Self::Above => write!(f, "shown: a shown device lies behind"),
+            Self::Interface => write!(f, "shown: in the sandbox's network namespace"),
+            Self::Switch => write!(f, "shown: connects GPUs"),
+            Self::NotGranted => write!(f, "hidden: not granted"),
             Self::NoGid { netdevs } if netdevs.is_empty() => {
-                write!(f, "hidden: it has no GID; give its interface an address, and bring it up")
+                write!(
+                    f,
+                    "hidden: no GID; give the device's interface an address, and bring the \
+                           interface up"
+                )
             }
             Self::NoGid { netdevs } => write!(
                 f,
-                "hidden: its GIDs are those of {}, which the sandbox's network namespace does not \
+                "hidden: the GIDs belong to {}, which the sandbox's network namespace does not \
                  have; move one there",
                 netdevs.join(", ")
             ),
             Self::OfHidden { ifnames } => {
-                write!(f, "hidden: so is its RDMA device ({})", ifnames.join(", "))
+                write!(f, "hidden: the RDMA device ({}) is hidden", ifnames.join(", "))
             }
             Self::NoRdma => write!(f, "hidden: a NIC without an RDMA device"),
             Self::Unrelated => write!(f, "hidden: neither NIC nor GPU nor above one that is shown"),

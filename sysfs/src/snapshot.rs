@@ -1,4 +1,4 @@
-//! A host's RDMA devices, and what lies around them, as plain data.
+//! A snapshot: a host's RDMA devices, and the buses around them, as plain data.
 
 use std::collections::BTreeMap;
 
@@ -163,19 +163,22 @@ pub struct Netdev {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// Not JSON, cut off, or of another shape.
-    #[error("it is no snapshot, or was cut off: {0}; make it again with: verbgate sysfs snapshot")]
+    #[error(
+        "the file is not a snapshot, or was cut off: {0}; record the snapshot again: verbgate \
+         sysfs snapshot"
+    )]
     Shape(serde_json::Error),
     /// Of another version.
     #[error(
-        "it is of version {found} and this build reads version {VERSION}; make it again with: \
-         verbgate sysfs snapshot"
+        "the snapshot has version {found}, and this build reads version {VERSION}; record the \
+         snapshot again: verbgate sysfs snapshot"
     )]
     Version {
         /// The file's.
         found: u64,
     },
     /// A name that sysfs cannot have.
-    #[error("{0:?} is no name that a file of sysfs has; this snapshot was tampered with")]
+    #[error("{0:?} is not a name of a file in sysfs; somebody has changed this snapshot")]
     Name(String),
 }
 

@@ -1,4 +1,4 @@
-//! What a file of sysfs holds, as it is recorded.
+//! The recorded contents of a sysfs file.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 #![forbid(unsafe_code)]
-//! What is tested, shown and measured end to end: with real programs, on a real uverbs device.
+//! Tests, demonstration and measurements end to end: with real programs, on a real uverbs device.
 //!
 //! All of it is in one program, `verbgate-lab-tests`, that runs where the device is: inside the
 //! lab's virtual machine, or on a host with an RDMA device of its own. `cargo xtask test`, `demo`

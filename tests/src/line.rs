@@ -1,5 +1,5 @@
-//! What a run of cases prints: a line for each thing that happens, for people and for the host,
-//! which counts by them what has passed even if the run does not come to its end.
+//! The lines that a run of cases prints: a line for each event, for people and for the host. The
+//! host counts by these lines what has passed, even if the run does not come to its end.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a supervisor did, as `verbgate run --report FILE` writes it.
+//! The report of a supervisor, as `verbgate run --report FILE` writes it.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Runs cases, each in a process and a control group of its own.
+//! The runner of cases, each in a process and a control group of its own.
 
 use std::fs;
 use std::io::Write;

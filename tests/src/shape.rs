@@ -1,4 +1,5 @@
-//! Whether two outputs of one program say the same, apart from what differs from run to run.
+//! The shape of a program's output: whether two outputs say the same, apart from the parts that
+//! differ from run to run.
 
 /// How the lines begin with which perftest complains of the processor's clock, when the machine is
 /// too busy for it to be measured.

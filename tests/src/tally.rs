@@ -1,4 +1,4 @@
-//! Counting what passed.
+//! A tally of passed, failed, skipped and flaky cases.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -1,4 +1,4 @@
-//! Where the tests run: the device, its addresses, and the programs under test.
+//! The world of the tests: the device, its addresses, and the programs under test.
 
 use std::collections::BTreeMap;
 use std::fs;

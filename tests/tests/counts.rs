@@ -1,4 +1,4 @@
-//! What a request costs, counted: times vary, counts do not.
+//! The cost of a request, counted: times vary, counts do not.
 
 use verbgate_tests::bench::host;
 

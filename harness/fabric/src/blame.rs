@@ -1,6 +1,6 @@
-//! What bad paths have in common. Pairs meet in disjoint rounds, so nothing else is on a rank's rail
-//! meanwhile: a rank that fails with all partners is at fault itself, a pair that fails alone is its
-//! link, and a rail that fails everywhere is the rail's switch.
+//! Blame: what bad paths have in common. Pairs meet in disjoint rounds, so a rank's rail carries
+//! one pair at a time: a rank that fails with all partners is at fault itself, a pair that fails
+//! alone points to its link, and a rail that fails everywhere points to the rail's switch.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

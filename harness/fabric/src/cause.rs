@@ -1,4 +1,5 @@
-//! What can be wrong with a fabric, each by a name that reports, scripts and tests know it by.
+//! Causes: the faults that a fabric can have, each with the name that reports, scripts and tests
+//! use.
 
 use std::fmt;
 
@@ -49,8 +50,10 @@ pub(crate) enum Cause {
 #[rustfmt::skip]
 const TABLE: &[(Cause, &str, &str)] = &[
     (Cause::NoDevice, "no-device", "load the driver, and grant the device to the sandbox"),
-    (Cause::MemlockTooSmall, "memlock-too-small", "raise `ulimit -l`, or LimitMEMLOCK of the service"),
-    (Cause::AsymmetricRails, "asymmetric-rails", "name the same number of rails of one kind on each rank, by --device"),
+    (Cause::MemlockTooSmall, "memlock-too-small", "raise `ulimit -l`, or LimitMEMLOCK of the \
+                                                   service"),
+    (Cause::AsymmetricRails, "asymmetric-rails", "name the same number of rails of one kind on \
+                                                  each rank, by --device"),
     (Cause::RailDown, "rail-down", "bring the network device up, and look at cable and switch port"),
     (Cause::WrongGid, "wrong-gid", "choose a RoCE v2 GID of a network device of this namespace, by --device DEVICE@INDEX"),
     (Cause::GidTypeMismatch, "gid-type-mismatch", "choose a RoCE v2 index on each rank, by --device DEVICE@INDEX"),
@@ -59,11 +62,11 @@ const TABLE: &[(Cause, &str, &str)] = &[
     (Cause::ArpFlux, "arp-flux", "set arp_ignore=1 and arp_announce=2 on the NICs of the rank that is asked for (`verbgate netdev move` does), then `ip neighbour flush all`"),
     (Cause::WrongRoute, "wrong-route", "give each rail a routing table and a source rule (`verbgate netdev move` does)"),
     (Cause::NoNeighbour, "no-neighbour", "look at cable, VLAN and switch: the peer's address is not answered for"),
-    (Cause::PeerRestarted, "peer-restarted", "start all ranks anew: queue pairs of a process that has ended are gone"),
-    (Cause::PeerKilled, "peer-killed", "look at what the rank printed, and at the kernel's log of its host (out of memory?)"),
+    (Cause::PeerRestarted, "peer-restarted", "start all ranks again: the queue pairs of a process that has ended are gone"),
+    (Cause::PeerKilled, "peer-killed", "read the rank's output, and the kernel log of the rank's host (out of memory?)"),
     (Cause::PeerHangs, "peer-hangs", "look where the rank waits: `cat /proc/PID/stack`"),
     (Cause::SegmentCount, "segment-count", "build messages by one table of kinds on both sides"),
-    (Cause::WrongRkey, "wrong-rkey", "exchange address, length and rkey anew; check the peer's access flags"),
+    (Cause::WrongRkey, "wrong-rkey", "exchange address, length and rkey again; check the peer's access flags"),
     (Cause::NoReceives, "no-receives", "post receives before the peer may send; set rnr_retry and min_rnr_timer"),
     (Cause::LocalError, "local-error", "check keys, addresses, lengths and operations of the work request"),
     (Cause::CannotConnect, "cannot-connect", "look at GID type, address family, route and neighbour of both ends"),

@@ -117,7 +117,7 @@ impl Peer {
         place: &Place,
     ) -> Result<(), String> {
         let made = self.made.as_ref().filter(|made| made.sid == mine);
-        hardware.join(made.ok_or("its queue pair is gone")?, tuning, place)
+        hardware.join(made.ok_or("the session's queue pair is gone")?, tuning, place)
     }
 }
 

@@ -1,5 +1,5 @@
-//! Counters of a rail: those of the port, of the device (`hw_counters`), of its network device, and
-//! of its driver as ethtool(8) shows them; and what it says that one has moved.
+//! Counters of a rail: of the port, of the device (`hw_counters`), of the network device, and of
+//! its driver as ethtool(8) shows them; and the meaning of a counter that has moved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -125,7 +125,7 @@ fn by_netlink(rail: &Rail) -> BTreeMap<String, u64> {
     }
     verbgate_host::rdma::counters(&rail.device, rail.port.into()).unwrap_or_else(|error| {
         // A driver without them, or a sandbox that may not ask.
-        log::debug!("no counters of {}:{} by netlink: {error}", rail.device, rail.port);
+        log::debug!("netlink has no counters of {}:{}: {error}", rail.device, rail.port);
         BTreeMap::new()
     })
 }

@@ -1,4 +1,4 @@
-//! How a fabric command fails: one line, and an exit code that scripts can act upon.
+//! Errors of a fabric command: one line each, and an exit code for scripts.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
 /// Why a fabric command ends before its result.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says what it is about")]
+#[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum Error {
     #[error("{0}")]
     Usage(String),
@@ -27,19 +27,19 @@ pub enum Error {
              and does a firewall let this port through?"
     )]
     Unreachable { at: String, seconds: u64, error: io::Error },
-    #[error("{0} is not reached by any address: {1}")]
+    #[error("cannot reach {0} by any address: {1}")]
     Resolve(String, io::Error),
     /// Rank 0's words to all.
     #[error("{reason}")]
     Refused { code: u8, reason: String },
-    #[error("the rendezvous at {at} is gone: rank 0 ended or lost its network ({error})")]
+    #[error("the rendezvous at {at} is gone: rank 0 ended, or rank 0's network is down ({error})")]
     Lost { at: SocketAddr, error: String },
-    #[error("{}: waited {seconds} s for {} at \"{stage}\": look at what they print", 
+    #[error("{}: waited {seconds} s for {} at \"{stage}\": read the output of these ranks", 
             hung(.ranks), names(.ranks))]
     Missing { stage: String, ranks: Vec<u32>, seconds: u64 },
-    #[error("rank {rank} ended before the others were done: look at what it printed")]
+    #[error("rank {rank} ended before the others were done: read that rank's output")]
     Gone { rank: u32 },
-    #[error("rank {rank} on {host} was restarted in the middle: start all ranks anew")]
+    #[error("rank {rank} on {host} was restarted in the middle: start all ranks again")]
     Restarted { rank: u32, host: String },
     #[error("not connected after {seconds} s: {}", .what.join("; "))]
     Unconnected { seconds: u64, what: Vec<String> },

@@ -1,5 +1,5 @@
-//! What all that was found comes to: each cause once, with where it is, what points to it, and what
-//! to do.
+//! Findings: all that the ranks found, as causes. Each cause is named once, with place, evidence
+//! and remedy.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! A rail that is open, and queue pairs on it.
+//! An open rail, and queue pairs on the rail.
 
 use std::time::Duration;
 

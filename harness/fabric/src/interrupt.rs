@@ -1,4 +1,5 @@
-//! Ctrl-C: what runs is ended in order, and what there is is shown; a second one ends all at once.
+//! Ctrl-C: the first one ends the work in order and shows the results so far; a second one ends
+//! everything at once.
 
 use std::sync::OnceLock;
 use std::time::Duration;

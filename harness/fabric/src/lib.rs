@@ -1,6 +1,6 @@
 #![forbid(unsafe_code)]
-//! Whether an RDMA fabric works, how fast it is, and what is wrong with it: by programs on all of
-//! its nodes, its ranks, from inside the sandboxes in which others shall work.
+//! Tools that tell whether an RDMA fabric works, how fast the fabric is, and what is wrong. The
+//! tools run on all nodes of the fabric as *ranks*, inside the same sandboxes as the jobs.
 //!
 //! The ranks meet ([`Common::rendezvous`]), check what each has, connect all pairs on all rails, and
 //! exchange messages whose contents both ends know: [`verify`]. [`bench()`] measures paths alone and
@@ -13,7 +13,7 @@
 //! # Ok::<(), verbgate_fabric::Error>(())
 //! ```
 //!
-//! One of two ranks, which waits for the other:
+//! One of two ranks, which waits for the other rank:
 //!
 //! ```no_run
 //! use verbgate_fabric::Common;

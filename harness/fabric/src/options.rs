@@ -1,4 +1,5 @@
-//! Who this rank is and where the others are: from the command line, or from what started it.
+//! The options that all fabric commands share: who this rank is, and where the others are, from the
+//! command line or from the launcher.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -101,10 +102,9 @@ pub fn size(text: &str) -> Result<usize, String> {
     let limit = SLOT - 4096;
     let one_unit = text.len() - digits.len() <= 1;
     let number: Option<usize> = digits.parse().ok().filter(|_| one_unit);
-    number
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|size| *size <= limit)
-        .ok_or_else(|| format!("{text:?} is no size: give bytes up to {limit}, as 1, 64K or 1M"))
+    number.and_then(|number| number.checked_mul(unit)).filter(|size| *size <= limit).ok_or_else(
+        || format!("{text:?} is not a size: give bytes up to {limit}, as in 1, 64K or 1M"),
+    )
 }
 
 /// Who this rank is, checked.
@@ -127,7 +127,9 @@ impl Identity {
         let number = |name: &str| -> Result<Option<u32>, Error> {
             let Some(text) = environment(name) else { return Ok(None) };
             let number = text.parse().map(Some);
-            number.map_err(|_| Error::Usage(format!("${name} is {text:?}, which is no number")))
+            number.map_err(|_| {
+                Error::Usage(format!("${name} is {text:?}, not a number: give --rank and --ranks"))
+            })
         };
         let mut found = None;
         for (_, rank, ranks) in LAUNCHERS {
@@ -171,7 +173,7 @@ impl Identity {
         for at in [Some(&rendezvous), common.bind.as_ref()].into_iter().flatten() {
             let port = at.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
-                return usage(format!("{at:?} is no address: write HOST:PORT"));
+                return usage(format!("{at:?} is not an address: write HOST:PORT"));
             }
         }
         if common.timeout == 0 || common.timeout > LONGEST_WAIT {

@@ -1,8 +1,8 @@
-//! Messages of several segments: which kinds there are, and what each is made of, as one table that
-//! is checked when sending and when receiving.
+//! The protocol of messages with several segments: one table of kinds and their segments, which
+//! sender and receiver check.
 //!
-//! Where the two sides count segments each for itself, a sender that leaves one out looks like a
-//! failure of the NIC.
+//! If each side counted segments for itself, a sender that leaves one out would look like a failure
+//! of the NIC.
 
 use std::fmt;
 
@@ -49,11 +49,11 @@ pub(crate) enum Violation {
     Segments { kind: MessageKind, expected: usize, got: usize, by: String },
     #[error("{by}: segment {index} of {kind} ({role:?}) may not have {length} bytes")]
     Length { kind: MessageKind, index: usize, role: Role, length: usize, by: String },
-    #[error("{by}: a message of {got} bytes, of which {expected} were announced")]
+    #[error("{by}: a message of {got} bytes, where {expected} were announced")]
     Size { expected: usize, got: usize, by: String },
-    #[error("{by}: kind {number} of message is not known")]
+    #[error("{by}: message kind {number} is unknown")]
     Kind { number: u8, by: String },
-    #[error("{by}: not a message: its header is damaged or missing")]
+    #[error("{by}: not a message: the header is damaged or missing")]
     Header { by: String },
 }
 

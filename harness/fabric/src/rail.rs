@@ -1,4 +1,4 @@
-//! A rail: one port of one NIC of a rank, and the address by which it speaks.
+//! A rail: one port of one NIC of a rank, and the address by which the rail speaks.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,8 @@ impl std::str::FromStr for Choice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no rail: write DEVICE[:PORT][@GID_INDEX], as mlx5_0@3");
+        let wrong =
+            || format!("{text:?} is not a rail: write DEVICE[:PORT][@GID_INDEX], as in mlx5_0@3");
         let (rest, gid_index) = match text.split_once('@') {
             Some((rest, index)) => (rest, Some(index.parse().map_err(|_| wrong())?)),
             None => (text, None),
@@ -82,8 +83,8 @@ fn below(sysfs: &Path) -> Result<Vec<Choice>, Error> {
     let names = discover::device_names(sysfs).unwrap_or_default();
     if names.is_empty() {
         return Err(Error::Usage(format!(
-            "there is no RDMA device here ({} is empty): name those of the other ranks' rails, or \
-             load the driver",
+            "this host has no RDMA device ({} is empty): load the driver, or grant the devices to \
+             the sandbox",
             sysfs.join("class/infiniband").display()
         )));
     }
@@ -117,7 +118,8 @@ impl Rail {
             None => {
                 let gids = place.gids().into_iter();
                 gids.min_by_key(|gid| (preference(gid), gid.index)).map(|gid| gid.index).ok_or(
-                    "the port has no GID: give its network device an address and bring it up",
+                    "the port has no GID: give the port's network device an address, and bring the \
+                     device up",
                 )?
             }
         };

@@ -1,5 +1,4 @@
-//! Numbers that look random: those that must be new, from the kernel, and those that both ends must
-//! be able to make.
+//! Random numbers: new ones from the kernel, and repeatable ones that both ends can make.
 
 use std::fs::File;
 use std::io;

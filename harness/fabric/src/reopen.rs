@@ -1,5 +1,5 @@
-//! Simultaneous opens: all ranks connect to all and close again, many times, each beginning when it
-//! likes; and no queue pair is left over, by this program's count and by the kernel's.
+//! Simultaneous opens: all ranks connect to all and close again, many times, each at its own time.
+//! No queue pair may be left over, by this program's count and by the kernel's.
 
 use std::thread;
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub(crate) fn close(
 fn none_left(left: usize, rank: u32, by: &str) -> Result<(), Error> {
     match left {
         0 => Ok(()),
-        _ => Err(Error::Check(format!("{by}{left} queue pairs of rank {rank} are left over"))),
+        _ => Err(Error::Check(format!("{by}rank {rank} has {left} queue pairs left over"))),
     }
 }
 

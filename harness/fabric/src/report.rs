@@ -1,4 +1,4 @@
-//! What became of the exchange between two ranks.
+//! The report on the exchange between two ranks.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What all fabric commands begin and end with: the ranks meet, open their rails, and look whether
-//! anything is wrong before there is a queue pair.
+//! The session of a fabric command, from begin to end: the ranks meet, open their rails, and run
+//! the preflight.
 
 use std::fs;
 use std::path::Path;

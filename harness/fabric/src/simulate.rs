@@ -1,6 +1,7 @@
-//! Many ranks without verbs: the real rendezvous, and the real logic of endpoints, with numbers in
-//! place of queue pairs. For `cargo xtask bench` and a test; the ranks are threads of a process of
-//! their own, so that rank 0's memory is told from theirs.
+//! A simulation of many ranks without verbs: the real rendezvous, and the real logic of endpoints,
+//! with numbers in place of queue pairs. `cargo xtask bench` and a test use the simulation. The
+//! ranks are threads of a process of their own, so that the memory of rank 0 can be told from
+//! theirs.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
     verbgate_sys::process::raise_descriptor_limit();
     if verbgate_sys::process::descriptor_limit() < needed {
         return Err(Error::Usage(format!(
-            "--ranks {}: {needed} descriptors are needed: raise `ulimit -Hn`",
+            "--ranks {}: this many ranks need {needed} descriptors: raise `ulimit -Hn`",
             args.ranks
         )));
     }

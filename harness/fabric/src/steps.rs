@@ -1,4 +1,4 @@
-//! What is exchanged, and in which order: plans that all ranks make alike.
+//! Plans of exchanges and their order. All ranks make the same plan.
 
 use crate::hardware::Place;
 use crate::protocol;

@@ -1,8 +1,8 @@
 #![forbid(unsafe_code)]
-//! The host that Verbgate runs on, as more than one of its crates needs it: network namespaces
+//! The host that Verbgate runs on, as far as several crates need the host: network namespaces
 //! ([`netns`]), links and routes ([`link`], [`route`], [`way`]) and RDMA devices ([`rdma`]) by the
-//! one netlink socket ([`netlink`]), signals that are asked for between steps ([`signals`]), files that
-//! are written in one step ([`files`]), and the one way to print ([`output`]).
+//! one netlink socket ([`netlink`]), signals between steps ([`signals`]), files that are written in
+//! one step ([`files`]), and the one way to print ([`output`]).
 //!
 //! The links of this process's network namespace:
 //!
@@ -53,14 +53,17 @@ pub enum Error {
         r#source: io::Error,
     },
     /// A file is of another kind.
-    #[error("{} is no network namespace; give a PID, a file like /run/netns/NAME or /proc/PID/ns/net, or a container", .path.display())]
+    #[error(
+        "{} is not a network namespace; give a PID, a file like /run/netns/NAME or \
+         /proc/PID/ns/net, or a container", .path.display())]
     NoNamespace {
         /// The file.
         path: PathBuf,
     },
     /// A name is nobody's.
     #[error(
-        "{name:?} is no process, no named network namespace (ip netns) and no running container; see: ip netns list, docker ps"
+        "{name:?} is neither a process, nor a named network namespace (ip netns), nor a running \
+         container; see: ip netns list, docker ps"
     )]
     UnknownTarget {
         /// As it was given.
@@ -95,7 +98,7 @@ fn namespace_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "; the process or the name is gone",
         io::ErrorKind::PermissionDenied => "; entering it needs root (CAP_SYS_ADMIN)",
-        io::ErrorKind::InvalidInput => "; it is a namespace of another kind",
+        io::ErrorKind::InvalidInput => "; the namespace is of another kind",
         _ => "",
     }
 }

@@ -1,4 +1,4 @@
-//! The links of a namespace, and which of them is the NIC that is meant.
+//! The links of a namespace, and the search for a given NIC among the links.
 
 use std::fmt::Write as _;
 use std::io;

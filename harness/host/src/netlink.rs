@@ -1,8 +1,8 @@
 //! Synchronous netlink, with messages kept as the kernel wrote them.
 //!
-//! What is captured must be put back to the last attribute, those of kernels to come included, so a
-//! message is its header and a list of attributes, never a structure that knows only some of them
-//! (`ip route save` does the same). Numbers are in [`super::uapi`].
+//! A captured message must be put back to the last attribute, including attributes of kernels to
+//! come. So a message is its header and a list of attributes, never a structure that knows only
+//! some attributes (`ip route save` does the same). Numbers are in [`super::uapi`].
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Network namespaces: which is meant, whether two are the same, and working in one.
+//! Network namespaces: finding one by a user's word, comparing two, and working in one.
 
 use std::fmt;
 use std::fs;
@@ -150,7 +150,10 @@ fn inspect(engine: &str, name: &str) -> Option<String> {
     let until = Instant::now() + ENGINE;
     while child.try_wait().ok()?.is_none() {
         if Instant::now() > until {
-            log::warn!("{engine} does not say within {} s what {name} is", ENGINE.as_secs());
+            log::warn!(
+                "{engine} has not answered for {} s whether {name} is a container",
+                ENGINE.as_secs()
+            );
             let _ = child.kill();
             let _ = child.wait();
             return None;

@@ -1,4 +1,4 @@
-//! The one way to print, for all commands: data to standard output, and talk to standard error.
+//! Output of all commands: data to standard output, and messages to standard error.
 
 use std::io;
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! Whether RDMA devices belong to network namespaces: rdma-system(8), rdma-dev(8).
+//! The mode of RDMA devices: whether they belong to network namespaces; rdma-system(8),
+//! rdma-dev(8).
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! An interruption is asked for between steps, so that no step is cut in two.
+//! Signals, which interrupt between steps, so that no step is cut in two.
 
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,12 @@ impl Signals {
         let held = set.thread_block().and_then(|()| {
             SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
         });
-        Self(held.inspect_err(|e| log::warn!("signals end this without undoing it: {e}")).ok())
+        Self(
+            held.inspect_err(|e| {
+                log::warn!("a signal will end verbgate without undoing the move: {e}")
+            })
+            .ok(),
+        )
     }
 
     /// Is readable once one has come.

@@ -1,6 +1,6 @@
-//! Numbers by their names in linux/rtnetlink.h, linux/if_addr.h, linux/if_link.h,
-//! linux/fib_rules.h, linux/neighbour.h and rdma/rdma_netlink.h. Those of type `usize` are the places
-//! of fields in the structure before the attributes.
+//! Constants by their names in linux/rtnetlink.h, linux/if_addr.h, linux/if_link.h,
+//! linux/fib_rules.h, linux/neighbour.h and rdma/rdma_netlink.h. Constants of type `usize` are
+//! offsets of fields in the structure before the attributes.
 
 pub const RTM_NEWLINK: u16 = 16;
 pub const RTM_GETLINK: u16 = 18;

@@ -1,5 +1,6 @@
-//! How this host reaches an address: by which device, through which gateway, and who answers there.
-//! What `ip route get` and `ip neighbour show` tell, which images of programs often do not have.
+//! The way from this host to an address: by which device, through which gateway, and who answers
+//! there. `ip route get` and `ip neighbour show` tell the same, but images of programs often have
+//! no `ip`.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! The way home, from wherever an earlier attempt ended.
+//! The way back of NICs, from wherever an earlier attempt ended.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -104,8 +104,8 @@ fn home_of(journal: &Journal, same_boot: bool) -> Result<Namespace, Error> {
     }
     Namespace::find(journal.home, &journal.home_path).ok_or_else(|| {
         let why =
-            "the network namespace that the NICs came from is gone; run this in the one they \
-                   shall come to, after removing the journal"
+            "the network namespace that the NICs came from is gone; remove the journal, and run \
+             this command in the namespace that shall get the NICs"
                 .to_owned();
         Error::Invalid(why)
     })

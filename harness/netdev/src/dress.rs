@@ -1,4 +1,5 @@
-//! Giving a bare NIC its configuration: at home what it had, in a container what it needs.
+//! Configuration of a bare NIC: at home the configuration that the NIC had, in a container the
+//! configuration that the NIC needs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +36,7 @@ const ACCEPT_DAD: &str = "ipv6/conf/accept_dad";
 
 const EEXIST: i32 = 17;
 
-/// What `dress` works on.
+/// The input of `dress`.
 #[derive(Debug)]
 pub(crate) struct Wardrobe<'a> {
     pub netlink: &'a mut Netlink,
@@ -173,8 +174,8 @@ impl Wardrobe<'_> {
     }
 }
 
-/// What can only be done when the links are there, because the kernel changes it then: settings,
-/// that of duplicate address detection among them.
+/// The steps that are possible only when the links are there, because the kernel changes settings
+/// then: among them the settings of duplicate address detection.
 pub(crate) fn finish(netlink: &mut Netlink, nics: &[(&str, &State)]) -> Result<(), Error> {
     let until = Instant::now() + SETTLE;
     loop {

@@ -1,5 +1,5 @@
-//! NCCL's own filter of RDMA devices, `NCCL_IB_HCA`, exactly: another reading of it here would move
-//! other NICs than NCCL then uses.
+//! NCCL's filter of RDMA devices, `NCCL_IB_HCA`, read exactly as NCCL reads the filter. Any other
+//! reading would move other NICs than NCCL then uses.
 //!
 //! `[^][=]NAME[:PORT],...`: without `=` a name matches every device that begins with it (mlx5_1
 //! also mlx5_10), `^` excludes; both stand before the list and hold for all of it. NCCL's
@@ -7,7 +7,7 @@
 
 use super::Error;
 
-/// How many entries NCCL reads (`MAX_IF_NUM` of its sources).
+/// Number of entries that NCCL reads (`MAX_IF_NUM` of NCCL's sources).
 const ENTRIES_MAX: usize = 32;
 
 /// A parsed filter.
@@ -28,7 +28,7 @@ impl std::str::FromStr for Filter {
         for entry in rest.split(',').filter(|entry| !entry.is_empty()) {
             let bad = || {
                 let help = "write it as NCCL_IB_HCA, [^][=]NAME[:PORT],...";
-                Error::Usage(format!("{entry:?} is no RDMA device in --hca; {help}"))
+                Error::Usage(format!("--hca: {entry:?} does not name an RDMA device; {help}"))
             };
             let (name, port) = match entry.split_once(':') {
                 Some((name, port)) => (name, Some(port.parse().map_err(|_| bad())?)),
@@ -41,7 +41,7 @@ impl std::str::FromStr for Filter {
         }
         if entries.len() > ENTRIES_MAX {
             let help = format!("NCCL reads {ENTRIES_MAX}, {} are given", entries.len());
-            return Err(Error::Usage(format!("too many devices in --hca: {help}")));
+            return Err(Error::Usage(format!("--hca: too many devices: {help}")));
         }
         Ok(Self { exclude, exact, entries })
     }

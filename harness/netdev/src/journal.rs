@@ -1,4 +1,4 @@
-//! The journal: what was, and what is being done, on disk before it is done.
+//! The journal on disk: the state before the move, and each step, written before the step is done.
 
 use std::fs;
 use std::fs::File;
@@ -29,44 +29,44 @@ use super::strict::Arp;
 
 /// Counts changes of the format.
 const VERSION: u32 = 1;
-/// Where the journal is by default: it must outlive a reboot.
+/// Default directory of the journal, which must survive a reboot.
 pub const STATE_DIR: &str = "/var/lib/verbgate";
 /// For the tests: `KILL:N` or `STOP:N`, the signal that the process sends itself at step N. Steps
 /// are numbered by how often the journal was to be written or had been.
 const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
 
-/// How far a NIC has come.
+/// Progress of a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// It is home, untouched.
+    /// The NIC is home, untouched.
     Captured,
-    /// It is being sent to the container.
+    /// The NIC is on the way to the container.
     Leaving,
-    /// It is in the container, and being configured there.
+    /// The NIC is in the container, and being configured there.
     Dressing,
-    /// It is in the container, ready.
+    /// The NIC is in the container, ready.
     Away,
-    /// It is being sent home.
+    /// The NIC is on the way home.
     Returning,
-    /// It is home, and being configured.
+    /// The NIC is home, and being configured.
     Redressing,
 }
 
 /// One NIC.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// What the NIC is found by again.
+    /// Identity by which the NIC is found again.
     pub identity: LinkIdentity,
-    /// As it was.
+    /// Configuration before the move.
     pub state: State,
-    /// What it is called in the container.
+    /// Name of the NIC in the container.
     pub target_name: String,
-    /// How far the NIC has come.
+    /// Progress of the NIC.
     pub step: Step,
     /// The rules made for it in the container: they stay when it goes.
     pub rules: Vec<Message>,
-    /// Its own routing table in the container.
+    /// The NIC's own routing table in the container.
     pub table: Option<u32>,
     /// The RDMA devices that have it as a port, with the port's number.
     pub rdma: Vec<(String, u32)>,
@@ -83,11 +83,11 @@ pub struct Journal {
     pub(crate) home_path: PathBuf,
     /// The namespace that the NICs go to.
     pub target: netns::NamespaceId,
-    /// Where the target is looked for first.
+    /// Path at which the target is looked for first.
     pub target_path: PathBuf,
-    /// Whether the move has been done whole, and is not being undone.
+    /// Whether the whole move has been done, and is not being undone.
     pub complete: bool,
-    /// How the NICs are kept apart in the target.
+    /// Way to keep the NICs apart in the target.
     pub arp: Arp,
     /// Whether the RDMA devices went with their netdevs.
     pub(crate) rdma_exclusive: bool,
@@ -203,7 +203,7 @@ pub fn load(dir: &Path) -> Result<Option<Journal>, Error> {
     let journal: Journal = serde_json::from_slice(&text)
         .map_err(|e| Error::Foreign { path: path.clone(), why: e.to_string() })?;
     if journal.version != VERSION {
-        let why = format!("its version is {}", journal.version);
+        let why = format!("the journal's version is {}", journal.version);
         return Err(Error::Foreign { path, why });
     }
     Ok(Some(journal))
@@ -226,7 +226,7 @@ fn step() {
 mod tests {
     use super::*;
 
-    /// As the first version of Verbgate wrote journals, when this was a part of the command.
+    /// A journal in the form of the first version of Verbgate.
     const OLD: &str = r#"{"version":1,"boot_id":"b","home":{"device":4,"inode":4026531840},
         "home_path":"/proc/1/ns/net","target":{"device":4,"inode":4026532281},
         "target_path":"/run/netns/pod1","complete":true,"arp":"loose","rdma_exclusive":false,

@@ -1,12 +1,13 @@
 #![forbid(unsafe_code)]
-//! RoCE NICs: into a container's network namespace, and back.
+//! Moves of RoCE NICs into a container's network namespace, and back.
 //!
-//! The RDMA device alone is not enough there: a RoCE GID is an address of a link, and the kernel
-//! resolves addresses in the network namespace of the caller. [`select`] says which NICs go and why
-//! the others do not, [`plan`] works out a move, [`transfer`] does it and [`back`] undoes it, each
-//! step after the [`journal`] has it on disk, and [`verify`] asks afterwards who answers.
+//! The RDMA device alone is not enough in a container: a RoCE GID is an address of a link, and the
+//! kernel resolves addresses in the network namespace of the caller. [`select`] says which NICs go
+//! and why the others do not, [`plan`] works out a move, [`transfer`] does the move and [`back`]
+//! undoes the move, each step after the [`journal`] has the step on disk, and [`verify`] asks
+//! afterwards who answers.
 //!
-//! Which NICs would go, and why the others stay:
+//! The NICs that would go, and the reasons why the others stay:
 //!
 //! ```
 //! use std::path::Path;
@@ -36,28 +37,41 @@ pub mod verify;
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong, and what to do about it.
+/// Errors of a move, each with the remedy.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says what it is about")]
+#[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum Error {
-    /// What the host did not do.
+    /// An error of the host.
     #[error(transparent)]
     Host(#[from] verbgate_host::Error),
-    #[error("{} is the network namespace that the NICs are in already; name the container's", .path.display())]
+    #[error(
+        "the NICs are in the network namespace {} already; name the container's namespace",
+        .path.display()
+    )]
     SameNamespace { path: PathBuf },
-    #[error("no network device is called {name:?} here; there are {}", .have.join(", "))]
+    #[error("no network device is called {name:?} here; this host has {}", .have.join(", "))]
     NoSuchNic { name: String, have: Vec<String> },
-    #[error("{} is no journal of this version of Verbgate ({why}); if no NIC is away, remove it", .path.display())]
+    #[error(
+        "{} is not a journal of this version of Verbgate ({why}); if no NIC is away, remove the \
+         file",
+        .path.display()
+    )]
     Foreign { path: PathBuf, why: String },
-    #[error("{} describes NICs that are not home ({nics}); first: verbgate netdev restore", .path.display())]
+    #[error(
+        "the journal {} names NICs that are not back ({nics}); first: verbgate netdev restore",
+        .path.display()
+    )]
     NotHome { path: PathBuf, nics: String },
-    #[error("another verbgate (process {pid}) is at work on {}; wait for it to end", .path.display())]
+    #[error(
+        "another verbgate (process {pid}) works on {}; wait until that process ends",
+        .path.display()
+    )]
     Locked { path: PathBuf, pid: String },
     #[error("{nic} cannot be moved: {why}")]
     Refused { nic: String, why: String },
     #[error("{nic}: {why}")]
     Nic { nic: String, why: String },
-    #[error("nothing to move: {why}")]
+    #[error("there is no NIC to move: {why}")]
     Nothing { why: String },
     #[error("{cause}; {undone}")]
     Undone { cause: Box<Error>, undone: String },

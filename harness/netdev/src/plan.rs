@@ -1,4 +1,4 @@
-//! What a move would do, worked out before anything is changed.
+//! The plan of a move, worked out before anything changes.
 
 use std::path::Path;
 
@@ -39,15 +39,15 @@ pub struct Plan {
     pub candidates: Vec<Candidate>,
     /// In the order in which they move.
     pub entries: Vec<Entry>,
-    /// What is lost all the same.
+    /// Losses that the move cannot prevent.
     pub warnings: Vec<String>,
     pub(crate) rdma_exclusive: bool,
 }
 
-/// What there is here, without a target.
+/// The NICs of this host, without a target.
 pub fn candidates(args: &Selection, sysfs: &Path) -> Result<(Vec<Candidate>, Snapshot), Error> {
     if !sysfs.join("class").is_dir() {
-        let why = "has no class/, and so is no sysfs; see --sysfs-root";
+        let why = "has no class/, and so is not a sysfs; see --sysfs-root";
         return Err(Error::Usage(format!("{} {why}", sysfs.display())));
     }
     let mut netlink = open()?;
@@ -90,7 +90,7 @@ pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, 
             .filter_map(|c| Some(format!("{}: {}", c.netdev, c.dropped.as_deref()?)));
         let reasons: Vec<String> = dropped.collect();
         let why = match reasons.is_empty() {
-            true => "no netdev here has RDMA (see: verbgate netdev list)".to_owned(),
+            true => "no NIC on this host has RDMA (see: verbgate netdev list)".to_owned(),
             false => reasons.join("; "),
         };
         return Err(Error::Nothing { why });
@@ -123,21 +123,21 @@ pub fn plan(args: &Selection, sysfs: &Path, to: &str, arp: Arp) -> Result<Plan, 
     Ok(Plan { home, target, candidates, entries, warnings, rdma_exclusive })
 }
 
-/// What cannot be put back, or not be moved, stays.
+/// Refuses NICs whose configuration cannot be put back, or cannot be moved.
 fn refuse(state: &State, there: &Snapshot) -> Result<(), Error> {
     let refused = |why: String| Err(Error::Refused { nic: state.link.name.clone(), why });
     if let Some(route) = state.routes.iter().find(|route| route.message.get(RTA_NH_ID).is_some()) {
         let route = describe(&route.message);
         return refused(format!(
-            "its route {route} uses a nexthop object (ip nexthop), which goes with the NIC and is \
-             not put back; write the route without"
+            "the NIC's route {route} uses a nexthop object (ip nexthop), which goes with the NIC \
+             and is not put back; write the route without"
         ));
     }
     if let Some(route) = state.routes.iter().find(|route| route.dead) {
         let route = describe(&route.message);
         return refused(format!(
-            "its route {route} leads through a device that is down, and the kernel would not take \
-             it again; remove the route, or set the device up"
+            "the NIC's route {route} leads through a device that is down, and the kernel would not \
+             take the route again; remove the route, or set the device up"
         ));
     }
     let names = |link: &Link| -> Vec<String> {
@@ -146,7 +146,8 @@ fn refuse(state: &State, there: &Snapshot) -> Result<(), Error> {
     let taken: Vec<String> = there.links.iter().flat_map(names).collect();
     if let Some(clash) = state.link.altnames.iter().find(|alt| taken.contains(alt)) {
         return refused(format!(
-            "the container has a device with its alternative name {clash} already; remove either"
+            "the container already has a device with the NIC's alternative name {clash}; remove \
+             either device"
         ));
     }
     Ok(())
@@ -163,11 +164,11 @@ fn losses(state: &State, moved: &[u32]) -> Vec<String> {
             .collect();
         if !stay.is_empty() {
             let (route, stay) = (describe(&route.message), stay.join(", "));
-            found.push(format!("{nic}: while it is away, {route} is lost for {stay}, too"));
+            found.push(format!("{nic}: while this NIC is away, {route} is lost for {stay} too"));
         }
     }
     if let Some(qdisc) = state.link.qdisc.as_deref().filter(|q| !OWN_QDISCS.contains(q)) {
-        found.push(format!("{nic}: its queueing discipline {qdisc} (tc) is not put back"));
+        found.push(format!("{nic}: the NIC's queueing discipline {qdisc} (tc) is not put back"));
     }
     found
 }

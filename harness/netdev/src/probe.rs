@@ -1,5 +1,5 @@
-//! Asking the network itself: who answers for an address (ARP, RFC 826), and is it reached (ICMP
-//! echo, RFC 792 and RFC 4443).
+//! Probes of the network itself: who answers for an address (ARP, RFC 826), and whether the address
+//! can be reached (ICMP echo, RFC 792 and RFC 4443).
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -33,9 +33,9 @@ use nix::sys::time::TimeValLike;
 
 use verbgate_host::link::mac;
 
-/// How long answers to one question are gathered. One that comes later is of no use to RDMA either.
+/// Time for gathering answers to one question. A later answer is of no use to RDMA either.
 const WINDOW: Duration = Duration::from_millis(300);
-/// How often an echo request is repeated: the first one on a new link is lost at times.
+/// Number of echo requests: the first request on a new link is lost at times.
 const TRIES: u32 = 3;
 const BROADCAST: [u8; 6] = [0xff; 6];
 const ETH_P_ARP: [u8; 2] = [0x08, 0x06];
@@ -126,7 +126,7 @@ fn collect(
     Ok(())
 }
 
-/// Who says that it has which address, if the frame is an ARP reply.
+/// The sender and the address of an ARP reply, if the frame is one.
 fn reply(frame: &[u8]) -> Option<(Ipv4Addr, String)> {
     let front = [&ETH_P_ARP[..], &ARP_HEADER, &ARP_REPLY].concat();
     let body = frame.get(12..)?.strip_prefix(front.as_slice())?;

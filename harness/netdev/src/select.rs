@@ -1,4 +1,4 @@
-//! Which NICs go into a container, and why the others do not.
+//! The selection of NICs that go into a container, and the reasons why the others stay.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use super::state::Snapshot;
 /// Kinds of links that are no use moving: what the kernel does not let go, or what stands on others.
 const UNMOVABLE: &[&str] = &["bridge", "bond", "vrf", "vxlan", "ipoib", "hsr"];
 
-/// Which NICs are wanted. The default is every NIC that the host can do without.
+/// The wanted NICs. The default is every NIC that the host can do without.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// These NICs and no others, separated by commas; wins over `exclude`.
@@ -39,24 +39,24 @@ pub struct Selection {
     pub exclude: String,
     /// Only NICs that the peer has, too, by these names.
     pub peer_ifaces: Option<String>,
-    /// Whether a NIC without an IPv4 address is an error, and does not just stay.
+    /// Whether a NIC without an IPv4 address is an error, instead of staying here.
     pub require_ipv4: bool,
     /// Not the NIC with this address, by which the nodes find each other.
     pub bootstrap: Option<IpAddr>,
     /// Not the NIC by which this address is reached.
     pub peer: Option<IpAddr>,
-    /// What the peers' manifests say of this node's NICs, once they have been read.
+    /// The peers' manifests' view of this node's NICs, once they have been read.
     pub shared: Option<Shared>,
 }
 
-/// What peers' manifests say of this node's NICs.
+/// The view of peers' manifests on this node's NICs.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// The netdevs of rails that all have.
     pub names: BTreeSet<String>,
     /// Why the others are none.
     pub left_out: BTreeMap<String, String>,
-    /// How many rails, of whichever node, are not in common.
+    /// Number of rails, of whichever node, that are not common.
     pub dropped: usize,
 }
 
@@ -64,7 +64,7 @@ impl Shared {
     /// Why a NIC is no common rail.
     pub(crate) fn objection(&self, netdev: &str) -> Option<String> {
         let why = || self.left_out.get(netdev).cloned();
-        let none = || "it is no rail of this node".to_owned();
+        let none = || "the NIC is not a rail of this node".to_owned();
         (!self.names.contains(netdev)).then(|| why().unwrap_or_else(none))
     }
 }
@@ -102,7 +102,7 @@ pub struct Candidate {
 /// A port of an RDMA device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Port {
-    /// As rdma(8) calls it.
+    /// The name of the RDMA device, as rdma(8) has it.
     #[serde(rename = "ifname")]
     pub device: String,
     /// The port's number; the first is 1.
@@ -131,7 +131,7 @@ impl Host<'_> {
         let exclude = match args.exclude.as_str() {
             "" => None,
             pattern => Some(Regex::new(pattern).map_err(|e| {
-                Error::Usage(format!("--exclude {pattern:?} is no regular expression: {e}"))
+                Error::Usage(format!("--exclude {pattern:?} is not a regular expression: {e}"))
             })?),
         };
         let hca: Option<Filter> = args.hca.as_deref().map(str::parse).transpose()?;
@@ -157,7 +157,7 @@ impl Host<'_> {
                 asked.iter().any(|n| self.snapshot.link(n).is_some_and(|l| l.name == name))
             });
             candidate.dropped = match link {
-                None => Some("it is not in this network namespace".to_owned()),
+                None => Some("the NIC is not in this network namespace".to_owned()),
                 Some(_) if chosen == Some(false) => Some("not named by --iface".to_owned()),
                 Some(link) => {
                     let pattern = exclude.as_ref().filter(|_| chosen.is_none());
@@ -180,7 +180,7 @@ impl Host<'_> {
                 return Err(Error::Refused { nic: name, why: why.clone() });
             }
             if args.require_ipv4 && candidate.dropped.as_deref() == Some(NO_ADDRESS) {
-                let why = "it has no IPv4 address, and --require-ipv4 is given".to_owned();
+                let why = "the NIC has no IPv4 address, and --require-ipv4 is given".to_owned();
                 return Err(Error::Refused { nic: name, why });
             }
         }
@@ -231,7 +231,7 @@ impl Host<'_> {
         }
     }
 
-    /// What speaks against a NIC in itself.
+    /// The reason against a NIC that lies in the NIC itself, if there is one.
     fn objection(
         &self,
         candidate: &Candidate,
@@ -240,31 +240,31 @@ impl Host<'_> {
         hca: Option<&Filter>,
     ) -> Option<String> {
         if candidate.rdma.is_empty() {
-            return Some("no RDMA device belongs to it".to_owned());
+            return Some("no RDMA device belongs to the NIC".to_owned());
         }
         let ethernet =
             |port: &Port| port.link_layer.as_deref().is_none_or(|layer| layer == ETHERNET);
         if !candidate.rdma.iter().any(ethernet) {
-            return Some("InfiniBand: its GIDs are not bound to a network namespace".to_owned());
+            return Some("InfiniBand: GIDs are not bound to a network namespace".to_owned());
         }
         if exclude.is_some_and(|pattern| pattern.is_match(&link.name)) {
-            return Some("its name matches --exclude".to_owned());
+            return Some("the NIC's name matches --exclude".to_owned());
         }
         if hca.is_some_and(|f| !candidate.rdma.iter().any(|p| f.allows(&p.device, p.port))) {
-            return Some("its RDMA device is not chosen by --hca".to_owned());
+            return Some("--hca does not choose the NIC's RDMA device".to_owned());
         }
         if let Some(kind) = link.kind.as_deref().filter(|kind| UNMOVABLE.contains(kind)) {
-            return Some(format!("it is a {kind}, which stays in its namespace"));
+            return Some(format!("the NIC is a {kind}, which cannot leave its namespace"));
         }
         if let Some(master) = link.master {
-            return Some(format!("it is a part of {}", self.name_of(master)));
+            return Some(format!("the NIC is a part of {}", self.name_of(master)));
         }
         let upper = self.snapshot.links.iter().find(|other| other.lower == Some(link.index));
         // The ends of a veth pair in one namespace name each other.
         let is_pair = |other: &Link| link.lower == Some(other.index);
         if let Some(upper) = upper.filter(|upper| !is_pair(upper)) {
             let kind = upper.kind.as_deref().unwrap_or("device");
-            return Some(format!("the {kind} {} stands on it", upper.name));
+            return Some(format!("the {kind} {} stands on the NIC", upper.name));
         }
         let routable = |(ip, _): &(IpAddr, u8)| !is_link_local(*ip);
         if !candidate.ips.iter().any(routable) {
@@ -287,7 +287,7 @@ impl Host<'_> {
         let mut found = Vec::new();
         for route in self.snapshot.routes.iter().filter(|r| is_default(r)) {
             for device in verbgate_host::route::devices(route) {
-                found.push((device, "the default route leads through it".to_owned()));
+                found.push((device, "the default route leads through the NIC".to_owned()));
             }
         }
         let mut by_address = |ip: IpAddr, why: &str| {
@@ -297,15 +297,15 @@ impl Host<'_> {
             found.extend(its.map(|link| (link.index, why.to_owned())));
         };
         if let Some(ip) = args.bootstrap {
-            by_address(ip, "it has the bootstrap address");
+            by_address(ip, "the NIC has the bootstrap address");
         }
         if let Some(ip) = ssh_server() {
-            by_address(ip, "this SSH session uses it");
+            by_address(ip, "this SSH session uses the NIC");
         }
         if let Some(peer) = args.peer
             && let Some(device) = route_to(netlink, peer, None)
         {
-            found.push((device, format!("the route to the peer {peer} leads through it")));
+            found.push((device, format!("the route to the peer {peer} leads through the NIC")));
         }
         // What stands on another device uses that, too.
         for link in &self.snapshot.links {
@@ -320,7 +320,7 @@ impl Host<'_> {
     }
 }
 
-const NO_ADDRESS: &str = "it has no IPv4 address and no routable IPv6 address";
+const NO_ADDRESS: &str = "the NIC has no IPv4 address and no routable IPv6 address";
 
 /// Words between commas or blanks.
 pub fn list(text: &str) -> Vec<String> {

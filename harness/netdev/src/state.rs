@@ -1,4 +1,4 @@
-//! What a NIC is configured to be, as far as it is lost when the NIC changes its namespace.
+//! The configuration of a NIC, as far as a change of namespace loses the configuration.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -43,11 +43,11 @@ pub struct State {
     pub link: Link,
     /// In the order in which they must be added so that the kernel lists them as it did.
     pub addresses: Vec<Message>,
-    /// Of all tables, without those that the kernel or a router makes.
+    /// Routes of all tables, without the routes that the kernel or a router makes.
     pub routes: Vec<Route>,
-    /// Where the kernel's own route to the NIC's first network stands among those of other NICs.
+    /// Place of the kernel's own route to the NIC's first network among the routes of other NICs.
     pub(crate) rank: Option<usize>,
-    /// Those that name the NIC or one of its addresses.
+    /// Rules that name the NIC or one of its addresses.
     pub rules: Vec<Message>,
     /// The permanent ones.
     pub neighbours: Vec<Message>,
@@ -299,7 +299,7 @@ pub(crate) fn sysctls(name: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Where a setting of a NIC is: `ipv4/conf/rp_filter` of eth0 in ipv4/conf/eth0/rp_filter.
+/// Path of a NIC's setting: `ipv4/conf/rp_filter` of eth0 is in ipv4/conf/eth0/rp_filter.
 pub(crate) fn sysctl_path(path: &str, name: &str) -> std::path::PathBuf {
     let (family, key) = path.rsplit_once('/').unwrap_or((path, ""));
     Path::new(PROC).join(family).join(name).join(key)

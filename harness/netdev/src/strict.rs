@@ -1,10 +1,10 @@
 //! One NIC, one MAC: ARP and routing in the container such that each rail speaks for itself alone.
 //!
-//! With the kernel's defaults any NIC answers for any address of the host, so that of several NICs
-//! in one subnet one gets all the traffic, and RoCE frames that reach the wrong NIC are dropped.
-//! `arp_filter` and strict `rp_filter` ask the routing table which NIC an address belongs to, and
-//! without a table and a rule for each NIC that is the first one for all of them, so that the
-//! others do not answer any more. See Documentation/networking/ip-sysctl.rst.
+//! With the kernel's defaults any NIC answers for any address of the host. So one of several NICs
+//! in a subnet gets all the traffic, and RoCE frames that reach the wrong NIC are dropped.
+//! `arp_filter` and strict `rp_filter` ask the routing table which NIC an address belongs to.
+//! Without a table and a rule for each NIC, the answer is the first NIC for all addresses, so the
+//! other NICs no longer answer. See Documentation/networking/ip-sysctl.rst.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,8 +31,8 @@ use super::state::State;
 /// below the main table's rule (32766).
 const FIRST: u32 = 22_000;
 
-/// Of the NIC's settings at home those that matter in the container too: whether and how it has
-/// IPv6 at all.
+/// The NIC's settings at home that matter in the container too: whether and how the NIC has IPv6 at
+/// all.
 const CARRIED: &[&str] = &[
     "ipv6/conf/accept_dad",
     "ipv6/conf/accept_ra",
@@ -41,7 +41,7 @@ const CARRIED: &[&str] = &[
     "ipv6/conf/disable_ipv6",
 ];
 
-/// How NICs that share a network are kept apart in the container. The journal has these words.
+/// Ways to keep apart NICs that share a network in the container. The journal has these words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arp {
@@ -87,14 +87,14 @@ pub(crate) fn check_effective(arp: Arp) -> Result<(), Error> {
     if all("arp_ignore") > 2 {
         return Err(Error::Invalid(format!(
             "net.ipv4.conf.all.arp_ignore is {} in the container, so NICs would not answer for \
-             their own addresses; set it to 0 there",
+             their own addresses; set arp_ignore to 0 there",
             all("arp_ignore")
         )));
     }
     if arp == Arp::Loose && all("arp_filter") != 0 {
         return Err(Error::Invalid(
             "net.ipv4.conf.all.arp_filter is 1 in the container, which --arp loose cannot undo; \
-             set it to 0 there, or use --arp strict"
+             set arp_filter to 0 there, or use --arp strict"
                 .to_owned(),
         ));
     }

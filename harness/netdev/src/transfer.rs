@@ -32,14 +32,14 @@ use super::strict::Arp;
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// What both directions need to know.
-#[allow(missing_debug_implementations, reason = "it holds a function")]
+/// Facts that both directions need.
+#[allow(missing_debug_implementations, reason = "a step holds a function")]
 pub struct Terms<'a> {
-    /// Where sysfs is.
+    /// Directory of sysfs.
     pub sysfs: &'a Path,
-    /// How long a link may take to come up, GIDs to appear, and the kernel to give a NIC back.
+    /// Time for a link to come up, for GIDs to appear, and for the kernel to give a NIC back.
     pub patience: Duration,
-    /// What asks for the end between two steps.
+    /// Signals that ask for the end between two steps.
     pub signals: &'a Signals,
     /// Gets a line for each step.
     pub progress: &'a dyn Fn(&str),
@@ -116,8 +116,8 @@ fn forth(
     for (device, port) in gids.keys() {
         if !discover::is_there(terms.sysfs, device) {
             log::warn!(
-                "{device}/{port} is gone since the move, as is the way of Soft-RoCE; make it again \
-                 there: rdma link add"
+                "the RDMA device {device}/{port} is gone since the move, as always with Soft-RoCE; \
+                 make the device again in the container: rdma link add"
             );
         }
     }
@@ -142,20 +142,20 @@ fn settle(nic: &Entry, arp: Arp) -> Result<(), Error> {
         let routes = strict::routes(&nic.state, index, nic.table);
         let failed = dress::add_routes(&mut netlink, &routes, &number)?;
         for why in failed {
-            log::warn!("{}: a route cannot be had in the container: {why}", nic.target_name);
+            log::warn!("{}: the container cannot have a route: {why}", nic.target_name);
         }
     }
     dress::add_rules(&mut netlink, &nic.rules)
 }
 
-/// What a NIC is to be in the container.
+/// The NIC's configuration in the container.
 fn there(nic: &Entry, arp: Arp) -> State {
     State { sysctls: strict::sysctls(&nic.state, arp), ..nic.state.clone() }
 }
 
 /// The error that a NIC is nowhere.
 pub fn gone(nic: &Entry) -> Error {
-    let why = "it is in neither namespace any more; was it unplugged or removed?".to_owned();
+    let why = "the NIC is in neither namespace; was the NIC unplugged or removed?".to_owned();
     Error::Nic { nic: nic.state.link.name.clone(), why }
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn await_carrier(
             Some(_) if patience.is_zero() => return Ok(()),
             Some(nic) if Instant::now() > until => {
                 let why = format!(
-                    "it had a link before, and has none after {} s of waiting; see --wait",
+                    "the NIC had a link before, and has no link after {} s of waiting; see --wait",
                     patience.as_secs()
                 );
                 return Err(Error::Nic { nic: nic.state.link.name.clone(), why });

@@ -1,4 +1,4 @@
-//! Whether the result is what it should be: by asking, not by assuming.
+//! Verification of a move: by asking the network, not by assuming.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,9 +18,9 @@ use super::probe::Question;
 use super::select::route_to;
 use super::state::Snapshot;
 
-/// How long a network may take to let packets pass, where no more is granted.
+/// Time for a network to let packets pass, where nobody grants more.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// How long an echo may take, all tries together.
+/// Time for an echo, all tries together.
 const ECHO: Duration = Duration::from_secs(3);
 
 /// An address, and whose it is.
@@ -34,7 +34,7 @@ pub struct Claim {
     pub mac: String,
 }
 
-/// What the NICs of a journal claim.
+/// The claims of a journal's NICs.
 pub fn claims(journal: &Journal) -> Vec<Claim> {
     let up = journal.nics.iter().filter(|nic| nic.state.link.up && nic.state.link.carrier);
     let of = up.flat_map(|nic| {
@@ -69,7 +69,7 @@ pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)
         });
         let Some((device, source, _)) = near else {
             let why = format!(
-                "the peer has no address in the network of {}, so it cannot be verified from there",
+                "the peer has no address in the network of {}, so the peer cannot verify this NIC",
                 claim.ip
             );
             return Err(Error::Nic { nic: claim.nic.clone(), why });
@@ -94,11 +94,14 @@ pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)
         let why = match named.as_slice() {
             [only] if *only == claim.mac => continue,
             [] => {
-                format!("nobody answers for its address {ip}; is its cable or switch port right?")
+                format!(
+                    "nobody answers for the NIC's address {ip}; check the cable and the switch \
+                     port"
+                )
             }
             others => format!(
-                "for its address {ip} {} answer, and its own MAC is {}; is ARP of another host or \
-                 NIC in the way?",
+                "for the NIC's address {ip} {} answer, and the NIC's own MAC is {}; does another \
+                 host or NIC have this address?",
                 others.join(" and "),
                 claim.mac
             ),
@@ -115,7 +118,7 @@ fn answers(claims: &[Claim], pairs: &[(IpAddr, IpAddr)]) -> Result<(), Error> {
     for (claim, (from, to)) in claims.iter().zip(pairs).filter(|(claim, _)| claim.ip.is_ipv6()) {
         let why = match probe::echoes(Some(*from), *to, probe::SMALL, ECHO) {
             Ok(true) => continue,
-            Ok(false) => format!("nobody answers for its address {to}"),
+            Ok(false) => format!("nobody answers for the NIC's address {to}"),
             Err(e) => format!("cannot ping {to} from {from}: {e}"),
         };
         return Err(Error::Nic { nic: claim.nic.clone(), why });
@@ -156,7 +159,7 @@ pub fn both(
     target.within(|| reach(&claims, &pairs))
 }
 
-/// What can be checked without a peer: that the NIC's addresses are routed by the NIC.
+/// The check that needs no peer: the NIC's addresses are routed by the NIC.
 pub fn alone(journal: &Journal, target: &Namespace) -> Result<(), Error> {
     target.within(|| {
         let mut netlink = open()?;
@@ -170,7 +173,8 @@ pub fn alone(journal: &Journal, target: &Namespace) -> Result<(), Error> {
                 let by = links.iter().find(|link| Some(link.index) == device);
                 if by.is_none_or(|link| link.name != nic.target_name) {
                     let by = by.map_or("no device", |link| link.name.as_str());
-                    let why = format!("packets from {ip} to its own network would leave by {by}");
+                    let why =
+                        format!("packets from {ip} to that address's network would leave by {by}");
                     return Err(Error::Nic { nic: nic.target_name.clone(), why });
                 }
             }

@@ -1,10 +1,10 @@
 //! `verbgate cdi`: RDMA devices for engines that inject devices by the Container Device Interface
 //! (github.com/cncf-tags/container-device-interface).
 //!
-//! A device is its node, with leave to make it and none to open it: under `verbgate oci` the node
-//! is a wish for RDMA, and under any other runtime it is of no use. So a container that is started
-//! by the wrong runtime gets nothing, rather than the raw device; and a hook ends it and says why, at
-//! its creation, because a program that finds a device that it cannot open says something else.
+//! A CDI device is a node that the container may make and may not open. Under `verbgate oci` the
+//! node is a wish for RDMA; under any other runtime the node is of no use. So a container under the
+//! wrong runtime gets nothing rather than the raw device. A hook ends such a container at its
+//! creation and says why, because a program that cannot open its device gives a misleading reason.
 
 use std::fs;
 use std::io;
@@ -119,7 +119,7 @@ pub fn names() -> Result<Vec<String>, Error> {
 fn of_this_host() -> Result<CdiSpec, Error> {
     let devices = collect::devices(Path::new(collect::SYSFS_ROOT))?;
     let program = std::env::current_exe().context("cannot tell this program's path")?;
-    let program = program.to_str().context("this program's path is no text")?;
+    let program = program.to_str().context("this program's path is not UTF-8 text")?;
     let cm = grant::connection_manager(Host::real()).map(|cm| DeviceNode::from(&cm));
     Ok(spec(&devices, cm.as_ref(), program))
 }
@@ -172,9 +172,10 @@ pub fn hook() -> Result<u8, Error> {
         return Ok(0);
     }
     Err(anyhow!(
-        "container {}: it has a device {KIND}=..., which its runtime cannot open to it; run it by \
-         verbgate's (verbgate runtime configure, then --runtime verbgate or its RuntimeClass), or give \
-         it the seccomp profile of: verbgate oci profile",
+        "container {}: the container has a device {KIND}=..., which the container's runtime cannot \
+         open; run the container by verbgate's (verbgate runtime configure, then --runtime \
+         verbgate or its RuntimeClass), or give the container the seccomp profile of: verbgate oci \
+         profile",
         of("id")
     ))
 }

@@ -1,5 +1,4 @@
-//! `exec`: the real runtime, and with it the process that it executes in a container, come under a
-//! filter of their own.
+//! `exec`: the wrapped runtime, and with it the executed process, come under a filter of their own.
 
 use std::ffi::OsString;
 use std::fs;
@@ -60,7 +59,7 @@ pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
     under::come_under(&way, &process).map_err(|e| anyhow!("container {}: {e:#}", spec.id))
 }
 
-/// Has the supervisor know that the container's command will be executed next.
+/// Tells the supervisor that the container's command will be executed next.
 pub(super) fn start(line: &Line, globals: &Globals) -> Result<(), Error> {
     let Some((place, spec)) = known(line, globals)? else { return Ok(()) };
     letter::tell_at(&place, &letter::Word::Start)

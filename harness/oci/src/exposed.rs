@@ -1,6 +1,6 @@
 //! RDMA devices that a container would get raw, without having asked for RDMA: by a mount of
-//! `/dev/infiniband`, by a rule of the device cgroup, by a device under another name. They are taken
-//! for a wish, or refused.
+//! `/dev/infiniband`, by a rule of the device cgroup, or by a device under another name. Each is
+//! taken as a wish for RDMA, or refused.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -27,7 +27,7 @@ pub(super) const DEVICES: &str = "linux.devices";
 /// Names of nodes, or [`ALL`], and where each comes from.
 pub(super) type Found = Vec<(String, &'static str)>;
 
-/// What the mounts of a container show.
+/// The devices that the mounts of a container show.
 pub(super) fn by_mounts(
     config: &Value,
     numbers: &[(u32, Option<u32>)],

@@ -1,4 +1,4 @@
-//! What a container is granted of what it wishes for.
+//! The grant of a container: the part of its wish that the container gets.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -79,8 +79,8 @@ pub(super) fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Err
         Some(name) if name == allowed || name == "standard" => Ok(name.to_owned()),
         Some("hpc") if allowed == "full" => Ok("hpc".to_owned()),
         Some(name) => Err(anyhow!(
-            "annotation {}: {name:?} is not granted here; the runtime's option --profile allows \
-             {allowed:?}",
+            "annotation {}: the profile {name:?} is not allowed here; the runtime's option \
+             --profile allows {allowed:?}",
             wish::PROFILE
         )),
     }

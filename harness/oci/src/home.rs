@@ -1,5 +1,5 @@
-//! The way home of a container's NICs, for whoever finds the container dead: its keeper, the
-//! `stopped` hook, the next `create`, or `verbgate gc`.
+//! The way back of a dead container's NICs, for any process that finds the container dead: the
+//! container's keeper, the `stopped` hook, the next `create`, or `verbgate gc`.
 
 use std::fs;
 use std::io;
@@ -22,23 +22,24 @@ use verbgate_sysfs::collect;
 use super::netdevs;
 use super::place;
 
-/// How long links and GIDs may take to be there again, and the kernel to give a NIC back: as for
-/// `verbgate netdev`.
+/// Time for links and GIDs to be back, and for the kernel to give a NIC back: as for `verbgate
+/// netdev`.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long others may be at work: they move one container's NICs at a time.
+/// Time for other processes to finish, since one container's NICs are moved at a time.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(10);
 /// In a journal's directory: the container's first process.
 pub(super) const CONTAINER: &str = "container";
 
-/// What both directions need to know.
+/// The terms of a move, which both directions need.
 pub(super) fn terms<'a>(sysfs: &'a Path, signals: &'a Signals) -> Terms<'a> {
     Terms { sysfs, patience: PATIENCE, signals, progress: &|line| log::info!("{line}") }
 }
 
-/// One container's NICs are moved at a time, and not while `verbgate netdev` moves any. A journal's
-/// directory is made and removed by who has the turn; nobody waits for one with it.
+/// The turn: one container's NICs are moved at a time, and not while `verbgate netdev` moves NICs.
+/// The process with the turn makes and removes a journal's directory; nobody with a journal waits
+/// for the turn.
 #[derive(Debug)]
 pub(super) struct Turn(#[expect(dead_code, reason = "locked as long as it is there")] Store);
 
@@ -79,7 +80,7 @@ pub(super) fn home(
             .collect();
         if left.len() > destroyed.len() {
             return Err(anyhow!(
-                "{}; repair it, and then: verbgate netdev restore --state-dir {}",
+                "{}; repair the cause, and then: verbgate netdev restore --state-dir {}",
                 left.join("; "),
                 journal_dir.display()
             ));
@@ -143,7 +144,7 @@ fn reap_one(journal: &Path, turn: &Turn) -> Result<Option<String>, anyhow::Error
     };
     let nics = journal::load(journal)?.map(|journal| journal.names());
     let told = home(journal, &store, Path::new(collect::SYSFS_ROOT), turn)
-        .with_context(|| format!("NICs of container {name} are not home"))?;
+        .with_context(|| format!("NICs of container {name} are not back on the host"))?;
     let line =
         format!("{name}: {} home", nics.unwrap_or_else(|| "no NIC was away; all".to_owned()));
     Ok(Some([vec![line], told].concat().join("; ")))

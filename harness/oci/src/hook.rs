@@ -1,4 +1,5 @@
-//! Hooks: the real runtime tells when a container is made, and when it is gone.
+//! Hooks, by which the wrapped runtime tells when a container exists, and when the container is
+//! gone.
 
 use std::fs;
 use std::io;
@@ -25,12 +26,12 @@ use super::place::Place;
 use super::place::Spec;
 use super::wish;
 
-/// How long one that was told to end may take.
+/// Time for a supervisor to end that was told to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What happened to a container.
+/// An event in a container's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// `createRuntime`: the container's first process is there.
@@ -63,7 +64,7 @@ fn heed(event: Event, place: &Place, netdevs: Option<&Path>) -> Result<u8, Error
     match event {
         Event::Created => {
             let state: Value =
-                serde_json::from_str(&state).context("the container's state is no JSON")?;
+                serde_json::from_str(&state).context("the container's state is not JSON")?;
             let pid = state.get("pid").and_then(Value::as_i64).map(i32::try_from);
             let pid = pid.context("the container's state has no pid")??;
             created(place, pid, netdevs.is_some())?;
@@ -78,13 +79,13 @@ fn heed(event: Event, place: &Place, netdevs: Option<&Path>) -> Result<u8, Error
 }
 
 fn created(place: &Place, pid: i32, netdevs: bool) -> Result<(), Error> {
-    place.set_process(pid).context("cannot note the container's process")?;
+    place.set_process(pid).context("cannot record the container's process")?;
     let way = Way::to(&place.control())
         .context("the container's supervisor is gone; create the container again")?;
     if netdevs {
         keeper::move_there(place, pid)?;
     }
-    let spec = place.spec().context("cannot read what was decided for the container")?;
+    let spec = place.spec().context("cannot read the decisions for the container")?;
     if spec.sysfs {
         // From here on this process is in the container's mount namespace.
         cover_sysfs(&way, &spec, pid)?;
@@ -107,13 +108,13 @@ fn cover_sysfs(way: &Way, spec: &Spec, pid: i32) -> Result<(), Error> {
     cover.make().map(drop).map_err(|e| {
         anyhow!(
             "the container would see the host's devices in /sys: {e}; annotation {}=host, or \
-             --sysfs host, lets it",
+             --sysfs host, allows that",
             wish::SYSFS
         )
     })
 }
 
-/// Has the supervisor end, and removes the container's directory.
+/// Ends the supervisor, and removes the container's directory.
 pub(super) fn end(place: &Place) -> Result<(), Error> {
     // Gone already, if it has died before.
     let _ = letter::tell_at(place, &Word::End);

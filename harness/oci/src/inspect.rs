@@ -1,4 +1,4 @@
-//! `verbgate ps` and `verbgate gc`: containers from the host.
+//! `verbgate ps` and `verbgate gc`: the containers with RDMA, seen from the host.
 
 use std::path::Path;
 
@@ -46,18 +46,18 @@ pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// How many processes of a container use RDMA.
+/// Number of the container's processes that use RDMA.
 fn processes(one: &Value) -> usize {
     let served = one.get("served").and_then(Value::as_array).into_iter().flatten();
     served.filter_map(|one| one.get("processes")?.as_array()).map(Vec::len).sum()
 }
 
-/// What there is to say of all containers.
+/// The report on all containers.
 pub(super) fn all(globals: &Globals) -> Result<Vec<Value>, Error> {
     Ok(places(globals)?.iter().filter_map(shown).collect())
 }
 
-/// What a container's supervisor says of it; without one, what is known of it.
+/// The supervisor's answers about a container; without a supervisor, the recorded facts.
 fn shown(place: &Place) -> Option<Value> {
     let answer = post::ask(&place.control(), br#""show""#, PATIENCE_MS);
     if let Some(value) = answer.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) {

@@ -1,12 +1,12 @@
-//! The process that moves a container's NICs there and back: the *keeper*.
+//! The *keeper*: the process that moves a container's NICs there and back.
 //!
-//! It is started for the `created` hook, moves the NICs by the code of `verbgate netdev`, and lives as
-//! long as the container does. It holds the container's network namespace open, so that NICs which
-//! the kernel would destroy with it (veth, macvlan) come home, too. It reads nothing that a container
-//! says, and no container reaches it.
+//! The keeper is started for the `created` hook, moves the NICs with the code of `verbgate netdev`,
+//! and lives as long as the container. The keeper holds the container's network namespace open, so
+//! that NICs which the kernel would destroy with the namespace (veth, macvlan) come back too. The
+//! keeper reads nothing that a container says, and no container reaches the keeper.
 //!
-//! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks; whoever gets
-//! that lock, and finds the container dead, brings the NICs home: see [`home`].
+//! The journal is in a directory of its own, `STATE/oci/NAME`, which the keeper locks. A process
+//! that gets this lock, and finds the container dead, brings the NICs back: see [`home`].
 
 use std::ffi::OsString;
 use std::fs;
@@ -46,7 +46,7 @@ use super::place;
 use super::place::Place;
 use super::wish;
 
-/// How long it may take until the NICs are there: it waits for its turn, for links and for GIDs.
+/// Time until the NICs are there: the keeper waits for its turn, for links and for GIDs.
 const MOVE_PATIENCE_MS: i32 = 180_000;
 
 /// Starts the keeper of a container that was just made; it answers when the NICs are there. Called
@@ -79,7 +79,9 @@ pub(super) fn move_there(place: &Place, pid: i32) -> Result<(), anyhow::Error> {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Vec::new(),
         other => other.context("the container's supervisor is gone; create the container again")?,
     };
-    heard_readiness(&said, "what moves the NICs was ended; verbgate gc brings them home")
+    let nothing =
+        "somebody ended the process that moves the NICs; verbgate gc brings the NICs back";
+    heard_readiness(&said, nothing)
         .map_err(|error| anyhow!("annotation {}: {error}", wish::NETDEVS))
 }
 
@@ -110,7 +112,7 @@ impl Keeper {
     fn begin(place: &Place, container: Tgid) -> Result<Self, anyhow::Error> {
         let signals = Signals::hold();
         let spec = place.spec().context("the container's directory cannot be read")?;
-        let netdevs = spec.netdevs.context("the container has asked for none")?;
+        let netdevs = spec.netdevs.context("the container has asked for no NICs")?;
         let pidfd = PidFd::open(container).context("the container has ended")?;
         let namespace = Namespace::open(&PathBuf::from(format!("/proc/{container}/ns/net")))?;
         let _turn = Turn::wait(&netdevs.journal)?;

@@ -1,4 +1,4 @@
-//! The names by which engines know our devices.
+//! The names of verbgate's CDI devices.
 
 /// Our kind of device.
 pub(crate) const KIND: &str = "verbgate.org/rdma";

@@ -1,5 +1,5 @@
-//! What `verbgate` writes to a container's supervisor. The socket is in a directory of root's
-//! ([`Place`]), which no container is shown: who can write there is the operator.
+//! Messages from `verbgate` to a container's supervisor. The socket is in a directory of root
+//! ([`Place`]) that no container sees, so only the operator can write to the socket.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use verbgate_sys::post::Way;
 
 use super::place::Place;
 
-/// What a supervisor says when it is ready; anything else is why it is not.
+/// The supervisor's message when the supervisor is ready; any other message is an error.
 const READY: &str = "ready";
 
 /// What a process that another waits for says of its beginning: one line, with all causes.
@@ -46,12 +46,12 @@ pub(super) fn heard_readiness(said: &[u8], nothing: &str) -> Result<(), Error> {
     }
 }
 
-/// How long a supervisor may take to say what there is: it waits for letters, and serves in other
-/// threads.
+/// Time for a supervisor to answer a question: the supervisor waits for letters, and serves in
+/// other threads.
 pub(super) const PATIENCE_MS: i32 = 5_000;
 
-/// How long it may take to do something. On a machine that starts many containers at once this takes
-/// seconds; that a supervisor has died is known without waiting.
+/// Time for a supervisor to carry out an order. On a machine that starts many containers at once,
+/// an order takes seconds; the death of a supervisor shows without waiting.
 const DEED_PATIENCE_MS: i32 = 120_000;
 
 /// The answer to what was done; any other text is why it was not.
@@ -71,13 +71,13 @@ pub(super) enum Word {
     Created(i32),
     /// The container's command is about to be executed.
     Start,
-    /// What is there?
+    /// Asks for the counters and objects.
     Show,
     /// The container is gone.
     End,
 }
 
-/// How the sender is under its filter.
+/// How the sender is under the sender's filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Watch {
@@ -89,10 +89,11 @@ pub(super) struct Watch {
 /// Why a supervisor did not do as it was told.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Untold {
-    #[error("its supervisor is gone; delete the container and create it again")]
+    #[error("the container's supervisor is gone; delete the container and create it again")]
     Gone(#[source] io::Error),
     #[error(
-        "its supervisor has not answered for {} s; delete the container and create it again",
+        "the container's supervisor has not answered for {} s; delete the container and create it \
+         again",
         DEED_PATIENCE_MS / 1000
     )]
     Silent,
@@ -129,7 +130,7 @@ pub(super) fn tell_at(place: &Place, word: &Word) -> Result<(), Untold> {
     tell(&Way::to(&place.control())?, word, &[])
 }
 
-/// The same for what a person reads.
+/// The same, with the error as a person reads it.
 pub(super) fn of_container(id: &str, untold: &Untold) -> Error {
     anyhow!("container {id}: {untold}")
 }

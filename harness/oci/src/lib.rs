@@ -1,20 +1,21 @@
 #![forbid(unsafe_code)]
-//! Containers with RDMA: an OCI runtime around another one ([`run`]), an agent for runtimes that can
-//! be given a seccomp profile only ([`agent`]), and what engines have to know ([`engine`], [`cdi`]).
+//! Containers with RDMA: an OCI runtime around another runtime ([`run`]), an agent for runtimes
+//! that take only a seccomp profile ([`agent`]), and the configuration of engines ([`engine`],
+//! [`cdi`]).
 //!
 //! For a container that asks for RDMA (`wish`), the bundle's `config.json` is rewritten (`rewrite`)
-//! and a supervisor started (`start`, `supervisor`); then this process comes under the filter
-//! (`under`) and becomes the real runtime, so that its output, its exit code and what it does with
-//! signals, terminals and inherited descriptors are the real ones. Every other command, and every
-//! other container, gets nothing but the last step.
+//! and a supervisor started (`start`, `supervisor`). Then this process comes under the filter
+//! (`under`) and becomes the wrapped runtime, so that output, exit code, signals, terminals and
+//! inherited descriptors are the wrapped runtime's own. Every other command, and every other
+//! container, gets only the last step.
 //!
-//! What a container has lives in a directory of the host (`place`). The real runtime tells by hooks
-//! when the container is made and when it is gone (`hook`). Hooks and supervisors are processes of
-//! the program that calls [`run`]: it has the hidden commands [`HOOK`], [`SUPERVISOR`], [`KEEPER`],
-//! [`agent::SUPERVISOR`] and [`cdi::HOOK`], and calls [`hook`], [`supervise`], [`keep`],
-//! [`agent::supervise`] and [`cdi::hook`] for them.
+//! A container's files are in a directory of the host (`place`). The wrapped runtime tells by hooks
+//! when the container is made and when the container is gone (`hook`). Hooks and supervisors are
+//! processes of the program that calls [`run`]: that program has the hidden commands [`HOOK`],
+//! [`SUPERVISOR`], [`KEEPER`], [`agent::SUPERVISOR`] and [`cdi::HOOK`], and calls [`hook`],
+//! [`supervise`], [`keep`], [`agent::supervise`] and [`cdi::hook`] for them.
 //!
-//! The names by which a container engine is asked for this host's devices:
+//! The names by which containers ask an engine for this host's devices:
 //!
 //! ```
 //! for name in verbgate_oci::cdi::names()? {

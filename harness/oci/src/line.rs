@@ -1,4 +1,5 @@
-//! The command line of an OCI runtime, as far as a wrapper has to understand it: runc(8), crun(1).
+//! The command line of an OCI runtime, as far as a wrapper must understand the line: runc(8),
+//! crun(1).
 
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -38,7 +39,7 @@ const EXEC: &[&str] = &[
     "--cgroup",
 ];
 
-/// What a command is to us.
+/// The meaning of a runtime's command for the wrapper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verb {
     /// `create`.
@@ -99,7 +100,7 @@ impl Line {
         option(self.between(), &["--process", "-p"], EXEC).map(|(_, value)| value)
     }
 
-    /// Has the `exec` take another file.
+    /// Makes the `exec` take another file.
     pub(crate) fn set_process_file(&mut self, file: OsString) {
         let at = option(self.between(), &["--process", "-p"], EXEC).map(|(at, _)| at);
         let Some(at) = at.map(|at| self.command + 1 + at) else { return };
@@ -190,7 +191,7 @@ pub(crate) fn name_of(line: &Line) -> Result<Option<String>, Error> {
             Ok(Some(text.to_owned()))
         }
         _ => Err(anyhow!(
-            "container id {}: it must be text without \"/\", and not begin with \".\"",
+            "container id {}: must be text without \"/\", and not begin with \".\"",
             id.display()
         )),
     }

@@ -1,4 +1,4 @@
-//! Which NICs a container takes along.
+//! The NICs that a container takes along.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::options::Options;
 /// In the directory of state: a journal's directory for each container.
 const JOURNALS: &str = "oci";
 
-/// What was decided on a container's NICs.
+/// The decision about a container's NICs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Netdevs {
     pub names: Vec<String>,
@@ -35,7 +35,8 @@ pub(crate) struct Netdevs {
     pub(super) sysfs: PathBuf,
 }
 
-/// What a container asks for, decided; none if it asks for none, or they are there already.
+/// The decided NICs of a container; none if the container asks for none, or if the NICs are there
+/// already.
 pub(super) fn wanted(
     wished: &[String],
     nodes: &[Granted],
@@ -76,7 +77,7 @@ fn decide(
     if !namespaces.into_iter().flatten().any(network) {
         return Err(failed(
             "the container shares the host's network namespace, in which the NICs are already; \
-             give it one of its own (linux.namespaces)"
+             give the container a network namespace of its own (linux.namespaces)"
                 .to_owned(),
         ));
     }
@@ -85,7 +86,8 @@ fn decide(
     if let Some(other) = wished.iter().find(|name| !all && !own.contains(name)) {
         let own = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
         return Err(failed(format!(
-            "{other} is no NIC of a device that this container is granted (those have: {own})"
+            "{other} is not a NIC of a device that this container is granted (the NICs of those \
+             devices: {own})"
         )));
     }
     let names: Vec<String> = if all {

@@ -1,4 +1,5 @@
-//! What the program that calls this crate says: how containers get RDMA, and how it is called again.
+//! Options from the program that calls this crate: how containers get RDMA, and how hooks call the
+//! program again.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ pub const SUPERVISOR: &str = "oci-supervisor";
 /// The hidden command of what moves NICs.
 pub const KEEPER: &str = "oci-netdevs";
 
-/// What of a command line its own processes are told, too.
+/// The part of a command line that goes to the command's own processes too.
 #[derive(Clone, Debug)]
 pub struct Globals {
     /// The directory of run-time state.
@@ -20,12 +21,12 @@ pub struct Globals {
     pub log: Vec<OsString>,
 }
 
-/// How containers get RDMA.
+/// Options of the OCI runtime.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The real runtime: a path, or a name to look for in `PATH`; runc, else crun.
     pub runtime: Option<OsString>,
-    /// What containers may ask for, unless their annotation says less.
+    /// Requests that containers may make, unless a container's annotation allows less.
     pub profile: String,
     /// Whether containers see a `/sys` of their own devices.
     pub virtual_sysfs: bool,
@@ -33,7 +34,7 @@ pub struct Options {
     pub stand_in: Vec<OsString>,
     /// Directory for the journals of NICs that are in containers.
     pub state_dir: PathBuf,
-    /// Where sysfs is.
+    /// Directory of sysfs.
     pub sysfs_root: PathBuf,
     /// The real runtime's arguments.
     pub args: Vec<OsString>,

@@ -44,7 +44,7 @@ const UNFINISHED: &str = ".new-";
 /// How often removing a directory begins anew.
 const TRIES: u32 = 20;
 
-/// What was decided when the container was made.
+/// The decisions of the container's creation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Spec {
     /// The container's id, as its runtime knows it.
@@ -56,7 +56,7 @@ pub(crate) struct Spec {
     pub(crate) rootfs: PathBuf,
     /// Whether the supervisor serves `/sys`.
     pub sysfs: bool,
-    /// Whether the runtime starts the container as soon as it has made it.
+    /// Whether the runtime starts the container as soon as the container is made.
     pub runs: bool,
     /// NICs that are moved into it.
     #[serde(default)]
@@ -68,8 +68,8 @@ pub(crate) struct Spec {
 pub(crate) struct Place(PathBuf);
 
 impl Place {
-    /// The one of a container, by its id and the runtime's own state directory: two of these can
-    /// have the same id.
+    /// The place of a container, by its id and the runtime's own state directory: containers of two
+    /// state directories can have the same id.
     pub(crate) fn of(root: &Path, id: &str, state: Option<&OsStr>) -> Self {
         let name = match state {
             None => id.to_owned(),
@@ -143,7 +143,7 @@ impl Place {
         Ok(lock)
     }
 
-    /// What was decided.
+    /// The recorded decisions.
     ///
     /// # Errors
     /// `NotFound` when there is no such container.
@@ -163,8 +163,8 @@ impl Place {
 
     /// Removes it unless the container lives; false when it does.
     ///
-    /// One whose supervisor has died keeps its directory: without, nobody would know that what is
-    /// executed in it needs a filter.
+    /// A container whose supervisor has died keeps its directory: without the directory, nobody
+    /// would know that programs executed in the container need a filter.
     pub(crate) fn remove_if_dead(&self) -> io::Result<bool> {
         if self.has_process() {
             return Ok(false);
@@ -221,7 +221,7 @@ pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
     fs::write(file, format!("{pid} {started}"))
 }
 
-/// Whether the process that was written down lives.
+/// Whether the recorded process lives.
 pub(super) fn process_lives(file: &Path) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let Some((pid, started)) = text.split_once(' ') else { return false };
@@ -231,7 +231,7 @@ pub(super) fn process_lives(file: &Path) -> bool {
     lives && process::started(Tid(pid)).is_ok_and(|now| now == started)
 }
 
-/// Where all containers have their directories.
+/// The directory of all containers' directories.
 fn all(root: &Path) -> PathBuf {
     root.join("oci")
 }

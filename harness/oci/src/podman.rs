@@ -1,5 +1,5 @@
-//! podman before 4.6 gives a container the annotations of its image, so that whoever made the image
-//! would grant it devices (podman's pull request 18542 ended that).
+//! podman before 4.6, which gives a container the annotations of its image, so that the author of
+//! the image could grant devices (podman's pull request 18542 ended that).
 
 use std::fs;
 use std::path::PathBuf;

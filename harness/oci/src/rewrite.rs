@@ -1,7 +1,7 @@
-//! A container's `config.json` as it is given to the real runtime.
+//! The rewriting of a container's `config.json` for the wrapped runtime.
 //!
-//! JSON values are changed in place, so that what this program does not know survives. Done twice,
-//! it is done once: what was added is taken out first.
+//! JSON values are changed in place, so that fields which this program does not know survive. A
+//! second rewriting changes nothing: the additions of the first are taken out before.
 
 use std::path::Path;
 
@@ -19,13 +19,13 @@ pub(super) const CONFIG: &str = "config.json";
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
-/// What is added.
+/// The additions to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addition<'a> {
     /// The nodes to show.
     pub nodes: &'a Path,
-    /// This program, and the arguments by which it is told that the container was made, and that
-    /// it is gone.
+    /// This program, and the arguments of the hooks that tell that the container is made, and that
+    /// the container is gone.
     pub hook: &'a str,
     pub(crate) created: &'a [&'a str],
     pub(crate) stopped: &'a [&'a str],
@@ -38,7 +38,7 @@ pub(crate) struct Addition<'a> {
 /// Why a file cannot be rewritten.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RewriteError {
-    #[error("{0}: it must be {1}")]
+    #[error("{0}: must be {1}")]
     Shape(&'static str, &'static str),
     #[error("process.args: there is no command to run")]
     NoCommand,

@@ -1,4 +1,4 @@
-//! The real runtime: finding it, and becoming it.
+//! The wrapped runtime: finding it, and becoming it.
 
 use std::env;
 use std::ffi::OsStr;
@@ -20,7 +20,7 @@ use super::line::Line;
 /// Looked for in this order where none is named.
 const NAMES: [&str; 2] = ["runc", "crun"];
 
-/// Where engines look besides PATH, which services are often started without.
+/// Directories where engines look besides PATH, because services often start without PATH.
 const DIRS: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
@@ -46,7 +46,10 @@ pub(super) fn find(named: Option<&OsStr>) -> Result<PathBuf, Error> {
             })
         }
         Some(name) => in_path(name).ok_or_else(|| {
-            anyhow!("--runtime {}: not found in PATH; install it, or give its path", name.display())
+            anyhow!(
+                "--runtime {}: not found in PATH; install the runtime, or give a path",
+                name.display()
+            )
         }),
         None => NAMES.iter().find_map(|name| in_path(OsStr::new(name))).ok_or_else(|| {
             anyhow!("no OCI runtime is installed: install runc or crun, or name one by --runtime")

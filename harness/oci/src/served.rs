@@ -1,4 +1,4 @@
-//! What a supervisor says of its container: for `verbgate ps`, `show` and `stats`.
+//! A supervisor's answers about its container, for `verbgate ps`, `show` and `stats`.
 
 use std::fs;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use verbgate_sys::Tgid;
 
 use super::place::Spec;
 
-/// Those who serve a container's processes, and what those have done that are gone.
+/// The supervisors that serve a container's processes, and the counters of supervisors that are
+/// gone.
 #[derive(Debug, Default)]
 pub(super) struct Served {
     pub(super) all: Vec<Arc<Supervisor>>,

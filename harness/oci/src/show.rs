@@ -1,4 +1,4 @@
-//! `verbgate show` and `verbgate stats`: what the supervisors of containers hold and have done.
+//! `verbgate show` and `verbgate stats`: the objects and counters of containers' supervisors.
 
 use std::io;
 use std::io::Read;
@@ -41,9 +41,10 @@ fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
     match (all.pop(), all.len()) {
         (Some(one), 0) => Ok(one),
         (None, _) => Err(anyhow!("no container {wanted:?} has RDMA (see: verbgate ps)")),
-        (Some(_), more) => {
-            Err(anyhow!("{} containers begin with {wanted:?}; say more of its id", more + 1))
-        }
+        (Some(_), more) => Err(anyhow!(
+            "the ids of {} containers begin with {wanted:?}; give more of the id",
+            more + 1
+        )),
     }
 }
 
@@ -64,7 +65,7 @@ fn pairs<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, u64)
     object.map(|(name, count)| (name.as_str(), count.as_u64().unwrap_or_default()))
 }
 
-/// For people.
+/// The text for people.
 fn lines(one: &Value) -> String {
     let word =
         |key: &str| one.get(key).filter(|v| !v.is_null()).map_or("-".into(), Value::to_string);
@@ -131,12 +132,12 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
         let text = inspect::all(globals).and_then(|all| metrics(&all));
         let answered = text.and_then(|text| Ok(answer(reader, &text)?));
         if let Err(error) = answered {
-            log::warn!("numbers were not told: {error:#}");
+            log::warn!("cannot answer a request for counters: {error:#}");
         }
     }
 }
 
-/// How long a reader may take to ask, and to read.
+/// Time for a reader to ask, and to read.
 const READER_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Answers a reader by HTTP, if that is what it speaks.

@@ -55,17 +55,18 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(
-            "a rootless runtime cannot give containers RDMA: showing device nodes takes \
-             CAP_MKNOD on the host, and the supervisor CAP_SYS_PTRACE; run the engine as root, \
-             with user namespaces for containers (--userns) if wanted"
+            "a rootless runtime cannot give containers RDMA: device nodes need CAP_MKNOD on the \
+             host, and the supervisor needs CAP_SYS_PTRACE; run the engine as root, with user \
+             namespaces for containers (--userns) if wanted"
         ));
     }
     if wish.annotated
         && let Some(version) = podman::passes_images_annotations(&config)
     {
         return Err(anyhow!(
-            "annotations: podman {version} passes those of an image on, so the image could grant \
-             devices; list them (--device /dev/infiniband/uverbsN), or use podman 4.6 or newer"
+            "annotations: podman {version} passes an image's annotations on, so the image could \
+             grant devices; list the devices (--device /dev/infiniband/uverbsN), or use podman 4.6 \
+             or newer"
         ));
     }
     let nodes = granted::granted(&wish, &options.stand_in, &config)?;
@@ -75,7 +76,9 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     let text = |path: &Path| {
-        path.to_str().map(str::to_owned).ok_or_else(|| anyhow!("{} is no text", path.display()))
+        path.to_str()
+            .map(str::to_owned)
+            .ok_or_else(|| anyhow!("the path {} is not UTF-8 text", path.display()))
     };
     let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
     let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, options)?;
@@ -110,7 +113,8 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         .and_then(|()| supervisor(&exe, &globals.log, &place, lock))
         .and_then(|()| replace(&file, &config))
         .and_then(|()| {
-            let way = Way::to(&place.control()).context("the supervisor ended; see its log")?;
+            let way = Way::to(&place.control())
+                .context("the supervisor ended; see the supervisor's log")?;
             under::come_under(&way, config.get("process").unwrap_or(&Value::Null))
         });
     if made.is_err() {
@@ -123,7 +127,8 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
 fn refusal(error: io::Error, place: &Place, spec: &Spec) -> Error {
     if error.kind() == io::ErrorKind::AlreadyExists {
         return anyhow!(
-            "container {}: one of this id has a supervisor; delete it first, or choose another id",
+            "container {}: a container of this id has a supervisor; delete that container first, \
+             or choose another id",
             spec.id
         );
     }
@@ -166,7 +171,7 @@ fn is_init_namespace_root() -> bool {
 fn replace(file: &Path, config: &Value) -> Result<(), Error> {
     files::replace(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
         anyhow!(
-            "cannot rewrite {}: {e}; the bundle must be writable for its container to have RDMA",
+            "cannot rewrite {}: {e}; make the bundle writable, or the container cannot have RDMA",
             file.display()
         )
     })
@@ -196,7 +201,7 @@ fn supervisor(exe: &Path, log: &[OsString], place: &Place, lock: File) -> Result
             .context("cannot read the supervisor's readiness message")?;
     }
     // What was started has ended, and left the supervisor as nobody's child.
-    child.wait().context("cannot wait for what has started the supervisor")?;
+    child.wait().context("cannot wait for the process that has started the supervisor")?;
     let nothing = "the supervisor exited before it was ready; see the kernel log";
     heard_readiness(said.as_bytes(), nothing)
 }

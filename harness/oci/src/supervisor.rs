@@ -1,14 +1,15 @@
-//! The supervisor of a container: one process, which serves the container's command and whatever
-//! is executed beside it, each under a filter of its own.
+//! The supervisor of a container: one process, which serves the container's command and every
+//! process that `exec` adds, each under a filter of its own.
 //!
-//! The real runtime is under a filter from before it began ([`super::under`]). Until the container
-//! starts, there is nothing but the runtime and its hooks, whose calls go on natively, and the
-//! supervisor is unconfined: it starts what moves NICs, and leaves nothing behind if there will be no
-//! container. When the container starts, the filter is served, and the supervisor confined, as that
-//! of `verbgate run`.
+//! The wrapped runtime is under a filter from before its beginning ([`super::under`]). Until the
+//! container starts, there are only the runtime and its hooks, whose calls go on natively, and the
+//! supervisor is unconfined: the supervisor starts the process that moves NICs, and leaves nothing
+//! behind if there will be no container. When the container starts, the supervisor confines itself
+//! and serves the filter, like the supervisor of `verbgate run`.
 //!
-//! It is never restarted. It ends with the container; when the real runtime ends and has made no
-//! container; or when the runtime says that the container is gone.
+//! A supervisor is never restarted. The supervisor ends with the container; when the wrapped
+//! runtime ends without having made a container; or when the runtime says that the container is
+//! gone.
 
 use std::ffi::OsString;
 use std::fs;
@@ -72,7 +73,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// When the container cannot be served.
 pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
     // Crun waits for all of its children, and this would be one that waits for crun.
-    sandbox::leave_parent().context("cannot leave the runtime that this was started for")?;
+    sandbox::leave_parent().context("cannot detach the supervisor from the runtime")?;
     let place = Place::at(place);
     let life = Life::begin(&place, Tgid(runtime), globals.log.clone());
     say_readiness(&life)?;
@@ -205,7 +206,7 @@ impl Life {
         }
     }
 
-    /// Has the calls of the runtime and its hooks go on natively.
+    /// Lets the calls of the runtime and its hooks go on natively.
     fn let_on(&mut self) {
         let Some(Early { listener, .. }) = &self.early else { return };
         let nobody = loop {
@@ -228,7 +229,7 @@ impl Life {
         let word = match serde_json::from_slice(&letter.body) {
             Ok(word) => word,
             Err(e) => {
-                log::error!("a letter that cannot be read: {e}");
+                log::error!("cannot read a message of verbgate oci: {e}");
                 letter.reply(format!("the supervisor cannot read this: {e}").as_bytes());
                 return Ok(());
             }
@@ -272,8 +273,9 @@ impl Life {
         match word {
             Word::Watch(watch) => self.watch(watch, files),
             Word::Sysfs(pid) => {
-                let served = container::served(files)
-                    .map_err(|files| anyhow!("/sys came with {} files", files.len()))?;
+                let served = container::served(files).map_err(|files| {
+                    anyhow!("the message about /sys came with {} descriptors", files.len())
+                })?;
                 let shown = verbgate_sandbox::shown(&self.spec.devices);
                 Ok(self.views_of(Tgid(pid))?.serve(served, shown)?)
             }
@@ -290,14 +292,15 @@ impl Life {
     /// A runtime is under a filter: the one that makes the container, or one that executes something
     /// in it.
     fn watch(&mut self, watch: Watch, files: Vec<OwnedFd>) -> Result<(), Error> {
-        let [file] = <[OwnedFd; 1]>::try_from(files)
-            .map_err(|files| anyhow!("a filter came with {} listeners", files.len()))?;
+        let [file] = <[OwnedFd; 1]>::try_from(files).map_err(|files| {
+            anyhow!("the message about a filter came with {} listeners", files.len())
+        })?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
         if self.started {
             return self.serve(&guard, listener.into(), verbgate_sandbox::serve);
         }
         if self.container.is_some() || self.early.is_some() {
-            return Err(anyhow!("the container is not started yet; start it first"));
+            return Err(anyhow!("the container is not started yet; start the container first"));
         }
         self.early = Some(Early { guard, listener, filters: watch.filters });
         Ok(())
@@ -305,11 +308,12 @@ impl Life {
 
     fn created(&mut self, first: Tgid) -> Result<(), Error> {
         let pidfd = PidFd::open(first).with_context(|| format!("process {first} has ended"))?;
-        let early = self.early.as_ref().context("the runtime is under no filter of ours")?;
+        let early = self.early.as_ref().context("the runtime is not under verbgate's filter")?;
         // Who starts containers through a daemon leaves them outside.
         if under::filters(&first.to_string())? < early.filters {
             return Err(anyhow!(
-                "the runtime has made the container's process {first} outside of the filter that                  the runtime is under; use runc or crun"
+                "the runtime has made the container's process {first} outside of the filter that \
+                 the runtime is under; use runc or crun"
             ));
         }
         if self.spec.netdevs.is_some() {

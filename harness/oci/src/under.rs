@@ -1,12 +1,13 @@
-//! This process comes under the filter before it becomes the real runtime.
+//! The step under the filter: this process installs the filter on itself, and then becomes the
+//! wrapped runtime.
 //!
-//! So everything that the runtime starts in a container is under the filter from its first
-//! instruction, and nothing of ours is executed there: no path that a container can replace is
-//! believed, no capability is lent, and nobody who knocks has to be told from somebody else. The
-//! listener goes to the supervisor through a socket that containers do not see.
+//! So everything that the runtime starts in a container is under the filter from the first
+//! instruction, and no code of verbgate runs there: verbgate believes no path that a container can
+//! replace, lends no capability, and need not tell a caller from another. The listener goes to the
+//! supervisor through a socket that containers do not see.
 //!
-//! The runtime itself, and the hooks that it runs, are trusted; the filter is little in their way,
-//! and what it asks about goes on natively until the container starts (see `supervisor`).
+//! The runtime itself, and its hooks, are trusted. The filter is little in their way: calls that
+//! the filter asks about go on natively until the container starts (see `supervisor`).
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -29,13 +30,13 @@ pub(super) fn come_under(way: &Way, described: &Value) -> Result<(), Error> {
     let limit = limit(described).unwrap_or_else(process::descriptor_limit);
     let guard = Guard::new(limit)?;
     let listener = guard.install().context(
-        "cannot install the seccomp filter: a kernel of 5.19 or newer with CONFIG_SECCOMP_FILTER is \
-         needed, and no other filter with a listener",
+        "cannot install the seccomp filter: a kernel of 5.19 or newer with CONFIG_SECCOMP_FILTER \
+         is needed, and no other filter with a listener",
     )?;
     let filters = filters("self")?;
     let word = Word::Watch(Watch { windows: guard.windows(), filters });
     letter::tell(way, &word, &[listener.as_fd()]).map_err(|untold| match untold {
-        Untold::Gone(e) => Error::new(e).context("the supervisor ended; see its log"),
+        Untold::Gone(e) => Error::new(e).context("the supervisor ended; see the supervisor's log"),
         other => anyhow::anyhow!("{other}"),
     })
 }
@@ -47,7 +48,7 @@ fn limit(process: &Value) -> Option<u64> {
     all.iter().find(of_files)?.get("soft")?.as_u64()
 }
 
-/// How many filters a process is under: proc(5), since Linux 5.9.
+/// Number of filters that a process is under: proc(5), since Linux 5.9.
 pub(super) fn filters(process: &str) -> Result<u32, Error> {
     let path = format!("/proc/{process}/status");
     let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;

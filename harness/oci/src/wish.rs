@@ -1,4 +1,4 @@
-//! What RDMA a container's `config.json` asks for.
+//! The wish of a container: the RDMA that `config.json` asks for.
 
 use std::path::PathBuf;
 
@@ -11,42 +11,44 @@ use crate::kind::device_of;
 
 /// Names of devices, separated by commas, or `all`.
 pub(crate) const DEVICES: &str = "org.verbgate.devices";
-/// What a program may ask for: the name of a profile.
+/// Annotation for the requests that a program may make: the name of a profile.
 pub(crate) const PROFILE: &str = "org.verbgate.profile";
 /// Network devices to move into the container: names, separated by commas, or `all` of the granted
 /// RDMA devices.
 pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
 /// `host` for the `/sys` that the runtime mounts, other devices included.
 pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
-/// What was granted when the file was rewritten: the nodes are not among the devices any more.
+/// Annotation for the devices that were granted when the file was rewritten: the nodes are no
+/// longer among the devices.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// Annotations of this prefix are ours.
 const PREFIX: &str = "org.verbgate.";
-/// What containerd and CRI-O say of the container that holds a pod's namespaces, and runs nothing.
+/// Annotations of containerd and CRI-O for the container that holds a pod's namespaces, and runs
+/// nothing.
 const PAUSE: [(&str, &str); 2] = [
     ("io.kubernetes.cri.container-type", "sandbox"),
     ("io.kubernetes.cri-o.ContainerType", "sandbox"),
 ];
 /// CDI: annotations of this prefix name devices, separated by commas.
 const CDI_PREFIX: &str = "cdi.k8s.io/";
-/// Where RDMA devices have their nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
+/// Directory of RDMA devices' nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
 const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
 pub(crate) const ALL: &str = "all";
 
-/// What a container asks for.
+/// The wish of a container.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Wish {
     /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
     pub devices: Vec<(String, &'static str)>,
-    /// Whether the connection manager is wanted.
+    /// Whether the container wants the connection manager.
     pub(crate) cm: bool,
     pub profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
     pub netdevs: Vec<String>,
-    /// Whether it sees the `/sys` that the runtime mounts.
+    /// Whether the container sees the `/sys` that the runtime mounts.
     pub(crate) sees_host: bool,
-    /// Whether annotations have a say in it.
+    /// Whether annotations are a part of the wish.
     pub(crate) annotated: bool,
 }
 
@@ -54,13 +56,14 @@ pub(crate) struct Wish {
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum WishError {
     #[error(
-        "annotation {DEVICES}: {value:?} names no device; write names separated by commas, as in \
-         mlx5_0,mlx5_1, or \"all\""
+        "annotation {DEVICES}: {value:?} does not name a device; write names separated by commas, \
+         as in mlx5_0,mlx5_1, or \"all\""
     )]
     Devices { value: String },
     #[error(
-        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and rdma_cm \
-         beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node out",
+        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and \
+         rdma_cm beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node \
+         out",
         .path.display()
     )]
     Unsupervised { field: &'static str, path: PathBuf },
@@ -71,21 +74,21 @@ pub(crate) enum WishError {
     OtherName { field: &'static str, path: PathBuf },
     #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
     Sysfs { value: String },
-    #[error("annotation {0}: it must be a string")]
+    #[error("annotation {0}: must be a string")]
     NotText(&'static str),
     #[error(
-        "annotation {NETDEVS}: {value:?} names no NIC; write names separated by commas, as in \
-         eth1,eth2, or \"all\" for those of the granted RDMA devices"
+        "annotation {NETDEVS}: {value:?} does not name a NIC; write names separated by commas, as \
+         in eth1,eth2, or \"all\" for the NICs of the granted RDMA devices"
     )]
     Netdevs { value: String },
     #[error(
         "annotation {NETDEVS}: the container asks for NICs and for no RDMA device; add {DEVICES}, \
-         or let the network plug-in move them"
+         or let the network plug-in move the NICs"
     )]
     OnlyNetdevs,
     #[error(
-        "linux.seccomp{field}: another agent is notified of system calls, and the kernel allows \
-         one; remove it from this container, or its RDMA devices"
+        "linux.seccomp{field}: the profile names another agent for system calls, and the kernel \
+         allows one; remove the agent from this container, or the RDMA devices"
     )]
     OtherAgent { field: String },
 }

@@ -1,13 +1,13 @@
 #![forbid(unsafe_code)]
-//! A program of your own that starts another in a sandbox with RDMA, by a policy of its own, and
-//! prints each request:
+//! A program of your own that starts another program in a sandbox with RDMA, with a policy of its
+//! own, and prints each request:
 //!
 //! ```text
 //! cargo run -p verbgate-sandbox --example embed -- mlx5_0 ibv_devinfo
 //! ```
 //!
-//! The first argument names the RDMA device; `uverbs9=/dev/null` tries the example on a host that
-//! has none.
+//! The first argument names the RDMA device; `uverbs9=/dev/null` tries the example on a host
+//! without an RDMA device.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;

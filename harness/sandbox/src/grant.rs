@@ -1,4 +1,4 @@
-//! Which devices a guest is granted: from `--device` to nodes.
+//! The devices that a guest is granted: from `--device` to nodes.
 
 use std::ffi::OsStr;
 use std::ffi::OsString;
@@ -22,21 +22,22 @@ use verbgate_sysfs::collect;
 /// The name of the connection manager's node.
 pub const RDMA_CM: &str = "rdma_cm";
 
-/// A device that is granted.
+/// A granted device.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Granted {
-    /// The name of the node for the guest, as `uverbs0`.
+    /// Name of the node in the sandbox, such as `uverbs0`.
     pub name: String,
     /// Major and minor number.
     pub rdev: (u32, u32),
     /// The node on the host.
     pub source: PathBuf,
-    /// Which device it was when it was granted: the number is given to others afterwards.
+    /// Identity of the device at the time of the grant; afterwards the kernel gives the number to
+    /// other devices.
     #[serde(default = "unrecorded")]
     pub identity: Identity,
 }
 
-/// That of a container which an older version has made, for those who list it: of no device.
+/// Identity of no device, for listing containers that an older version has made.
 fn unrecorded() -> Identity {
     Identity::unknown(DevNumber { major: u32::MAX, minor: u32::MAX })
 }
@@ -48,46 +49,49 @@ impl From<&Granted> for DeviceNode {
     }
 }
 
-/// What grants every device of the host.
+/// Word that grants every device of the host.
 const ALL: &str = "all";
 
-/// Where the host is looked at; directories in the tests.
+/// The host to look at; directories in the tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
-    /// Where sysfs is.
+    /// Directory of sysfs.
     pub sysfs: &'a Path,
-    /// Where the device nodes are.
+    /// Directory of the device nodes.
     pub nodes: &'a Path,
 }
 
 impl Host<'static> {
-    /// The machine this runs on.
+    /// The machine that this process runs on.
     pub fn real() -> Self {
         Self { sysfs: Path::new(collect::SYSFS_ROOT), nodes: Path::new(RDMA_DIR) }
     }
 }
 
-/// Why a device cannot be granted.
+/// Reasons why a device cannot be granted.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says what it is about")]
+#[allow(missing_docs, reason = "the text of each variant says all")]
 pub enum GrantError {
     #[error("no RDMA device is called {name:?}; {}", existing(.have))]
     NoSuchDevice { name: String, have: Vec<String> },
     #[error(
-        "this host has {} RDMA devices: {}; say which one with --device NAME (more than one: \
-         repeat it), or grant all of them with --device {ALL}",
+        "this host has {} RDMA devices: {}; say which one with --device NAME (repeat the option \
+         for more), or grant all devices with --device {ALL}",
         .have.len(), .have.join(", ")
     )]
     Which { have: Vec<String> },
-    #[error("{name:?} is no name for a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
+    #[error("{name:?} does not name a device node; write uverbsN=PATH, as in uverbs9=/dev/null")]
     NodeName { name: String },
-    #[error("{} is not a character device; give the path of one", .path.display())]
+    #[error("{} is not a character device; give the path of a character device", .path.display())]
     NotADevice { path: PathBuf },
-    #[error("{} is device {found}, but {uverbs} is {expected}; have udev make the node again", .path.display())]
+    #[error(
+        "{} is device {found}, but {uverbs} is {expected}; have udev make the node again",
+        .path.display()
+    )]
     WrongNode { path: PathBuf, uverbs: String, found: DevNumber, expected: DevNumber },
-    #[error("two devices shall be called {name}; give one of them another number")]
+    #[error("two devices have the name {name}; give one device another number")]
     Twice { name: String },
-    #[error("{name} was removed, renamed or replaced while it was looked at; try again")]
+    #[error("the device {name} was removed, renamed or replaced in this moment; try again")]
     Changed { name: String },
     #[error("cannot tell which device {} is: {source}; is sysfs mounted at /sys?", .path.display())]
     Identity { path: PathBuf, r#source: io::Error },
@@ -109,17 +113,17 @@ fn open_hint(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::PermissionDenied => {
             "; verbgate needs read and write permission on the node (mode or group), and a device \
-             cgroup that allows it"
+             cgroup that allows the node"
         }
         io::ErrorKind::NotFound => {
-            "; the node is missing: load ib_uverbs, or have udev or mknod make it"
+            "; the node is missing: load ib_uverbs, or have udev or mknod make the node"
         }
         _ => "",
     }
 }
 
-/// Resolves the options. Without any, the host's only device is meant: a program is given more than
-/// one if somebody says so.
+/// Resolves the options. Without options, resolves to the host's only device: a program gets more
+/// than one device only if somebody says so.
 pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, GrantError> {
     if options.is_empty() {
         let usable = all(host)?;
@@ -157,7 +161,7 @@ pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Gra
     Ok(granted)
 }
 
-/// The devices that the caller may open, and how they are called.
+/// The devices that the caller may open, with their names.
 fn all(host: Host<'_>) -> Result<Vec<(String, Granted)>, GrantError> {
     let devices = collect::devices(host.sysfs)?;
     if devices.is_empty() {
@@ -184,7 +188,7 @@ pub fn connection_manager(host: Host<'_>) -> Option<Granted> {
     let name = RDMA_CM.to_owned();
     let source = host.nodes.join(&name);
     let granted = openable(&source).and_then(|found| of_number(name, found, source, host));
-    granted.inspect_err(|e| log::debug!("no rdma_cm in the sandbox: {e}")).ok()
+    granted.inspect_err(|e| log::debug!("the sandbox has no rdma_cm: {e}")).ok()
 }
 
 fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, GrantError> {
@@ -245,7 +249,7 @@ fn stand_in(name: &OsStr, path: &Path, host: Host<'_>) -> Result<Granted, GrantE
     of_number(name, found, path, host)
 }
 
-/// Opens a device as the supervisor will, to find out now whether it may.
+/// Opens a device as the supervisor will, to find out now whether the supervisor may.
 fn openable(path: &Path) -> Result<DevNumber, GrantError> {
     let failed = |source| GrantError::Open { path: path.to_owned(), source };
     let meta = fs::metadata(path).map_err(failed)?;
@@ -273,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes of devices that everybody has stand for those of these.
+    /// Nodes of devices that every machine has stand for RDMA nodes.
     fn host_with(devices: &[(&str, &str, (u32, u32), &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         let host = Changing::new(dir.path()).unwrap();
@@ -320,7 +324,7 @@ mod tests {
         assert_eq!(
             resolved(&two, &[]).unwrap_err().to_string(),
             "this host has 2 RDMA devices: rxe0 (uverbs0), mlx5_1 (uverbs1); say which one with \
-             --device NAME (more than one: repeat it), or grant all of them with --device all"
+             --device NAME (repeat the option for more), or grant all devices with --device all"
         );
         assert_eq!(names(&resolved(&two, &["all"]).unwrap()), ["uverbs0", "uverbs1"]);
     }

@@ -19,11 +19,11 @@ pub struct Guard {
     pub(crate) window: AddrWindow,
     pub(crate) fds: FdWindow,
     pub(crate) program: Vec<SockFilter>,
-    /// Whether the guest's filter is another, which asks about more.
+    /// Whether the guest's filter was made by others, and asks about more calls.
     pub(crate) judges: bool,
 }
 
-/// What of a filter differs from another's, as one process tells another.
+/// The parameters in which one filter differs from another, as one process tells another process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Windows {
@@ -44,7 +44,7 @@ impl Guard {
         Ok(Self { window, fds, program, judges: false })
     }
 
-    /// The one of a process that has computed its filter itself, by the same program.
+    /// The guard of a process that has computed its filter itself, by the same program.
     pub fn of(windows: Windows) -> Result<Self, Error> {
         let (first, len) = windows.descriptors;
         let (window, fds) = (AddrWindow::at(windows.addresses), FdWindow { first, len });
@@ -52,13 +52,13 @@ impl Guard {
         Ok(Self { window, fds, program, judges: false })
     }
 
-    /// By which another process knows it.
+    /// The parameters by which another process knows this guard.
     pub fn windows(&self) -> Windows {
         Windows { addresses: self.window.hi(), descriptors: (self.fds.first, self.fds.len) }
     }
 
-    /// The one of a guest under a filter that others have made: of the same windows, and of rules
-    /// that ask about no less.
+    /// The guard of a guest under a filter that others have made: a filter of the same windows,
+    /// with rules that ask about no fewer calls.
     pub fn behind(window: AddrWindow, fds: FdWindow) -> Result<Self, Error> {
         let program = seccomp::filter::program::<Native>(window, fds)?;
         Ok(Self { window, fds, program, judges: true })

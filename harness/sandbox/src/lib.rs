@@ -1,9 +1,9 @@
 #![forbid(unsafe_code)]
 //! Programs in a sandbox with RDMA but without the RDMA devices.
 //!
-//! [`Sandbox`] is the front door: it starts an unmodified program as a child, in which `open` and
-//! `ioctl` of the granted devices, and of no other, are served by this process's threads, as far as
-//! a [`Policy`] allows them. An [`Observer`] is told of each request.
+//! [`Sandbox`] is the front door: a sandbox starts an unmodified program as a child. This process's
+//! threads serve the child's `open` and `ioctl` of the granted devices, and of no other device, as
+//! far as a [`Policy`] allows. An [`Observer`] sees each request.
 //!
 //! ```no_run
 //! use verbgate_sandbox::Host;
@@ -21,9 +21,10 @@
 //! # Ok::<(), verbgate_sandbox::Error>(())
 //! ```
 //!
-//! A container's runtime starts its programs itself. Then the parts are of use alone: the runtime's
-//! process comes under a [`Guard`], whose listener goes to a supervisor that [`Rights`] make, with
-//! the [`Views`] that belong to the container's network namespace; [`start`] serves it.
+//! A container's runtime starts its programs itself. For that case the parts are public: the
+//! runtime's process comes under a [`Guard`], whose listener goes to a supervisor that [`Rights`]
+//! make, with the [`Views`] that belong to the container's network namespace; [`start`] serves the
+//! supervisor.
 
 pub mod grant;
 mod guard;
@@ -68,13 +69,13 @@ pub use crate::tracer::Tracer;
 pub use crate::views::Views;
 pub use crate::views::shown;
 
-/// Why a program has no sandbox.
+/// Reasons why a program gets no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A device is not there, or not the caller's.
+    /// A device is missing, or the caller may not use the device.
     #[error(transparent)]
     Grant(#[from] grant::GrantError),
-    /// The policy is not well written.
+    /// The policy has a mistake.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The filter is longer than the kernel takes.
@@ -83,12 +84,15 @@ pub enum Error {
     /// Another supervisor's filter is in the way.
     #[error("a sandbox cannot be started inside another; start both from outside")]
     Nested,
-    /// The address space of this process is full where the stub has to be.
-    #[error("this kernel offers none of the addresses that the stub needs: {0}")]
+    /// The address space of this process is full where the stub must be.
+    #[error(
+        "cannot map the stub: this kernel offers none of the addresses that the stub needs: {0}"
+    )]
     Addresses(io::Error),
     /// A granted node cannot be opened.
     #[error(
-        "cannot open {} for {name}: {source}; it must exist, and be readable and writable by you",
+        "cannot open {} for {name}: {source}; the device node must exist, and you must be allowed \
+         to read and write the node",
         .path.display()
     )]
     Device {
@@ -99,47 +103,48 @@ pub enum Error {
         /// The kernel's answer.
         r#source: io::Error,
     },
-    /// The kernel's number of a device is not known.
-    #[error("RDMA netlink does not tell the number of {name}; see: rdma dev")]
+    /// RDMA netlink does not know the device.
+    #[error("RDMA netlink does not know the device {name}; see: rdma dev")]
     Index {
         /// The node.
         name: String,
         /// The kernel's answer.
         source: io::Error,
     },
-    /// A grant has not all that grants have now.
-    #[error("{name} was granted by another version of verbgate; make the container again")]
+    /// The grant misses facts that grants have now.
+    #[error("another version of verbgate granted the device {name}; create the container again")]
     Older {
         /// The node.
         name: String,
     },
-    /// Another device is where the granted one was.
+    /// Another device has replaced the granted device.
     #[error("{name}")]
     Replaced {
         /// The node.
         name: String,
-        /// Which.
+        /// The replacement.
         source: verbgate_sysfs::Replaced,
     },
     /// The program could not be started.
     #[error(transparent)]
     Spawn(#[from] verbgate_sys::sandbox::Error),
-    /// What the program would see cannot be made out.
+    /// The program's view of the host cannot be made.
     #[error(transparent)]
     Views(io::Error),
-    /// The supervisor's threads could not be started, or not be confined.
+    /// The supervisor's threads could not be started, or could not be confined.
     #[error("cannot start the supervisor")]
     Supervisor(#[source] io::Error),
-    /// The signals that are passed on to the program cannot be.
+    /// The signals that must be passed on to the program cannot be caught.
     #[error("cannot take charge of signals: {0}")]
     Signals(io::Error),
-    /// It is not known how the program ended.
+    /// The program's end cannot be observed.
     #[error("cannot wait for the program: {0}")]
     Wait(io::Error),
 }
 
 impl Error {
-    /// What a command exits with that runs programs, as container engines do.
+    /// Exit code of a command that runs programs, for this failure; the same as that of container
+    /// engines.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -1,4 +1,4 @@
-//! What a guest may use: devices, and a policy.
+//! The rights of a guest: devices, and a policy.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -28,7 +28,8 @@ use crate::grant::RDMA_CM;
 use crate::guard::Guard;
 use crate::views::Views;
 
-/// Which devices a guest may use, and what for: decided before it exists.
+/// The devices that a guest may use, and the requests that the guest may make: decided before the
+/// guest exists.
 #[derive(Debug)]
 pub struct Rights {
     devices: Vec<Device>,
@@ -46,7 +47,7 @@ impl Rights {
         Ok(Self { devices, policy })
     }
 
-    /// The same for nodes of which one may be the connection manager's.
+    /// The same for nodes, one of which may be the connection manager's.
     pub fn with_cm(nodes: &[Granted], policy: Policy) -> Result<Self, Error> {
         let (cm, nodes): (Vec<Granted>, Vec<Granted>) =
             nodes.iter().cloned().partition(|node| node.name == RDMA_CM);
@@ -72,7 +73,12 @@ impl Rights {
             }
             match moved(one, index, into) {
                 Ok(now) => {
-                    log::info!("{}: {} was {} before it was moved", one.name, now, one.identity);
+                    log::info!(
+                        "{}: the network device {} was {} before the move",
+                        one.name,
+                        now,
+                        one.identity
+                    );
                     one.identity = now;
                     device.identity = Watched::new(one.identity.clone(), Path::new(SYSFS_ROOT));
                 }
@@ -86,7 +92,7 @@ impl Rights {
         self.policy.grants_rdma_cm()
     }
 
-    /// Grants it.
+    /// Grants the connection manager.
     pub fn add_rdma_cm(&mut self, node: &Granted) {
         self.devices.push(of_kind(node, Kind::Cm));
     }
@@ -136,7 +142,7 @@ pub(crate) fn device(node: &Granted) -> Result<Device, Error> {
     Ok(of_kind(node, Kind::Verbs { driver, index }))
 }
 
-/// What the number of a device leads to now, if that is still the kernel's device of this index.
+/// The device that a number leads to now, if that is still the kernel's device of this index.
 fn moved(granted: &Granted, index: u32, into: Tgid) -> Result<Identity, anyhow::Error> {
     let sysfs = Path::new(SYSFS_ROOT);
     let now = Identity::below(sysfs, granted.identity.number)?;
@@ -149,7 +155,7 @@ fn moved(granted: &Granted, index: u32, into: Tgid) -> Result<Identity, anyhow::
     });
     let asked = asked.join().map_err(|_| anyhow!("the thread that asks RDMA netlink ended"))??;
     if asked != Some(index) {
-        return Err(anyhow!("it was removed, or is another device: {}", granted.identity));
+        return Err(anyhow!("the device was removed, or is another device: {}", granted.identity));
     }
     // After the index was asked by the number, which then was that of this identity.
     now.check_below(sysfs)?;

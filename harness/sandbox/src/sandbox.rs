@@ -30,18 +30,19 @@ use crate::threads;
 use crate::views;
 use crate::views::Views;
 
-/// How long killed processes may take to end that have work to do at their end, as much memory is.
-/// Those that the kernel holds (in a driver, on a dead file server) are not waited for.
+/// How long killed processes may take to end, if they have work to do at their end (freeing much
+/// memory, for example). Processes that the kernel holds (in a driver, on a dead file server) are
+/// not waited for.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is to be started.
+/// The program to start.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
-    /// The program and its arguments; the program is looked up in `PATH`.
+    /// Arguments, beginning with the program, which is looked up in `PATH`.
     pub argv: &'a [OsString],
-    /// The network namespace to enter, e.g. `/run/netns/pod1`.
+    /// Network namespace to enter, e.g. `/run/netns/pod1`.
     pub netns: Option<&'a Path>,
-    /// How many descriptors behind the standard streams the program gets whatever they are.
+    /// Number of descriptors behind the standard streams that the program gets whatever they are.
     pub preserve_fds: u16,
     /// Whether the program sees a `/sys` of granted devices only, and not the host's.
     pub virtual_sysfs: bool,
@@ -55,7 +56,7 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A sandbox for one program: what is granted in it, decided and checked before anything starts.
+/// A sandbox for one program: a grant and a policy, decided and checked before anything starts.
 #[derive(Debug)]
 pub struct Sandbox {
     devices: Vec<Granted>,
@@ -64,8 +65,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox with these devices, and with the connection manager's node if the policy and the
-    /// host have that.
+    /// A sandbox with these devices, and with the connection manager's node if policy and host have
+    /// one.
     ///
     /// # Errors
     /// When a device is not what was granted or cannot be opened, or this process is in a sandbox
@@ -81,9 +82,10 @@ impl Sandbox {
         Ok(Self { devices, rights, guard })
     }
 
-    /// Starts the program, and in this process the threads that serve its requests; `observer` is
-    /// told of each. SIGINT, SIGTERM and the like are passed on to the program from now on, and
-    /// this process may no longer do what serving does not take, such as making files.
+    /// Starts the program, and in this process the threads that serve the program's requests;
+    /// `observer` sees each request. From now on, this process passes SIGINT, SIGTERM and the like
+    /// on to the program, and may do only what serving takes: this process can no longer make
+    /// files, for example.
     ///
     /// # Errors
     /// When this process has threads already, or the sandbox or the program cannot be started.
@@ -138,14 +140,14 @@ impl Running {
         self.guest.tgid()
     }
 
-    /// What the supervisor did so far.
+    /// The supervisor's counters so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.supervisor.counts()
     }
 
-    /// Waits for the program's end, passes signals on to it meanwhile, and ends the processes that
-    /// it leaves.
+    /// Waits for the program's end, passes signals on meanwhile, and ends the processes that the
+    /// program leaves.
     ///
     /// # Errors
     /// The kernel's, of waiting.
@@ -154,7 +156,7 @@ impl Running {
         let left = sandbox::end_descendants(END_PATIENCE);
         if left > 0 {
             log::warn!(
-                "{left} processes of the program have been killed and do not end: the kernel holds \
+                "{left} killed processes of the program do not end: the kernel holds \
                  them until the device or file server that they use answers"
             );
         }

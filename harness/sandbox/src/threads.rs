@@ -1,4 +1,4 @@
-//! The threads of a supervisor, and what a supervisor did in numbers.
+//! The threads of a supervisor, and the supervisor's counters.
 
 use std::io;
 use std::panic;
@@ -12,25 +12,29 @@ use verbgate_proxy::observe::Counts;
 use verbgate_sys::confine;
 use verbgate_sys::process;
 
-/// Starts the supervisor's threads, and confines them and the caller to what serving takes.
+/// Starts the supervisor's threads, and confines them and the caller to the means that serving
+/// takes.
 pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     if let Err(error) = confine::keep_in_memory() {
-        log::debug!("the supervisor's memory may be given back when memory is short: {error}");
+        log::debug!(
+            "the supervisor cannot keep its memory, and may wait for pages when memory is short: \
+             {error}"
+        );
     }
     confine::cut_capabilities()?;
     serve(supervisor)?;
     confine::deny_the_rest()
 }
 
-/// Before the first thread, whose stack could be one. The guest, which would inherit this, has been
-/// forked, or is no child of ours.
+/// Turns huge pages off before the first thread, whose stack could be one. A guest would inherit
+/// this setting, but the guest has been forked already, or is not a child of this process.
 pub(crate) fn forbid_huge_pages() {
     if let Err(error) = confine::forbid_huge_pages() {
         // Where a seccomp profile refuses it: memory is all that it costs.
-        log::debug!("the supervisor's memory may be of huge pages: {error}");
+        log::debug!("the supervisor cannot refuse huge pages, and may take more memory: {error}");
     }
 }
 
@@ -42,9 +46,15 @@ pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
             // Whatever its end: nobody may wait for an answer that will not come.
             match panic::catch_unwind(AssertUnwindSafe(|| work(&supervisor))) {
                 Ok(Ok(())) => return,
-                Ok(Err(error)) => log::error!("RDMA requests are no longer served: {error}"),
+                Ok(Err(error)) => log::error!(
+                    "the supervisor no longer serves RDMA requests: {error}; start the sandbox \
+                     again"
+                ),
                 Err(_) => {
-                    log::error!("RDMA requests are no longer served, by a fault of verbgate's");
+                    log::error!(
+                        "the supervisor no longer serves RDMA requests, by a fault of verbgate; \
+                         start the sandbox again"
+                    );
                 }
             }
             if let Err(error) = supervisor.hang_up() {
@@ -73,7 +83,7 @@ pub fn serve(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     })
 }
 
-/// What a supervisor did.
+/// The counters of a supervisor.
 pub fn counted(counts: &Counts) -> Value {
     json!({
         "requests": counts.requests,
@@ -108,7 +118,7 @@ mod tests {
     use crate::guard::Guard;
     use crate::rights::device;
 
-    /// Has a fault.
+    /// An observer with a fault.
     struct Faulty;
 
     impl Observer for Faulty {

@@ -1,4 +1,4 @@
-//! A line of text for each request.
+//! The trace: a line of text for each request.
 
 use std::io::Write;
 use std::time::Duration;
@@ -22,7 +22,7 @@ impl std::fmt::Debug for Tracer {
 }
 
 impl Tracer {
-    /// The lines go to `sink`, each by one write.
+    /// A tracer whose lines go to `sink`, each by one write.
     #[must_use]
     pub fn new(sink: Box<dyn Write + Send>) -> Self {
         Self { sink }

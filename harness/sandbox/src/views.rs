@@ -1,4 +1,4 @@
-//! What a sandbox sees of RDMA: its GIDs, and the virtual sysfs.
+//! The views of a sandbox: its GIDs, and its virtual sysfs.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -20,9 +20,10 @@ use verbgate_sysfs::serve::State;
 use crate::grant::Granted;
 use crate::threads;
 
-/// The RDMA devices that the guest is shown: those that are granted by their own names.
+/// The RDMA devices that the guest sees: devices that are granted by their own names.
 ///
-/// A stand-in can have the name of a device that is not granted, and none of its own in sysfs.
+/// A stand-in can have the name of a device that is not granted, and has no name of its own in
+/// sysfs.
 pub fn shown(granted: &[Granted]) -> Vec<Identity> {
     let own = granted.iter().filter(|one| one.identity.uverbs() == Some(&one.name));
     own.map(|one| one.identity.clone()).collect()
@@ -41,16 +42,17 @@ impl verbgate_sysfs::GidView for Shown {
     }
 }
 
-/// One view, whoever asks and by whichever way.
+/// The views of a sandbox: every question gets the same answer, in whatever way somebody asks.
 #[derive(Clone, Debug)]
 pub struct Views {
     pub(crate) gids: Arc<GidView>,
-    /// Where it is served.
+    /// The served sysfs.
     sysfs: Arc<OnceLock<Arc<State>>>,
 }
 
 impl Views {
-    /// Those of who is in the network namespace of a process, and is granted these devices.
+    /// The views of a guest that is in the network namespace of a process, and is granted these
+    /// devices.
     pub fn of(guest: Tgid, granted: &[Granted]) -> io::Result<Self> {
         let identities = granted.iter().map(|one| one.identity.clone()).collect();
         let gids = GidView::of(Tid(guest.0), identities).map_err(|e| {
@@ -60,8 +62,8 @@ impl Views {
         Ok(Self { gids: Arc::new(gids), sysfs: Arc::default() })
     }
 
-    /// Serves sysfs, with these RDMA devices and all GPUs, since `run` takes none of those away: in
-    /// a thread of its own, which has no capability and ends with the guest's last mount.
+    /// Serves sysfs with these RDMA devices and all GPUs (since `run` takes no GPU away), in a
+    /// thread of its own, which has no capability and ends with the guest's last mount.
     pub fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
         let view = Arc::new(Shown(Arc::clone(&self.gids)));
         let state = State::granting(served.root, shown, Names::All, view);
@@ -82,7 +84,7 @@ fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));
         if let Err(error) = result {
-            log::error!("/sys is no longer served: {error}");
+            log::error!("the supervisor no longer serves /sys: {error}; start the sandbox again");
         }
     };
     std::thread::Builder::new().name("sysfs".to_owned()).spawn(work).map(drop)

@@ -3,7 +3,7 @@
     clippy::unwrap_used,
     reason = "clippy.toml allows this in test functions; here the helpers of tests use it, too"
 )]
-//! The example does what it says.
+//! The example `embed`, run as its documentation says.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -20,13 +20,13 @@ use verbgate_fabric::size;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricCommand {
-    /// Check every rank, connect all pairs on all rails, and compare what they exchange
+    /// Check every rank, connect all pairs on all rails, and compare all received data
     Verify(FabricVerifyArgs),
-    /// Measure all paths alone and together, and judge whether they are as fast as they should be
+    /// Measure every path, alone and together, and judge the speed
     Bench(BenchArgs),
-    /// Find out what is wrong, and where: by name, with the evidence and the remedy
+    /// Find each fault, and print the name, place, evidence and remedy
     Diagnose(DiagnoseArgs),
-    /// Let many ranks meet and connect without verbs, for measurements
+    /// Simulate many ranks without verbs, to measure how they meet and connect
     #[command(hide = true)]
     Simulate(SimulateArgs),
 }
@@ -34,32 +34,32 @@ pub(crate) enum FabricCommand {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct ExplainArgs {
-    /// Numbers, names or lines: 12, 0x81, RNR_RETRY, IBV_EVENT_PORT_ERR, ENODEV, out_of_sequence, or
-    /// what NCCL, UCX or perftest wrote; - reads standard input
+    /// Codes, names or log lines: 12, 0x81, RNR_RETRY, IBV_EVENT_PORT_ERR, ENODEV, out_of_sequence,
+    /// or a line of NCCL, UCX or perftest; - reads standard input
     #[arg(value_name = "CODE|LINE", required = true)]
     pub(crate) codes: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// Where the ranks meet, on rank 0's host [default: $VERBGATE_RENDEZVOUS, or torchrun's
+    /// Address on rank 0's host where the ranks meet [default: $VERBGATE_RENDEZVOUS, or torchrun's
     /// $MASTER_ADDR and the port after $MASTER_PORT]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) rendezvous: Option<String>,
-    /// Where rank 0 listens, if that is not the address by which the others find it
+    /// Address that rank 0 listens on [default: the address of --rendezvous]
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) bind: Option<String>,
-    /// This process's number, from 0 [default: as Slurm, Open MPI or torchrun say]
+    /// Number of this rank, from 0 [default: from Slurm, Open MPI or torchrun]
     #[arg(long)]
     pub(crate) rank: Option<u32>,
-    /// How many processes there are [default: as Slurm, Open MPI or torchrun say]
+    /// Number of ranks [default: from Slurm, Open MPI or torchrun]
     #[arg(long)]
     pub(crate) ranks: Option<u32>,
-    /// A rail; may be repeated, in the same order on all ranks. Without it, all devices in the
-    /// order of their names
+    /// Device to use as the next rail; may be repeated, in the same order on all ranks [default:
+    /// all devices, in the order of their names]
     #[arg(long = "device", value_name = "DEVICE[:PORT][@GID_INDEX]")]
     pub(crate) devices: Vec<Choice>,
-    /// How long a stage may wait for the slowest rank, in seconds
+    /// Seconds that a stage may wait for the slowest rank
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     pub(crate) timeout: u64,
     /// Print JSON
@@ -68,45 +68,46 @@ pub(crate) struct CommonArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 all is well, 1 a check failed, 2 usage, or ranks that do \
-                        not fit together, 3 a rank did not come or answer in time.")]
+#[command(
+    after_help = "Exit codes: 0 all is well, 1 a check failed, 2 wrong usage, or ranks that \
+                        do not fit together, 3 a rank was missing or did not answer in time."
+)]
 pub(crate) struct FabricVerifyArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
-    /// the edges of the device and some between]
+    /// Message sizes in bytes, 0 to 1M; K and M are binary [default: the device's limits and some
+    /// sizes between]
     #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     pub(crate) sizes: Vec<usize>,
-    /// Connect and disconnect this often before, each time with random delays
+    /// Number of reconnections before the exchange, each after random delays
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) reconnects: u32,
-    /// What those delays are made of, to have the same again [default: drawn by rank 0, and shown]
+    /// Seed of the random delays, to repeat a run [default: rank 0 draws a seed and prints the
+    /// seed]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Do something wrong, as a test of what is said of it
+    /// Fault to inject on purpose, for tests
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Word<Injection>>,
-    /// File to write the report of all ranks to, on rank 0 (JSON)
+    /// File for the report of all ranks (JSON); rank 0 writes the file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 usage, or ranks that \
-                        do not fit together, 3 a rank did not come or answer in time."
-)]
+#[command(after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 wrong usage, or \
+                        ranks that do not fit together, 3 a rank was missing or did not answer in \
+                        time.")]
 pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// Sizes of messages in bytes, with K or M for binary thousands or millions; 0 to 1M [default:
-    /// 1, 4099, 64K]
+    /// Message sizes in bytes, 0 to 1M; K and M are binary [default: 1, 4099, 64K]
     #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     pub(crate) sizes: Vec<usize>,
-    /// Do something wrong, as a test of what is said of it
+    /// Fault to inject on purpose, for tests
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Word<Injection>>,
-    /// File to write the report of all ranks to, on rank 0 (JSON)
+    /// File for the report of all ranks (JSON); rank 0 writes the file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
 }
@@ -116,10 +117,10 @@ pub(crate) struct DiagnoseArgs {
 pub(crate) struct SimulateArgs {
     #[arg(long, default_value_t = 1000)]
     pub(crate) ranks: u32,
-    /// With how many others each rank connects, one after the other
+    /// Number of other ranks that each rank connects to, one after the other
     #[arg(long, default_value_t = 10)]
     pub(crate) rounds: usize,
-    /// Only the ranks, which meet here
+    /// Address of a running rendezvous: run the ranks alone, which meet there
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) at: Option<String>,
 }
@@ -127,80 +128,81 @@ pub(crate) struct SimulateArgs {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 all is well, 1 a cell failed, a verdict is bad or a threshold \
-                        is missed, 2 usage, or ranks that do not fit together, 3 a rank did not come \
-                        or answer in time, 130 interrupted."
+                        is missed, 2 wrong usage, or ranks that do not fit together, 3 a rank was \
+                        missing or did not answer in time, 130 interrupted."
 )]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// What to measure [default: all]
+    /// Measurements to make [default: all]
     #[arg(long = "sweep", value_enum, value_delimiter = ',', value_name = "SWEEP,...")]
     pub(crate) sweeps: Vec<Word<Sweep>>,
-    /// Sizes of messages in bytes, with K or M; 1 to 1M
+    /// Message sizes in bytes, 1 to 1M; K and M are binary
     #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     #[arg(default_value = "64,512,4K,8K,64K,1M")]
     pub(crate) sizes: Vec<usize>,
-    /// Size of messages where it is not swept
+    /// Message size for the sweeps that do not vary the size
     #[arg(long, value_parser = size, value_name = "SIZE", default_value = "64K")]
     pub(crate) message: usize,
-    /// Targets of the pace sweep in Gb/s; 0 is unpaced [default: 1 to 400 as the ports allow, and 0]
+    /// Target bandwidths of the pace sweep in Gb/s; 0 is unpaced [default: 1 to 400 as the ports
+    /// allow, and 0]
     #[arg(long, value_delimiter = ',', value_parser = gbps, value_name = "GBPS,...")]
     pub(crate) pace: Vec<f64>,
-    /// How often each cell is measured [default: 3 for the pace sweep, else 1]
+    /// Number of times to measure each cell [default: 3 for the pace sweep, else 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub(crate) repeat: Option<u32>,
-    /// How long each cell is measured, in seconds
+    /// Seconds to measure each cell
     #[arg(long, default_value_t = BenchOptions::default().seconds, value_name = "SECONDS")]
     pub(crate) seconds: f64,
-    /// By what messages are sent
+    /// Verb that sends the messages
     #[arg(long, value_enum, default_value_t = Word(By::Write))]
     pub(crate) by: Word<By>,
-    /// Messages on their way at a time, on each connection
+    /// Messages in flight at a time, on each connection
     #[arg(long, default_value_t = BenchOptions::default().window, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(BenchOptions::WINDOW_MAX)))]
     pub(crate) window: u32,
-    /// How far a cell may be from what is expected of it, in percent
+    /// Percent by which a cell may miss the expected value
     #[arg(long, default_value_t = BenchOptions::default().tolerance, value_name = "PERCENT")]
     pub(crate) tolerance: f64,
-    /// Fail when the best cell of a path is below this
+    /// Fail if the best cell of a path is below this bandwidth
     #[arg(long, value_name = "GBPS")]
     pub(crate) min_gbps: Option<f64>,
-    /// Fail when the smallest size's 99th percentile of latency is above this on a path
+    /// Fail if the 99th percentile of a path's latency, at the smallest size, is above this
     #[arg(long, value_name = "US")]
     pub(crate) max_p99_us: Option<f64>,
-    /// How long a receiver that has no receive lets the sender wait: 1 is 0.01 ms, 12 is 0.64 ms, 31
-    /// is 491.52 ms, and 0 is 655.36 ms
+    /// Time that a sender waits when the receiver has posted no receive: 1 is 0.01 ms, 12 is 0.64
+    /// ms, 31 is 491.52 ms, and 0 is 655.36 ms
     #[arg(long, default_value_t = BenchOptions::default().min_rnr_timer, value_name = "CODE")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=31))]
     pub(crate) min_rnr_timer: u8,
-    /// How often that is repeated; 7 is for ever
+    /// Retries when the receiver has posted no receive; 7 is for ever
     #[arg(long, default_value_t = BenchOptions::default().rnr_retry, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) rnr_retry: u8,
-    /// How long an acknowledgement may take: 4.096 us times 2 to the power of this
+    /// Time to wait for an acknowledgement: 4.096 us times 2 to the power of CODE
     #[arg(long, default_value_t = BenchOptions::default().ack_timeout, value_name = "CODE")]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=31))]
     pub(crate) ack_timeout: u8,
-    /// How often what was not acknowledged is repeated
+    /// Retries when no acknowledgement comes
     #[arg(long, default_value_t = BenchOptions::default().retry_cnt, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
     pub(crate) retry_cnt: u8,
-    /// File for the cells as CSV, on rank 0; a cell is in it once it is measured
+    /// File for the cells (CSV); rank 0 writes each cell as soon as the cell is measured
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
-    /// File for a plot of the sweeps, on rank 0 (SVG)
+    /// File for a plot of the sweeps (SVG); rank 0 writes the file
     #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
-    /// Do something wrong, as a test of what is said of it
+    /// Fault to inject on purpose, for tests
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Word<Injection>>,
 }
 
 fn gbps(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
-    number
-        .filter(|number| number.is_finite() && *number >= 0.0)
-        .ok_or_else(|| format!("{text:?} is no target: give Gb/s, as 25 or 0.5; 0 is unpaced"))
+    number.filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(|| {
+        format!("{text:?} is not a target bandwidth: give Gb/s, as in 25 or 0.5; 0 is unpaced")
+    })
 }
 
 impl From<&CommonArgs> for Common {
@@ -273,11 +275,11 @@ impl From<&BenchArgs> for BenchOptions {
     }
 }
 
-/// One of a library's words, as the value of an option.
+/// A word of the library, as the value of an option.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word<T>(pub(crate) T);
 
-/// Which words there are, and what they mean, is the library's to say.
+/// Makes the library's words the values of an option; the library says what each word means.
 macro_rules! words {
     ($($of:ident { $($value:ident)+ })+) => {$(
         impl ValueEnum for Word<$of> {

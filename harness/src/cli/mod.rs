@@ -1,6 +1,7 @@
-//! The command line.
+//! The command line of `verbgate`: options and commands.
 
 mod fabric;
+mod groups;
 mod netdev;
 mod oci;
 
@@ -10,9 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::CommandFactory;
+use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
+use clap::error::ErrorKind;
 use verbgate_host::is_root;
 use verbgate_host::output::say;
 use verbgate_sys::sandbox;
@@ -23,12 +27,12 @@ pub(crate) use self::oci::*;
 use crate::abi;
 use crate::sysfs::SysfsCommand;
 
-/// Usage errors of commands that run no program.
+/// Exit code of usage errors in commands that run no program.
 pub(crate) const EXIT_USAGE: u8 = 2;
 
-/// RDMA for sandboxes.
+/// RDMA for sandboxes and containers, without the RDMA devices
 #[derive(Debug, Parser)]
-#[command(name = "verbgate", version, about, max_term_width = 100)]
+#[command(name = "verbgate", version, max_term_width = 100)]
 #[command(disable_help_subcommand = true)]
 // Those of the configuration file come first, and the command line wins.
 #[command(args_override_self = true)]
@@ -39,20 +43,28 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Options before the command.
+impl Cli {
+    /// The command line as the user typed it; `--help` lists the commands in groups.
+    pub(crate) fn of(args: &[OsString]) -> Result<Self, clap::Error> {
+        let matches = groups::grouped(Self::command()).try_get_matches_from(args)?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// Options that stand before the command.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Directory for run-time state [default: /run/verbgate for root, else
     /// $XDG_RUNTIME_DIR/verbgate]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// File to append the log to, instead of standard error
+    /// File to append the log to [default: standard error]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Format of the log
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub(crate) log_format: LogFormat,
-    /// Least severity to log: error, warn, info, debug, trace or off
+    /// Lowest severity to log: error, warn, info, debug, trace or off
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     pub(crate) log_level: log::LevelFilter,
 }
@@ -77,29 +89,29 @@ pub(crate) enum LogFormat {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program with RDMA but without the RDMA devices
+    /// Run a program with RDMA, but without the RDMA devices
     Run(RunArgs),
-    /// Run a program and write down its RDMA requests
+    /// Run a program in the same way, and write down its RDMA requests
     Trace(TraceArgs),
-    /// Be an OCI runtime: that of another name, which gives containers RDMA
+    /// Run as an OCI runtime that wraps runc or crun
     Oci(OciArgs),
-    /// Serve containers whose runtime can be given nothing but a seccomp profile
+    /// Serve containers of other runtimes, by a seccomp profile
     Agent(AgentArgs),
     #[command(name = verbgate_oci::agent::SUPERVISOR, hide = true)]
     AgentSupervisor(AgentSupervisorArgs),
-    /// Describe this host's RDMA devices to container engines
+    /// Describe this host's RDMA devices to container engines (CDI)
     #[command(subcommand)]
     Cdi(CdiCommand),
-    /// Make container engines know `verbgate oci`
+    /// Register `verbgate oci` with docker, containerd, podman, CRI-O
     #[command(subcommand)]
     Runtime(RuntimeCommand),
     /// List the containers that have RDMA
     Ps(InspectArgs),
-    /// Show what a container's supervisor holds and has done
+    /// Show a container's RDMA objects, memory and requests
     Show(ShowArgs),
-    /// Print or serve numbers of all containers, for Prometheus
+    /// Print or serve the counters of all containers, for Prometheus
     Stats(StatsArgs),
-    /// Remove what dead supervisors have left behind
+    /// Remove what crashed supervisors have left behind
     Gc(GcArgs),
     #[command(name = "pages", hide = true)]
     Pages(PagesArgs),
@@ -111,36 +123,36 @@ pub(crate) enum Command {
     OciSupervisor(SupervisorArgs),
     #[command(name = verbgate_oci::KEEPER, hide = true)]
     OciNetdevs(KeeperArgs),
-    /// Show what this build and this kernel support
+    /// Show what this kernel and this build support
     Features(FeaturesArgs),
-    /// Record, show and serve what sandboxes see of a host's devices
+    /// Record, draw, compare and serve the /sys of RDMA devices
     #[command(subcommand)]
     Sysfs(SysfsCommand),
-    /// Show the kernel's interface as this build knows it
+    /// List the kernel's RDMA methods that this build knows
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
     /// Move RoCE NICs into a container's network namespace, and back
     #[command(subcommand, arg_required_else_help = false)]
     Netdev(NetdevCommand),
-    /// What NCCL needs to know of the NICs
+    /// Print the settings that NCCL needs for the NICs
     #[command(subcommand, arg_required_else_help = false)]
     Nccl(NcclCommand),
-    /// Prepare this node of a cluster: check, move, verify, and say what the others need
+    /// Prepare this node of a cluster: check, move, verify, report
     Prepare(PrepareArgs),
-    /// Write this node's rails, or agree on those that all nodes have
+    /// Write this node's rails, or agree on the rails of all nodes
     Manifest(ManifestArgs),
-    /// Check what RDMA in containers needs here, with the remedy for what lacks
+    /// Check what RDMA in containers needs, and how to fix the rest
     Doctor(DoctorArgs),
-    /// Prove that a fabric works, from inside the sandboxes of its nodes
+    /// Verify, measure and diagnose a fabric, on all its nodes
     #[command(subcommand, arg_required_else_help = false)]
     Fabric(FabricCommand),
-    /// Say what a status, an event, an errno, a vendor's code or a counter means, also in a line of a log
+    /// Explain a status, event, errno, counter, or a line of a log
     Explain(ExplainArgs),
 }
 
 impl Command {
-    /// A process that goes on when its starter has ended, with nobody to read what it prints: the
-    /// container's directory.
+    /// The container's directory, for a process that outlives the process that started it: nobody
+    /// reads what such a process prints.
     pub(crate) fn alone(&self) -> Option<&Path> {
         match self {
             Self::OciSupervisor(args) => Some(&args.place),
@@ -153,9 +165,9 @@ impl Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct PagesArgs {
-    /// Directory to write to: man/*.1, and completions by the names that shells look for
+    /// Directory for man/*.1, and for completions under the names that shells look for
     pub(crate) dir: PathBuf,
-    /// The date of the pages, as in 2026-01-31: a build of the same source is the same
+    /// Date to print in the pages, as in 2026-01-31, so that builds are reproducible
     pub(crate) date: String,
 }
 
@@ -167,7 +179,7 @@ pub(crate) enum AbiCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct AbiListArgs {
-    /// Print only what a profile grants: standard, hpc or full
+    /// Print only what this profile grants: standard, hpc or full
     #[arg(long, value_name = "NAME", value_parser = abi::profile)]
     pub(crate) profile: Option<String>,
     /// Print JSON
@@ -176,34 +188,36 @@ pub(crate) struct AbiListArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 125 verbgate failed, 126 CMD cannot be invoked, 127 CMD not \
-                        found, 128+n CMD ended by signal n, otherwise CMD's own.\n\nSignals are \
-                        passed on to CMD. 3 seconds after SIGTERM, CMD is killed if it neither has \
-                        ended nor handles that signal; another SIGTERM kills it in any case.")]
+#[command(
+    after_help = "Exit codes: 125 verbgate failed, 126 CMD cannot be executed, 127 CMD was not \
+                        found, 128+N signal N ended CMD, otherwise the exit code of CMD.\n\n\
+                        verbgate passes signals on to CMD. A CMD that does not handle SIGTERM is \
+                        killed 3 seconds after SIGTERM; a second SIGTERM kills any CMD."
+)]
 pub(crate) struct RunArgs {
-    /// Grant an RDMA device; may be repeated. NAME is that of the device (mlx5_0) or of its node
-    /// (uverbs0); all grants every RDMA device of the host; uverbsN=PATH serves the character device
-    /// PATH under the name uverbsN. Needed where the host has more than one device
+    /// RDMA device to grant; may be repeated. NAME is the name of the device (mlx5_0) or of the
+    /// device's node (uverbs0); all grants every RDMA device of the host; uverbsN=PATH serves the
+    /// character device PATH under the name uverbsN. Needed where the host has more than one device
     #[arg(long = "device", value_name = "NAME")]
     pub(crate) devices: Vec<OsString>,
-    /// Enter a network namespace, e.g. /run/netns/NAME
+    /// Network namespace to run the program in, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
-    /// Pass on N descriptors behind standard error (3 and up) whatever they are. Other open
-    /// descriptors are passed on if they are files, pipes, sockets, terminals or the like, and
-    /// closed if they could lead out of the sandbox: directories, O_PATH, devices, namespaces,
-    /// pidfds, files of /proc and /sys
+    /// Number of descriptors, from 3 on, that the program inherits whatever they are. The program
+    /// inherits other open descriptors if they are files, pipes, sockets, terminals or the like;
+    /// verbgate closes those that could lead out of the sandbox: directories, O_PATH, devices,
+    /// namespaces, pidfds, files of /proc and /sys
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub(crate) preserve_fds: u16,
-    /// What the program sees as /sys: its own devices and what is around them, or the host's
+    /// View of /sys: the granted devices and what surrounds them, or the host's
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
-    /// What the program may ask for: standard, hpc (XRC, multicast, device memory too) or full
-    /// (everything that is known, raw packets and DEVX too)
+    /// Requests that the program may make: standard, hpc (also XRC, multicast, device memory) or
+    /// full (every known request, also raw packets and DEVX)
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
-    /// File to write to, at the end, what the supervisor did: requests by kind, refusals,
-    /// notifications, its own system calls (JSON)
+    /// File for a report at the end (JSON): requests by kind, refusals, notifications, the
+    /// supervisor's system calls
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// The program and its arguments
@@ -218,15 +232,15 @@ pub(crate) struct RunArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum SysfsOf {
-    /// Only what is granted, served by FUSE
+    /// The granted devices only, served by FUSE
     Virtual,
-    /// The host's own, other devices included
+    /// The host's /sys, other devices included
     Host,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceArgs {
-    /// File to write to, instead of standard error
+    /// File to write the requests to [default: standard error]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
@@ -240,7 +254,7 @@ pub(crate) struct FeaturesArgs {
     pub(crate) json: bool,
 }
 
-/// Prints what clap has to say: help as it is, an error in one line.
+/// Prints clap's message: help as it is, an error in one line.
 pub(crate) fn report(error: &clap::Error, args: impl Iterator<Item = OsString>) -> ExitCode {
     let command = command_of(args.skip(1));
     let help = command.as_deref().map_or_else(String::new, |c| format!("{c} "));
@@ -248,19 +262,25 @@ pub(crate) fn report(error: &clap::Error, args: impl Iterator<Item = OsString>) 
     complain(error, &help, if runs { sandbox::EXIT_OURS } else { EXIT_USAGE }).into()
 }
 
-/// The same for a command by its name; what to exit with, if it is an error, is given.
+/// Prints clap's message for a command, by the command's name; an error gives the exit code `code`.
 pub(crate) fn complain(error: &clap::Error, command: &str, code: u8) -> u8 {
     if !error.use_stderr() {
         // Nothing is left to do about a closed standard output.
         let _ = error.print();
         return 0;
     }
-    let line = one_line(&error.render().to_string());
+    let line = match error.kind() {
+        // Clap's text is the whole help, or lists hidden commands.
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            "a command is missing".to_owned()
+        }
+        _ => one_line(&error.render().to_string()),
+    };
     say(&format!("{line} (see: verbgate {command}--help)"));
     code
 }
 
-/// The place of the first word that is neither a global option nor the value of one.
+/// Place of the first word that is neither a global option nor the value of one.
 pub(crate) fn first_word(args: &[OsString]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -272,16 +292,11 @@ pub(crate) fn first_word(args: &[OsString]) -> Option<usize> {
     }
 }
 
-/// The command that was meant, if any.
+/// Name of the command that the user meant, if any.
 fn command_of(args: impl Iterator<Item = OsString>) -> Option<String> {
     let args: Vec<OsString> = args.collect();
     let word = args.get(first_word(&args)?)?.to_str()?;
-    match word {
-        "run" | "trace" | "oci" | "agent" | "cdi" | "runtime" | "ps" | "show" | "stats" | "gc"
-        | "features" | "abi" | "netdev" | "nccl" | "prepare" | "manifest" | "doctor" | "sysfs"
-        | "fabric" | "explain" => Some(word.to_owned()),
-        _ => None,
-    }
+    groups::names().find(|name| *name == word).map(str::to_owned)
 }
 
 /// Clap's message up to its first blank line, without "error: ".
@@ -302,7 +317,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 

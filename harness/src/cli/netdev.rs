@@ -1,4 +1,4 @@
-//! The command line of what concerns NICs and clusters.
+//! The command line of the commands for NICs and clusters.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,54 +12,59 @@ use verbgate_netdev::select::Selection;
 use verbgate_netdev::select::Shared;
 use verbgate_netdev::strict::Arp;
 
-/// Where the host is looked at.
+/// Paths through which the host is read.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
-    /// Read sysfs here
+    /// Directory of the host's sysfs
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sysfs_root: PathBuf,
-    /// Directory of the journal; it must outlive a reboot. Of several containers each needs its own
+    /// Directory of the journal, which must survive a reboot; each container needs a journal of its
+    /// own
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
 }
 
-/// Which NICs.
+/// Choice of NICs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SelectArgs {
-    /// These NICs and no others, separated by commas; wins over --exclude
+    /// Names of the NICs to take, separated by commas; overrides --exclude
     #[arg(long, value_name = "NAMES")]
     pub(crate) iface: Option<String>,
-    #[allow(rustdoc::broken_intra_doc_links, reason = "NCCL's brackets are no links")]
-    /// Only NICs of these RDMA devices, as in NCCL_IB_HCA: [^][=]NAME[:PORT],...
-    #[arg(long, value_name = "FILTER")]
+    // No documentation comment: rustdoc takes the brackets for links.
+    #[arg(
+        long,
+        value_name = "FILTER",
+        help = "RDMA devices whose NICs to take, as in NCCL_IB_HCA: [^][=]NAME[:PORT],..."
+    )]
     pub(crate) hca: Option<String>,
-    /// Not the NICs whose names match; empty turns it off
+    /// Names of NICs to leave out; an empty expression leaves out none
     #[arg(long, value_name = "REGEX", default_value = "^eth[0-9]+$")]
     pub(crate) exclude: String,
-    /// Only NICs that the peer has, too, by these names
+    /// Names of the peer's NICs: take only NICs whose name is among them
     #[arg(long, value_name = "NAMES")]
     pub(crate) peer_ifaces: Option<String>,
-    /// Only rails that this peer has, too; may be repeated (see: verbgate manifest)
+    /// Manifest of a peer: take only rails that the peer has too; may be repeated (see: verbgate
+    /// manifest)
     #[arg(long, value_name = "FILE")]
     pub(crate) peer_manifest: Vec<PathBuf>,
-    /// Fail if a NIC has no IPv4 address, instead of leaving it here
+    /// Fail if a NIC has no IPv4 address, instead of leaving the NIC here
     #[arg(long)]
     pub(crate) require_ipv4: bool,
-    /// Not the NIC with this address, by which the nodes find each other
+    /// Address by which the nodes find each other: leave out the NIC that has the address
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) bootstrap: Option<IpAddr>,
-    /// Not the NIC by which this address is reached
+    /// Address of a peer: leave out the NIC through which this node reaches the peer
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
     #[command(flatten)]
     pub(crate) pairing: PairingArgs,
-    /// What the peers' manifests say of this node's NICs, once they have been read.
+    /// The NICs of this node as the peers' manifests name them, once they have been read.
     #[arg(skip)]
     pub(crate) shared: Option<Shared>,
 }
 
 impl SelectArgs {
-    /// What of the options concerns this node alone.
+    /// The options that concern this node alone.
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             iface: self.iface.clone(),
@@ -74,21 +79,20 @@ impl SelectArgs {
     }
 }
 
-/// How rails of two nodes are told to be the same rail.
+/// Options that pair the rails of two nodes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingArgs {
-    /// Declare which rail a NIC is, where nodes agree neither in names nor in PCI addresses; may be
-    /// repeated
+    /// Rail of a NIC, where nodes agree neither in names nor in PCI addresses; may be repeated
     #[arg(long = "rail", value_name = "NETDEV=RAIL", value_parser = declared)]
     pub(crate) rails: Vec<(String, String)>,
     #[command(flatten)]
     pub(crate) terms: PairingTerms,
 }
 
-/// What manifests are compared by.
+/// Terms on which manifests are compared.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingTerms {
-    /// What makes rails of two nodes the same
+    /// Property that makes rails of two nodes the same rail
     #[arg(long, value_name = "WHAT", default_value = "subnet")]
     pub(crate) by: By,
     /// Go on with the rails that all nodes have, although others were left out
@@ -96,18 +100,18 @@ pub(crate) struct PairingTerms {
     pub(crate) allow_dropped: bool,
 }
 
-/// `NETDEV=RAIL`.
+/// Parses `NETDEV=RAIL`.
 fn declared(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(netdev, rail)| {
         let plain = |c: char| c.is_ascii_graphic();
         !netdev.is_empty() && !rail.is_empty() && rail.chars().all(plain)
     });
-    parts
-        .map(|(netdev, rail)| (netdev.to_owned(), rail.to_owned()))
-        .ok_or_else(|| format!("{text:?} declares no rail: write NETDEV=RAIL, as ens1np0=rail0"))
+    parts.map(|(netdev, rail)| (netdev.to_owned(), rail.to_owned())).ok_or_else(|| {
+        format!("{text:?} does not declare a rail: write NETDEV=RAIL, as in ens1np0=rail0")
+    })
 }
 
-/// How NICs that share a network are kept apart in the container.
+/// Ways to keep apart NICs that share a network in the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ArpOption {
     /// arp_announce 2, arp_ignore 1, arp_filter 1, rp_filter 1, and a routing table for each NIC
@@ -127,15 +131,15 @@ impl From<ArpOption> for Arp {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NetdevCommand {
-    /// List NICs that have RDMA, and say which would be moved and why the others not
+    /// List the NICs that have RDMA, and say which would be moved and why the others would not
     List(ListArgs),
-    /// Say what a move would do, and change nothing
+    /// Print what a move would do, and change nothing
     Plan(MoveArgs),
     /// Move NICs into a container's network namespace, with their configuration
     Move(MoveArgs),
-    /// Bring the NICs home and give them what they had
+    /// Bring the NICs back, and give them their configuration again
     Restore(RestoreArgs),
-    /// Say where the NICs of the journal are
+    /// Show where the NICs of the journal are
     Status(StatusArgs),
     /// Check from this node that each rail of a peer answers for itself
     Verify(VerifyArgs),
@@ -145,7 +149,7 @@ pub(crate) enum NetdevCommand {
 pub(crate) struct ListArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
-    /// Read sysfs here
+    /// Directory of the host's sysfs
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sysfs_root: PathBuf,
     /// Print JSON
@@ -160,20 +164,20 @@ pub(crate) struct TermsArgs {
     pub(crate) select: SelectArgs,
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// How NICs that share a network are kept apart
+    /// Way to keep apart NICs that share a network
     #[arg(long, value_name = "HOW", default_value = "strict")]
     pub(crate) arp: ArpOption,
-    /// How many seconds links and GIDs may take to be there again; 0 does not wait
+    /// Seconds to wait until links and GIDs are back; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) wait: u64,
-    /// Verify from this network namespace, in which a peer is, that each NIC answers for itself
+    /// Network namespace of a peer, from which to verify that each NIC answers for its own address
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) verify_from: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct MoveArgs {
-    /// The container: a PID, a file (/run/netns/NAME), a name of ip-netns(8), or a container's name
+    /// Container: a PID, a file (/run/netns/NAME), a name of ip-netns(8), or a container's name
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -187,10 +191,10 @@ pub(crate) struct MoveArgs {
 pub(crate) struct RestoreArgs {
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// How many seconds the kernel may take to give NICs back
+    /// Seconds to wait until the kernel gives NICs back
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     pub(crate) wait: u64,
-    /// Remove the journal even if a NIC is gone or not as it was
+    /// Remove the journal even if a NIC is gone or changed
     #[arg(long)]
     pub(crate) forget: bool,
 }
@@ -206,26 +210,26 @@ pub(crate) struct StatusArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The peer's manifest; may be repeated
+    /// Manifest of the peer; may be repeated
     #[arg(value_name = "FILE", required = true)]
     pub(crate) manifests: Vec<PathBuf>,
-    /// Verify from this network namespace, such as that of the container
+    /// Network namespace to verify from, such as the container's
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) netns: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NcclCommand {
-    /// Print the environment for NCCL, from the NICs as they are after the move
+    /// Print the environment variables for NCCL, from the NICs after the move
     Env(NcclArgs),
 }
 
-/// The form of an environment.
+/// Formats of an environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// export NAME='VALUE', for eval in a shell
     Sh,
-    /// An object
+    /// A JSON object
     Json,
     /// NAME=VALUE, for docker run --env-file and docker exec --env-file
     Docker,
@@ -235,7 +239,7 @@ pub(crate) enum Format {
 pub(crate) struct NcclArgs {
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// sh, json or docker
+    /// Format to print: sh, json or docker
     #[arg(long, value_name = "FORMAT", default_value = "sh")]
     pub(crate) format: Format,
     #[command(flatten)]
@@ -244,32 +248,31 @@ pub(crate) struct NcclArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NcclOptions {
-    /// The interface by which the processes find each other, in the container [default: the one of
-    /// the default route there]
+    /// Interface in the container by which the processes find each other [default: the interface of
+    /// the container's default route]
     #[arg(long, value_name = "NAME")]
     pub(crate) socket_ifname: Option<String>,
-    /// NCCL's topology file: auto lets NCCL find out by itself unless NCCL_TOPO_FILE is set, none
-    /// also then
+    /// Topology file of NCCL: auto lets NCCL find the topology unless NCCL_TOPO_FILE is set; none
+    /// ignores NCCL_TOPO_FILE
     #[arg(long, value_name = "auto|FILE|none", default_value = "auto")]
     pub(crate) topo: String,
-    /// Have NCCL tell what it does, into files in this directory; a variable that is set is left as
-    /// it is
+    /// Directory for a detailed log of NCCL; variables that are set already stay as they are
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/tmp", require_equals = true)]
     pub(crate) debug_all: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PrepareArgs {
-    /// This node's name in the cluster
+    /// Name of this node in the cluster
     #[arg(long, value_name = "NAME")]
     pub(crate) role: String,
-    /// The container, as for `netdev move` [default: a network namespace verbgate-ROLE that is made
-    /// if need be, for containers to join]
+    /// Container, as for `netdev move` [default: the network namespace verbgate-ROLE, made if
+    /// missing, for containers to join]
     #[arg(long, value_name = "PID|NETNS|CONTAINER")]
     pub(crate) to: Option<String>,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
-    /// File to write this node's manifest to, before the move
+    /// File for this node's manifest, written before the move
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     #[command(flatten)]
@@ -281,7 +284,7 @@ pub(crate) struct PrepareArgs {
 pub(crate) struct ManifestArgs {
     #[command(subcommand)]
     pub(crate) agree: Option<ManifestCommand>,
-    /// This node's name [default: the host's]
+    /// Name of this node [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     #[command(flatten)]
@@ -290,18 +293,19 @@ pub(crate) struct ManifestArgs {
     pub(crate) host: HostArgs,
 }
 
-/// What makes rails of two nodes the same rail.
+/// Properties that make rails of two nodes the same rail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum By {
-    /// What --rail declared, else the network; several rails of one network are told apart by names
-    /// or PCI addresses in which the nodes agree
+    /// The rail that --rail declares, else the network; names or PCI addresses in which the nodes
+    /// agree tell apart several rails of one network
     #[default]
     Subnet,
     /// The netdev's name
     Name,
     /// The PCI address
     Pci,
-    /// The place among the node's rails, by PCI addresses; every node must have all of them
+    /// The place among the node's rails, in the order of PCI addresses; every node must have all
+    /// rails
     Order,
 }
 
@@ -314,15 +318,15 @@ pub(crate) enum ManifestCommand {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 all nodes have all rails alike, 1 rails were left out (unless \
-                        --allow-dropped) or nothing is common, 2 usage."
+                        --allow-dropped) or no rail is common, 2 wrong usage."
 )]
 pub(crate) struct AgreeArgs {
-    /// The nodes' manifests
+    /// Manifests of the nodes
     #[arg(value_name = "FILE", required = true)]
     pub(crate) manifests: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) terms: PairingTerms,
-    /// Print only this node's NICs, as --iface takes them
+    /// Node whose NICs to print, in the form that --iface takes
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
     /// Print JSON
@@ -334,7 +338,7 @@ pub(crate) struct AgreeArgs {
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) host: HostArgs,
-    /// Address of a peer, to which the bootstrap path is checked
+    /// Address of a peer, to check the bootstrap path to
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! The command line of what concerns containers and their engines.
+//! The command line of the commands for containers and engines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,13 +21,13 @@ use crate::cli::SysfsOf;
 pub(crate) enum CdiCommand {
     /// Write a CDI specification of this host's RDMA devices
     Generate(GenerateArgs),
-    /// Print the names by which engines are asked for them
+    /// Print the names by which containers ask engines for the devices
     List(CdiListArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct GenerateArgs {
-    /// File to write to, e.g. /etc/cdi/verbgate.json, instead of standard output
+    /// File to write to, e.g. /etc/cdi/verbgate.json [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -41,32 +41,34 @@ pub(crate) struct CdiListArgs {
 
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
-#[command(after_help = "The arguments are those of the real runtime, and so are output and exit \
-                        code. Engines take this program as a runtime by the name verbgate-oci: \
-                        make a link of that name, or verbgate-oci-crun, verbgate-oci-runc. \
-                        `verbgate oci profile` prints the seccomp profile for `verbgate agent`.")]
+#[command(
+    after_help = "Arguments, output and exit code are those of the wrapped runtime. Engines take \
+                        this program as a runtime by the name verbgate-oci: make a link of that \
+                        name, or of the name verbgate-oci-crun or verbgate-oci-runc. `verbgate oci \
+                        profile` prints the seccomp profile for `verbgate agent`."
+)]
 pub(crate) struct OciArgs {
-    /// The real runtime: a path, or a name to look for in PATH [default: runc, else crun]
+    /// Wrapped runtime: a path, or a name to look for in PATH [default: runc, else crun]
     #[arg(long, value_name = "RUNTIME")]
     pub(crate) runtime: Option<OsString>,
-    /// What containers may ask for, unless their annotation org.verbgate.profile says less:
-    /// standard, hpc or full
+    /// Requests that containers may make: standard, hpc or full; a container's annotation
+    /// org.verbgate.profile can allow less
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
-    /// What containers see as /sys: their own devices and what is around them, or what the real
-    /// runtime mounts there
+    /// View of /sys in containers: the container's devices and what surrounds them, or the mount of
+    /// the wrapped runtime
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
-    /// Have a character device stand for an RDMA device, for tests; may be repeated
+    /// Character device to serve in place of an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
-    /// Directory for the journals of NICs that are in containers; it must outlive a reboot
+    /// Directory for the journals of containers' NICs; the directory must survive a reboot
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Read sysfs here, to find NICs of RDMA devices; for tests
+    /// Directory of the host's sysfs, to find NICs of RDMA devices; for tests
     #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
     pub(crate) sysfs_root: PathBuf,
-    /// The real runtime's arguments
+    /// Arguments of the wrapped runtime
     #[arg(value_name = "RUNTIME-ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<OsString>,
 }
@@ -75,7 +77,7 @@ pub(crate) struct OciArgs {
 pub(crate) struct SupervisorArgs {
     /// The container's directory
     pub(crate) place: PathBuf,
-    /// The process that is, or becomes, the real runtime
+    /// The process that is, or becomes, the wrapped runtime
     pub(crate) runtime: i32,
 }
 
@@ -88,7 +90,7 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct GcArgs {
-    /// Directory for the journals of NICs that are in containers
+    /// Directory of the journals of containers' NICs
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
     /// Print JSON
@@ -98,7 +100,7 @@ pub(crate) struct GcArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The container's id, or the beginning of it if no other begins so
+    /// Container to show, by the id or the beginning of the id
     #[arg(value_name = "SANDBOX")]
     pub(crate) sandbox: String,
     /// Print JSON
@@ -108,21 +110,22 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StatsArgs {
-    /// Serve them on a Unix socket at this path, by HTTP or, to who sends nothing else, as they are
+    /// Unix socket to serve the counters on, by HTTP; a client that sends no request gets the plain
+    /// text
     #[arg(long, value_name = "PATH", conflicts_with = "json")]
     pub(crate) listen: Option<PathBuf>,
-    /// Print JSON, as `ps --json` and `show --json` do
+    /// Print JSON, with what `ps --json` and `show --json` print
     #[arg(short, long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct HookArgs {
-    /// What happened
+    /// The event of the container
     pub(crate) event: EventArg,
     /// The container's directory
     pub(crate) place: PathBuf,
-    /// The directory of the journal of its NICs
+    /// The directory of the journal of the container's NICs
     #[arg(long, value_name = "DIR")]
     pub(crate) netdevs: Option<PathBuf>,
 }
@@ -143,18 +146,19 @@ pub(crate) struct AgentSupervisorArgs {
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Listens on the socket that systemd passes, if it passes one; says when it is \
-                        ready (Type=notify). The profile for its containers: verbgate oci profile."
+    after_help = "The agent listens on the socket that systemd passes, if any, and tells systemd \
+                  when the agent is ready (Type=notify). `verbgate oci profile` prints the profile \
+                  for the containers."
 )]
 pub(crate) struct AgentArgs {
-    /// Where to listen [default: agent.sock in --root]
+    /// Socket to listen on [default: agent.sock in --root]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// What containers may ask for, unless their annotation org.verbgate.profile says less:
-    /// standard, hpc or full
+    /// Requests that containers may make: standard, hpc or full; a container's annotation
+    /// org.verbgate.profile can allow less
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
-    /// Have a character device stand for an RDMA device, for tests; may be repeated
+    /// Character device to serve in place of an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
 }
@@ -163,78 +167,82 @@ pub(crate) struct AgentArgs {
 #[derive(Debug, Parser)]
 #[command(name = "verbgate oci profile", after_help = LACKS)]
 pub(crate) struct ProfileArgs {
-    /// The agent's socket, as the runtime finds it
+    /// Socket of the agent, by the path at which the runtime finds the socket
     #[arg(long, value_name = "PATH", default_value = "/run/verbgate/agent.sock")]
     pub(crate) listener: PathBuf,
-    /// Have requests wait for their answers without being interrupted by signals: for runtimes with
-    /// libseccomp 2.6 or newer, which know the flag
+    /// Let no signal interrupt a request that waits for an answer; for runtimes with libseccomp 2.6
+    /// or newer
     #[arg(long)]
     pub(crate) wait_killable: bool,
-    /// Watch write(2), too: for crun; runc refuses such a profile
+    /// Watch write(2) too; for crun, since runc refuses such a profile
     #[arg(long)]
     pub(crate) write: bool,
 }
 
-/// What this way cannot do; printed by `--help`, and with the reasons in harness/README.md.
-const LACKS: &str = "Put it into config.json as linux.seccomp, or give it to the engine (docker, \
-podman: --security-opt seccomp=FILE; CRI: a localhost profile). It replaces the engine's own profile: \
-everything that it does not name is allowed.
+/// Limits of containers by profile; `--help` prints the limits, and harness/README.md has the
+/// reasons.
+const LACKS: &str = "Put the profile into config.json as linux.seccomp, or give the profile to the \
+engine (docker, podman: --security-opt seccomp=FILE; CRI: a localhost profile). The profile replaces the \
+engine's own profile, and allows everything that it does not name.
 
-What this way cannot do, and `verbgate oci` can: show the container its own /sys; take its \
-capabilities; and, without --write, watch write(2), so no doorbells of software NICs (Soft-RoCE, \
-siw), no legacy commands and no rdma_cm. A container whose devices the device cgroup lets it open, or with CAP_SYS_ADMIN or \
-CAP_SYS_PTRACE, is not served. Without --wait-killable, a signal that comes in the middle of a \
-request makes it fail with EINTR though it may have been executed.";
+The profile cannot do three things that `verbgate oci` can: show the container a /sys of its own, \
+take the container's capabilities, and, without --write, watch write(2): so there are no doorbells of \
+software NICs (Soft-RoCE, siw), no legacy commands and no rdma_cm. The agent does not serve a container \
+that may open its devices by the device cgroup, or that has CAP_SYS_ADMIN or CAP_SYS_PTRACE. Without \
+--wait-killable, a signal in the middle of a request makes the request fail with EINTR, although the \
+request may have been executed.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum RuntimeCommand {
-    /// Make `verbgate oci` known to a container engine, as a runtime beside the others
+    /// Register `verbgate oci` with a container engine, beside the engine's other runtimes
     Configure(ConfigureArgs),
-    /// Take back every change that `runtime configure` has made to engines' files on this host
+    /// Take back every change that `runtime configure` has made on this host
     Unconfigure(UnconfigureArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct UnconfigureArgs {
-    /// Only print what would change
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Directory of the records of what the files were before
+    /// Directory where `runtime configure` recorded the original files
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigureArgs {
-    /// The engine
+    /// Engine to configure
     #[arg(long, value_name = "ENGINE")]
     pub(crate) runtime: EngineArg,
-    /// The name by which containers ask for it (docker run --runtime NAME)
+    /// Name by which containers ask for the runtime (docker run --runtime NAME)
     #[arg(long, value_name = "NAME", default_value = "verbgate")]
     pub(crate) name: String,
-    /// The real runtime that it wraps
+    /// Runtime to wrap
     #[arg(long, value_name = "RUNTIME", default_value = "runc")]
     pub(crate) wrap: WrappedArg,
-    /// Have the engine read CDI specifications, too: docker and containerd; the others do anyway
+    /// Make the engine read CDI specifications; for docker and containerd, since the others always
+    /// do
     #[arg(long)]
     pub(crate) cdi: bool,
-    /// The file to edit, or to make [default: the engine's own]
+    /// Configuration file to edit or to create [default: the engine's own]
     #[arg(long, value_name = "PATH")]
     pub(crate) config: Option<PathBuf>,
-    /// Path of the engine's program, which checks the changed file before the file is written [default:
-    /// containerd or dockerd, in PATH]
+    /// Program of the engine, which checks the changed file before verbgate writes the file
+    /// [default: containerd or dockerd, in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) engine: Option<PathBuf>,
-    /// Write the file without a check by the engine's program
+    /// Write the file without asking the engine's program
     #[arg(long, conflicts_with = "engine")]
     pub(crate) no_verify: bool,
-    /// Only print what would change
+    /// Print what would change, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Take it back: the file is byte by byte as it was, if nobody else has changed it since
+    /// Take the change back: restore the file byte by byte, if nobody else has changed the file
+    /// since
     #[arg(long)]
     pub(crate) undo: bool,
-    /// Directory in which it is kept what the file was
+    /// Directory in which to record the original file
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
 }

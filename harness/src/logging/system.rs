@@ -1,8 +1,8 @@
 //! The system's log: the journal of systemd where there is one, else syslog.
 //!
-//! Not by a crate: those send by sendto(2), which a confined supervisor may not. The socket is
-//! connected before, and a datagram is written by write(2). The socket outlives restarts of
-//! journald, since systemd holds its other end.
+//! No crate does this: crates send by sendto(2), which a confined supervisor may not call. The
+//! socket is connected before the confinement, and a datagram is written by write(2). The socket
+//! outlives restarts of journald, because systemd holds the other end.
 
 use std::fs::File;
 use std::io::Write;

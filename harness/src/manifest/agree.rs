@@ -11,14 +11,14 @@ use super::Rail;
 use super::pair;
 use crate::cli::By;
 
-/// What nodes agree on.
+/// The agreement of nodes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Agreement {
     /// The rails, by what makes them the same.
     pub(crate) rails: Vec<String>,
     /// Why other rails are left out, a line each.
     pub(crate) broken: Vec<String>,
-    /// How many those are.
+    /// Number of the rails.
     pub(crate) dropped: usize,
     pub(crate) nodes: Vec<NodeSet>,
 }
@@ -51,7 +51,10 @@ impl NodeSet {
 impl Agreement {
     pub(super) fn of(&self, node: &str) -> Result<&NodeSet, Error> {
         self.nodes.iter().find(|set| set.node == node).ok_or_else(|| {
-            Error::Usage(format!("no manifest is of node {node:?}; see the \"node\" in each"))
+            Error::Usage(format!(
+                "node {node:?} has no manifest among the files; see the field \"node\" in each \
+                 manifest"
+            ))
         })
     }
 }
@@ -63,7 +66,8 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
         if !nodes.insert(manifest.node.as_str()) {
             let node = &manifest.node;
             return Err(Error::Invalid(format!(
-                "two manifests are of node {node:?}; name one otherwise: verbgate manifest --node"
+                "node {node:?} has two manifests; give one node another name: verbgate manifest \
+                 --node"
             )));
         }
     }
@@ -95,7 +99,7 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
     }
     agreement.nodes = sets.into_values().collect();
     if agreement.rails.is_empty() {
-        let why = agreement.broken.first().map_or("there are no rails at all", String::as_str);
+        let why = agreement.broken.first().map_or("no node has a rail", String::as_str);
         return Err(Error::Invalid(format!(
             "the {} nodes share no rail ({why}); where nodes have networks of their own, try --by \
              name, --by pci or --by order",

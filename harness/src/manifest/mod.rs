@@ -1,7 +1,7 @@
-//! `verbgate manifest`: a node's rails, and those that all nodes of a cluster have alike.
+//! `verbgate manifest`: a node's rails, and the rails that all nodes of a cluster have alike.
 //!
-//! Ranks that see different sets of NICs fail in ways that name nothing ("Could not find NET with id
-//! N", or a hang at the first collective operation), so the set is agreed on before.
+//! Ranks that see different sets of NICs fail in ways that name nothing ("Could not find NET with
+//! id N", or a hang at the first collective operation), so the nodes agree on the set before.
 
 mod agree;
 mod pair;
@@ -41,7 +41,7 @@ const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
 const SIZE_MAX: u64 = 1 << 20;
 
-/// What a node tells the others.
+/// A node's manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) version: u32,
@@ -66,13 +66,13 @@ pub(crate) struct Rail {
     /// The RoCE v2 entry of `address`.
     pub(crate) gid_index: Option<u32>,
     pub(crate) gid: Option<Ipv6Addr>,
-    /// What the node's operator declared it to be; none where nobody did.
+    /// The rail that the node's operator declared; none where nobody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) rail: Option<String>,
 }
 
 impl Rail {
-    /// What must be alike at both ends of a rail.
+    /// The properties that must be alike at both ends of a rail.
     fn properties(&self) -> (String, String, u32) {
         let speed = self.speed.map_or("unknown speed".to_owned(), |speed| format!("{speed} Gb/s"));
         (speed, self.link_layer.clone().unwrap_or_default(), self.mtu)
@@ -105,23 +105,24 @@ pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
     let failed = |source| Error::file(path.to_owned(), source);
     let foreign = |why: String| {
         Error::Invalid(format!(
-            "{} is no manifest of this version of Verbgate: {why}; write it with: verbgate manifest",
+            "{} is not a manifest of this version of Verbgate: {why}; write the manifest again: \
+             verbgate manifest",
             path.display()
         ))
     };
     let size = fs::metadata(path).map_err(failed)?.len();
     if size > SIZE_MAX {
-        return Err(foreign(format!("it has {size} bytes")));
+        return Err(foreign(format!("the file has {size} bytes")));
     }
     let text = fs::read(path).map_err(failed)?;
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
     if manifest.version != VERSION {
-        return Err(foreign(format!("its version is {}", manifest.version)));
+        return Err(foreign(format!("the manifest's version is {}", manifest.version)));
     }
     Ok(manifest)
 }
 
-/// This node's manifest: of the NICs that were moved, or else of those that would be.
+/// This node's manifest: of the NICs that were moved, or else of the NICs that would be moved.
 pub(crate) fn local(
     node: Option<&str>,
     select: &SelectArgs,
@@ -205,7 +206,7 @@ fn rail(state: &State, ports: &[(String, u32)], devices: &[Device]) -> Option<Ra
     })
 }
 
-/// Which NICs of this node are rails of the peers, too, and why the others are not.
+/// The NICs of this node that are rails of the peers too, and the reasons why the others are not.
 pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Shared, Error> {
     let own = SelectArgs { peer_manifest: Vec::new(), ..select.clone() };
     // Cannot be a node's name.
@@ -232,8 +233,8 @@ pub(crate) fn allow(dropped: usize, terms: &PairingTerms) -> Result<(), Error> {
     }
     let rails = if dropped == 1 { "1 rail is" } else { &format!("{dropped} rails are") };
     Err(Error::Invalid(format!(
-        "{rails} not alike on all nodes (see above): repair that, leave the NIC out on each node \
-         (--iface, --hca), or go on with the other rails by --allow-dropped"
+        "{rails} not alike on all nodes (see above): repair the difference, leave the NIC out on \
+         each node (--iface, --hca), or go on with the other rails by --allow-dropped"
     )))
 }
 
@@ -246,7 +247,7 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
         let indices: BTreeSet<_> = manifest.rails.iter().map(|rail| rail.gid_index).collect();
         if indices.len() > 1 {
             say(&format!(
-                "{}: its rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
+                "{}: the rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
                 manifest.node
             ));
         }

@@ -1,9 +1,9 @@
-//! Which rails of several nodes are the same rail.
+//! The pairing of rails: which rails of several nodes are the same rail.
 //!
-//! A rail that is taken for another moves the wrong NIC, and is found days later, so nothing is
-//! guessed: a network in which each node has one rail tells that rail; where nodes have several
-//! rails in one network, names or PCI addresses tell them apart if the nodes agree in those; and
-//! otherwise people must.
+//! A wrong pair moves the wrong NIC, and people find that days later, so pairing never guesses. If
+//! each node has one rail in a network, the network tells the rail. If nodes have several rails in
+//! one network, names or PCI addresses tell the rails apart, if the nodes agree in them. Otherwise
+//! people must declare the rails.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use super::Rail;
 use super::agree::some;
 use crate::cli::By;
 
-/// What is the same for one rail on every node that has it, in the order in which people count.
+/// Key of a rail: the same on every node that has the rail, in the order in which people count.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     network: Option<Network>,
@@ -30,7 +30,7 @@ pub(super) struct Key {
 type Network = (IpAddr, u8);
 /// The rails that nodes have in one network, or at all.
 type OfNodes<'a> = BTreeMap<&'a str, Vec<&'a Rail>>;
-/// Each rail, and what is it on each node that has it.
+/// Each rail, and the rail's NIC on each node that has the rail.
 pub(super) type Rails<'a> = BTreeMap<Key, BTreeMap<&'a str, &'a Rail>>;
 
 impl fmt::Display for Key {
@@ -86,7 +86,7 @@ fn is_declared(all: &OfNodes<'_>) -> Result<bool, Error> {
     }
     let not: Vec<&str> = not.iter().map(String::as_str).collect();
     Err(Error::Invalid(format!(
-        "some rails were declared by --rail, and others were not: {}; declare them all, or none",
+        "--rail declares some rails, and not others: {}; declare all rails, or none",
         some(&not)
     )))
 }
@@ -111,7 +111,7 @@ fn by_subnet<'a>(all: &OfNodes<'a>) -> Result<Rails<'a>, Error> {
     Ok(found)
 }
 
-/// What tells rails of one network apart.
+/// The property that tells rails of one network apart.
 fn telling(network: Network, on: &OfNodes<'_>) -> Result<fn(&Rail) -> Option<String>, Error> {
     if let Some(why) = contradiction(on) {
         return Err(refusal(network, on, &why));
@@ -135,9 +135,9 @@ fn refusal((ip, prefix): Network, on: &OfNodes<'_>, why: &str) -> Error {
     };
     let nodes: Vec<String> = on.iter().take(SHOWN).map(of).collect();
     Error::Invalid(format!(
-        "which rails of {ip}/{prefix} are the same is not guessed: {why}: {}; declare it by --rail \
-         NETDEV=RAIL with each node's `verbgate manifest`, or say what counts: --by name, --by pci, \
-         or --by order if every node has all rails",
+        "cannot tell which rails of {ip}/{prefix} are the same: {why}: {}; declare each by --rail \
+         NETDEV=RAIL with each node's `verbgate manifest`, or say what counts: --by name, --by \
+         pci, or --by order if every node has all rails",
         nodes.join("; ")
     ))
 }
@@ -259,7 +259,7 @@ mod tests {
         Manifest { version: VERSION, node: name.to_owned(), rails }
     }
 
-    /// Each rail, and the netdevs that are it.
+    /// Each rail, and the rail's netdevs.
     fn pairs(nodes: &[Manifest], by: By) -> Result<Vec<(String, Vec<String>)>, String> {
         let rails = up(nodes, by).map_err(|e| e.to_string())?;
         let netdevs = |on: BTreeMap<&str, &Rail>| on.values().map(|r| r.netdev.clone()).collect();
@@ -336,7 +336,7 @@ mod tests {
         for (at, rail) in nodes[0].rails.iter_mut().enumerate() {
             rail.rail = Some(format!("r{at}"));
         }
-        refused(&nodes, By::Subnet, &["x0 of b", "declare them all"]);
+        refused(&nodes, By::Subnet, &["x0 of b", "declare all rails"]);
         for (at, rail) in nodes[1].rails.iter_mut().enumerate() {
             rail.rail = Some(format!("r{}", 3 - at));
         }

@@ -7,41 +7,41 @@ use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SysfsCommand {
-    /// Record a host's RDMA devices, GPUs and what lies around them, as JSON
+    /// Record a host's RDMA devices, GPUs and the buses around them, as JSON
     Snapshot(SnapshotArgs),
     /// Draw a host: root complexes, bridges, GPUs, and NICs with their GIDs
     Show(SysfsShowArgs),
-    /// Print what differs between two snapshots; exits with 1 if anything does
+    /// Print the differences between two snapshots; exit with 1 if there are any
     Diff(DiffArgs),
-    /// Reduce a snapshot to what a sandbox with these devices is shown
+    /// Reduce a snapshot to what a sandbox with the given devices sees
     Select(SysfsSelectArgs),
-    /// Say why something is shown to a sandbox with these devices, or hidden
+    /// Explain why a sandbox with the given devices sees something, or does not
     Explain(SysfsExplainArgs),
-    /// Write what such a sandbox is shown as plain files
+    /// Write the /sys of a sandbox as plain files
     Materialise(MaterialiseArgs),
-    /// Mount what such a sandbox is shown, and serve it until a signal or umount(8)
+    /// Mount and serve the /sys of a sandbox, until a signal or umount(8)
     Serve(MaterialiseArgs),
 }
 
-/// Which host.
+/// The host to look at.
 #[derive(Debug, Args)]
 pub(crate) struct SysfsHostArgs {
-    /// A snapshot, instead of a host
+    /// Snapshot to read instead of a host
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     pub(crate) snapshot: Option<PathBuf>,
-    /// Where the host's sysfs is [default: /sys]
+    /// Directory of the host's sysfs [default: /sys]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
 }
 
-/// What a sandbox is granted.
+/// The devices that a sandbox is granted.
 #[derive(Debug, Args)]
 pub(crate) struct GrantArgs {
-    /// Grant an RDMA device, by its name or that of its node; may be repeated. Without this
-    /// option, all are
+    /// RDMA device to grant, by the name of the device or of the device's node; may be repeated
+    /// [default: all]
     #[arg(long = "device", value_name = "NAME")]
     pub(crate) devices: Vec<String>,
-    /// Grant the GPU at a PCI address; may be repeated. Without this option, all are
+    /// GPU to grant, by PCI address; may be repeated [default: all]
     #[arg(long = "gpu", value_name = "ADDRESS")]
     pub(crate) gpus: Vec<String>,
     /// Grant no GPU
@@ -51,10 +51,10 @@ pub(crate) struct GrantArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
-    /// Where the host's sysfs is [default: /sys]
+    /// Directory of the host's sysfs [default: /sys]
     #[arg(long, value_name = "DIR")]
     pub(crate) root: Option<PathBuf>,
-    /// File to write to, instead of standard output
+    /// File to write to [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct DiffArgs {
     /// The earlier snapshot
     #[arg(value_name = "A")]
     pub(crate) before: PathBuf,
-    /// The later one
+    /// The later snapshot
     #[arg(value_name = "B")]
     pub(crate) after: PathBuf,
     /// Print JSON
@@ -87,7 +87,7 @@ pub(crate) struct SysfsSelectArgs {
     pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
-    /// File to write to, instead of standard output
+    /// File to write to [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ pub(crate) struct SysfsExplainArgs {
     pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
-    /// RDMA devices, interfaces, PCI addresses; all that there are without
+    /// RDMA devices, interfaces or PCI addresses [default: all]
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// Print JSON
@@ -112,7 +112,7 @@ pub(crate) struct MaterialiseArgs {
     pub(crate) host: SysfsHostArgs,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
-    /// The directory
+    /// Directory to write to, or to mount on
     #[arg(value_name = "DIR")]
     pub(crate) dir: PathBuf,
 }

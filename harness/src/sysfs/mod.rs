@@ -1,4 +1,4 @@
-//! `verbgate sysfs`: what sandboxes see of a host, recorded, compared, explained and served.
+//! `verbgate sysfs`: the /sys of sandboxes, recorded, compared, explained and served.
 
 mod args;
 mod serve;
@@ -87,7 +87,7 @@ fn dispatch(command: &SysfsCommand) -> Result<u8, anyhow::Error> {
             let contents = Contents { tree: &tree, source: &Source::Recorded, view: &AllGids };
             let written = materialise::materialise(&contents, &args.dir)?;
             log::info!(
-                "{} files; {} fail to be read and are left out",
+                "{} files recorded; {} files that cannot be read are left out",
                 written.files,
                 written.failing
             );
@@ -113,13 +113,14 @@ fn of_host(root: &Path) -> Result<Snapshot, anyhow::Error> {
 fn load(file: &Path) -> Result<Snapshot, anyhow::Error> {
     let text =
         read(file).map_err(|e| anyhow!("cannot read the snapshot {}: {e}", file.display()))?;
-    Snapshot::from_json(&text).map_err(|e| anyhow!("{} is refused: {e}", file.display()))
+    Snapshot::from_json(&text)
+        .map_err(|e| anyhow!("the snapshot {} is refused: {e}", file.display()))
 }
 
 fn read(file: &Path) -> io::Result<String> {
     let size = fs::metadata(file)?.len();
     if size > SNAPSHOT_MAX {
-        return Err(io::Error::other(format!("{size} bytes are more than any snapshot has")));
+        return Err(io::Error::other(format!("the file has {size} bytes, more than any snapshot")));
     }
     fs::read_to_string(file)
 }
@@ -138,7 +139,7 @@ fn write(snapshot: &Snapshot, output: Option<&Path>) -> Result<u8, anyhow::Error
     }
 }
 
-/// What the options grant; everything by default.
+/// The grant of the options; everything by default.
 fn grant(snapshot: &Snapshot, args: &GrantArgs) -> Result<Grant, anyhow::Error> {
     let rdma: BTreeSet<&str> = snapshot
         .rdma
@@ -164,7 +165,7 @@ fn named(names: &[String], have: &BTreeSet<&str>, what: &str) -> Result<Names, a
     match names.iter().find(|name| !have.contains(&***name)) {
         None => Ok(Names::Only(names.iter().cloned().collect())),
         Some(unknown) => {
-            Err(anyhow!("{what} {unknown:?}; see what there is with: verbgate sysfs show"))
+            Err(anyhow!("{what} {unknown:?}; for the names that exist, see: verbgate sysfs show"))
         }
     }
 }
@@ -182,7 +183,7 @@ fn explain(selection: &Selection, names: &[String]) -> Result<u8, anyhow::Error>
     for name in names {
         if !all.iter().any(|(known, _)| known == name) {
             return Err(anyhow!(
-                "nothing is called {name:?}; give an RDMA device, an interface or a PCI address \
+                "no device is called {name:?}; give an RDMA device, an interface or a PCI address \
                  as in 0000:0c:00.0"
             ));
         }

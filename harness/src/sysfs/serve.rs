@@ -35,8 +35,8 @@ pub(super) fn run(args: &MaterialiseArgs) -> Result<u8, anyhow::Error> {
     };
     let mut mounted = serve::mount(Arc::new(state), &args.dir).map_err(|e| {
         anyhow!(
-            "cannot mount FUSE on {}: {e}; it must be a directory, and /dev/fuse (module fuse) and \
-             root or fusermount3 are needed",
+            "cannot mount FUSE on {}: {e}; the path must be a directory, and /dev/fuse (module \
+             fuse) and root or fusermount3 are needed",
             args.dir.display()
         )
     })?;

@@ -1,4 +1,4 @@
-//! A host drawn as a tree.
+//! A drawing of a host, as a tree.
 
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
@@ -10,7 +10,7 @@ use verbgate_sysfs::snapshot::Attrs;
 use verbgate_sysfs::snapshot::Rdma;
 use verbgate_sysfs::snapshot::TreeDevice;
 
-/// What is drawn: a line, what is known by name, and what is below.
+/// A drawn thing: a line, the known names, and the things below.
 #[derive(Debug)]
 struct Item {
     line: String,
@@ -18,7 +18,7 @@ struct Item {
     children: Vec<Item>,
 }
 
-/// For people.
+/// The drawing for people.
 pub(super) fn text(snapshot: &Snapshot) -> String {
     let mut out = String::new();
     for item in items(snapshot) {
@@ -33,7 +33,7 @@ fn draw(item: &Item, depth: usize, out: &mut String) {
     item.children.iter().for_each(|child| draw(child, depth + 1, out));
 }
 
-/// For programs.
+/// The same as JSON.
 pub(super) fn json(snapshot: &Snapshot) -> serde_json::Value {
     items(snapshot).into_iter().map(to_json).collect()
 }
@@ -176,7 +176,7 @@ fn text_of<'a>(attrs: &'a Attrs, name: &str) -> Option<&'a str> {
     attrs.get(name)?.text().filter(|text| !text.is_empty())
 }
 
-/// What is known; unknown things have no key.
+/// The known facts; unknown facts have no key.
 fn facts<const N: usize>(
     known: [(&str, serde_json::Value); N],
 ) -> serde_json::Map<String, serde_json::Value> {

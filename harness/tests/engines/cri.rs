@@ -1,4 +1,4 @@
-//! The part of a kubelet that containers come by: requests of the Container Runtime Interface.
+//! A kubelet's part in making containers: requests of the Container Runtime Interface.
 //!
 //! Debian has no `crictl`. A request is gRPC: one message as the body of a POST by HTTP/2, which curl sends.
 

@@ -1,4 +1,5 @@
-//! Images of busybox and a program that makes requests, made of what is here: no registry is asked.
+//! Images of busybox and a program that makes requests, made from programs of this machine, without
+//! a registry.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A world in which a container engine runs as its packages have it: see `world.sh`.
+//! A world in which a container engine runs as the engine's packages have it: see `world.sh`.
 
 use std::fs;
 use std::fs::File;

@@ -1,6 +1,6 @@
 //! The test guest (`verbgate-guest`, in `proxy/sys/guest`), run by the built `verbgate` and alone.
 //!
-//! Every wait here ends: a test of hostile programs must not hang with them.
+//! Every wait here ends: a test of hostile programs must not hang with the programs.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

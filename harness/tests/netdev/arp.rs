@@ -1,5 +1,5 @@
-//! Who answers for an address: with the kernel's defaults one NIC for all, with the harness each
-//! for itself.
+//! Answers for an address: with the kernel's defaults one NIC answers for all, and with verbgate
+//! each NIC answers for itself.
 
 use crate::common::stderr;
 use crate::common::verbgate;
@@ -62,7 +62,7 @@ fn by_default_one_nic_answers_for_all_and_that_is_found() {
     assert!(wrong > 0, "no fault to be found: {macs:?}");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("02:00:00:00:00:0"), "{}", stderr(&output));
-    assert!(stderr(&output).contains("its own MAC is"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the NIC's own MAC is"), "{}", stderr(&output));
 }
 
 fn each_for_itself(prepare: &str, options: &[&str]) {
@@ -72,7 +72,7 @@ fn each_for_itself(prepare: &str, options: &[&str]) {
     let peer = world.peer.pid();
     let told = world.move_command(&[&["--verify-from", &peer], options].concat()).output().unwrap();
     assert!(told.status.success(), "{}", stderr(&told));
-    assert!(stderr(&told).contains("each answers for itself"), "{}", stderr(&told));
+    assert!(stderr(&told).contains("each NIC answers for itself"), "{}", stderr(&told));
     assert_eq!(resolved(&world), own_macs(&world));
     let output = verify(&world);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -111,7 +111,7 @@ fn a_peer_that_is_not_there_is_told_and_all_is_undone() {
     let output = world.move_command(&["--verify-from", &peer, "--wait", "3"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let told = stderr(&output);
-    assert!(told.contains("nobody answers for its address 10.0.0.2"), "{told}");
+    assert!(told.contains("nobody answers for the NIC's address 10.0.0.2"), "{told}");
     assert!(told.contains("everything is as it was"), "{told}");
     crate::world::same(&before, &world.home.dump(), "after an unverified move");
 }

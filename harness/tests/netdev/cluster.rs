@@ -1,4 +1,4 @@
-//! Several nodes: manifests, what NCCL is told, and the preparation in one command.
+//! Several nodes: manifests, NCCL's settings, and the preparation in one command.
 
 use std::process::Command;
 
@@ -104,7 +104,7 @@ fn on_one_network_a_rail_that_the_peer_lacks_stays_and_no_other() {
     let (code, _, told) = with(&["--allow-dropped"]);
     assert_eq!(code, Some(1), "{told}");
     assert!(
-        told.contains("is not guessed") && told.contains("peer has x0 (0000:f0:00.0)"),
+        told.contains("cannot tell which rails") && told.contains("peer has x0 (0000:f0:00.0)"),
         "{told}"
     );
     assert!(told.contains("--rail NETDEV=RAIL"), "{told}");
@@ -273,7 +273,7 @@ fn a_path_that_swallows_large_packets_is_found() {
     };
     assert!(bootstrap().starts_with("PASS"), "{}", bootstrap());
     world.peer.ip("link set p0 mtu 1400\n");
-    assert!(bootstrap().contains("but not packets of its MTU 1500"), "{}", bootstrap());
+    assert!(bootstrap().contains("but not packets of that device's MTU 1500"), "{}", bootstrap());
     world.peer.ip("link set p0 down\n");
     assert!(bootstrap().contains("does not answer"), "{}", bootstrap());
 }

@@ -1,4 +1,4 @@
-//! The harness is killed or interrupted wherever it can be, and nothing is lost.
+//! Kills and interruptions of verbgate at every step, after which nothing is lost.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;

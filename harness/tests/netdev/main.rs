@@ -1,5 +1,5 @@
-//! NICs go into a container's namespace and come back: veth devices in namespaces of the test's
-//! own, tied to RDMA devices by a directory tree that stands for sysfs.
+//! Moves of NICs into a container's namespace and back: veth devices in namespaces that the test
+//! makes, with a directory tree that stands for sysfs and ties the devices to RDMA devices.
 
 #![allow(
     clippy::unwrap_used,

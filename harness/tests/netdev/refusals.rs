@@ -1,4 +1,4 @@
-//! Bad input: one line that says what and what to do; nothing is changed.
+//! Bad input: one line that says the fault and the remedy; nothing changes.
 
 use std::process::Command;
 
@@ -27,20 +27,24 @@ fn wrong_words_are_named_with_the_remedy() {
     std::fs::write(&bad_manifest, "{}").unwrap();
     let bad_manifest = bad_manifest.to_str().unwrap();
     let cases: &[(i32, &[&str], &str)] = &[
-        (1, &["--to", "no-such-container"], "no running container"),
+        (1, &["--to", "no-such-container"], "nor a running container"),
         (1, &["--to", "4194999"], "the process or the name is gone"),
-        (1, &["--to", "/etc/passwd"], "is no network namespace"),
+        (1, &["--to", "/etc/passwd"], "is not a network namespace"),
         (1, &["--to", "/proc/self/ns/mnt"], "another kind"),
-        (1, &["--to", &own], "is the network namespace that the NICs are in already"),
+        (1, &["--to", &own], "the NICs are in the network namespace"),
         (1, &["--to", &to, "--iface", "eth77"], "no network device is called \"eth77\""),
-        (1, &["--to", &to, "--hca", "mlx4"], "nothing to move: rail0: its RDMA device"),
+        (
+            1,
+            &["--to", &to, "--hca", "mlx4"],
+            "there is no NIC to move: rail0: --hca does not choose",
+        ),
         (2, &["--to", &to, "--hca", "mlx5:x"], "--hca"),
-        (2, &["--to", &to, "--exclude", "("], "no regular expression"),
+        (2, &["--to", &to, "--exclude", "("], "not a regular expression"),
         (2, &["--to", &to, "--arp", "lax"], "strict"),
         (2, &["--nonsense"], "--nonsense"),
         (2, &[], "--to"),
         (1, &["--to", &to, "--peer-manifest", "/absent"], "/absent"),
-        (1, &["--to", &to, "--peer-manifest", bad_manifest], "is no manifest"),
+        (1, &["--to", &to, "--peer-manifest", bad_manifest], "is not a manifest"),
         (1, &["--to", &to, "--verify-from", "no-such-peer"], "no-such-peer"),
     ];
     for (code, options, expected) in cases {
@@ -70,7 +74,7 @@ fn a_foreign_journal_is_not_touched() {
         let status = world.command(&["netdev", "status"]);
         for command in [world.move_command(&[]), restore, status] {
             let told = refused(command, 1);
-            assert!(told.contains("is no journal of this version"), "{told}");
+            assert!(told.contains("is not a journal of this version"), "{told}");
         }
         assert_eq!(std::fs::read_to_string(world.journal()).unwrap(), text);
     }

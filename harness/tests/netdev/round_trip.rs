@@ -1,4 +1,4 @@
-//! There and back: everything is as it was, to the byte.
+//! The round trip: everything is as before, to the byte.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Which NICs are taken, and what is said of the others.
+//! The selection of NICs, and the reasons for the others.
 
 use crate::common::stderr;
 use crate::world::Subnets;
@@ -61,12 +61,12 @@ fn what_the_host_needs_stays() {
          link add mv0 link rail3 type macvlan\n\
          addr flush dev rail4\n");
     world.put("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3", "eth0");
-    assert_eq!(why(&world, "eth0", &[]), "its name matches --exclude");
+    assert_eq!(why(&world, "eth0", &[]), "the NIC's name matches --exclude");
     assert_eq!(why(&world, "eth0", &["--exclude", ""]), "move");
     assert!(why(&world, "rail0", &[]).contains("not in this network namespace"));
     assert!(why(&world, "rail1", &[]).contains("default route"));
-    assert_eq!(why(&world, "rail2", &[]), "it is a part of br0");
-    assert_eq!(why(&world, "rail3", &[]), "the macvlan mv0 stands on it");
+    assert_eq!(why(&world, "rail2", &[]), "the NIC is a part of br0");
+    assert_eq!(why(&world, "rail3", &[]), "the macvlan mv0 stands on the NIC");
     assert!(why(&world, "rail4", &[]).contains("no IPv4 address"));
     assert!(why(&world, "rail5", &["--bootstrap", "10.5.0.6"]).contains("bootstrap address"));
     assert!(why(&world, "rail6", &["--peer", "10.6.0.99"]).contains("the peer 10.6.0.99"));
@@ -78,7 +78,7 @@ fn what_the_host_needs_stays() {
     let mut ssh = world.command(&["netdev", "list"]);
     let output = ssh.env("SSH_CONNECTION", "10.5.0.99 4321 10.5.0.6 22").output().unwrap();
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(table.contains("stays: this SSH session uses it"), "{table}");
+    assert!(table.contains("stays: this SSH session uses the NIC"), "{table}");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_move_explains_each_nic_that_stays() {
     let Some(world) = World::new(2, Subnets::Different) else { return };
     let output = world.move_command(&["--hca", "=mlx5_1"]).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    assert!(stderr(&output).contains("rail0 stays: its RDMA device is not chosen by --hca"));
+    assert!(stderr(&output).contains("rail0 stays: --hca does not choose the NIC's RDMA device"));
     world.restore();
 }
 

@@ -1,6 +1,6 @@
-//! The part of libibverbs' interface that is used, as infiniband/verbs.h declares it. It has not
-//! changed since `IBVERBS_1.1` of 2007 but at the ends of structures that the library allocates;
-//! `tests/layout.rs` compares it with the header of the machine.
+//! The used part of libibverbs' interface, as infiniband/verbs.h declares it. Since `IBVERBS_1.1`
+//! of 2007 the interface has changed only at the ends of structures that the library allocates;
+//! `tests/layout.rs` compares the declarations with the header of the machine.
 #![allow(missing_docs, reason = "the fields are the header's")]
 
 use std::ffi::c_char;

@@ -1,11 +1,11 @@
 //! Verbs for Verbgate's own RDMA programs, by the machine's libibverbs, loaded at run time.
 //!
-//! Nothing here is used to serve guests. What is declared is what is used; a crate that binds all of
+//! Nothing here serves guests. Only the used functions are declared: a crate that binds all of
 //! libibverbs needs cmake and libclang to build Verbgate, for twenty functions.
 //!
-//! Objects keep those they stand on alive, and a queue pair keeps the memory of all its work
-//! requests, so nothing that a device writes to is freed early. What it holds is shared with the
-//! device and the peer, and is only ever copied, never referred to.
+//! Objects keep alive the objects that they stand on, and a queue pair keeps the memory of all its
+//! work requests, so no memory that a device writes to is freed early. That memory is shared with
+//! the device and the peer, so its contents are only ever copied, never referred to.
 //!
 //! ```no_run
 //! use verbgate_verbs::Context;
@@ -48,15 +48,15 @@ pub const PORT_ACTIVE: u32 = 4;
 pub enum Error {
     /// A static program cannot load a library.
     #[error(
-        "this verbgate is linked statically and cannot load libibverbs: use one that is linked \
-         dynamically"
+        "this verbgate is linked statically and cannot load libibverbs; use a verbgate that is \
+         linked dynamically"
     )]
     Static,
     /// The library is not there, or too old.
-    #[error("cannot load libibverbs: {0}: install the package libibverbs1 (rdma-core)")]
+    #[error("cannot load libibverbs: {0}; install the package libibverbs1 (rdma-core)")]
     Load(String),
     /// No such device is visible here.
-    #[error("no RDMA device is called {name:?}; there is {there}")]
+    #[error("no RDMA device is called {name:?}; this host has {there}")]
     NoDevice {
         /// What was asked for.
         name: String,
@@ -72,7 +72,7 @@ pub enum Error {
         error: io::Error,
     },
     /// A piece that lies outside of its memory, or a work request of too many pieces.
-    #[error("a piece of {length} bytes at {offset} is outside of its {size} bytes of memory")]
+    #[error("{length} bytes at {offset} are outside of the memory of {size} bytes")]
     Bounds {
         /// From the beginning of the memory, in bytes.
         offset: usize,

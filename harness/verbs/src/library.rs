@@ -1,4 +1,4 @@
-//! libibverbs, as the machine has it.
+//! The machine's libibverbs.
 
 use std::ffi::CStr;
 use std::ffi::c_void;

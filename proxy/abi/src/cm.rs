@@ -1,9 +1,10 @@
 //! rdma_cm: the commands of `/dev/infiniband/rdma_cm` (include/uapi/rdma/rdma_user_cm.h,
 //! drivers/infiniband/core/ucma.c), ABI version 4.
 //!
-//! Each is one `write(2)`: a header of 8 bytes `{u32 cmd; u16 in; u16 out}`, then a structure. Most
-//! name an address for a response in it. The kernel reads the whole structure whatever `in` says,
-//! so whoever repeats a command must supply all of it.
+//! Each command is one `write(2)`: a header of 8 bytes `{u32 cmd; u16 in; u16 out}`, then a
+//! structure. In most structures there is an address for a response. The kernel reads the whole
+//! structure whatever `in` says, so a program that repeats a command must supply the whole
+//! structure.
 
 /// Bytes of `struct rdma_ucm_cmd_hdr`.
 pub const HDR_LEN: usize = 8;

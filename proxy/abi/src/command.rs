@@ -1,5 +1,6 @@
-//! The rules of legacy commands: `UVERBS_METHOD_INVOKE_WRITE` (`uverbs_std_types_device.c`), and of
-//! their handlers (`uverbs_cmd.c`) what bounds the memory that they touch and the objects they name.
+//! The rules of legacy commands: of `UVERBS_METHOD_INVOKE_WRITE` (`uverbs_std_types_device.c`), and
+//! of the commands' handlers (`uverbs_cmd.c`) as far as they bound the memory and the objects of a
+//! command.
 
 use crate::error::DecodeError;
 use crate::generated::ids;

@@ -1,4 +1,5 @@
-//! The bytes of an ioctl request into an [`Outline`], and with its payloads into a [`Request`].
+//! Decoding of an ioctl request: bytes into an [`Outline`], and with the payloads into a
+//! [`Request`].
 //!
 //! The rules, their order and their error numbers are those of `ib_uverbs_ioctl`,
 //! `ib_uverbs_cmd_verbs`, `uverbs_set_attr` and `uverbs_process_attr` in

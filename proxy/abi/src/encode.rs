@@ -1,4 +1,4 @@
-//! Requests into bytes: for executors, tests and clients of our own.
+//! Encoding of requests into bytes: for executors, tests and clients of our own.
 
 use zerocopy::IntoBytes;
 

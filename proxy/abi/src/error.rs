@@ -1,4 +1,4 @@
-//! Why a request is not one that the kernel would run.
+//! Reasons why a request is malformed: the kernel would not run the request.
 
 use crate::errno::Errno;
 use crate::wire::AttrId;
@@ -13,7 +13,7 @@ use crate::wire::ObjectId;
 #[non_exhaustive]
 pub enum DecodeError {
     /// Fewer bytes were given than the header says. Ours: the caller did not fetch them.
-    #[error("{have} bytes given of a request of {need}")]
+    #[error("the request has {have} bytes, and needs {need}")]
     Truncated {
         /// Bytes given.
         have: usize,
@@ -21,7 +21,10 @@ pub enum DecodeError {
         need: usize,
     },
     /// `ib_uverbs_ioctl`: the lengths disagree, or are more than a page.
-    #[error("length {length} with {num_attrs} attributes: must be 24 + 16 each, at most {MAX_LEN}")]
+    #[error(
+        "the header's length is {length} with {num_attrs} attributes: must be 24 + 16 each, at \
+         most {MAX_LEN}"
+    )]
     Length {
         /// `hdr.length`.
         length: u16,
@@ -55,7 +58,7 @@ pub enum DecodeError {
         driver: DriverId,
     },
     /// `uverbs_set_attr`: no such attribute, and the program insists on it.
-    #[error("{method} has no attribute {attr}, which is marked mandatory")]
+    #[error("{method} has no attribute {attr}, and the request marks that attribute as mandatory")]
     UnknownAttr {
         /// Name of the method.
         method: &'static str,
@@ -63,7 +66,7 @@ pub enum DecodeError {
         attr: AttrId,
     },
     /// `uverbs_set_attr`: the attribute was there before.
-    #[error("{attr} occurs twice")]
+    #[error("attribute {attr} occurs twice")]
     Duplicate {
         /// Name of the attribute.
         attr: &'static str,
@@ -123,7 +126,7 @@ pub enum DecodeError {
         value: i64,
     },
     /// `ib_uverbs_run_method`: a mandatory attribute is absent.
-    #[error("{method} needs {attr}")]
+    #[error("{method} needs the attribute {attr}")]
     Missing {
         /// Name of the method.
         method: &'static str,
@@ -145,7 +148,7 @@ pub enum DecodeError {
         command: u64,
     },
     /// `uapi_get_method`, `ib_uverbs_notsupp`: no such command.
-    #[error("no command {command:#x}")]
+    #[error("command {command:#x} is not in the table")]
     UnknownCommand {
         /// The command.
         command: u64,

@@ -1,7 +1,8 @@
-//! Entries of a port's GID table that a request speaks by: its source addresses.
+//! The source addresses of a request: entries of a port's GID table that the request speaks by.
 //!
 //! The kernel does not ask in whose network namespace an entry's network device is
-//! (drivers/infiniband/core/uverbs_cmd.c, verbs.c): whoever names an index speaks as it.
+//! (drivers/infiniband/core/uverbs_cmd.c, verbs.c): a program that names an index speaks as that
+//! entry.
 
 use crate::request::Request;
 use crate::wire::GidIndex;

@@ -3,13 +3,13 @@
 //! The kernel's uverbs ABI as data: every object, method, attribute and legacy command that Linux
 //! 6.1, 6.12 and 7.2 know, and a decoder and an encoder for requests made of them.
 //!
-//! No unsafe code, no I/O, no panics: this crate reads what an untrusted guest wrote. The tables in
-//! `generated.rs` come from the kernel's own declarations (see `data/`), and they are the border of
-//! what a guest can reach: a request that is not in them is refused.
+//! No unsafe code, no I/O, no panics: this crate reads the bytes of an untrusted guest. The tables
+//! in `generated.rs` come from the kernel's own declarations (see `data/`), and they are the border
+//! of a guest's reach: a request that is not in the tables is refused.
 //!
 //! The way of a request: [`decode::header`], [`decode::check_driver`], [`decode::parse`], fetch the
-//! [`decode::Outline::payloads`], [`decode::Outline::with_payloads`], and there is a [`Request`]. A
-//! command given with `write(2)` becomes the same by [`write::parse_write`].
+//! [`decode::Outline::payloads`], [`decode::Outline::with_payloads`], and there is a [`Request`].
+//! [`write::parse_write`] turns a command given with `write(2)` into the same.
 
 pub mod cm;
 mod command;

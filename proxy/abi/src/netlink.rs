@@ -2,7 +2,7 @@
 //! `RDMA_NL_NLDEV` (include/uapi/rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c).
 //!
 //! A datagram is a row of messages: a header of 16 bytes, then attributes of 4 bytes and a value.
-//! All in the machine's byte order, each padded to 4 bytes.
+//! All numbers are in the machine's byte order, and each part is padded to 4 bytes.
 
 use crate::Errno;
 

@@ -1,4 +1,4 @@
-//! A request that has been read in full. What it names is in `uses.rs`.
+//! A request that has been read in full. `uses.rs` says what a request names.
 
 use std::ops::Range;
 

@@ -2,9 +2,10 @@
 //!
 //! A frame puts the request across the boundary of read-only and read-write memory, because the
 //! kernel writes `flags` and `data` of outputs and new objects into the attribute array. Identity
-//! and length of the first written attribute are before the boundary, with all inputs; the entries
-//! of the others are behind it, and a guest thread that wins the race with the kernel's one copy
-//! of the array can make them what it likes. What that brings, method by method:
+//! and length of the first written attribute are before the boundary, with all inputs. The entries
+//! of the other written attributes are behind the boundary, and a guest thread that wins the race
+//! with the kernel's one copy of the array can change these entries at will. The effect of such a
+//! change, method by method:
 //!
 //! - The number of entries is in the header, so something new takes the place of something that
 //!   was asked for. `ib_uverbs_run_method` refuses a request that lacks a mandatory attribute

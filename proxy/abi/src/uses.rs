@@ -1,4 +1,5 @@
-//! What a request names: objects by handle, descriptors, and those that it makes.
+//! The uses of a request: objects by handle, descriptors, and the objects and descriptors that the
+//! request makes.
 
 use crate::command;
 use crate::request::LegacyRequest;

@@ -1,4 +1,4 @@
-//! What travels between a program and the kernel, byte for byte, and the integers in it.
+//! The wire format between a program and the kernel, byte for byte, and its integers.
 //!
 //! Source: `include/uapi/rdma/rdma_user_ioctl_cmds.h` and `include/uapi/rdma/ib_user_verbs.h`. All
 //! fields are in the byte order of the host, and all structures are without padding on every

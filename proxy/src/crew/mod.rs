@@ -1,14 +1,15 @@
-//! The threads that serve a sandbox.
+//! The crew: the threads that serve a sandbox.
 //!
-//! Any of them receives a trap and carries it as far as it goes, without handing it on. One does as
-//! long as nothing makes it wait: then the caller finds it running still, and a request costs two
-//! thirds of what it costs when threads take turns. As many do as guests make requests at once.
+//! Any of these threads receives a trap and carries the trap as far as possible, without handing the
+//! trap on. One thread serves as long as no guest makes the thread wait: the next trap then finds the
+//! thread running, and a request costs two thirds of what it costs when threads take turns. When
+//! several guests make requests at once, as many threads serve, up to the number of processors.
 //!
 //! But looking at a guest can make a thread wait for as long as the guest likes. So there is always a
-//! spare, which receives in the place of a thread that is about to wait ([`give_way`]), or that was
-//! found to wait; and once a guest has made one wait, no thread looks at any guest before another
-//! receives. The [`watch`] sees to both, takes no lock that is held while a guest is waited for, and
-//! ends the *process* that has kept a thread for too long.
+//! spare thread, which receives in the place of a thread that is about to wait ([`Crew::give_way`]),
+//! or that the [`watch`] has found waiting. Once a guest has made a thread wait, no thread looks at
+//! any guest before another thread receives. The watch takes no lock that is held while somebody waits
+//! for a guest, and ends the *process* that has kept a thread for too long.
 
 mod watch;
 

@@ -1,4 +1,4 @@
-//! The watch: what is seen of the threads that serve, and what becomes of it.
+//! The watch: a thread that looks at the threads that serve, and acts on what it sees.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn end_those_who_keep(seats: &[Arc<Seat>], who: impl Fn(&Notification) -> Option
         {
             work.looks = 0;
             let tgid = process.tgid();
-            log::error!("process {tgid} was ended: it kept the supervisor waiting");
+            log::error!("the supervisor ended process {tgid}, which kept the supervisor waiting");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The calling process executes: for embedders that have the guest's memory and descriptors, and
-//! for tests.
+//! The executor `Local`: the calling process executes. For embedders that have the guest's memory
+//! and descriptors, and for tests.
 //!
-//! The guest's addresses and descriptors are translated, as those of a virtual machine are: so all
-//! outputs go by way of the frame, and a [`Recipient`] takes them from there. What the kernel pins
-//! (memory regions, queues) it pins in the calling process; that is what
-//! [`verbs::Device::new`](Device::new) asks its caller to vouch for.
+//! The guest's addresses and descriptors are translated, as those of a virtual machine are. So all
+//! outputs go by way of the frame, and a [`Recipient`] takes the outputs from there. The kernel
+//! pins memory (memory regions, queues) in the calling process; a caller of
+//! [`verbs::Device::new`](Device::new) vouches for that.
 
 use std::io;
 use std::os::fd::AsRawFd;

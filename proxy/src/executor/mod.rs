@@ -1,12 +1,12 @@
-//! Executor: who makes a vetted request, and gives the guest what came of it.
+//! Executors, which make a vetted request, and give the guest the results.
 //!
-//! The stages before and after are functions of what was copied and of what an executor shows
-//! ([`way`](crate::way)); they do not know who executes. There are a stub in the guest's own
-//! process (`stub`), which answers later, the calling process ([`Local`]), and a
-//! script ([`Recorded`]).
+//! The stages before and after are functions of the copied bytes and of the executor's answer
+//! ([`way`](crate::way)); the stages do not know which executor there is. The executors are a stub
+//! in the guest's own process (`stub`), which answers later, the calling process
+//! ([`Local`]), and a script ([`Recorded`]).
 //!
-//! An executor sees of a request only the frame and the plan: what is not in the frame is not
-//! executed.
+//! An executor sees only the frame and the plan of a request: bytes that are not in the frame are
+//! not executed.
 
 pub mod local;
 pub mod recorded;

@@ -1,8 +1,8 @@
-//! A script executes: for tests, and to see a request's way again.
+//! The executor `Recorded`: a script executes. For tests, and to repeat a request's way.
 //!
-//! [`Recorded`] reads the frame as the kernel reads it, and remembers what it was asked and
-//! whatever was written into the guest's memory, in order. It does what the kernel does with an
-//! answer: outputs go where the array in the frame says, into the frame or to the guest.
+//! [`Recorded`] reads the frame as the kernel reads it, and remembers every question and everything
+//! written into the guest's memory, in order. [`Recorded`] treats an answer as the kernel does:
+//! outputs go where the array in the frame says, into the frame or to the guest.
 
 use std::fmt;
 use std::fs::File;

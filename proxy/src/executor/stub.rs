@@ -1,4 +1,4 @@
-//! A stub in the guest's own process executes: see [`execute`].
+//! The executor `Stub`: a stub in the guest's own process executes; see [`execute`].
 
 use std::io;
 use std::os::fd::AsFd;

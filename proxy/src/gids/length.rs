@@ -1,15 +1,17 @@
-//! How long a port's GID table is for a sandbox: it ends right behind the last entry that is shown.
+//! The length of a port's GID table for a sandbox: the table ends right behind the last shown
+//! entry.
 //!
-//! Programs walk it from end to end, some with three files and a request for each slot: Soft-RoCE
-//! has 1,024 slots and a NIC 256, of which a few are used. No index changes by that, and every port
-//! has slot 0, as natively.
+//! Programs walk the table from end to end, some with three files and a request for each slot:
+//! Soft-RoCE has 1,024 slots and a NIC 256, of which a few are used. The shorter length changes no
+//! index, and every port has slot 0, as natively.
 //!
-//! To find the end takes a read of every slot. So it is kept until rtnetlink has news, which it has of
-//! whatever can make an entry of the sandbox's come or go. The kernel changes its table a moment
-//! after that (by a work queue, drivers/infiniband/core/roce_gid_mgmt.c), so for [`SETTLE`] the table
-//! is looked at again and again, though not as a whole: a new entry takes the first empty slot
-//! (`find_gid`, drivers/infiniband/core/cache.c), so that nothing comes behind an empty slot that is
-//! behind all entries.
+//! To find the end takes a read of every slot. So the end is kept until rtnetlink has news;
+//! rtnetlink reports everything that can make an entry of the sandbox come or go. The kernel
+//! changes the table a moment after the report (by a work queue,
+//! drivers/infiniband/core/roce_gid_mgmt.c). So for [`SETTLE`] the table is read again and again,
+//! though not as a whole: a new entry takes the first empty slot (`find_gid`,
+//! drivers/infiniband/core/cache.c), so no entry comes behind an empty slot that is behind all
+//! entries.
 
 use std::io;
 use std::time::Duration;

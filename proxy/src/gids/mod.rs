@@ -1,17 +1,18 @@
 //! The one view of GIDs: which entries of a port's table a sandbox may see and speak by.
 //!
-//! The kernel asks nobody in whose network namespace an entry's network device is. Here, an entry
-//! of a RoCE port is shown when its network device is in the sandbox's namespace: the port's own,
-//! or one made upon it (VLAN, macvlan, bond), with the address that the GID is made of. Ports
-//! without RoCE are shown as a whole: an InfiniBand subnet has partitions for that, and iWARP
-//! connects by the connection manager, which knows namespaces.
+//! The kernel does not ask in whose network namespace an entry's network device is. Verbgate shows
+//! an entry of a RoCE port when the entry's network device is in the sandbox's namespace: the
+//! port's own device, or a device upon the port (VLAN, macvlan, bond), with the address that the
+//! GID is made of. Ports without RoCE are shown as a whole: an InfiniBand subnet has partitions for
+//! that, and iWARP connects by the connection manager, which knows namespaces.
 //!
-//! Indices are the host's, masked and never renumbered: providers put them into work requests. A
-//! masked entry is as an empty one, and a table ends behind its last entry (`length`).
+//! Indices are the host's, masked and never renumbered, because providers put indices into work
+//! requests. A masked entry looks like an empty entry, and a table ends behind its last entry
+//! (`length`).
 //!
-//! Only the links, which of them are a port's, and where tables end are remembered, until rtnetlink
-//! has news, which it has before the change returns to whoever made it. Entries are read when they
-//! are asked for.
+//! Only the links, the knowledge which links are a port's, and the ends of tables are cached, until
+//! rtnetlink has news; rtnetlink has news before the change returns to the program that made the
+//! change. Entries are read at each question.
 
 mod length;
 mod links;

@@ -1,4 +1,4 @@
-//! Requests about GIDs, and those that speak by one.
+//! Requests about GIDs, and requests that speak by a GID.
 
 use std::io;
 
@@ -70,7 +70,7 @@ impl GidView {
     #[must_use]
     pub fn judge(&self, request: &Request, rdev: (u32, u32), asked: bool) -> Judged {
         self.look(request, rdev, asked).unwrap_or_else(|e| {
-            log::debug!("cannot tell whose GIDs those of device {rdev:?} are: {e}");
+            log::debug!("cannot tell whose the GIDs of device {rdev:?} are: {e}");
             Judged::Refused("cannot tell whose the GID is", Errno(libc::EIO))
         })
     }

@@ -1,4 +1,4 @@
-//! What a request asks of a policy, and how a refusal is said.
+//! The questions that a request asks of a policy, and the text of a refusal.
 
 use std::fmt;
 use std::sync::LazyLock;

@@ -1,4 +1,4 @@
-//! A bare seccomp notification, answered at once: what trapping costs before anything is done.
+//! A bare seccomp notification, answered at once: the cost of trapping alone.
 
 use std::error::Error;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,5 @@
-//! Many at once: threads, ucontexts, refusals; and what limits and filters of a guest's own do.
+//! Crowds: many threads, ucontexts and refusals; and the effects of a guest's own limits and
+//! filters.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,6 +1,7 @@
-//! A guest for tests: makes raw requests, good and hostile, and says what came of them.
+//! A guest for tests: makes raw requests, good and hostile, and prints the results.
 //!
-//! It is not installed. It stands in this crate because it is unsafe from end to end.
+//! The guest is not installed. The guest stands in this crate because the guest is unsafe from end
+//! to end.
 
 #![allow(clippy::indexing_slicing, reason = "a test; a panic is a failure like any other")]
 

@@ -1,4 +1,4 @@
-//! A device by all the names that it may have.
+//! The names by which a device can be opened.
 
 use std::error::Error;
 use std::ffi::CString;

@@ -1,4 +1,4 @@
-//! A guest that does what it is told, line by line, so that a test can look around in between.
+//! A guest that obeys orders, line by line, so that a test can look around in between.
 
 use std::collections::BTreeMap;
 use std::error::Error;

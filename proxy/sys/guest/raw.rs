@@ -1,4 +1,4 @@
-//! Raw requests.
+//! Raw requests, byte by byte.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Makes the requests that a script lists, and prints what each brought about.
+//! A replay of requests that a script lists, which prints the effects of each.
 //!
 //! A script is text, a line for each step, so that a request which showed a fault can be kept as it
 //! was. Numbers are hexadecimal, but for slots and descriptors:

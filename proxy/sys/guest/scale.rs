@@ -1,4 +1,4 @@
-//! Many processes with many objects each.
+//! Scale: many processes with many objects each.
 
 use std::error::Error;
 use std::io;

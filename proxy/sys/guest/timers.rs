@@ -1,4 +1,4 @@
-//! Requests of a process that a timer calls away.
+//! Requests of a process that a timer interrupts.
 
 use std::collections::BTreeMap;
 use std::error::Error;

@@ -1,13 +1,14 @@
 //! A guest thread that waits in a trap: the only way in which the supervisor looks at a guest.
 //!
-//! A thread's number names it only as long as it lives, and a trapped call lasts only as long as
-//! its notification is valid. So whatever is found out by the number is believed only if the
-//! notification is found valid *afterwards* (seccomp_unotify(2), "NOTES"): then the thread has
-//! lived, and the number has been its own, all the while. What is opened in this way (a
-//! [`Process`], a network namespace) pins the thing that it was opened for, and can be kept.
+//! A number names a thread only as long as the thread lives, and a trapped call lasts only as long
+//! as the call's notification is valid. So a fact that is found by the number is believed only if
+//! the notification is found valid *afterwards* (seccomp_unotify(2), "NOTES"): then the thread has
+//! lived, and the number has been the thread's, all the while. A handle that is opened in this way
+//! (a [`Process`], a network namespace) pins the thing, and can be kept.
 //!
-//! Each of these calls may wait for the guest: for its memory, whose faults it may answer itself,
-//! or for locks that its own system calls hold. None may be made under a lock that serves another.
+//! Each of these calls may wait for the guest: for the guest's memory, whose faults the guest may
+//! answer itself, or for locks that the guest's own system calls hold. No such call may be made
+//! under a lock that serves another.
 
 use std::fs;
 use std::fs::File;

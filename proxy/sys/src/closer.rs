@@ -1,6 +1,7 @@
-//! Who closes files of guests: a thread of its own, because each may wait for the guest.
+//! The closer: a thread of its own that closes guests' files, because each close may wait for the
+//! guest.
 //!
-//! One that waits for long is left to it, and another goes on with the rest.
+//! A close that waits for long keeps that thread, and another thread goes on with the rest.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,7 +57,10 @@ pub(crate) fn close(file: OwnedFd) {
         };
         if let Err(e) = thread::Builder::new().name("closer".to_owned()).spawn(work) {
             closer.threads.fetch_sub(1, Ordering::AcqRel);
-            log::warn!("files of guests are closed later: no thread could be started: {e}");
+            log::warn!(
+                "cannot start the thread that closes guests' files: {e}; the supervisor closes \
+                 them later"
+            );
         }
     }
 }

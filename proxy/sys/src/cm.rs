@@ -1,8 +1,8 @@
 //! Commands that the supervisor gives to an rdma_cm file for a guest.
 //!
-//! The kernel takes them from the credentials that opened the file alone, and those are the
-//! supervisor's; so it is the supervisor's memory that they name. A guest that writes to such a
-//! file by itself gets EACCES.
+//! The kernel takes such commands only with the credentials that opened the file, and these are the
+//! supervisor's. So the commands name the supervisor's memory. A guest that writes to such a file
+//! by itself gets EACCES.
 
 use std::io;
 use std::os::fd::AsRawFd;

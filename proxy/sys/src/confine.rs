@@ -1,5 +1,5 @@
-//! The supervisor confines itself before it serves: what reads a hostile guest's bytes keeps only
-//! the means that serving takes.
+//! The supervisor's own confinement, before it serves: a process that reads a hostile guest's bytes
+//! keeps only the means that serving takes.
 
 use std::io;
 
@@ -21,7 +21,7 @@ pub const KEPT: &[(CapabilitySet, &str)] = &[
     ),
     (
         CapabilitySet::DAC_READ_SEARCH,
-        "looks at what descriptors of guests of any user mean, without taking them",
+        "looks at the meaning of guests' descriptors, of any user, without taking them",
     ),
     (CapabilitySet::MKNOD, "makes the node that a guest's descriptor of a device stands for"),
     (CapabilitySet::KILL, "passes signals on to guests of any user, and ends them"),

@@ -3,7 +3,8 @@
 //! The guest maps the read-only half from a descriptor opened for reading, of a memfd that is
 //! sealed against any further writable use: `VM_MAYWRITE` is clear, so mprotect(2),
 //! `/proc/PID/mem`, process_vm_writev(2), ptrace pokes and userfaultfd(2) all fail. The read-write
-//! half follows directly; the guest may write it at any time, so it is only ever copied.
+//! half follows directly. The guest may write that half at any time, so the supervisor only ever
+//! copies it.
 
 use std::fs::File;
 use std::io;

@@ -1,10 +1,11 @@
-//! Giving a guest a descriptor that stands for a file by path alone (`O_PATH`).
+//! The making of a guest's descriptor that stands for a file by path alone (`O_PATH`).
 //!
-//! The kernel gives no such descriptor to who waits in a trap: SECCOMP_IOCTL_NOTIF_ADDFD fails with
-//! EBADF for it. So the thread that waits makes the descriptor itself, stopped for it as for a
-//! planting ([`plant`](crate::plant)): it opens the node in the token's directory, which it is lent, by
-//! the name that stands in its own memory. Whatever the guest does to the name or to the directory
-//! meanwhile leads to what the guest could open by itself.
+//! The kernel gives no such descriptor to a thread that waits in a trap: SECCOMP_IOCTL_NOTIF_ADDFD
+//! fails with EBADF. So the waiting thread makes the descriptor itself, stopped in the same way as
+//! for a planting ([`plant`](crate::plant)). The thread opens the node in the token's directory,
+//! which the supervisor lends to the thread, by the name that stands in the thread's own memory.
+//! Whatever the guest does to the name or to the directory meanwhile leads only to files that the
+//! guest could open by itself.
 
 use std::os::fd::AsFd;
 

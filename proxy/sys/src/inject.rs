@@ -1,4 +1,4 @@
-//! System calls that a stopped thread is made to make.
+//! System calls that the supervisor makes a stopped thread make.
 
 use std::io;
 use std::os::fd::BorrowedFd;

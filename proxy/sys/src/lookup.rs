@@ -1,10 +1,10 @@
-//! Where a path leads that a caller names: by its root, its directories and its symbolic links.
+//! The look-up of a caller's path: by the caller's root, directories and symbolic links.
 //!
-//! The answer says which granted device is meant, if any: a guest learns no more from it than it
-//! could by naming the device. Nothing is opened; links are read one at a time, each below the
-//! caller's own root, so that the supervisor's root and its links in `/proc` have no part in it.
+//! The answer says which granted device the path means, if any: a guest learns no more than by
+//! naming the device. Nothing is opened; links are read one at a time, each below the caller's own
+//! root, so the supervisor's root and the supervisor's links in `/proc` play no part.
 //!
-//! Reading a link may wait for the file system that it is in.
+//! Reading a link may wait for the file system of the link.
 
 use std::fs;
 use std::io;

@@ -1,9 +1,9 @@
 //! Guest memory, for reading: process_vm_readv(2).
 //!
-//! There is no writing: what a guest is to be given, its own stub copies
-//! ([`AfterIoctl::WRITE`](crate::arch::AfterIoctl::WRITE)), in the guest's rights, so that no
-//! number can lead a write to another process, and pages that the guest may not write fail as with
-//! the kernel's own `copy_to_user`.
+//! There is no writing: the guest's own stub copies all outputs
+//! ([`AfterIoctl::WRITE`](crate::arch::AfterIoctl::WRITE)), in the guest's rights. So no number can
+//! lead a write to another process, and pages that the guest may not write fail as with the
+//! kernel's own `copy_to_user`.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! A network namespace, from outside of it: sockets and a directory that stay in it, whoever uses
-//! them.
+//! A network namespace, held from outside: sockets and a directory that stay in the namespace,
+//! whoever uses them.
 
 use std::fs::File;
 use std::io;

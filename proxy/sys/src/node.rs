@@ -1,15 +1,15 @@
-//! Opening a device node so that the open file does not lead back to it.
+//! The opening of a device node, so that the open file does not lead back to the node.
 //!
-//! Whoever holds a descriptor can open its file anew through `/proc/self/fd`, by the path that it
-//! was opened by: mount and all. A uverbs file that a guest opened in that way would be its own in
-//! the kernel's eyes, which would take commands from it by write(2). So each open goes through a
-//! mount of its own, made for it, that belongs to no namespace, and that stops honouring device
-//! nodes as soon as the file is open. That mount then names this open, too: no file opened by
-//! anyone else was opened through it.
+//! A process with a descriptor can open the descriptor's file again through `/proc/self/fd`, by the
+//! path of the first open, mount and all. A uverbs file that a guest opened in that way would be
+//! the guest's own in the kernel's eyes, and the kernel would take commands from the guest by
+//! write(2). So each open goes through a mount of its own, made for this open, that belongs to no
+//! namespace, and that stops honouring device nodes as soon as the file is open. That mount then
+//! also names this open: no file opened by anyone else was opened through that mount.
 //!
-//! The number of a mount is given again when the mount is gone. So a number is kept together with
-//! what keeps the mount there ([`Pin`]), which does not keep the device open; since Linux 6.8 there
-//! are numbers that are never given again, and nothing to pin.
+//! The kernel gives the number of a mount again when the mount is gone. So a number is kept
+//! together with the thing that keeps the mount there ([`Pin`]), which does not keep the device
+//! open. Since Linux 6.8 there are numbers that are never given again, and nothing to pin.
 
 use std::fs::File;
 use std::io;

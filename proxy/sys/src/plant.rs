@@ -1,14 +1,15 @@
-//! Planting a stub: making a thread of the guest's own process that runs vetted requests.
+//! The planting of a stub: a new thread in the guest's own process that runs vetted requests.
 //!
-//! The stub is made by the guest thread whose request is being served, which is stopped for it:
-//! `clone` without CLONE_FILES gives the new thread a descriptor table of its own, in which alone
-//! the frame's descriptors ever appear. So no guest thread can replace them between the moment
-//! they are given and the moment they are mapped, and none can replace a request's descriptors
-//! between check and use. Everything injected is a scalar call; each is verified at its
-//! syscall-entry-stop before it is let through.
+//! The guest thread whose request is being served makes the stub, stopped for the planting: `clone`
+//! without CLONE_FILES gives the new thread a descriptor table of its own, and the frame's
+//! descriptors appear in that table alone. So no guest thread can replace these descriptors between
+//! the moment they are given and the moment they are mapped, and none can replace a request's
+//! descriptors between check and use. Every injected call has scalar arguments only; each is
+//! verified at its syscall-entry-stop before the call is let through.
 //!
-//! The memory is mapped without access until it is safe from fork(2), so that a child that another
-//! thread makes meanwhile inherits nothing but addresses, which its own planting takes back.
+//! The memory is mapped without access until it is safe from fork(2). So a child that another
+//! thread makes meanwhile inherits only addresses, and the child's own planting takes these
+//! addresses back.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -91,7 +92,8 @@ pub enum PlantError {
     /// The guest is being debugged. Nothing was touched.
     #[error(
         "thread {tid} is already traced by process {tracer}: a traced program cannot use RDMA \
-         here; detach the debugger, or start it inside the sandbox after the first RDMA call"
+         here; detach the debugger, or start the debugger inside the sandbox after the first RDMA \
+         call"
     )]
     Traced {
         /// The thread.
@@ -101,8 +103,8 @@ pub enum PlantError {
     },
     /// Ptrace is not allowed. Nothing was touched.
     #[error(
-        "may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the guest's user \
-         and a permissive kernel.yama.ptrace_scope"
+        "the supervisor may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the \
+         guest's user and a permissive kernel.yama.ptrace_scope"
     )]
     Forbidden(Tid),
     /// The supervisor lacks something. Nothing was touched.

@@ -1,8 +1,8 @@
 //! Letters between processes: datagrams on a named Unix socket, with the sender's credentials and
 //! descriptors.
 //!
-//! Datagrams, because whoever receives them is confined: it neither accepts connections nor makes
-//! sockets, and answers on a descriptor that came with the letter. unix(7).
+//! Datagrams fit, because the receiver is confined: the receiver neither accepts connections nor
+//! makes sockets, and answers on a descriptor that came with the letter. unix(7).
 
 use std::io;
 use std::io::IoSlice;

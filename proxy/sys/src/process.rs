@@ -1,7 +1,7 @@
-//! Who a thread is, and which file a descriptor means.
+//! Identities: of a thread, and of the file that a descriptor means.
 //!
-//! What is asked by a number is about whoever has the number then. Handles ([`Process`],
-//! [`Thread`], [`PidFd`]) name one process or thread for ever; a guest's are made by way of a
+//! A question by number is about the current holder of the number. Handles ([`Process`],
+//! [`Thread`], [`PidFd`]) name one process or thread for ever; a guest's handles are made through a
 //! [`Caller`](crate::caller::Caller).
 
 use std::fs;
@@ -458,7 +458,7 @@ pub fn raise_descriptor_limit() {
     let mut limit = rustix::process::getrlimit(resource);
     limit.current = limit.maximum;
     if let Err(e) = rustix::process::setrlimit(resource, limit) {
-        log::debug!("RLIMIT_NOFILE stays as it is: {e}");
+        log::debug!("cannot raise RLIMIT_NOFILE: {e}");
     }
 }
 

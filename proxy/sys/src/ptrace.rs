@@ -1,5 +1,5 @@
-//! ptrace(2) as a typestate: a thread is [`Running`] or [`Stopped`], and what resumes it consumes
-//! the stop. The kernel binds all of it to the attaching thread.
+//! ptrace(2) as a typestate: a thread is [`Running`] or [`Stopped`], and resuming consumes the
+//! stop. The kernel binds all of it to the attaching thread.
 
 use std::io;
 use std::ptr;

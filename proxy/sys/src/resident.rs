@@ -1,14 +1,14 @@
-//! Which guest memory is at hand, and how memory that is not at hand is read.
+//! Guest memory that is at hand, and the reading of memory that is not at hand.
 //!
-//! Memory that is not resident has to be fetched first, by whoever reads it: from swap, or from a
-//! file whose server may be anybody's and may never answer. With FUSE the kernel then waits where no
-//! signal ends the wait, not even SIGKILL. So the supervisor looks first ([`PageMap`]), reads only
-//! what is there, and leaves the rest to a process that lives for one read (`read_elsewhere`): the
-//! supervisor can wait for that process, and leave it behind.
+//! Memory that is not resident has to be fetched first, by the process that reads: from swap, or
+//! from a file whose server may be anybody's and may never answer. With FUSE the kernel then waits
+//! where no signal ends the wait, not even SIGKILL. So the supervisor looks first ([`PageMap`]),
+//! reads only resident memory, and leaves the rest to a process that lives for one read
+//! (`read_elsewhere`): the supervisor can wait for that process, and leave that process behind.
 //!
-//! What remains is a race: a guest can take a page away between the look and the read. The thread
-//! that reads then waits in the kernel, and with it the end of the supervisor, which serves that
-//! guest's sandbox and nobody else's.
+//! A race remains: a guest can take a page away between the look and the read. The reading thread
+//! then waits in the kernel, and so does the end of the supervisor, which serves that guest's
+//! sandbox and nobody else's.
 
 use std::fs::File;
 use std::io;

@@ -1,9 +1,10 @@
-//! What a guest is given in the place of an open device: a descriptor of a node of the device's
-//! number, opened by path alone (`O_PATH`, open(2)).
+//! Tokens: a guest gets a token in place of an open device. A token is a descriptor of a node with
+//! the device's number, opened by path alone (`O_PATH`, open(2)).
 //!
-//! fstat(2) shows the device, by which libraries know it. Reading, writing, ioctl(2) and mmap(2) fail
-//! on it, wherever it is sent; and nobody opens the file through it, because its mount honours no
-//! device nodes. The file itself stays with the supervisor, which has stubs make requests on it.
+//! fstat(2) shows the device, by which libraries know the token. Reading, writing, ioctl(2) and
+//! mmap(2) fail on a token, wherever the token is sent; and nobody opens the file through a token,
+//! because the token's mount honours no device nodes. The file itself stays with the supervisor,
+//! which has stubs make requests on the file.
 //!
 //! Each open has a file system of its own, with nothing in it but the node. So the mount names the
 //! open, as [`node`] says; and the file system lasts as long as any duplicate of the

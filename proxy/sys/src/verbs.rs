@@ -1,5 +1,5 @@
-//! Requests that the calling process makes of a device: the supervisor's own, and those of a guest
-//! whose memory and descriptors the calling process has.
+//! Requests that the calling process makes to a device: the supervisor's own requests, and a
+//! guest's requests if the calling process has the guest's memory and descriptors.
 
 use std::ffi::c_void;
 use std::io;

@@ -1,6 +1,7 @@
-//! Where the stub lives in a guest: reserved addresses, and reserved descriptor numbers.
+//! The window: the addresses and the descriptor numbers that are reserved in a guest for the stub.
 //!
-//! Both reservations are compiled into the seccomp filter, so they are fixed for a sandbox's life.
+//! Both reservations are compiled into the seccomp filter, so the reservations are fixed for a
+//! sandbox's life.
 
 use std::io;
 use std::ptr;

@@ -1,4 +1,4 @@
-//! What threads and the kernel do.
+//! The model's guest: the steps of threads and of the kernel.
 
 use crate::explore::Actor;
 use crate::explore::Model;

@@ -1,4 +1,4 @@
-//! Who keeps which name.
+//! The model's names: who keeps which name.
 
 use crate::world::Call;
 use crate::world::Event;

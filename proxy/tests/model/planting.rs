@@ -1,4 +1,4 @@
-//! How stubs come about: `planting.rs`, and `plant.rs`.
+//! The model's planting: `planting.rs`, and `plant.rs`.
 
 use crate::guest::Answer;
 use crate::world::Defect;

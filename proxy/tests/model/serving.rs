@@ -1,5 +1,5 @@
-//! What threads of the supervisor do with a trap, up to the inbox of a guest, and from there to who
-//! serves the guest: `serve.rs`, and `look_after.rs`.
+//! The model's serving: the way of a trap from the supervisor's threads to a guest's inbox, and to
+//! the thread that serves the guest: `serve.rs`, and `look_after.rs`.
 
 use crate::guest::Answer;
 use crate::world::Call;

@@ -1,4 +1,5 @@
-//! What who serves a guest does with its stubs: `request.rs`, `execute.rs`, `planting.rs`.
+//! The model's stubs: the work of a thread that serves a guest: `request.rs`, `execute.rs`,
+//! `planting.rs`.
 
 use crate::guest::Answer;
 use crate::world::Call;

@@ -1,4 +1,4 @@
-//! The things of the model, and what is true of them.
+//! The model's world: its things, and the statements that hold for them.
 
 /// A name of a thread's life or of a notification: never two things at a time, and given again only
 /// when nobody keeps it any more, so that names that are kept are as good as unique.

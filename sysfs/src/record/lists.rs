@@ -1,5 +1,6 @@
-//! Which attributes are recorded: what libibverbs, NCCL, UCX, hwloc and people read. What is not
-//! here (`resourceN`, `rom`, `reset`, `sriov_*`) either reaches hardware or tells of other devices.
+//! The recorded attributes: those that libibverbs, NCCL, UCX, hwloc and people read. Attributes
+//! that are missing here (`resourceN`, `rom`, `reset`, `sriov_*`) either reach hardware or tell of
+//! other devices.
 
 /// Of every function and what lies between it and an RDMA device; Documentation/ABI/testing/
 /// sysfs-bus-pci.

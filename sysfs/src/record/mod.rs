@@ -1,7 +1,7 @@
-//! Recording a host's sysfs as a [`Snapshot`].
+//! The recorder: a host's sysfs into a [`Snapshot`].
 //!
-//! Nothing here fails for what a single device does: an attribute that errs is recorded with its
-//! errno, and a device that vanishes meanwhile is left out.
+//! A single device makes nothing here fail: an attribute that errs is recorded with its errno, and
+//! a device that vanishes meanwhile is left out.
 
 mod lists;
 pub(crate) mod read;

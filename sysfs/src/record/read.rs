@@ -1,4 +1,4 @@
-//! Reading single files and directories of a sysfs.
+//! Readers of single files and directories of a sysfs.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

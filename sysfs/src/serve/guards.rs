@@ -1,9 +1,9 @@
-//! Whether a path of the host still leads to the device that a tree was made of.
+//! Guards: whether a path of the host still leads to the device that a tree was made from.
 //!
-//! What is read is named by a path, and the next device at the same place has the same paths. So
-//! the inodes of the directories of RDMA devices, of their nodes and of their PCI functions are
-//! kept with the tree, and compared after each read ([`crate::identity`] says why after): what was
-//! read in another directory is not given to anyone.
+//! A path names each file that is read, and the next device at the same place has the same paths.
+//! So the guards keep, with the tree, the inodes of the directories of RDMA devices, of their nodes
+//! and of their PCI functions, and compare the inodes after each read ([`crate::identity`] says why
+//! after). Bytes from another directory are given to nobody.
 
 use std::os::fd::BorrowedFd;
 

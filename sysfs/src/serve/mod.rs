@@ -1,4 +1,4 @@
-//! Serving the tree by FUSE.
+//! The FUSE server of the tree.
 //!
 //! Names are cached by the guest's kernel for a second, classes and links for a moment, values
 //! never: each read of an attribute is a read of the host's. When the server dies, its descriptor

@@ -1,4 +1,4 @@
-//! The answers to what the kernel asks.
+//! The answers to the kernel's questions.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;

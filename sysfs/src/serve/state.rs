@@ -1,4 +1,4 @@
-//! The tree that is served, and when it is made anew.
+//! The served tree, and the times when it is made again.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -197,7 +197,7 @@ impl State {
                     *self.tree.write() = Arc::new(next);
                     *old = new;
                 }
-                Err(error) => log::warn!("the sandbox's sysfs stays as it is: {error}"),
+                Err(error) => log::warn!("cannot bring the sandbox's /sys up to date: {error}"),
             }
         }
         old.looked = Instant::now();

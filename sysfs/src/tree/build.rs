@@ -1,4 +1,4 @@
-//! From a snapshot and what is shown of it to the tree.
+//! The builder of the tree, from a snapshot and its shown part.
 
 use super::File;
 use super::GidFile;

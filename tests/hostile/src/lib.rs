@@ -9,9 +9,9 @@
 //! there is no sandbox, to see that what is innocent works. `verbgate-hostile bench` prints how long
 //! the bystanders waited, attack by attack.
 //!
-//! This crate is no part of what is installed. Its guests are unsafe from end to end, because a
-//! hostile program is: they jump into the stub's code, share memory between processes, and hand
-//! the kernel addresses whose faults never end. What they break is their own.
+//! This crate is not installed. The crate's guests are unsafe from end to end, because a hostile
+//! program is: they jump into the stub's code, share memory between processes, and hand the kernel
+//! addresses whose faults never end. They break only themselves.
 
 #![allow(
     clippy::cast_possible_truncation,

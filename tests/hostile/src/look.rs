@@ -1,4 +1,4 @@
-//! What is seen of other processes.
+//! Looks at other processes, by `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `verbgate-hostile`: see the library.
+//! The program `verbgate-hostile`: see the library.
 
 use std::process::ExitCode;
 

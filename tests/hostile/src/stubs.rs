@@ -1,4 +1,4 @@
-//! What a hostile guest finds out about its stub, ends it by, and does in its place.
+//! A hostile guest's ways to find its stub, to end the stub, and to take the stub's place.
 //!
 //! No address is known beforehand: the mappings' names, the code's bytes and
 //! `/proc/self/task/TID/syscall` say everything.

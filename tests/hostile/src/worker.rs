@@ -1,4 +1,4 @@
-//! A process that does what it is told, a line at a time: a piece of the model test.
+//! A process that obeys orders, a line at a time: a part of the model test.
 
 use std::fs::File;
 use std::io;

@@ -44,7 +44,8 @@ pub(crate) fn mirror() -> Result<String> {
     match debian_uri_by_path(&targets(&["--no-release-info"])?) {
         Some(uri) => Ok(uri),
         None => bail!(
-            "this machine's apt has no Debian source with the component main: add one, or set {MIRROR_VARIABLE} to a mirror's URI"
+            "this machine's apt has no Debian source with the component main: add one, or set \
+             {MIRROR_VARIABLE} to a mirror's URI"
         ),
     }
 }
@@ -234,7 +235,7 @@ fn newest_keyring(scratch: &Path) -> Result<PathBuf> {
             return Ok(keyring);
         }
     }
-    bail!("the package debian-archive-keyring holds no keyring that is known here")
+    bail!("the package debian-archive-keyring holds no keyring under a known name")
 }
 
 /// The newest plain kernel of a series among package names, as `6.12.107+deb13-amd64`.

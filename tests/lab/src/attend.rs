@@ -1,4 +1,4 @@
-//! A machine that runs: its output is passed on, and its limit kept.
+//! Attendance of a running machine: its output is passed on, and its limit kept.
 
 use std::io::Read as _;
 use std::io::Write;

@@ -1,5 +1,5 @@
-//! Where built things are kept, and how they come to be there: built under a temporary name,
-//! renamed when complete, stamped with the recipe that made them.
+//! The cache of built things: built under a temporary name, renamed when complete, stamped with the
+//! recipe.
 
 use std::fs;
 use std::fs::File;
@@ -33,14 +33,14 @@ pub fn root() -> Result<PathBuf> {
 fn choose_root(var: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     if let Some(dir) = var("VERBGATE_CACHE") {
         return std::path::absolute(&dir)
-            .with_context(|| format!("VERBGATE_CACHE={} is no path", dir.display()));
+            .with_context(|| format!("VERBGATE_CACHE={} is not a path", dir.display()));
     }
     if let Some(dir) = var("XDG_CACHE_HOME").filter(|d| d.is_absolute()) {
         return Ok(dir.join("verbgate"));
     }
     match var("HOME") {
         Some(home) => Ok(home.join(".cache/verbgate")),
-        None => bail!("no place for the cache: set VERBGATE_CACHE, XDG_CACHE_HOME or HOME"),
+        None => bail!("the cache has no place: set VERBGATE_CACHE, XDG_CACHE_HOME or HOME"),
     }
 }
 
@@ -182,7 +182,8 @@ fn require_space(root: &Path, needed: u64) -> Result<()> {
     let free = free_mib(root)?;
     if free < needed {
         bail!(
-            "{} has {free} MiB free, the build needs {needed} MiB: free some space, or set VERBGATE_CACHE to a folder on another file system",
+            "{} has {free} MiB free, the build needs {needed} MiB: free some space, or set \
+             VERBGATE_CACHE to a folder on another file system",
             root.display()
         );
     }

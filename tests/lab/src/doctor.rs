@@ -1,4 +1,4 @@
-//! Whether this machine can run the lab, and what to do if not.
+//! The lab's doctor: whether this machine can run the lab, and what to do if not.
 
 use std::path::Path;
 

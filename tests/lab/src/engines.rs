@@ -1,7 +1,7 @@
 //! Container engines as Debian packages them, unpacked into a folder to run in namespaces of their own.
 //!
-//! Nothing is installed: programs and their configuration are there as they are shipped, and no
-//! maintainer script has run.
+//! Nothing is installed: programs and configuration are there as shipped, and no maintainer script
+//! has run.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is to be run in the guest, and how it is told.
+//! The command that the lab's guest runs, and how the guest is told.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -116,7 +116,7 @@ impl RunSpec {
         let real = fs::canonicalize(folder)
             .with_context(|| format!("cannot share {} with the guest", folder.display()))?;
         if !real.is_dir() {
-            bail!("cannot share {} with the guest: it is no folder", real.display());
+            bail!("cannot share {} with the guest: the path is not a folder", real.display());
         }
         Ok(Some(real))
     }
@@ -161,7 +161,7 @@ impl RunSpec {
                 || !name.bytes().all(plain)
                 || name.starts_with(|c: char| c.is_ascii_digit())
             {
-                bail!("{name:?} is no name of an environment variable");
+                bail!("{name:?} cannot name an environment variable");
             }
             writeln!(text, "export {name}={}", quoted(value))?;
         }

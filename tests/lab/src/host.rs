@@ -1,4 +1,4 @@
-//! What the machine must have, and getting it.
+//! The lab's needs of this machine, and their installation.
 
 use std::io::BufRead as _;
 use std::io::IsTerminal as _;
@@ -151,10 +151,10 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     let list = packages.join(" ");
     let remedy = format!("apt-get update && apt-get install --no-install-recommends {list}");
     if !is_root() {
-        bail!("packages are needed that this machine lacks: {list}. As root: {remedy}");
+        bail!("packages are missing on this machine: {list}. As root: {remedy}");
     }
     if tool::find("apt-get").is_none() {
-        bail!("{list} is needed and this machine has no apt-get: install them by hand");
+        bail!("{list} is missing, and this machine has no apt-get: install the package by hand");
     }
     permission(&list)?;
     progress.say(&format!("installing {list}"));
@@ -169,7 +169,7 @@ pub(crate) fn require(needs: &[&[Need]], progress: &Progress) -> Result<()> {
     if still.is_empty() {
         Ok(())
     } else {
-        bail!("installed {list}, but {} did not bring what it should", still.join(" "))
+        bail!("installed {list}, but {} is still missing", still.join(" "))
     }
 }
 

@@ -87,7 +87,7 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
     let places = [tree.join(format!("boot/vmlinuz-{version}")), release.join("vmlinuz")];
     match places.iter().find(|place| place.is_file()) {
         Some(vmlinuz) => fs::rename(vmlinuz, dir.join("vmlinuz"))?,
-        None => bail!("{} hold no vmlinuz", packages.join(", ")),
+        None => bail!("the packages {} hold no vmlinuz", packages.join(", ")),
     }
     for unused in modules::UNUSED {
         let folder = release.join(unused);
@@ -117,7 +117,7 @@ fn find(kernel: &Kernel, scratch: &Path, progress: &Progress) -> Result<(Suite, 
         match Suite::open(name, scratch, progress) {
             Ok(suite) => match apt::newest_kernel(&suite.names("linux-image-")?, kernel.series) {
                 Some(version) => return Ok((suite, version)),
-                None => tried.push(format!("{name} has none of it any more")),
+                None => tried.push(format!("{name} no longer has that kernel")),
             },
             Err(error) => tried.push(format!("{name}: {error:#}")),
         }

@@ -1,4 +1,4 @@
-//! A prepared pair of kernel and userland, and runs in it.
+//! A lab: a prepared pair of kernel and userland, and runs in the pair.
 
 use std::fmt;
 use std::fs;
@@ -295,10 +295,11 @@ impl<'a> Run<'a> {
             (true, false, _) => return format!("Linux {name} stopped while it booted"),
             (false, false, _) => format!("Linux {name} did not boot in {time}"),
             (false, true, Limit::Whole(_)) => format!(
-                "the command did not end in {time}: raise the timeout, or look what it waits for"
+                "the command did not end in {time}: raise the timeout, or find out what the \
+                 command waits for"
             ),
             (false, true, Limit::Silence(_)) => {
-                format!("the command is stuck: nothing came from it for {time}")
+                format!("the command is stuck: no output for {time}")
             }
         };
         let (elapsed, lost) = (seconds(attended.elapsed), seconds(attended.lost));
@@ -341,7 +342,9 @@ pub struct StaleBreakpoint;
 
 impl fmt::Display for StaleBreakpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the emulator ran code that the guest's kernel had changed; run it again")
+        f.write_str(
+            "the emulator ran code that the guest's kernel had changed; run the command again",
+        )
     }
 }
 

@@ -1,5 +1,4 @@
-//! QEMU's command line. The parameters are what was found to work without KVM; see the comments
-//! before changing one.
+//! QEMU's command line. The parameters work without KVM; read the comments before you change one.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which modules to load before the root is there, and in which order.
+//! The kernel modules to load before the root is there, and their order.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! Time as a program on a busy machine sees it: the time in which processors kept it waiting does
-//! not count.
+//! Pace: time as a program on a busy machine sees it. The time in which processors kept the program
+//! waiting does not count.
 //!
 //! A virtual machine's own clock runs on while the machine below has no processor for it, so limits
 //! by the clock end work that is only slow. The kernel says of each thread how long it was ready and

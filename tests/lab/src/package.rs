@@ -1,5 +1,5 @@
-//! The Debian package of the command, made by dpkg's own tools of what `package.metadata.deb` of its
-//! Cargo.toml says, in the form of cargo-deb.
+//! The Debian package of the command, made by dpkg's own tools from `package.metadata.deb` of the
+//! command's Cargo.toml, in the form of cargo-deb.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -150,13 +150,14 @@ impl Recipe<'_> {
             Some("verbgate") => self.program.to_owned(),
             Some(built) => match built.strip_prefix("pages/") {
                 Some(page) => self.pages.join(page),
-                None => bail!("it is not among what is built: the program and pages/"),
+                None => bail!("the file is not among the built files: the program and pages/"),
             },
             None => self.krate.join(source),
         };
-        let name = path.file_name().context("it has no name")?.to_string_lossy().into_owned();
+        let name =
+            path.file_name().context("the path has no file name")?.to_string_lossy().into_owned();
         let Some((begin, end)) = name.split_once('*') else { return Ok(vec![path]) };
-        let dir = path.parent().context("it is in no folder")?;
+        let dir = path.parent().context("the path has no folder")?;
         let mut found = Vec::new();
         for entry in fs::read_dir(dir).with_context(|| format!("cannot read {}", dir.display()))? {
             let entry = entry?;
@@ -166,7 +167,7 @@ impl Recipe<'_> {
             }
         }
         if found.is_empty() {
-            bail!("{} is not there", path.display());
+            bail!("{} is missing", path.display());
         }
         Ok(found)
     }
@@ -176,9 +177,9 @@ impl Recipe<'_> {
         for from in self.sources(source)? {
             let mut to = tree.join(target);
             if target.ends_with('/') {
-                to.push(from.file_name().context("it has no name")?);
+                to.push(from.file_name().context("the path has no file name")?);
             }
-            fs::create_dir_all(to.parent().context("it is in no folder")?)?;
+            fs::create_dir_all(to.parent().context("the path has no folder")?)?;
             if from.is_symlink() {
                 std::os::unix::fs::symlink(fs::read_link(&from)?, &to)?;
                 continue;

@@ -1,4 +1,4 @@
-//! What long work says about itself.
+//! Progress messages of long work.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What the lab is made of, as data: kernels, userlands, and which goes with which.
+//! The parts of the lab, as data: kernels, userlands, and which goes with which.
 
 use anyhow::Result;
 use anyhow::bail;
@@ -95,7 +95,7 @@ impl Kernel {
         match KERNELS.iter().find(|k| k.name == name) {
             Some(kernel) => Ok(kernel),
             None => bail!(
-                "no kernel {name:?} in the lab: use one of {}",
+                "the lab has no kernel {name:?}: use one of {}",
                 names(KERNELS.iter().map(|k| k.name))
             ),
         }
@@ -113,7 +113,7 @@ impl Userland {
         match USERLANDS.iter().find(|u| u.name == name) {
             Some(userland) => Ok(userland),
             None => bail!(
-                "no userland {name:?} in the lab: use one of {}",
+                "the lab has no userland {name:?}: use one of {}",
                 names(USERLANDS.iter().map(|u| u.name))
             ),
         }

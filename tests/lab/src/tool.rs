@@ -1,4 +1,4 @@
-//! Running other programs: found by name, logged, never silent for long, clear when they fail.
+//! Other programs, found by name, logged, never silent for long, and clear when they fail.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -92,7 +92,10 @@ pub(crate) fn run_logged(
         return Ok(());
     }
     let text = String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned();
-    bail!("{what}: {name} failed ({status}). Its last words:\n{}", tail(&text, QUOTED_LINES))
+    bail!(
+        "{what}: {name} failed ({status}). The last lines of output:\n{}",
+        tail(&text, QUOTED_LINES)
+    )
 }
 
 /// The last `count` lines, the long ones cut.

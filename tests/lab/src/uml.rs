@@ -1,5 +1,6 @@
-//! User-Mode Linux: a kernel as an ordinary process, built from the distribution's source. It has
-//! siw beside rxe, starts in a second, and never runs two threads of one process in parallel.
+//! User-Mode Linux: a kernel as an ordinary process, built from the distribution's source.
+//! User-Mode Linux has siw beside rxe, starts in a second, and never runs two threads of one
+//! process in parallel.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a container costs more under `verbgate oci` than under the runtime alone.
+//! The cost of a container under `verbgate oci`, beyond the runtime alone.
 
 use std::ffi::OsString;
 use std::fs;

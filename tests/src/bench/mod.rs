@@ -1,4 +1,4 @@
-//! What the proxy costs, natively and proxied in one run.
+//! Benchmarks of the proxy's cost, natively and proxied in one run.
 
 pub mod containers;
 pub mod fabric;

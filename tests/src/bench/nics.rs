@@ -1,4 +1,4 @@
-//! NICs and clusters: a move of sixteen NICs and back, and what a thousand nodes agree on.
+//! NICs and clusters: a move of sixteen NICs and back, and an agreement of a thousand nodes.
 
 use std::fmt::Write as _;
 use std::fs;

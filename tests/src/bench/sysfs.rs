@@ -1,4 +1,4 @@
-//! The virtual sysfs: recording a large host, and walking what is served.
+//! The virtual sysfs: recording a large host, and walking the served tree.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is there of everything that containers have, counted.
+//! A census of everything that containers have: processes, mounts and files, counted.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! The differential test, as a case: a fixed sequence, and what once differed.
+//! The differential test, as a case: a fixed sequence, and requests that once differed.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! `verbgate fabric`, natively and between sandboxes: what it says of a fabric that works, and of
-//! what is wrong with one that does not.
+//! `verbgate fabric`, natively and between sandboxes: the reports on a fabric that works, and on
+//! faults of one that does not.
 
 use std::path::Path;
 use std::process::Command;

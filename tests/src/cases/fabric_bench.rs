@@ -281,7 +281,7 @@ fn hung(world: &World) -> Result<Verdict> {
         bail!("{zero}");
     }
     // Said once, not at each look.
-    if zero.stderr.matches("not ready").count() > 1 {
+    if zero.stderr.matches("still waits for").count() > 1 {
         bail!("{zero}");
     }
     drop(one);

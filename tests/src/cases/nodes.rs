@@ -1,4 +1,5 @@
-//! Device nodes: one that was not granted does not exist, and one that was is opened in one way.
+//! Device nodes: a node that was not granted does not exist, and a granted node can be opened in
+//! one way.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

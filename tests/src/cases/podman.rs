@@ -1,4 +1,4 @@
-//! Containers of podman, which is told of `verbgate` by a runtime's path and of the device by an
+//! Containers of podman. podman knows `verbgate` by a runtime's path, and the device by an
 //! annotation: an unmodified root file system, podman's own seccomp profile and capabilities.
 
 use std::fs;

@@ -1,4 +1,4 @@
-//! What cannot work: one clear line that says what and what to do, and status 125.
+//! Refusals: one clear line that says the fault and the remedy, and status 125.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! A device that is removed and replaced while a sandbox has it.
 //!
-//! What comes has everything that the granted one had: its name, its network device and so its node
-//! GUID and GIDs, its node and its number.
+//! The new device has everything that the granted device had: name, network device (and so node
+//! GUID and GIDs), node and number.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -137,7 +137,7 @@ fn seen(ended: &Ended, node: &str) -> Result<()> {
     if ended.stdout != format!("{before}{gone}{after}{after}") {
         bail!("not what there should be to be seen: {ended}");
     }
-    let told = format!("{node} is not opened (ENXIO): device ");
+    let told = format!("refuses to open {node} (ENXIO): device ");
     let lines: Vec<&str> = ended.stderr.lines().filter(|line| line.contains(&told)).collect();
     let whole = |line: &&&str| {
         [

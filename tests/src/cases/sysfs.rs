@@ -1,4 +1,4 @@
-//! What a sandbox sees as `/sys`, beside what the kernel shows.
+//! A sandbox's `/sys`, compared with the kernel's.
 
 use anyhow::Context as _;
 use anyhow::Result;

@@ -1,4 +1,4 @@
-//! The programs that must run: natively and sandboxed, with the same status and output.
+//! Programs that must run: natively and sandboxed, with the same status and output.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Values that are worth trying, and those that are not.
+//! Border values, which are worth trying, and values that are not.
 
 use verbgate_hostile::Random;
 

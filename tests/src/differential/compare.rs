@@ -1,4 +1,4 @@
-//! What two runs natively and one in a sandbox answered, side by side.
+//! The answers of two native runs and one sandboxed run, side by side.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
-//! A request before it is bytes: what a mutation changes, and how it becomes a line of a script.
+//! A draft: a request before it is bytes. Mutations change a draft, and a draft becomes a line of a
+//! script.
 //!
 //! `verbgate-guest replay` says what a line means. The addresses are those of its memory, so that
 //! whole requests, pointers included, are known before anything runs.

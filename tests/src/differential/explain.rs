@@ -1,4 +1,4 @@
-//! The differences that are known, each with its reason, and as narrow as can be.
+//! The known differences, each with its reason, and as narrow as possible.
 
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! The differential test: the same raw requests natively and in a sandbox, and the same answers.
 //!
-//! A seed stands for a sequence of requests, valid ones and what is left of them after mutations.
-//! They are written down as a script, which `verbgate-guest replay` runs natively, natively again,
-//! and in a sandbox, in one boot. What the two native runs answer differently the kernel numbers
-//! anew each time, and is not compared; everything else, results, outputs, and every other byte of
-//! the caller's memory, must be the same, and so must the handles that exist in the end.
+//! A seed stands for a sequence of requests: valid requests, and mutations of valid requests. The
+//! sequence is written down as a script, which `verbgate-guest replay` runs natively, natively
+//! again, and in a sandbox, in one boot. Values in which the two native runs differ are the
+//! kernel's numbering, and are not compared. Everything else (results, outputs, and every other
+//! byte of the caller's memory) must be the same, and so must the handles that exist in the end.
 
 mod borders;
 pub mod catalogue;

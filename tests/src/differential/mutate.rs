@@ -1,4 +1,4 @@
-//! Ways to make a valid request wrong.
+//! Mutations: ways to make a valid request wrong.
 
 use verbgate_abi::wire::ATTR_LEN;
 use verbgate_abi::wire::Attr;

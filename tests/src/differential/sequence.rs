@@ -1,8 +1,8 @@
 //! The sequence of requests that a seed stands for.
 //!
-//! It is made of rounds. A round opens the device anew, makes one object of each kind, then makes
-//! requests at random, and in the end asks the kernel what objects there are. So what one request
-//! brings about is seen in those behind it, and no further than its round.
+//! A sequence is made of rounds. A round opens the device again, makes one object of each kind,
+//! then makes requests at random, and in the end asks the kernel which objects there are. So the
+//! effects of a request show in the requests behind it, and no further than the request's round.
 
 use verbgate_abi::ids;
 use verbgate_abi::legacy;

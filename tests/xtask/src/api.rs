@@ -1,5 +1,5 @@
-//! `cargo xtask api`: what each library has that is public, as a text that is checked in, so that a
-//! change of it is seen in review.
+//! `cargo xtask api`: writes the public API of each library as a text that is checked in, so that a
+//! review sees each change.
 //!
 //! rustdoc gives it as JSON, which is not stable yet: hence the switch below, for rustdoc alone, so
 //! that what `cargo check` has built is used. A new toolchain may need another version of the crate

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: what the proxy costs, natively and proxied in one run.
+//! `cargo xtask bench`: measures the proxy's cost, natively and proxied in one run.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,13 +22,13 @@ const LIMIT: Limit = Limit::Whole(Duration::from_secs(20 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only the mechanism, on this machine, with the null device.
+    /// Measure only the mechanism, on this machine, with the null device.
     #[arg(long)]
     host: bool,
-    /// Only verbs and traffic, in a virtual machine.
+    /// Measure only verbs and traffic, in a virtual machine.
     #[arg(long, conflicts_with = "host")]
     lab: bool,
-    /// The kernel of the virtual machine.
+    /// Kernel of the virtual machine.
     #[arg(long, default_value = KERNEL, conflicts_with = "host")]
     kernel: String,
 }

@@ -1,4 +1,4 @@
-//! The cases of one lab: what has ended is counted as it ends, whatever becomes of the rest.
+//! The cases of one lab: each case counts as soon as it has ended, whatever becomes of the rest.
 
 use std::io::Write;
 use std::time::Duration;
@@ -61,8 +61,8 @@ impl Heard {
         self.tally += Tally::FAILED;
         let running = self.running.take();
         let mut text = match &running {
-            Some(case) => format!("FAILED {case}: it was running when its lab ended: {why}"),
-            None => format!("FAILED: the lab ended before its cases did: {why}"),
+            Some(case) => format!("FAILED {case}: the case was running when the lab ended: {why}"),
+            None => format!("FAILED: the lab ended before the cases: {why}"),
         };
         let left = self.chosen.saturating_sub(self.ended + usize::from(running.is_some()));
         if left > 0 {
@@ -131,7 +131,7 @@ fn count(
             }
             Err(error) => host::show(&heard.broken_off(&format!("{error:#}"))),
             Ok(status) if !heard.closed => {
-                let why = format!("its program ended with status {status}");
+                let why = format!("the case's program ended with status {status}");
                 host::show(&heard.broken_off(&why));
             }
             Ok(status) if status != 0 && heard.tally.failed == 0 => {

@@ -43,20 +43,20 @@ const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The kernel: 6.1, 6.12, 7.2 or uml-7.2.
+    /// Kernel: 6.1, 6.12, 7.2 or uml-7.2.
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// The userland: bookworm, trixie or sid; its rdma-core brings the tests. [default: the
+    /// Userland: bookworm, trixie or sid; the tests come from the userland's rdma-core. [default: the
     /// kernel's own]
     #[arg(long)]
     userland: Option<String>,
-    /// What the tests may ask Verbgate for.
+    /// Profile of requests that the tests may make.
     #[arg(long, default_value = "full")]
     profile: String,
     /// Seconds that one test may take before it counts as hanging.
     #[arg(long, default_value_t = 60, value_name = "S")]
     patience: u32,
-    /// Only tests whose names hold this; may be repeated.
+    /// Part of a name: run only the tests whose names hold WORD; may be repeated.
     #[arg(long = "test", value_name = "WORD")]
     tests: Vec<String>,
 }
@@ -113,7 +113,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let status = lab.run(&spec, &mut std::io::stderr().lock())?.status;
     if status != 0 {
         bail!(
-            "the suite could not be run on Linux {} with {} (status {status}); its logs are in {}",
+            "the suite could not be run on Linux {} with {} (status {status}); the suite's logs \
+             are in {}",
             kernel.name,
             userland.name,
             folder.display()

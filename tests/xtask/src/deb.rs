@@ -20,10 +20,10 @@ use crate::stream::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder to put the package in. [default: debian in cargo's target folder]
+    /// Folder for the package. [default: debian in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
-    /// The date of the man pages: the same source makes the same package.
+    /// Date of the man pages, so that the same source makes the same package. [default: today]
     #[arg(long, value_name = "YYYY-MM-DD")]
     date: Option<String>,
 }

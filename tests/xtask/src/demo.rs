@@ -21,18 +21,18 @@ use crate::guest::TESTS;
 const KERNEL: &str = "6.12";
 /// What is said when nothing is there yet. All of it takes seven and a half minutes of one processor:
 /// `time XDG_CACHE_HOME=DIR CARGO_TARGET_DIR=DIR cargo xtask demo` with an empty DIR.
-const FIRST: &str = "the first time, this fetches a kernel and a userland and builds Verbgate: about \
-                     five minutes with two processors that have nothing else to do; later, half a \
-                     minute";
+const FIRST: &str = "the first time, this fetches a kernel and a userland and builds Verbgate: \
+                     about five minutes with two processors that have nothing else to do; later, \
+                     half a minute";
 /// From boot to power-off.
 const LIMIT: Limit = Limit::Whole(Duration::from_secs(10 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// On this machine's own RDMA device, not in a virtual machine.
+    /// Use this machine's own RDMA device instead of a virtual machine.
     #[arg(long)]
     host: bool,
-    /// The device. [default: the first]
+    /// RDMA device to use. [default: the first]
     #[arg(long, value_name = "NAME", requires = "host")]
     device: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let status = if args.host { on_host(args.device.as_deref())? } else { in_lab()? };
     if status != 0 {
-        bail!("the demonstration failed, with status {status}: it says why above");
+        bail!("the demonstration failed, with status {status}: the output above says why");
     }
     println!("demo: ok");
     Ok(ExitCode::SUCCESS)
@@ -74,11 +74,11 @@ fn in_lab() -> Result<i32> {
         let lab = scope.spawn(|| Lab::prepare(kernel, userland, &Progress::stderr()));
         let programs = Programs::build_quickly();
         if programs.is_err() && !lab.is_finished() {
-            eprintln!("the build failed; waiting for what is being fetched, which is kept");
+            eprintln!("the build failed; waiting for downloads, which the cache keeps");
         }
         (programs, lab.join())
     });
-    let lab = lab.map_err(|_| anyhow!("preparing the lab failed by a fault of its own"));
+    let lab = lab.map_err(|_| anyhow!("preparing the lab panicked"));
     let (programs, lab) = (programs?, lab??);
     programs.run_in(&lab, &[TESTS, "demo"], LIMIT, &mut std::io::stdout().lock())
 }

@@ -18,19 +18,19 @@ const LIMIT: Limit = Limit::Whole(Duration::from_secs(60 * 60));
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The kernel of the virtual machine.
+    /// Kernel of the virtual machine.
     #[arg(long, default_value = "6.12", value_name = "K")]
     kernel: String,
-    /// Names the sequence of requests. [default: the suite's own]
+    /// Number that names the sequence of requests.
     #[arg(long, default_value_t = differential::SEED, value_name = "N")]
     seed: u64,
-    /// A sequence that was not run before.
+    /// Run a new sequence, under a random seed.
     #[arg(long, conflicts_with = "seed")]
     new_seed: bool,
-    /// How many requests.
+    /// Number of requests.
     #[arg(long, default_value_t = differential::REQUESTS, value_name = "N")]
     requests: usize,
-    /// Only this round of the sequence.
+    /// Round of the sequence to run, without the others.
     #[arg(long, value_name = "N")]
     round: Option<usize>,
 }

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: libFuzzer on all that reads a guest's bytes, with the toolchain there is.
+//! `cargo xtask fuzz`: runs libFuzzer on all code that reads a guest's bytes, with the installed
+//! toolchain.
 //!
-//! It starts from the checked-in corpora and never writes to them: what it finds stays under
-//! cargo's target folder, where the next run goes on from it.
+//! The fuzzers start from the checked-in corpora and never write to them: new inputs stay under
+//! cargo's target folder, where the next run goes on.
 
 use std::fs;
 use std::num::NonZero;
@@ -58,10 +59,10 @@ const QUOTED_LINES: usize = 6;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How long each target runs.
+    /// Minutes that each target runs.
     #[arg(long, default_value = "1", value_name = "N")]
     minutes: NonZero<u32>,
-    /// Only these: decoder, commands, frame, way, filter. [default: all]
+    /// Fuzz targets to run: decoder, commands, frame, way, filter. [default: all]
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
 }
@@ -153,7 +154,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Target>> {
     }
     if let Some(name) = names.iter().find(|name| TARGETS.iter().all(|t| t.name != **name)) {
         let known = TARGETS.map(|target| target.name).join(", ");
-        bail!("there is no target {name:?}; there are {known}");
+        bail!("there is no fuzz target {name:?}; the targets are {known}");
     }
     Ok(TARGETS.iter().filter(|target| names.iter().any(|name| name == target.name)).collect())
 }
@@ -171,7 +172,7 @@ impl Fuzzers {
         // libFuzzer itself is C++.
         verbgate_lab::require_program("c++", "g++", &Progress::stderr())?;
         let triple = stream::answer(Command::new("rustc").args(["--print", "host-tuple"]))
-            .context("`rustc --print host-tuple` does not say for what rustc builds here")?;
+            .context("`rustc --print host-tuple` does not name rustc's target")?;
         let folder = target_directory()?.join("fuzz");
         eprintln!("building the fuzzers");
         let mut command = stream::cargo();
@@ -190,7 +191,7 @@ impl Fuzzers {
         // Before all other flags that cargo may be told of.
         command.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
         if !stream::lines(command, BUILD_LIMIT, |line| eprintln!("    {line}"))? {
-            bail!("cargo could not build the fuzzers: it says why above");
+            bail!("cargo could not build the fuzzers: cargo's output above says why");
         }
         let programs = folder.join(triple).join("release");
         Ok(Self { folder, programs, time })
@@ -269,7 +270,7 @@ impl Fuzzers {
                 let program = self.programs.join(target.name);
                 println!("once again:  {} {}", program.display(), path.display());
             }
-            None => println!("it left no input"),
+            None => println!("no input was left"),
         }
     }
 }

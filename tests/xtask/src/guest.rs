@@ -1,4 +1,4 @@
-//! Taking our programs into a lab and running them there.
+//! Transport of our programs into a lab, where they run.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Binaries for the lab's guests: linked statically, because a guest's libc may be older than ours,
-//! but for what must load the guest's own libraries.
+//! Binaries for the lab's guests: linked statically, because a guest's libc may be older than this
+//! machine's, except for programs that must load the guest's own libraries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The part of the tests that needs no device: form, lints, tables, and the tests of every crate.
+//! The tests that need no device: form, lints, tables, and the tests of every crate.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What is held of the whole house: where dependencies come from, documentation without warnings,
-//! and compilers and processors other than this machine's.
+//! Checks of the whole house: the origins of dependencies, documentation without warnings, and
+//! compilers and processors other than this machine's.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

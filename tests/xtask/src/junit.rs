@@ -1,4 +1,4 @@
-//! What nextest writes down of a run, in JUnit's XML.
+//! The record that nextest writes of a run, in JUnit's XML.
 
 use verbgate_tests::tally::Tally;
 

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Boot, run one command, power off; exits with the command's status.
+    /// Boot, run one command, power off, and exit with the command's status.
     Run {
         #[command(flatten)]
         pair: Pair,
@@ -45,7 +45,7 @@ enum LabCommand {
         #[command(flatten)]
         guest: Guest,
     },
-    /// Say what this machine lacks to run the lab.
+    /// List what the lab needs, and what is missing on this machine.
     Doctor,
     /// Fetch and build, so that later runs start at once.
     Prepare {
@@ -61,26 +61,26 @@ enum LabCommand {
 
 #[derive(Debug, clap::Args)]
 struct Pair {
-    /// The kernel: 6.1, 6.12, 7.2 or uml-7.2.
+    /// Kernel: 6.1, 6.12, 7.2 or uml-7.2.
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// The userland: bookworm, trixie or sid. [default: the kernel's own]
+    /// Userland: bookworm, trixie or sid. [default: the kernel's own]
     #[arg(long)]
     userland: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct Guest {
-    /// A folder to share, to read and write, at /lab.
+    /// Folder to share with the guest, for reading and writing, at /lab.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
-    /// An environment variable for the command.
+    /// Environment variable for the command.
     #[arg(long = "env", value_name = "NAME=VALUE")]
     environment: Vec<String>,
-    /// The guest's memory in MiB.
+    /// Memory of the guest in MiB.
     #[arg(long, default_value_t = 2048, value_name = "MIB")]
     memory: u32,
-    /// The guest's CPUs.
+    /// Number of the guest's CPUs.
     #[arg(long, default_value_t = 2)]
     cpus: u32,
     /// Make no Soft-RoCE device.
@@ -181,7 +181,7 @@ fn doctor() -> Result<ExitCode> {
         }
     }
     if findings.iter().any(|f| f.verdict == Verdict::Fail) {
-        bail!("the lab cannot run here before what is marked FAIL is remedied");
+        bail!("the lab cannot run here: first repair everything that is marked FAIL");
     }
     Ok(ExitCode::SUCCESS)
 }

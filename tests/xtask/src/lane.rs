@@ -1,5 +1,5 @@
-//! What runs beside something else: the lines of either are told apart, and what nobody waits for yet
-//! leaves the processors to what measures time.
+//! Lanes: work that runs beside other work. The lines of each lane can be told apart, and work that
+//! nobody waits for yet leaves the processors to work that measures time.
 
 use std::cell::Cell;
 use std::process::Command;

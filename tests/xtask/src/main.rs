@@ -40,27 +40,27 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Show two sandboxes that talk RDMA, on any machine.
+    /// Show two sandboxes that talk RDMA to each other, on any machine.
     Demo(demo::Args),
     /// Check formatting, generated tables and lints: before every commit.
     Check(test::CheckArgs),
-    /// Run every test; the last line counts.
+    /// Run every test; the last line counts them.
     Test(test::Args),
-    /// Measure what the proxy costs.
+    /// Measure the cost of the proxy.
     Bench(bench::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential(differential::Args),
-    /// Fuzz all that reads what a guest wrote.
+    /// Fuzz all code that reads a guest's bytes.
     Fuzz(fuzz::Args),
-    /// Virtual machines with a real uverbs device.
+    /// Run commands in virtual machines with a real uverbs device.
     Lab(lab::Args),
     /// Make the Debian package.
     Deb(deb::Args),
-    /// Write the lists of what each library has that is public.
+    /// Write the lists of each library's public API.
     Api {
-        /// Only say whether they are current.
+        /// Check whether the lists are up to date, and write nothing.
         #[arg(long)]
         check: bool,
     },

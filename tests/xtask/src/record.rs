@@ -1,4 +1,4 @@
-//! What was done so far, in stages, some of which run at the same time.
+//! The record of the work done so far, in stages, some of which run at the same time.
 
 use std::sync::Arc;
 use std::sync::Mutex;

@@ -99,7 +99,7 @@ pub(crate) fn lines(
                 (Some(_), _) => break,
                 (None, Limit::Whole(time)) => bail!("{name} did not end in {} s", time.as_secs()),
                 (None, Limit::Silence(time)) => {
-                    bail!("{name} is stuck: nothing came from it for {} s", time.as_secs())
+                    bail!("{name} is stuck: no output for {} s", time.as_secs())
                 }
             }
         }

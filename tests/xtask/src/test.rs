@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that can be tested here, and a closing line that counts.
+//! `cargo xtask test`: runs every test that this machine can run, and counts in the closing line.
 
 use std::process::ExitCode;
 use std::sync::mpsc;
@@ -26,16 +26,16 @@ const ENOUGH: usize = 4;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only what runs on this machine as it is: no virtual machine.
+    /// Run only the tests of this machine, and no virtual machine.
     #[arg(long, visible_alias = "host")]
     no_lab: bool,
-    /// Only what runs in the lab.
+    /// Run only the cases of the lab.
     #[arg(long, conflicts_with = "no_lab")]
     no_host: bool,
-    /// Only this kernel of the lab; may be repeated. [default: 6.1, 6.12, 7.2]
+    /// Kernel of the lab to run the cases on; may be repeated. [default: 6.1, 6.12, 7.2]
     #[arg(long = "kernel", value_name = "K", conflicts_with = "no_lab")]
     kernels: Vec<String>,
-    /// Only tests of this machine, and cases of the lab, whose names hold this; may be repeated.
+    /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
 }
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let (text, all) = stages.close();
     print!("{text}");
     if !args.cases.is_empty() && all.total() == 0 {
-        bail!("no test and no case is called like {}", args.cases.join(" or "));
+        bail!("no name of a test or a case holds {}", args.cases.join(" or "));
     }
     Ok(ExitCode::from(u8::from(all.failed > 0)))
 }

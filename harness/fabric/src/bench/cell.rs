@@ -1,4 +1,4 @@
-//! A cell: what one flow of one step came to.
+//! A cell: the result of one flow of one step.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What each sender of a step does, and for how long.
+//! The load of a step: the messages of each sender, and for how long.
 
 use std::time::Duration;
 

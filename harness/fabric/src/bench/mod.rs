@@ -1,5 +1,5 @@
-//! `verbgate fabric bench`: how fast each path is, alone and with the others, and whether it is as
-//! fast as it should be.
+//! `verbgate fabric bench`: the speed of each path, alone and with the others, and a verdict on
+//! whether the speed is as expected.
 
 mod cell;
 mod load;
@@ -92,7 +92,7 @@ struct Bench<'a> {
 pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     args.check()?;
     if me.ranks < 2 {
-        return Err(Error::Usage("--ranks 1: nobody is there to send to: give 2 or more".into()));
+        return Err(Error::Usage("--ranks 1: a single rank has no peer: give 2 or more".into()));
     }
     let output = Output::new(args, me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
@@ -200,7 +200,7 @@ impl Bench<'_> {
         let (paused, flows): (Vec<Flow>, Vec<Flow>) = flows.into_iter().partition(given_up);
         let mine = |flow: &&Flow| flow.from == self.me.rank;
         let mut cells = Vec::new();
-        let why = format!("not tried again: it failed {FAILURES} times");
+        let why = format!("not tried again: the connection failed {FAILURES} times");
         cells.extend(paused.iter().filter(mine).map(|flow| Cell::paused(step, *flow, &why)));
         let rails: Vec<usize> = flows.iter().filter(mine).map(|flow| flow.rail).collect();
         // Nothing is sent between two steps.

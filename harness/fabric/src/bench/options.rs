@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! The options of a benchmark.
 
 use std::path::PathBuf;
 
@@ -39,9 +39,9 @@ pub enum Sweep {
 impl Sweep {
     /// Each by the word that says it, and what it does.
     pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Latency, "latency", "One message at a time, of each size"),
-        (Self::Sizes, "sizes", "As many messages as go, of each size"),
-        (Self::Pace, "pace", "Targets of bandwidth"),
+        (Self::Latency, "latency", "One message at a time, of each size: latency"),
+        (Self::Sizes, "sizes", "As many messages as possible, of each size: bandwidth"),
+        (Self::Pace, "pace", "Messages at each target bandwidth"),
         (Self::Bidirectional, "bidirectional", "Both ends of a pair at the same time"),
         (Self::AllToAll, "all-to-all", "Every rank to every other, on all rails at the same time"),
         (Self::Ring, "ring", "Every rank to the next, on all rails at the same time"),
@@ -68,9 +68,9 @@ pub enum By {
 impl By {
     /// Each by the word that says it, and what it does.
     pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Write, "write", "To the peer's memory: nothing is needed of its program"),
-        (Self::Send, "send", "To receives that the peer's program must post in time"),
-        (Self::Read, "read", "From the peer's memory"),
+        (Self::Write, "write", "RDMA write into the peer's memory, without the peer's program"),
+        (Self::Send, "send", "Send to receives that the peer's program must post in time"),
+        (Self::Read, "read", "RDMA read from the peer's memory"),
     ];
 }
 
@@ -201,8 +201,8 @@ impl BenchOptions {
     pub(crate) fn parameters(&self) -> String {
         let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
         format!(
-            "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} --repeat \
-             {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
+            "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} \
+             --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
             self.tuning()
         )
     }

@@ -1,4 +1,4 @@
-//! What rank 0 shows and saves, cell by cell, so that nothing that was measured is lost.
+//! The output of rank 0, cell by cell, so that no measurement is lost.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,5 +1,5 @@
-//! One step: this rank's messages to its peers, as fast as they go or at a pace, and what its peers
-//! need to send theirs.
+//! One step of a rank: the rank's messages to its peers, as fast as possible or at a pace, and the
+//! receives that the peers need.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -155,7 +155,7 @@ impl Part<'_> {
             senders.iter().filter(|s| !s.ready && !s.is_over()).map(|s| s.flow.to).collect();
         late.dedup();
         if !late.is_empty() {
-            say(&format!("rank {}: not ready yet: {late:?}", self.mesh.rank));
+            say(&format!("rank {}: still waits for {late:?}", self.mesh.rank));
         }
     }
 

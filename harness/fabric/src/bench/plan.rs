@@ -1,5 +1,4 @@
-//! Which cells are measured, and in which order: a plan that all ranks make alike, and of which each
-//! takes its part.
+//! The plan of cells, and their order: all ranks make the same plan, and each rank takes its part.
 
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;

@@ -1,4 +1,4 @@
-//! One flow at its sender: what is posted, what completes, and what is wrong with it.
+//! One flow at its sender: posted messages, completions, and errors.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the cells come to.
+//! The verdicts on all cells.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,9 @@ fn sizes(cells: &[Cell], tolerance: f64) -> Judgement {
             if gbps < most * COLLAPSED {
                 let words = format!("{at}: {gbps:.3} Gb/s, and {most:.3} with a smaller size");
                 match causes(cell) {
-                    why if why.is_empty() => findings.push(format!("{words}: nothing explains it")),
+                    why if why.is_empty() => {
+                        findings.push(format!("{words}: no drop and no error explains the fall"))
+                    }
                     why => explained.push(words + &why),
                 }
             }
@@ -216,7 +218,7 @@ mod tests {
         assert!(dip.findings[0].starts_with("rank 0 to 1, rail 0, 4096 bytes: 3 messages"));
         // More messages than of a larger size, and yet less than half of the bandwidth.
         let collapse = of(&[(4096, Some(1e6)), (65536, Some(1e3))]);
-        assert!(collapse.findings[0].ends_with("nothing explains it"), "{collapse:?}");
+        assert!(collapse.findings[0].ends_with("no error explains the fall"), "{collapse:?}");
         let failed = of(&[(64, Some(100.0)), (4096, None)]);
         assert!(failed.findings[0].ends_with("4096 bytes: failed: RETRY_EXC_ERR"));
         assert_eq!(of(&[]).passed, None);

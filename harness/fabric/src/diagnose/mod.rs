@@ -1,6 +1,6 @@
-//! `verbgate fabric diagnose`: what is wrong with a fabric, by name. Each rank looks at its rails;
-//! what is sound there is connected and tried in rounds of disjoint pairs; and what fails is looked
-//! at once more from both ends, while it fails.
+//! `verbgate fabric diagnose` names what is wrong with a fabric. Each rank checks its rails; the
+//! ranks connect the sound rails and try them in rounds of disjoint pairs; and both ends look at
+//! each failure once more, while the failure lasts.
 
 mod trial;
 
@@ -136,7 +136,7 @@ fn lost(error: Error, report: &DiagnoseReport, link: &mut Link) -> Result<(Findi
         Error::Gone { rank } | Error::Restarted { rank, .. } => {
             let restarted = matches!(error, Error::Restarted { .. }) || link.returns(*rank, RETURN);
             let (cause, what) = if restarted {
-                let what = "was restarted while the others were connected to it";
+                let what = "was restarted while others were connected to the rank";
                 (Cause::PeerRestarted, what)
             } else {
                 (Cause::PeerKilled, "ended, killed or crashed, before the others were done")
@@ -159,10 +159,10 @@ fn lost(error: Error, report: &DiagnoseReport, link: &mut Link) -> Result<(Findi
 fn strays(count: u64, table: &Table) -> Option<Finding> {
     let cause = Cause::StrayConnections;
     let what = format!(
-        "{count} connections to the rendezvous did not speak its language (a port scanner, \
+        "{count} connections to the rendezvous were not of a rank (a port scanner, \
          monitoring, or another program) and were dropped"
     );
-    let evidence = vec![format!("all of {} ranks have joined in spite of it", table.entries.len())];
+    let evidence = vec![format!("all of {} ranks have joined nevertheless", table.entries.len())];
     let (ranks, rail) = (BTreeSet::new(), None);
     let remedy = cause.remedy().to_owned();
     (count > 0).then_some(Finding { cause, what, evidence, remedy, ranks, rail })

@@ -1,4 +1,4 @@
-//! What is sound is connected, and tried in rounds of disjoint pairs.
+//! The trial: the ranks connect the sound rails, and try them in rounds of disjoint pairs.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

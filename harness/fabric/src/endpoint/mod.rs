@@ -1,15 +1,15 @@
 //! One end of a connection: the states that a pair of ranks goes through on one rail, as a table,
 //! without any input or output of its own.
 //!
-//! Both ends may start, at any time, over a network that loses, repeats and reorders, and either
-//! may restart. Each attempt is a *session*: a random number and a queue pair that is used once. A
-//! connection is the pair of both ends' sessions, so it is the same whoever began, and merging two
-//! simultaneous opens is no special case: there is nothing to choose.
+//! Both ends may start, at any time, over a network that loses, repeats and reorders messages, and
+//! either end may restart. Each attempt is a *session*: a random number and a queue pair that is
+//! used once. A connection is the pair of both ends' sessions, so the connection is the same
+//! whoever began. Two simultaneous opens are no special case: there is nothing to choose.
 //!
-//! A session is spent (its queue pair is connected) only on a message that *echoes* it, since only
-//! a peer that lives at the same time can know its number. What an unknown session says to an end
-//! that is connected may come from a restarted peer or be a late message of a dead one: it is
-//! challenged, and only a peer that lives can confirm.
+//! A session is spent (its queue pair is connected) only on a message that *echoes* the session,
+//! since only a peer that lives at the same time can know the session's number. A message of an
+//! unknown session to a connected end may come from a restarted peer, or be a late message of a
+//! dead peer. The end challenges such a session, and only a living peer can confirm.
 //!
 //! Handlers return [`Action`]s and never wait, so that no lock is held over a network call and
 //! the passive side calls nobody.

@@ -1,6 +1,6 @@
-//! Every run of a seed is one interleaving of two ends that start, restart, fail and are ticked, and
-//! of messages that are lost, repeated and reordered. Then the network turns fair, and both must
-//! get connected to each other, once.
+//! A simulation of two ends. Each seed is one interleaving: the ends start, restart, fail and are
+//! ticked, and messages are lost, repeated and reordered. Then the network turns fair, and both
+//! ends must get connected to each other, once.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What goes wrong with an exchange, and what tests make go wrong.
+//! Faults of an exchange, and the faults that tests inject.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -58,13 +58,23 @@ pub enum Injection {
 impl Injection {
     /// Each by the word that says it, and what it does.
     pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::NoReceives, "no-receives", "It posts no receives"),
-        (Self::WrongRkey, "wrong-rkey", "It uses another rkey than it was given"),
-        (Self::Segments, "segments", "It leaves out the last segment of each message"),
-        (Self::Exit, "exit", "It ends in the middle of an exchange"),
-        (Self::Hang, "hang", "It stops there, and says nothing more"),
-        (Self::Patient, "patient", "It repeats for ever what the peer has no receive for"),
-        (Self::RoceV1, "roce-v1", "It says that its rails speak RoCE v1, which Soft-RoCE cannot"),
+        (Self::NoReceives, "no-receives", "The rank posts no receives"),
+        (Self::WrongRkey, "wrong-rkey", "The rank uses a wrong rkey"),
+        (Self::Segments, "segments", "The rank leaves out the last segment of each message"),
+        (Self::Exit, "exit", "The rank ends in the middle of an exchange"),
+        (Self::Hang, "hang", "The rank stops in the middle of an exchange, and says nothing more"),
+        (
+            Self::Patient,
+            "patient",
+            "The rank repeats for ever a message for which the peer has no \
+                                    receive",
+        ),
+        (
+            Self::RoceV1,
+            "roce-v1",
+            "The rank says that its rails speak RoCE v1, which Soft-RoCE \
+                                   cannot",
+        ),
     ];
 }
 

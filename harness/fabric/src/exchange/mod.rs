@@ -1,4 +1,4 @@
-//! Every verb and every size between two ranks on one rail, each compared byte by byte.
+//! The exchange: every verb and every size between two ranks on one rail, compared byte by byte.
 
 mod fault;
 mod wait;
@@ -57,7 +57,7 @@ fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
     let at = found.iter().zip(expected).position(|(a, b)| a != b);
     let at = at.unwrap_or(found.len().min(expected.len()));
     let length = expected.len();
-    let words = format!("the data differs: byte {at} of {length} is not what was sent");
+    let words = format!("the data differs: byte {at} of {length} is not the byte that was sent");
     Err(step(words).because(Cause::DataDiffers))
 }
 

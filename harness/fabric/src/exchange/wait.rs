@@ -1,4 +1,4 @@
-//! Waiting for completions and for the peer's word, each with a limit.
+//! Waits for completions and for the peer's messages, each with a limit.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -95,7 +95,7 @@ impl Exchange<'_> {
             }
             if Instant::now() >= deadline {
                 let seconds = patience.as_secs();
-                let words = format!("rank {peer} hangs: no word from it in {seconds} s");
+                let words = format!("rank {peer} hangs: no message for {seconds} s");
                 let cause = Some(Cause::PeerHangs);
                 let trouble = Trouble { words, hangs: true, cause, ..Trouble::default() };
                 return Err(Fault::Step(trouble));

@@ -1,4 +1,4 @@
-//! What a status, an event or an errno means: one table, for people and for `diagnose`.
+//! The meanings of statuses, events and errnos: one table, for people and for `diagnose`.
 
 /// A row of the table.
 #[derive(Debug)]
@@ -60,18 +60,18 @@ macro_rules! table {
 #[rustfmt::skip]
 table! {
     Completion 0 "SUCCESS" "none" [] "nothing to do" [];
-    Completion 1 "LOC_LEN_ERR" "local application" ["a message longer than the receive that was posted for it", "a local buffer longer than the port's largest message"] "post receives as large as the largest message" [];
+    Completion 1 "LOC_LEN_ERR" "local application" ["a message longer than the posted receive", "a local buffer longer than the port's largest message"] "post receives as large as the largest message" [];
     Completion 2 "LOC_QP_OP_ERR" "local application" ["an operation that the queue pair's type or state does not have", "more reads outstanding than max_rd_atomic"] "check the operation against the queue pair's type and limits" [];
     Completion 3 "LOC_EEC_OP_ERR" "local application" ["reliable datagrams, which no device has"] "use another type of queue pair" [];
     Completion 4 "LOC_PROT_ERR" "local application" ["an lkey of memory that was deregistered, or of another protection domain", "a piece outside of its region", "a receive or read into memory without local write"] "check lkey, address and length of each piece" [];
     Completion 5 "WR_FLUSH_ERR" "noise" ["an earlier error moved the queue pair to the error state: look for the first other status", "the peer or this end closed the connection"] "look at the first error that is not this one" [];
-    Completion 6 "MW_BIND_ERR" "local application" ["a memory window bound without the right to, or with one that is not its region's"] "register the region with memory-window binding" [];
-    Completion 7 "BAD_RESP_ERR" "fabric or peer" ["a peer whose queue pair was made anew under the same number", "a damaged answer"] "connect anew; if it comes back, look at the switches' error counters" ["rx_icrc_encapsulated"];
+    Completion 6 "MW_BIND_ERR" "local application" ["a memory window bound without the right to bind, or for another region"] "register the region with memory-window binding" [];
+    Completion 7 "BAD_RESP_ERR" "fabric or peer" ["a peer that has a new queue pair under the same number", "a damaged answer"] "connect again; if the status comes back, look at the switches' error counters" ["rx_icrc_encapsulated"];
     Completion 8 "LOC_ACCESS_ERR" "local application" ["an rkey given to this end's own memory that does not allow it"] "check the access flags of the region" [];
     Completion 9 "REM_INV_REQ_ERR" "remote application" ["a message longer than the peer's posted receive", "an operation that the peer's queue pair does not allow", "an atomic that is not aligned to 8 bytes"] "compare sizes and access flags of both queue pairs" ["resp_local_length_error"];
-    Completion 10 "REM_ACCESS_ERR" "rkey or permission" ["a wrong or stale rkey: the peer registered anew, or restarted", "an address outside of the peer's region", "a region without the remote right that the operation needs"] "exchange address, length and rkey anew; check the peer's access flags" ["resp_remote_access_errors"];
-    Completion 11 "REM_OP_ERR" "remote application" ["the peer could not finish the operation: its receive has a wrong lkey", "an atomic at an odd address"] "look at the peer's first completion error" [];
-    Completion 12 "RETRY_EXC_ERR" "fabric" ["the peer is gone, or its queue pair is", "ARP flux: the peer's address resolves to another NIC's MAC", "RoCE v1 against RoCE v2, or a wrong GID index", "no source route: packets leave by another rail", "loss: drops at a switch without PFC or ECN, a bad cable", "the path MTU is larger than a link's on the way"] "at the very first message look at neighbour entries, routes and GID types; later look at drops" ["local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "retry_exceeded_err", "rcvd_seq_err"];
+    Completion 10 "REM_ACCESS_ERR" "rkey or permission" ["a wrong or stale rkey: the peer registered its memory again, or restarted", "an address outside of the peer's region", "a region without the remote right that the operation needs"] "exchange address, length and rkey again; check the peer's access flags" ["resp_remote_access_errors"];
+    Completion 11 "REM_OP_ERR" "remote application" ["the peer could not finish the operation: the peer's receive has a wrong lkey", "an atomic at an odd address"] "look at the peer's first completion error" [];
+    Completion 12 "RETRY_EXC_ERR" "fabric" ["the peer is gone, or the peer's queue pair is gone", "ARP flux: the peer's address resolves to another NIC's MAC", "RoCE v1 against RoCE v2, or a wrong GID index", "no source route: packets leave by another rail", "loss: drops at a switch without PFC or ECN, a bad cable", "the path MTU is larger than a link's on the way"] "at the very first message look at neighbour entries, routes and GID types; later look at drops" ["local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "retry_exceeded_err", "rcvd_seq_err"];
     Completion 13 "RNR_RETRY_EXC_ERR" "receiving application" ["the peer posts no receives, or too few", "the peer is too slow, or stopped"] "post receives before the peer may send; set rnr_retry and min_rnr_timer" ["rnr_nak_retry_err", "out_of_buffer", "rcvd_rnr_err", "send_rnr_err"];
     Completion 14 "LOC_RDD_VIOL_ERR" "local application" ["reliable datagrams, which no device has"] "use another type of queue pair" [];
     Completion 15 "REM_INV_RD_REQ_ERR" "remote application" ["reliable datagrams, which no device has"] "use another type of queue pair" [];
@@ -82,44 +82,44 @@ table! {
     Completion 20 "RESP_TIMEOUT_ERR" "fabric or peer" ["no answer in time"] "as for RETRY_EXC_ERR" ["local_ack_timeout_err"];
     Completion 21 "GENERAL_ERR" "device" ["a failure that the device does not name"] "look at the vendor error and the kernel's log" [];
     Completion 22 "TM_ERR" "local application" ["tag matching failed"] "check the tags" [];
-    Completion 23 "TM_RNDV_INCOMPLETE" "local application" ["a rendezvous that the device cannot finish alone"] "finish it in software" [];
+    Completion 23 "TM_RNDV_INCOMPLETE" "local application" ["a rendezvous that the device cannot finish alone"] "finish the operation in software" [];
     Cm 0 "ADDR_RESOLVED" "none" [] "nothing to do" [];
     Cm 1 "ADDR_ERROR" "configuration" ["no route to the address", "the address is of a network device without RDMA", "the device is not granted or in another network namespace"] "`ip route get` the address; `rdma link` shows which devices have RDMA" [];
     Cm 2 "ROUTE_RESOLVED" "none" [] "nothing to do" [];
     Cm 3 "ROUTE_ERROR" "configuration" ["no path record (InfiniBand), or the neighbour does not answer"] "check the subnet manager, or the neighbour entry" [];
-    Cm 4 "CONNECT_REQUEST" "none" [] "rdma_accept or rdma_reject it" [];
-    Cm 5 "CONNECT_RESPONSE" "none" [] "establish the connection: only an id without a queue pair sees it" [];
+    Cm 4 "CONNECT_REQUEST" "none" [] "call rdma_accept or rdma_reject" [];
+    Cm 5 "CONNECT_RESPONSE" "none" [] "establish the connection: only an id without a queue pair sees this event" [];
     Cm 6 "CONNECT_ERROR" "configuration" ["a queue pair that could not be made or moved"] "look at the errno in the event's status" [];
     Cm 7 "UNREACHABLE" "fabric" ["the peer does not answer: loss, a firewall on UDP port 4791, a wrong route"] "ping from the rail's address; look at drops" [];
-    Cm 8 "REJECTED" "remote application" ["nobody listens on that port", "the peer refused it; status 28 is the application's own reason"] "check that the server runs and listens on this device" [];
+    Cm 8 "REJECTED" "remote application" ["nobody listens on that port", "the peer refused the connection; status 28 is the application's own reason"] "check that the server runs and listens on this device" [];
     Cm 9 "ESTABLISHED" "none" [] "nothing to do" [];
     Cm 10 "DISCONNECTED" "link or peer" ["the peer closed the connection or ended", "the link went down"] "look at the peer's first error" [];
-    Cm 11 "DEVICE_REMOVAL" "device" ["the driver was unloaded, or the NIC moved to another network namespace"] "make the connections anew" [];
+    Cm 11 "DEVICE_REMOVAL" "device" ["the driver was unloaded, or the NIC moved to another network namespace"] "make the connections again" [];
     Cm 12 "MULTICAST_JOIN" "none" [] "nothing to do" [];
     Cm 13 "MULTICAST_ERROR" "fabric" ["the subnet manager refused the group, or the group ended", "the port has no MGID table entry left"] "check the subnet manager and the group's parameters; join again" [];
-    Cm 14 "ADDR_CHANGE" "configuration" ["the network device behind the address changed (bonding, failover)"] "make the connections anew" [];
+    Cm 14 "ADDR_CHANGE" "configuration" ["the network device behind the address changed (bonding, failover)"] "make the connections again" [];
     Cm 15 "TIMEWAIT_EXIT" "none" [] "the queue pair may be used again" [];
-    Event 0 "CQ_ERR" "local application" ["the completion queue overran: more completed than it holds"] "make the queue as long as all outstanding work requests, or poll it more often" [];
+    Event 0 "CQ_ERR" "local application" ["the completion queue overran: more requests completed than the queue holds"] "make the queue as long as all outstanding work requests, or poll the queue more often" [];
     Event 1 "QP_FATAL" "local application or device" ["a work request that the device cannot read or execute", "a device that failed"] "look at the first completion error of the queue pair, and at the kernel's log" [];
-    Event 2 "QP_REQ_ERR" "remote application" ["the peer asked for what the queue pair does not allow"] "compare operations and access flags of both queue pairs" [];
-    Event 3 "QP_ACCESS_ERR" "rkey or permission" ["the peer used a wrong rkey, or memory that does not allow it"] "exchange address, length and rkey anew; check the region's access flags" ["resp_remote_access_errors"];
+    Event 2 "QP_REQ_ERR" "remote application" ["the peer asked for an operation that the queue pair does not allow"] "compare operations and access flags of both queue pairs" [];
+    Event 3 "QP_ACCESS_ERR" "rkey or permission" ["the peer used a wrong rkey, or memory that does not allow it"] "exchange address, length and rkey again; check the region's access flags" ["resp_remote_access_errors"];
     Event 4 "COMM_EST" "none" ["a packet came before the queue pair was set to RTS"] "nothing to do" [];
     Event 5 "SQ_DRAINED" "none" [] "nothing to do: the send queue was drained as was asked" [];
     Event 6 "PATH_MIG" "none" [] "nothing to do: the connection goes on by its alternate path" [];
     Event 7 "PATH_MIG_ERR" "fabric" ["the alternate path cannot be used"] "check the alternate path's port and address" [];
-    Event 8 "DEVICE_FATAL" "device" ["the device or its firmware failed"] "look at the kernel's log; reset the device, and update the firmware if it comes back" [];
-    Event 9 "PORT_ACTIVE" "none" [] "nothing to do; if it comes often, the link flaps: look at cable, transceiver and switch port" ["link_downed"];
-    Event 10 "PORT_ERR" "link" ["the link went down: the cable, the transceiver, the switch port, or somebody set it down"] "look at `ip link` and at the link counters of both ends; connections time out if it stays down" ["link_downed", "link_error_recovery", "symbol_error"];
-    Event 11 "LID_CHANGE" "configuration" ["the subnet manager gave the port another LID"] "make the connections anew" [];
+    Event 8 "DEVICE_FATAL" "device" ["the device or its firmware failed"] "look at the kernel's log; reset the device, and update the firmware if the event comes back" [];
+    Event 9 "PORT_ACTIVE" "none" [] "nothing to do; if the event comes often, the link flaps: look at cable, transceiver and switch port" ["link_downed"];
+    Event 10 "PORT_ERR" "link" ["the link went down: the cable, the transceiver, the switch port, or somebody set the device down"] "look at `ip link` and at the link counters of both ends; connections time out if the link stays down" ["link_downed", "link_error_recovery", "symbol_error"];
+    Event 11 "LID_CHANGE" "configuration" ["the subnet manager gave the port another LID"] "make the connections again" [];
     Event 12 "PKEY_CHANGE" "configuration" ["the subnet manager changed the partition table"] "check that both ends are in the partition that the queue pairs use" [];
-    Event 13 "SM_CHANGE" "none" ["another subnet manager took over"] "nothing to do, unless it comes often" [];
+    Event 13 "SM_CHANGE" "none" ["another subnet manager took over"] "nothing to do, unless the event comes often" [];
     Event 14 "SRQ_ERR" "local application" ["a shared receive queue failed"] "look at the first completion error, and at the kernel's log" [];
     Event 15 "SRQ_LIMIT_REACHED" "local application" ["fewer receives are left than the limit that was set"] "post receives to the shared receive queue" ["out_of_buffer"];
-    Event 16 "QP_LAST_WQE_REACHED" "none" ["a queue pair with a shared receive queue is in the error state and drained"] "nothing to do: it may be destroyed now" [];
+    Event 16 "QP_LAST_WQE_REACHED" "none" ["a queue pair with a shared receive queue is in the error state and drained"] "nothing to do: the queue may be destroyed now" [];
     Event 17 "CLIENT_REREGISTER" "none" ["the subnet manager asks clients to register again"] "join multicast groups and register services again" [];
-    Event 18 "GID_CHANGE" "configuration" ["an address of the network device was added or removed, or the device changed its namespace"] "look whether the GID index that is used still holds the same address; make the connections anew if not" [];
+    Event 18 "GID_CHANGE" "configuration" ["an address of the network device was added or removed, or the device changed the network namespace"] "look whether the GID index in use still holds the same address; if not, make the connections again" [];
     Event 19 "WQ_FATAL" "device" ["a work queue failed"] "look at the kernel's log" [];
-    Rtr 1 "EPERM" "configuration" ["a quota or a profile of Verbgate refuses it", "a device that may not be opened here"] "look at what the supervisor logs" [];
+    Rtr 1 "EPERM" "configuration" ["a quota or a profile of Verbgate refuses the request", "a device that may not be opened here"] "read the supervisor's log" [];
     Rtr 12 "ENOMEM" "device" ["the device has no room for another address handle or queue pair context"] "use fewer connections; look at the kernel's log" [];
     Rtr 19 "ENODEV" "configuration" ["the GID's network device is in another network namespace"] "move the NIC into this namespace, or choose a GID whose network device is here" [];
     Rtr 22 "EINVAL" "configuration" ["RoCE v1 against RoCE v2", "an address of IPv4 against one of IPv6", "a path MTU larger than the port's", "a GID index that is empty", "no neighbour entry or route that the kernel could use"] "use the same GID type, address family and MTU on both sides" [];
@@ -131,7 +131,7 @@ table! {
     RegMr 1 "EPERM" "configuration" ["the limit of locked memory is 0"] "raise `ulimit -l`, or LimitMEMLOCK of the service" [];
     RegMr 12 "ENOMEM" "configuration" ["RLIMIT_MEMLOCK is too small", "a quota of Verbgate or of the rdma control group", "the machine has no memory left"] "raise `ulimit -l` (container engines give 64 KiB to 8 MiB), then the quota" [];
     RegMr 14 "EFAULT" "local application" ["an address that is not mapped, or not writable"] "register memory that is there" [];
-    RegMr 22 "EINVAL" "local application" ["access flags that the device lacks, or remote write without local write", "a length of 0, or one that wraps around"] "check length and access flags" [];
+    RegMr 22 "EINVAL" "local application" ["access flags that the device does not have, or remote write without local write", "a length of 0, or one that wraps around"] "check length and access flags" [];
     RegMr 95 "EOPNOTSUPP" "device" ["on-demand paging, or a dma-buf, that the device does not have"] "register ordinary memory" [];
     Stall 0 "STALL" "receiving application" ["min_rnr_timer is 0, which is 655 ms, and rnr_retry 7, which is for ever: one missing receive stalls everything", "the peer posts no receives", "PFC pauses the sender"] "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters" ["rnr_nak_retry_err", "out_of_buffer", "rcvd_rnr_err", "send_rnr_err"];
 }

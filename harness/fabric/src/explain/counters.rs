@@ -1,4 +1,4 @@
-//! What counters count, for people.
+//! The meanings of counters, for people.
 
 /// A counter by its name, without `netdev` or `ethtool` before it.
 #[derive(Debug)]
@@ -13,10 +13,10 @@ pub(crate) struct Counter {
 const LOST: &str = "look for drops: PFC and ECN on NICs and switch ports, cables, a full receiver; \
                     `verbgate fabric diagnose` names the path";
 const UNREADY: &str = "post more receives, and earlier; set rnr_retry and min_rnr_timer";
-const SLOWED: &str = "some of it is normal under load; if it rises steadily, look for a slow receiver \
-                      or an overloaded switch port";
+const SLOWED: &str = "some congestion is normal under load; if the counter rises steadily, look \
+                      for a slow receiver or an overloaded switch port";
 const LINK: &str = "clean or replace the cable or the transceiver; look at the switch port";
-const KEYS: &str = "exchange address, length and rkey anew; compare access flags";
+const KEYS: &str = "exchange address, length and rkey again; compare access flags";
 const REQUEST: &str = "compare sizes, operations and access flags of both queue pairs";
 const NONE: &str = "nothing to do";
 
@@ -55,7 +55,7 @@ counters! {
         "implied_nak_seq_err" "answers that imply that one before was lost" LOST;
         "roce_adp_retrans" "adaptive repetitions" LOST;
         "roce_adp_retrans_to" "adaptive repetitions after a timeout" LOST;
-        "roce_slow_restart" "transmissions begun anew at a low rate" SLOWED;
+        "roce_slow_restart" "transmissions started again at a low rate" SLOWED;
         "rx_icrc_encapsulated" "RoCE packets whose checksum is wrong" LINK;
         "rnr_nak_retry_err" "answers of the peer that it has no receive" UNREADY;
         "out_of_buffer" "packets dropped because no receive was posted" UNREADY;
@@ -119,7 +119,7 @@ static RECEIVED: Counter = Counter {
 static SENT: Counter = Counter {
     name: "tx_*_pause",
     of: "ethtool",
-    counts: "pauses that this end asked for: it receives more than it can take",
+    counts: "pauses that this end asked for, because more arrives than this end can take",
     remedy: SLOWED,
 };
 

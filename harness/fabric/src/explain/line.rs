@@ -1,4 +1,4 @@
-//! Codes in lines that programs write: NCCL, UCX, perftest, the kernel.
+//! Codes in the log lines of NCCL, UCX, perftest and the kernel.
 
 use std::sync::LazyLock;
 

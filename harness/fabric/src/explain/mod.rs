@@ -1,4 +1,4 @@
-//! `verbgate explain`, and what `diagnose` says of a status: what codes mean.
+//! `verbgate explain`: the meanings of codes, which `diagnose` uses for statuses too.
 
 mod codes;
 mod counters;

@@ -1,4 +1,4 @@
-//! What people have in hand, and what they are told.
+//! Lines that people have in hand, and the explanations that they get.
 
 use super::*;
 

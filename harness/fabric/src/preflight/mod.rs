@@ -1,5 +1,5 @@
-//! What can be known to be wrong before there is a queue pair: each rank looks at its own rails, and
-//! at how it would reach the others'.
+//! The preflight: faults that show before any queue pair exists. Each rank checks its own rails,
+//! and the way from its rails to the other ranks.
 
 mod reach;
 
@@ -150,7 +150,7 @@ fn port(rail: &Rail) -> Said {
     if rail.active {
         return ok(rail.rate.clone());
     }
-    let netdev = rail.netdev.as_deref().unwrap_or("its network device");
+    let netdev = rail.netdev.as_deref().unwrap_or("the rail's network device");
     let state = rail.place().attribute("state").unwrap_or_default();
     // The end that was set down takes the other's carrier away.
     let why = match netdev_is_up(netdev) {
@@ -190,8 +190,8 @@ fn gid(rail: &Rail) -> Said {
         None => fail(
             Cause::WrongGid,
             format!(
-                "{gid} at index {gid_index} has no network device here: move it into this network \
-             namespace, or choose another index"
+                "{gid} at index {gid_index} has no network device here: move the network device \
+                 into this namespace, or choose another index"
             ),
         ),
     }
@@ -231,7 +231,8 @@ fn symmetric(me: &Entry, table: &Table) -> Said {
         return fail(
             Cause::AsymmetricRails,
             format!(
-                "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by --device",
+                "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by \
+                 --device",
                 me.rank, first.rank
             ),
         );
@@ -245,7 +246,8 @@ fn symmetric(me: &Entry, table: &Table) -> Said {
             return fail(
                 Cause::AsymmetricRails,
                 format!(
-                    "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same order",
+                    "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same \
+                     order",
                     kind(mine),
                     me.rank,
                     kind(theirs),
@@ -279,8 +281,8 @@ fn alike(
     fail(
         cause,
         format!(
-            "{what} is {mine} here and on {same} of {count} ranks, and {other} on rank {rank}: set the \
-         same on each"
+            "{what} is {mine} here and on {same} of {count} ranks, and {other} on rank {rank}: set \
+             the same on each"
         ),
     )
 }

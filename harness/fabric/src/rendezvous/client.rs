@@ -1,4 +1,4 @@
-//! A rank's side.
+//! A rank's side of the rendezvous.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -109,7 +109,7 @@ impl Link {
     /// Rank 0's side says nothing, not even who is late. Rank 0 does not accuse itself of that.
     fn silence(&self, stage: &str, seconds: u64) -> Error {
         match self.rank {
-            0 => self.lost(&format!("it said nothing for {seconds} s at \"{stage}\"")),
+            0 => self.lost(&format!("no message for {seconds} s at \"{stage}\"")),
             _ => Error::Missing { stage: stage.to_owned(), ranks: vec![0], seconds },
         }
     }
@@ -244,7 +244,7 @@ impl Link {
             let came = all.len() - before;
             if came != *count {
                 return Err(Error::Check(format!(
-                    "of what rank {rank} has to say at \"{stage}\", {came} of {count} entries came"
+                    "of rank {rank}'s report at \"{stage}\", only {came} of {count} entries came"
                 )));
             }
         }

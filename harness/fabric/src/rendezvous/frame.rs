@@ -43,7 +43,9 @@ pub(super) fn read<T: DeserializeOwned>(mut from: impl Read, limit: usize) -> io
     from.read_exact(&mut length)?;
     let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
     if length > limit {
-        return Err(io::Error::other(format!("a message of {length} bytes, of {limit} at most")));
+        return Err(io::Error::other(format!(
+            "a message of {length} bytes, where {limit} are the most"
+        )));
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body)?;

@@ -1,5 +1,5 @@
-//! Where the ranks meet: one TCP connection of each to rank 0, which checks that they fit together,
-//! gives all the same table, and passes on what they tell each other until they are done.
+//! The rendezvous: one TCP connection from each rank to rank 0. Rank 0 checks that the ranks fit
+//! together, gives all ranks the same table, and passes their messages on until they are done.
 
 mod client;
 mod frame;

@@ -1,4 +1,4 @@
-//! Rank 0's side.
+//! Rank 0's side of the rendezvous.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -219,7 +219,7 @@ fn greet(stream: &TcpStream) -> io::Result<Hello> {
     stream.set_read_timeout(Some(HELLO_PATIENCE))?;
     stream.set_write_timeout(Some(WRITE_PATIENCE))?;
     let ToServer::Hello(hello) = frame::read(stream, frame::HELLO_LIMIT)? else {
-        return Err(io::Error::other("a first message that is no hello"));
+        return Err(io::Error::other("the first message is not a hello"));
     };
     stream.set_read_timeout(None)?;
     Ok(hello)

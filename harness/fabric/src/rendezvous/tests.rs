@@ -1,4 +1,4 @@
-//! Ranks that meet, those that do not fit, and what is none of them.
+//! Ranks that meet, ranks that do not fit together, and connections that are no ranks.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! What a container asks for whose runtime has set nothing but a filter, and whether it can be
-//! served: its bundle says both.
+//! The wish of a container that came by a seccomp profile, and whether the agent can serve the
+//! container. The bundle tells both.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,8 +20,8 @@ use super::super::wish::Wish;
 use super::state::State;
 use crate::granted;
 
-/// What is decided for a container. It has no devices when it asks for none: then its filter is
-/// served, and nothing else.
+/// The decision about a container. A container that asks for no devices has none: then the agent
+/// serves the filter, and nothing else.
 pub(super) fn spec(
     state: &State,
     allowed: &str,
@@ -33,7 +33,7 @@ pub(super) fn spec(
         .with_context(|| format!("cannot read {}", file.display()))
         .map_err(|e| anyhow!("{e:#}"))?;
     let mut config: Value =
-        serde_json::from_str(&text).map_err(|e| anyhow!("{} is no JSON: {e}", file.display()))?;
+        serde_json::from_str(&text).map_err(|e| anyhow!("{} is not JSON: {e}", file.display()))?;
     // The agent that it names is this one.
     if let Some(linux) = config.get_mut("linux").and_then(Value::as_object_mut) {
         linux.remove("seccomp");
@@ -50,8 +50,8 @@ pub(super) fn spec(
     if let Some(wish) = wish {
         if !wish.netdevs.is_empty() {
             return Err(anyhow!(
-                "annotation {NETDEVS}: an agent is told too late to move network devices; run the \
-                 container by `verbgate oci`, or let the network plug-in move them"
+                "annotation {NETDEVS}: an agent hears of a container too late to move NICs; run \
+                 the container by `verbgate oci`, or let the network plug-in move the NICs"
             ));
         }
         refuse_reach(&config)?;
@@ -79,9 +79,9 @@ fn refuse_reach(config: &Value) -> Result<(), Error> {
             let (major, minor) = number;
             let minor = minor.map_or("*".to_owned(), |minor| minor.to_string());
             return Err(anyhow!(
-                "linux.resources.devices: the container may open {major}:{minor} by itself; give it \
-                 the node with access \"m\" alone, as `verbgate cdi generate` describes it, and no \
-                 privileged container"
+                "linux.resources.devices: the container may open {major}:{minor} by itself; give \
+                 the container the node with access \"m\" alone, as `verbgate cdi generate` \
+                 describes it, and no privileged container"
             ));
         }
     }
@@ -97,7 +97,8 @@ fn refuse_reach(config: &Value) -> Result<(), Error> {
         let name = format!("CAP_{name}");
         if has(&name) {
             return Err(anyhow!(
-                "process.capabilities.bounding: with {name} the container {why}; take it away"
+                "process.capabilities.bounding: with {name} the container {why}; remove that \
+                 capability"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! The supervisor of a container that came by the agent: one process, confined as those of
-//! `verbgate oci`. It ends when nobody is left under a filter of the container.
+//! The supervisor of a container that came by the agent: one process, confined like the supervisors
+//! of `verbgate oci`. The supervisor ends when no process is left under a filter of the container.
 
 use std::fs;
 use std::io;
@@ -47,7 +47,7 @@ const LOOK_SOON: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// Longest order.
 const MAX_ORDER: usize = 1024;
 
-/// What the agent says of a listener that it passes on.
+/// The agent's message about a listener that the agent passes on.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Order {
     /// The process under the filter.
@@ -167,7 +167,7 @@ impl AgentLife {
                 Err(e) => log::error!("process {} is not served: {e:#}", order.pid),
                 Ok(()) => {}
             },
-            Err(e) => log::error!("an order that cannot be read: {e:#}"),
+            Err(e) => log::error!("cannot read an order of the agent: {e:#}"),
         }
         Ok(())
     }

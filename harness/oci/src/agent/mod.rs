@@ -1,10 +1,11 @@
-//! `verbgate agent`: an OCI seccomp agent, for runtimes to which no other can be given and a seccomp
-//! profile can ([`profile`]).
+//! `verbgate agent`: an OCI seccomp agent, for engines that take a seccomp profile ([`profile`])
+//! and no other runtime.
 //!
-//! The runtime makes the filter, and sends its listener and the container's state to the agent's
-//! socket (`state`); the agent decides what the container gets (`asked`) and starts one supervisor
-//! for each container (`supervisor`), which serves what is executed in it later, too. A container
-//! that cannot be served has nobody at its listener: what the filter asks about fails with ENOSYS.
+//! The runtime makes the filter, and sends the filter's listener and the container's state to the
+//! agent's socket (`state`). The agent decides what the container gets (`asked`) and starts one
+//! supervisor for each container (`supervisor`), which also serves programs that are executed in
+//! the container later. If the agent cannot serve a container, nobody is at the listener: the
+//! trapped calls fail with ENOSYS.
 
 mod asked;
 mod life;
@@ -52,22 +53,22 @@ use crate::options::Globals;
 /// The hidden command of its supervisors.
 pub const SUPERVISOR: &str = "agent-supervisor";
 
-/// What stands for the runtime's state directory, which the agent is not told, in the names of its
-/// containers' directories.
+/// Stand-in for the runtime's state directory in the names of the containers' directories; nobody
+/// tells the agent the real one.
 const STATE: &str = "agent";
 
-/// How long the supervisor of a container that has ended may take to end.
+/// Time for the supervisor of an ended container to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// What the agent serves.
+/// Options of the agent.
 #[derive(Clone, Debug)]
 pub struct AgentOptions {
-    /// Where to listen; `agent.sock` in the directory of run-time state, unless systemd passes a
-    /// socket.
+    /// Socket to listen on; `agent.sock` in the directory of run-time state, unless systemd passes
+    /// a socket.
     pub socket: Option<PathBuf>,
-    /// What containers may ask for, unless their annotation says less.
+    /// Requests that containers may make, unless a container's annotation allows less.
     pub profile: String,
     /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
     pub stand_in: Vec<OsString>,
@@ -76,7 +77,7 @@ pub struct AgentOptions {
 struct Agent {
     profile: String,
     stand_in: Vec<OsString>,
-    /// Of run-time state.
+    /// Directory of run-time state.
     root: PathBuf,
     /// The options of the log.
     log: Vec<OsString>,
@@ -86,7 +87,7 @@ struct Agent {
 
 /// A supervisor.
 struct Known {
-    /// Where it hears of further processes.
+    /// Socket by which the supervisor hears of further processes.
     socket: OwnedFd,
     /// The container's first process: when it has ended, another container may have its name.
     first: PidFd,
@@ -103,7 +104,11 @@ pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
     let listener = match ListenFd::from_env().take_unix_listener(0) {
         Ok(Some(passed)) => passed,
         Ok(None) => listener(&socket)?,
-        Err(e) => return Err(anyhow!("what systemd passed is no Unix stream socket: {e}")),
+        Err(e) => {
+            return Err(anyhow!(
+                "systemd passed a descriptor that is not a Unix stream socket: {e}"
+            ));
+        }
     };
     let agent = Arc::new(Agent {
         profile: options.profile.clone(),
@@ -156,10 +161,13 @@ impl Agent {
         let who = rustix::net::sockopt::socket_peercred(runtime)?;
         let own = rustix::process::geteuid();
         if !who.uid.is_root() && who.uid != own {
-            return Err(anyhow!("a runtime of user {} is not served", who.uid.as_raw()));
+            return Err(anyhow!(
+                "the agent does not serve the runtime of user {}; only root's runtimes are served",
+                who.uid.as_raw()
+            ));
         }
         let arrived = state::receive(runtime)
-            .map_err(|e| anyhow!("from process {}: {e}", who.pid.as_raw_nonzero()))?;
+            .map_err(|e| anyhow!("the runtime, process {}: {e}", who.pid.as_raw_nonzero()))?;
         let id = arrived.state.state.id.clone();
         self.serve(&arrived).map_err(|e| anyhow!("container {id} is not served: {e:#}"))
     }
@@ -168,7 +176,9 @@ impl Agent {
         let Arrived { state, listener } = arrived;
         let id = &state.state.id;
         if id.is_empty() || id.starts_with('.') || id.contains('/') {
-            return Err(anyhow!("its id must be text without \"/\", and not begin with \".\""));
+            return Err(anyhow!(
+                "the container's id must be text without \"/\", and not begin with \".\""
+            ));
         }
         let (addrs, fds, write) = MadeFor::read(&state.metadata)?;
         let order =
@@ -188,18 +198,19 @@ impl Agent {
             // That of a container of the same name, which ends with it.
             if Instant::now() >= deadline {
                 return Err(anyhow!(
-                    "the supervisor of another container of this name does not end"
+                    "the supervisor of an earlier container of this name does not end"
                 ));
             }
             drop(supervisors);
             std::thread::sleep(LOOK);
         };
-        let first = PidFd::open(Tgid(state.pid)).context("its process has ended")?;
+        let first = PidFd::open(Tgid(state.pid)).context("the container's process has ended")?;
         let spec = asked::spec(&state.state, &self.profile, &self.stand_in, write)?;
         let lock = place.make(&spec).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => anyhow!(
-                "it has the supervisor of an agent that has ended, or has lost it: what is executed \
-                 in it now cannot be served; start the container again"
+                "the container's supervisor is gone, or belongs to an agent that has ended, so \
+                 programs that are executed in the container now cannot be served; start the \
+                 container again"
             ),
             _ => anyhow!("cannot make {}: {e}", place.path().display()),
         })?;
@@ -214,9 +225,9 @@ impl Agent {
             .stderr(Stdio::inherit())
             .env_clear()
             .spawn()
-            .context("cannot start its supervisor")?;
+            .context("cannot start the container's supervisor")?;
         life::send(ours.as_fd(), &order, listener.as_fd())
-            .map_err(|e| anyhow!("its supervisor cannot be told: {e:#}"))?;
+            .map_err(|e| anyhow!("cannot tell the container's supervisor: {e:#}"))?;
         supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
         drop(supervisors);
         self.attend(child, &place)
@@ -227,8 +238,12 @@ impl Agent {
         let ended = child.wait();
         let removed = place.remove_if_unsupervised();
         self.supervisors.lock().remove(place.path());
-        let ended = ended.context("cannot wait for its supervisor")?;
-        removed.context("cannot remove its directory")?;
-        if ended.success() { Ok(()) } else { Err(anyhow!("its supervisor ended with {ended}")) }
+        let ended = ended.context("cannot wait for the container's supervisor")?;
+        removed.context("cannot remove the container's directory")?;
+        if ended.success() {
+            Ok(())
+        } else {
+            Err(anyhow!("the container's supervisor ended with {ended}"))
+        }
     }
 }

@@ -1,14 +1,15 @@
-//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) as the OCI runtime
-//! specification has it (config-linux.md, "Seccomp"), for runtimes to make a filter of.
+//! `verbgate oci profile`: the filter's table ([`verbgate_sys::seccomp::rules`]) in the form of the
+//! OCI runtime specification (config-linux.md, "Seccomp"), from which runtimes make a filter.
 //!
-//! Such a filter compares arguments one by one, and a call's first matching rule counts. It cannot add
-//! two arguments, which the end of a range of addresses takes, nor say "from .. to" of one. So it asks
-//! about more than ours, and never about less; what it asks too much, the supervisor lets through,
-//! which judges by ours ([`verbgate_sandbox::Guard::behind`]).
+//! A profile's filter compares arguments one by one, and the first matching rule of a call counts.
+//! Such a filter cannot add two arguments (to find the end of a range of addresses), nor say "from
+//! .. to" of one argument. So the profile asks about more calls than our filter, and never about
+//! fewer. The supervisor judges these calls by our filter, and lets the others through
+//! ([`verbgate_sandbox::Guard::behind`]).
 //!
-//! `write` and `writev` are left out unless they are wanted: runc writes itself between installing the
-//! filter and passing its listener on, and refuses rules about `write`, whatever they compare (crun
-//! takes them).
+//! The profile leaves out `write` and `writev` unless the user wants them: runc itself writes
+//! between installing the filter and passing the listener on, and refuses all rules about `write`
+//! (crun takes them).
 
 use std::hash::DefaultHasher;
 use std::hash::Hash;
@@ -44,7 +45,7 @@ const MULTIPLEXED: [&str; 2] = ["socket", "setsockopt"];
 /// its next request.
 const DESCRIPTORS: u64 = 1024;
 
-/// What a profile is made for.
+/// Options of a profile.
 #[derive(Clone, Debug)]
 pub struct ProfileOptions {
     /// The agent's socket, as the runtime finds it.
@@ -56,7 +57,7 @@ pub struct ProfileOptions {
     pub write: bool,
 }
 
-/// What a profile was made for. The agent is told by the runtime, as `metadata`.
+/// The parameters of a profile, which the runtime passes to the agent as `metadata`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MadeFor {
@@ -81,9 +82,10 @@ impl MadeFor {
     /// The windows of a profile that was printed by this build, or one with the same rules, and
     /// whether it watches writes.
     pub(super) fn read(metadata: &str) -> Result<(AddrWindow, FdWindow, bool), Error> {
-        let anew = "print the profile anew with: verbgate oci profile";
-        let read: Self = serde_json::from_str(metadata)
-            .map_err(|_| anyhow!("listenerMetadata {metadata:?} is not verbgate's; {anew}"))?;
+        let anew = "print the profile again with: verbgate oci profile";
+        let read: Self = serde_json::from_str(metadata).map_err(|_| {
+            anyhow!("the profile's listenerMetadata {metadata:?} is not verbgate's; {anew}")
+        })?;
         let addrs = AddrWindow::at(read.addresses);
         let fds = FdWindow { first: read.descriptors.0, len: read.descriptors.1 };
         if fds.first.checked_add(fds.len).is_none_or(|end| end > 1 << 20)

@@ -1,5 +1,5 @@
-//! What a runtime sends to a seccomp agent: the container process state, and descriptors beside it.
-//! OCI runtime specification, config-linux.md, "The Container Process State".
+//! The message of a runtime to a seccomp agent: the container process state, and descriptors beside
+//! the state. OCI runtime specification, config-linux.md, "The Container Process State".
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct Arrived {
     pub(super) state: ProcessState,
-    /// Where its notifications arrive.
+    /// The listener for the container's notifications.
     pub(super) listener: OwnedFd,
 }
 
@@ -55,15 +55,15 @@ pub(super) struct State {
 /// Why what was sent cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StateError {
-    #[error("the state did not arrive: {0}")]
+    #[error("the container's state did not arrive: {0}")]
     Lost(io::Error),
-    #[error("the state is longer than {MAX_STATE} bytes")]
+    #[error("the container's state is longer than {MAX_STATE} bytes")]
     Long,
-    #[error("this is no container process state: {0}")]
+    #[error("the message is not a container process state: {0}")]
     Json(serde_json::Error),
-    #[error("field fds: it has no {SECCOMP_FD:?} with a descriptor that came along")]
+    #[error("field fds: no {SECCOMP_FD:?} with a descriptor")]
     NoListener,
-    #[error("field fds: {SECCOMP_FD:?} is {0}, and not where seccomp notifications arrive")]
+    #[error("field fds: {SECCOMP_FD:?} is {0}, not a listener for seccomp notifications")]
     NotSeccomp(String),
 }
 

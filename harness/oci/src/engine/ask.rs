@@ -1,4 +1,4 @@
-//! What an engine says of itself: its version, and what it would make of a file.
+//! Questions to an engine: its version, and the settings that the engine would take from a file.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 
-/// Where engines live that are not in everybody's `PATH`.
+/// Directories of engines that are not in everybody's `PATH`.
 const SYSTEM_PATH: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// How the names of copies begin.
+/// Beginning of the copies' names.
 pub(super) const TRIAL: &str = ".verbgate-check-";
 
 /// Why an engine could not be asked.
@@ -60,7 +60,7 @@ impl Program {
         found.map(|path| Self { path }).ok_or_else(|| AskError::Missing { name: name.to_owned() })
     }
 
-    /// What the program prints. A failure is told by the last line of what it says.
+    /// The program's output. The last line of the output tells a failure.
     pub(super) fn output<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<String, AskError> {
         let failed = |source| AskError::Run { program: self.path.clone(), source };
         let output =
@@ -74,7 +74,7 @@ impl Program {
         Err(AskError::Refused { said })
     }
 
-    /// Its version.
+    /// The program's version.
     pub(super) fn version(&self) -> Result<Version, AskError> {
         Ok(Version::of(&self.output(&["--version"])?))
     }

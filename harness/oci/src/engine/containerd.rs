@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str) -> Result<DocumentMut, Error> {
     text.parse().map_err(|e: toml_edit::TomlError| {
         let (line, column) = super::wanted::place_of(text, e.span().map_or(0, |span| span.start));
         let why = e.message().replace('\n', ", ");
-        anyhow!("line {line}, column {column}: {why}; repair it first")
+        anyhow!("line {line}, column {column}: {why}; repair the file first")
     })
 }
 
@@ -48,9 +48,9 @@ fn plugin(document: &DocumentMut) -> Result<&'static str, Error> {
     match version.flatten().and_then(known) {
         Some((_, plugin)) => Ok(plugin),
         None => Err(anyhow!(
-            "version: it must be 2, 3 or 4 (without one it is 1, which is out of date); migrate the file \
-             first: containerd config migrate; containerd 1.6 cannot do that: there, start from \
-             containerd config default"
+            "version: must be 2, 3 or 4 (a file without a version has version 1, which is out of \
+             date); migrate the file first: containerd config migrate; containerd 1.6 cannot do \
+             that: there, start from containerd config default"
         )),
     }
 }
@@ -62,7 +62,7 @@ fn table<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<&'a mut dyn Tab
         table.set_implicit(true);
         Item::Table(table)
     });
-    item.as_table_like_mut().ok_or_else(|| anyhow!("{key}: it must be a table; repair it first"))
+    item.as_table_like_mut().ok_or_else(|| anyhow!("{key}: must be a table; repair the file first"))
 }
 
 /// The runtime of containers that ask for none, by this file.
@@ -106,7 +106,8 @@ fn uncomment(table: &mut Table) {
 
 /// The file's text with what is wanted, and what is to be said about that.
 ///
-/// What containerd would make of the file is asked before and after; without a program nobody is asked.
+/// Before and after the change, containerd says what containerd would make of the file; without a
+/// program nobody is asked.
 pub(super) fn configured(
     file: &Path,
     text: Option<&str>,
@@ -149,12 +150,12 @@ fn cdi_for(
     let version = program.version()?;
     let note = if version.is_before(KNOWS_CDI) {
         format!(
-            "--cdi has no effect: containerd {} reads no CDI specifications (1.7 is the first that does); ask \
-             for devices by the annotation org.verbgate.devices instead",
+            "--cdi has no effect: containerd {} reads no CDI specifications (1.7 is the first that \
+             does); ask for devices by the annotation org.verbgate.devices instead",
             version.text()
         )
     } else {
-        format!("--cdi changes nothing: containerd {} needs no setting for it", version.text())
+        format!("--cdi changes nothing: containerd {} needs no setting for CDI", version.text())
     };
     Ok((false, vec![note]))
 }
@@ -237,7 +238,7 @@ fn with(
         let item = ours.entry(key).or_insert_with(|| value(Array::new()));
         let list = item
             .as_array_mut()
-            .ok_or_else(|| anyhow!("{key}: it must be an array; repair it first"))?;
+            .ok_or_else(|| anyhow!("{key}: must be an array; repair the file first"))?;
         if !list.iter().any(|one| one.as_str() == Some(ANNOTATIONS)) {
             list.push(ANNOTATIONS);
         }
@@ -245,7 +246,7 @@ fn with(
     let options = ours.entry("options").or_insert_with(|| Item::Table(Table::new()));
     let options = options
         .as_table_like_mut()
-        .ok_or_else(|| anyhow!("options: it must be a table; repair it first"))?;
+        .ok_or_else(|| anyhow!("options: must be a table; repair the file first"))?;
     set(options, "BinaryName", value(wanted.called()));
     if wanted.cdi {
         let cri = table(table(document.as_table_mut(), "plugins")?, plugin)?;
@@ -259,8 +260,8 @@ pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let plugin = plugin(&document)?;
     if default_runtime(&mut document, plugin)? == name {
         return Err(anyhow!(
-            "default_runtime_name is {name:?}, and the CRI does not load without its default runtime; name \
-             another runtime first"
+            "default_runtime_name is {name:?}, and the CRI does not load without the default \
+             runtime; name another runtime first"
         ));
     }
     runtimes(&mut document, plugin)?.remove(name);

@@ -26,20 +26,21 @@ const FEATURES: &str = "features";
 /// A tree that keeps every byte; and dockerd's own reading of it, which takes no comments.
 fn parse(text: &str) -> Result<(CstRootNode, CstObject, Value), Error> {
     let whole = if text.trim().is_empty() { "{}\n" } else { text };
-    let value: Value = serde_json::from_str(whole)
-        .map_err(|e| anyhow!("line {}, column {}: {e}; repair it first", e.line(), e.column()))?;
+    let value: Value = serde_json::from_str(whole).map_err(|e| {
+        anyhow!("line {}, column {}: {e}; repair the file first", e.line(), e.column())
+    })?;
     let root = CstRootNode::parse(whole, &ParseOptions::default())
-        .map_err(|e| anyhow!("{e}; repair it first"))?;
+        .map_err(|e| anyhow!("{e}; repair the file first"))?;
     let object = root
         .object_value()
-        .ok_or_else(|| anyhow!("it must be an object: {{...}}; repair it first"))?;
+        .ok_or_else(|| anyhow!("the file must hold an object: {{...}}; repair the file first"))?;
     Ok((root, object, value))
 }
 
 fn object(parent: &CstObject, key: &str) -> Result<CstObject, Error> {
     parent
         .object_value_or_create(key)
-        .ok_or_else(|| anyhow!("{key}: it must be an object; repair it first"))
+        .ok_or_else(|| anyhow!("{key}: must be an object; repair the file first"))
 }
 
 fn set(parent: &CstObject, key: &str, value: CstInputValue) {
@@ -66,8 +67,9 @@ pub(super) fn configured(
     let without_cdi = wanted.cdi && version.is_before(KNOWS_CDI);
     let note = || {
         format!(
-            "--cdi has no effect and is not written: Docker {} knows no CDI devices (25.0 is the first that \
-             does); ask for devices by docker run --device /dev/infiniband/uverbs0 instead",
+            "--cdi has no effect and is not written: Docker {} knows no CDI devices (25.0 is the \
+             first that does); ask for devices by docker run --device /dev/infiniband/uverbs0 \
+             instead",
             version.text()
         )
     };
@@ -108,8 +110,8 @@ pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let (root, config, read) = parse(text)?;
     if read.get("default-runtime").and_then(Value::as_str) == Some(name) {
         return Err(anyhow!(
-            "default-runtime is {name:?}, and Docker does not start without its default runtime; name \
-             another runtime first"
+            "default-runtime is {name:?}, and Docker does not start without the default runtime; \
+             name another runtime first"
         ));
     }
     if let Some(runtimes) = config.object_value(RUNTIMES) {

@@ -1,4 +1,4 @@
-//! Podman and CRI-O read directories of files; one of them is ours, whole.
+//! Files for podman and CRI-O, which read directories of files: one whole file is verbgate's.
 
 use anyhow::Error;
 use anyhow::anyhow;
@@ -10,7 +10,7 @@ use toml_edit::value;
 use super::containerd::parse;
 use super::wanted::Wanted;
 
-/// By which a file of ours is known.
+/// First line of verbgate's own file.
 const HEAD: &str = "# Made by: verbgate runtime configure. To remove it: the same with --undo.\n";
 
 /// `[engine.runtimes]`: names and the paths at which they may be; containers.conf(5).
@@ -57,14 +57,15 @@ pub(super) fn without(text: &str) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
-/// What somebody else has written is not overwritten.
+/// Refuses to overwrite somebody else's file.
 fn refuse_others(text: &str) -> Result<(), Error> {
     parse(text)?;
     if text.starts_with(HEAD) {
         return Ok(());
     }
     Err(anyhow!(
-        "somebody else has made it or changed its first line; name another file by --config"
+        "somebody else has made this file, or has changed the first line; name another file by \
+         --config"
     ))
 }
 

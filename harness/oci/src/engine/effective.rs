@@ -1,9 +1,10 @@
-//! What containerd would really use: `containerd config dump`, which has its defaults and all imported
-//! files in it.
+//! The settings that containerd would really use: `containerd config dump`, which holds
+//! containerd's defaults and all imported files.
 //!
-//! A runtime that is written to a file is not always used. containerd 1.x keeps its default runtime only
-//! as long as no file names any, and of two files that name the CRI plug-in it takes the later one
-//! whole. So a change is tried on a copy, and is written only if nothing is lost by it.
+//! containerd does not always use a runtime that a file names. containerd 1.x keeps its default
+//! runtime only as long as no file names any runtime, and of two files that name the CRI plug-in
+//! containerd takes the later one whole. So a change is tried on a copy, and is written only if no
+//! setting is lost.
 
 use std::fs;
 use std::path::Path;
@@ -67,7 +68,7 @@ pub(super) enum EffectiveError {
     NoDefault { name: String },
 }
 
-/// What containerd makes of a file.
+/// containerd's reading of a file.
 #[derive(Debug)]
 pub(super) struct Effective {
     dump: DocumentMut,

@@ -1,9 +1,9 @@
-//! `verbgate runtime configure`: makes `verbgate oci` known to a container engine.
+//! `verbgate runtime configure`: registers `verbgate oci` with a container engine.
 //!
-//! An engine's file is edited as a tree of its own syntax (`docker`, `containerd`), so that
-//! comments, order and white space stay; where an engine reads a directory of files, a file of our own
-//! is put there (`dropin`). What the file was is kept until it is undone (`undo`). Before it is
-//! changed, the engine itself is asked what it would make of it (`ask`, `effective`).
+//! An engine's file is edited as a tree of the file's own syntax (`docker`, `containerd`), so that
+//! comments, order and white space stay. If an engine reads a directory of files, verbgate adds a
+//! file (`dropin`). The original file is kept until the change is undone (`undo`). Before the
+//! change, the engine itself says what it would make of the new file (`ask`, `effective`).
 
 mod ask;
 mod containerd;
@@ -108,7 +108,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if args.name.is_empty() || !args.name.chars().all(is_name) {
         return Err(anyhow!(
-            "--name {:?}: letters, digits and -_. make a runtime's name",
+            "--name {:?}: a runtime's name has letters, digits and -_. only",
             args.name
         ));
     }
@@ -123,7 +123,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
     }
     let program = env::current_exe().context("cannot tell this program's path")?;
-    let program = program.to_str().context("this program's path is no text")?.to_owned();
+    let program = program.to_str().context("this program's path is not UTF-8 text")?.to_owned();
     let wanted =
         Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
     if engine.takes_path() && !Path::new(&wanted.called()).exists() {
@@ -161,8 +161,9 @@ fn take_back(
         (kept, Some(text)) => {
             let entry = entry.cloned().or_else(|| kept?.entry).with_context(|| {
                 format!(
-                    "{}: somebody else has changed this file, and the record names no runtime; remove the \
-                     runtime by: verbgate runtime configure --undo --runtime ENGINE --config {}",
+                    "{}: somebody else has changed this file, and the record names no runtime; \
+                     remove the runtime by: verbgate runtime configure --undo --runtime ENGINE \
+                     --config {}",
                     path.display(),
                     path.display()
                 )
@@ -217,7 +218,7 @@ fn write(path: &Path, text: Option<&str>) -> Result<(), Error> {
 
 fn say_next(engine: Engine) {
     if !engine.next().is_empty() {
-        say(&format!("for it to take effect: {}", engine.next()));
+        say(&format!("for the change to take effect: {}", engine.next()));
     }
 }
 

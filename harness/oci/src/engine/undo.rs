@@ -1,5 +1,5 @@
-//! What a file was before it was changed: kept in the state directory, not beside the file, because
-//! engines read every file of some directories.
+//! Records of the original files, in the state directory. The records are not beside the files,
+//! because engines read every file of some directories.
 
 use std::fs;
 use std::fs::DirBuilder;
@@ -19,7 +19,7 @@ use verbgate_host::files;
 
 use super::wanted::Engine;
 
-/// How the names of records begin and end.
+/// Beginning and end of the records' names.
 const PREFIX: &str = "configure-";
 const SUFFIX: &str = ".json";
 
@@ -30,14 +30,14 @@ pub(super) struct Undo {
     path: PathBuf,
 }
 
-/// What was put into a file.
+/// The runtime that was added to a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) engine: Engine,
     pub(super) name: String,
 }
 
-/// What is kept.
+/// A record of a file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Kept {
     pub(super) path: PathBuf,
@@ -46,7 +46,7 @@ pub(super) struct Kept {
     pub(super) entry: Option<Entry>,
     /// `None`: there was no file.
     pub(super) before: Option<String>,
-    /// What was made of it: if it is that still, nobody else has changed it.
+    /// The changed text: if the file still has this text, nobody else has changed the file.
     pub(super) after: String,
 }
 
@@ -89,9 +89,9 @@ impl Undo {
 
     pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
         match fs::read_to_string(&self.file) {
-            Ok(text) => serde_json::from_str(&text)
-                .map(Some)
-                .map_err(|e| anyhow!("{}: {e}; remove it", self.file.display())),
+            Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| {
+                anyhow!("the record {} cannot be read: {e}; remove the record", self.file.display())
+            }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(anyhow!("cannot read {}: {e}", self.file.display())),
         }

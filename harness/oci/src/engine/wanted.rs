@@ -1,4 +1,4 @@
-//! What an engine is to know.
+//! The runtime that an engine shall know, and the facts about each engine.
 
 use std::path::Path;
 
@@ -37,14 +37,14 @@ impl Wrapped {
     }
 }
 
-/// What an engine is to know.
+/// The runtime that an engine shall know.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
     /// The runtime's name.
     pub(super) name: String,
-    /// This program.
+    /// The path of this program.
     pub(super) program: String,
-    /// What it wraps.
+    /// The wrapped runtime.
     pub(super) wrapped: &'static str,
     pub(super) cdi: bool,
 }
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// What is left to do.
+    /// The command that is left to the user.
     pub(super) fn next(self) -> &'static str {
         match self {
             Self::Docker => "systemctl restart docker",
@@ -78,7 +78,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is told a path only.
+    /// Whether the engine takes only a path.
     pub(super) fn takes_path(self) -> bool {
         self != Self::Docker
     }

@@ -1,4 +1,4 @@
-//! Requests by hand.
+//! Requests made by hand, byte by byte.
 
 use verbgate_abi::DecodeError;
 use verbgate_abi::Request;

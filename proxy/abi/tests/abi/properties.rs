@@ -1,4 +1,4 @@
-//! What holds for all bytes.
+//! Properties that hold for all bytes.
 
 use proptest::prelude::*;
 use verbgate_abi::decode::header;

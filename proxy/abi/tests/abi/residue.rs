@@ -1,7 +1,6 @@
 //! Every attribute that can be smuggled in is explained, and nothing else is.
 //!
-//! That a frame really confines the guest to this is tested where frames are made
-//! (`proxy/tests/residue.rs`).
+//! `proxy/tests/residue.rs` tests that a frame really confines the guest to the residue.
 
 use std::collections::BTreeSet;
 

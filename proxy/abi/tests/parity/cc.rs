@@ -1,4 +1,4 @@
-//! Asks a C compiler for the values of constant expressions.
+//! A C compiler, asked for the values of constant expressions.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

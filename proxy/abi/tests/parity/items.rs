@@ -1,4 +1,4 @@
-//! What the tables say, as C expressions.
+//! The tables' statements, as C expressions.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;

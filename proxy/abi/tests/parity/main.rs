@@ -8,10 +8,11 @@
 )]
 //! The tables say what the kernel's headers say.
 //!
-//! A C compiler reads the headers of `linux-libc-dev` and of `libibverbs-dev` and is asked for every
-//! id, size and offset that the tables use. Headers that are older than the tables lack some; they
-//! are counted, and whatever the headers do have must be the same. `VERBGATE_UAPI`, a list of
-//! folders as in `PATH`, names more sets of headers, for example those of a newer package:
+//! A C compiler reads the headers of `linux-libc-dev` and of `libibverbs-dev`, and tells every id,
+//! size and offset that the tables use. In headers that are older than the tables some names are
+//! missing; the test counts them. Every name that the headers have must be the same.
+//! `VERBGATE_UAPI`, a list of folders as in `PATH`, names more sets of headers, for example those
+//! of a newer package:
 //!
 //! ```text
 //! dpkg-deb -x linux-libc-dev_*.deb new

@@ -1,4 +1,4 @@
-//! Passing for another process of the sandbox.
+//! An attack: passing for another process of the sandbox.
 //!
 //! The supervisor knows an address space by a number in the stub's memory. A process that has no
 //! stub yet can get memory of its own there, because the filter does not see where the kernel puts

@@ -1,4 +1,4 @@
-//! Calls that would put something else in the place of the stub's memory.
+//! An attack: calls that would put something else in the place of the stub's memory.
 
 use std::error::Error;
 use std::io;

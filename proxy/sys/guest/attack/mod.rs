@@ -1,5 +1,5 @@
-//! Hostile guests. Each tries the same on itself, where it must succeed, and on what must hold; and
-//! says what came of both.
+//! Hostile guests. Each attack is tried on the guest itself, where the attack must succeed, and on
+//! the protected thing; the guest prints both results.
 
 mod forge;
 mod memory;

@@ -1,4 +1,4 @@
-//! Threads that change what a request is made of while it is on its way.
+//! An attack: threads that change a request's bytes while the request is on its way.
 
 use std::collections::BTreeMap;
 use std::error::Error;

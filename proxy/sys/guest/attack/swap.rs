@@ -1,8 +1,10 @@
-//! The system call instruction changes while the supervisor has calls made by it.
+//! An attack: the system call instruction changes while the supervisor makes calls with that
+//! instruction.
 //!
-//! Planting has the guest's own thread, and then the new one, execute the instruction by which the
-//! request was made. It is the guest's memory: a racing thread can put the 32-bit entry in its
-//! place, by which the same numbers are other calls, with arguments from other registers.
+//! Planting makes the guest's own thread, and then the new thread, execute the instruction that
+//! made the request. That instruction is in the guest's memory: a racing thread can put the 32-bit
+//! entry in the instruction's place, by which the same numbers are other calls, with arguments from
+//! other registers.
 
 use std::error::Error;
 

@@ -1,4 +1,4 @@
-//! Guests that trace each other.
+//! An attack: guests that trace each other.
 
 use std::error::Error;
 use std::io::Read;

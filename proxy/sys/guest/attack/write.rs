@@ -1,4 +1,4 @@
-//! Ways to write memory that is mapped for reading only.
+//! An attack: ways to write memory that is mapped for reading only.
 
 use std::error::Error;
 use std::fs;

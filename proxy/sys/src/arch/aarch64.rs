@@ -1,4 +1,4 @@
-//! AArch64.
+//! AArch64: system call numbers, registers, and the stub's code.
 
 use super::AfterIoctl;
 use super::Arch;

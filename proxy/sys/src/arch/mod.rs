@@ -1,4 +1,4 @@
-//! What differs between processors: system call numbers, registers, and the stub's code.
+//! Differences between processors: system call numbers, registers, and the stub's code.
 //!
 //! Both implementations are plain data and arithmetic, compiled and tested on every host; only
 //! [`Native`] talks to a kernel.

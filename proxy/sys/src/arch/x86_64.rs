@@ -1,4 +1,4 @@
-//! x86-64.
+//! x86-64: system call numbers, registers, and the stub's code.
 
 use super::AfterIoctl;
 use super::Arch;

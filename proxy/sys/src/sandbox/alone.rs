@@ -14,7 +14,7 @@ use nix::unistd::ForkResult;
 pub fn leave_parent() -> io::Result<()> {
     let threads = std::fs::read_dir("/proc/self/task")?.count();
     if threads != 1 {
-        return Err(io::Error::other(format!("{threads} threads run already")));
+        return Err(io::Error::other(format!("the process has {threads} threads already")));
     }
     // SAFETY: the process has one thread (checked above), so no lock is held by a thread that the
     // child misses.

@@ -1,9 +1,10 @@
 //! The child between fork and exec.
 //!
-//! The order matters: descriptors of the old mounts are closed before anything can use them,
+//! The order matters. Descriptors of the old mounts are closed before anything can use them.
 //! Landlock and the filter need CAP_SYS_ADMIN (or else `no_new_privs`, which would take setuid
-//! programs away from the guest), and once the filter stands, every call that it traps would
-//! wait for a supervisor that does not serve yet: so after it come only calls that it lets pass.
+//! programs away from the guest). Once the filter stands, every trapped call would wait for a
+//! supervisor that does not serve yet: so after the filter come only calls that the filter lets
+//! pass.
 
 use std::ffi::CString;
 use std::fs;
@@ -61,8 +62,8 @@ pub(super) struct Plan<'a> {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SetUpError {
     #[error(
-        "process {0} traces this command and would trace the program, which then cannot be given \
-         RDMA; trace without following children, or see `verbgate trace`"
+        "process {0} traces this command and would trace the program too, and a traced program \
+         gets no RDMA; trace without following children, or see `verbgate trace`"
     )]
     Traced(i32),
     #[error("cannot {what}: {source}{}", remedy_after_semicolon(.remedy))]
@@ -105,8 +106,10 @@ pub(super) fn check_streams() -> Result<(), Error> {
 pub(super) fn run(plan: &Plan<'_>, socket: OwnedFd) -> ! {
     let socket = socket.as_fd();
     let prepared = prepare(plan, socket).and_then(|listener| {
-        handoff::offer(socket, &listener)
-            .map_err(step("hand the listener to the supervisor", "is its descriptor table full?"))
+        handoff::offer(socket, &listener).map_err(step(
+            "hand the listener to the supervisor",
+            "is this process's descriptor table full?",
+        ))
         // The child's own copy closes here: a guest must never hold its own listener.
     });
     match prepared {
@@ -137,7 +140,7 @@ fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpErro
         rustix::thread::move_into_link_name_space(fd.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(step(
                 format!("enter the network namespace {}", path.display()),
-                "it must be a network namespace, and entering one needs root",
+                "the file must be a network namespace, and entering a network namespace needs root",
             ))?;
     }
     let all = mounts::list().map_err(step("read /proc/self/mountinfo", "/proc must be mounted"))?;
@@ -170,7 +173,7 @@ pub(super) fn filter_error(source: io::Error) -> SetUpError {
         }
         Some(libc::EINVAL) => "Linux 5.19 or newer with CONFIG_SECCOMP_FILTER is needed",
         Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => {
-            "seccomp(2) is refused here: allow it in the container's seccomp profile"
+            "seccomp(2) is refused here: allow seccomp(2) in the container's seccomp profile"
         }
         _ => "",
     };

@@ -1,9 +1,9 @@
-//! A container's `/sys` is covered from outside, while the runtime makes the container.
+//! The cover of a container's `/sys`, made from outside while the runtime makes the container.
 //!
-//! It is done by a process of the host (the runtime's `createRuntime` hook) that enters the
-//! container's mount namespace: nothing of ours is executed in the container, so neither its seccomp
-//! profile nor its capabilities nor its files have a say. The mounts of the container are there by
-//! then, below its root file system, and none of its programs has run.
+//! A process of the host (the runtime's `createRuntime` hook) enters the container's mount
+//! namespace and makes the cover. No code of verbgate runs in the container, so neither the
+//! container's seccomp profile nor its capabilities nor its files have a say. At that time the
+//! container's mounts exist below its root file system, and none of its programs has run.
 //!
 //! The file system belongs to the initial user namespace, whoever the container's root is.
 
@@ -76,7 +76,7 @@ pub enum CoverError {
     #[error("{0}")]
     Fuse(String),
     /// What would be mounted there, others would see.
-    #[error("the container has no mount namespace of its own; give it one (linux.namespaces)")]
+    #[error("the container has no mount namespace of its own; add one (linux.namespaces)")]
     Shared,
     /// Another file system, or a part of sysfs.
     #[error("the container's /sys is a part of the host's sysfs; mount all of sysfs, or nothing")]
@@ -121,7 +121,7 @@ impl Cover<'_> {
         for (name, tree) in kept {
             let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
             rustix::mount::move_mount(&tree, "", &mount, name, by_fd)
-                .map_err(call("keep what is mounted in the container's /sys"))?;
+                .map_err(call("keep the mounts in the container's /sys"))?;
         }
         Ok(true)
     }

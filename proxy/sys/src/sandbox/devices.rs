@@ -1,5 +1,4 @@
-//! `/dev` of the guest: the host's own, with the RDMA nodes replaced by ones that only the
-//! supervisor can open.
+//! `/dev` of the guest: the host's own, with RDMA nodes that only the supervisor can open.
 //!
 //! The guest sees nodes with the right numbers and mode 0666, as libibverbs checks them, on a
 //! mount with `nodev`: opening one natively fails with EACCES, and the supervisor, which the
@@ -118,7 +117,7 @@ pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), Se
     if !dir.is_dir() {
         rustix::fs::mkdir(dir, Mode::from_raw_mode(0o755)).map_err(step(
             format!("make the directory {RDMA_DIR}"),
-            "make it before, as root: mkdir /dev/infiniband",
+            "make the directory before, as root: mkdir /dev/infiniband",
         ))?;
     }
     // Opened before they are covered, for the case that they have to be bound.

@@ -1,4 +1,4 @@
-//! What supervisor and child say to each other between fork and exec.
+//! The messages between supervisor and child, from fork to exec.
 //!
 //! One sequenced-packet socket, close-on-exec at both ends: its end of file tells the supervisor
 //! that the program runs, and tells the child that the supervisor gave up.

@@ -1,8 +1,9 @@
-//! Descriptors that this program was started with: which of them the guest gets.
+//! Descriptors that this program has inherited, and the part that the guest gets.
 //!
-//! Launchers hand over sockets and pipes (PMI's, systemd's, a shell's `3<file` and `<(...)`), so what
-//! is harmless is passed on under its number. What could lead around the sandbox is not: out of the
-//! mount namespace, to a device, into another process, or past the filter.
+//! Launchers hand over sockets and pipes (PMI's, systemd's, a shell's `3<file` and `<(...)`), so
+//! harmless descriptors are passed on under their numbers. Descriptors that could lead around the
+//! sandbox are not: out of the mount namespace, to a device, into another process, or past the
+//! filter.
 
 use std::env;
 use std::fs;
@@ -115,7 +116,8 @@ impl Inherited {
             match judge(fd) {
                 Ok(()) => found.kept.push(number),
                 Err(what) => log::info!(
-                    "descriptor {number} is not passed on: it is {what} (--preserve-fds does)"
+                    "the program does not inherit descriptor {number}, which is {what} \
+                     (--preserve-fds passes the descriptor on)"
                 ),
             }
         }

@@ -1,8 +1,8 @@
-//! Waiting for the guest as a shell's job: signals, the terminal, and what is left at the end.
+//! The guest as a shell's job: signals, the terminal, and the processes that are left at the end.
 //!
 //! **The guest stays in the supervisor's process group**, session and terminal, so that Ctrl-C,
 //! Ctrl-Z, reads from the terminal and pipelines work natively, with no pseudo-terminal between.
-//! What follows from it:
+//! The consequences:
 //!
 //! - A signal that the kernel sends to the group (from the terminal) has reached the guest
 //!   already and is not passed on; one that a process sends to the supervisor is, unless the
@@ -14,10 +14,10 @@
 //!   the job's SIGCONT. A main process that somebody stopped with SIGSTOP is left to him, and
 //!   without a shell above in the session (services, containers) nothing is mirrored.
 //!
-//! **Nothing here waits for a live process**: the tracer's stops of the main process would be
-//! taken from the thread that waits for them, as wait(2) does not tell apart the threads of a
+//! **Nothing here waits for a live process**: such a wait would take the tracer's stops of the main
+//! process from the thread that waits for them, as wait(2) does not tell apart the threads of a
 //! parent that is the tracer too. Exits come by pidfd, stops are peeked at, and only zombies are
-//! reaped. A thread that traces must take `ECHILD` for "it died".
+//! reaped. A thread that traces must take `ECHILD` for "the thread died".
 
 use std::fs;
 use std::io;

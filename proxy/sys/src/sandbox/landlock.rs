@@ -1,8 +1,8 @@
 //! The Landlock domain of a guest: landlock(7).
 //!
-//! It handles one access right, making character devices, and grants it nowhere. A domain brings
-//! two more things that are wanted here: mount(2), umount(2) and pivot_root(2) fail with EPERM in
-//! it, user namespace or not, and a process outside it can neither be traced nor looked into
+//! The domain handles one access right, making character devices, and grants that right nowhere. A
+//! domain brings two more wanted effects: mount(2), umount(2) and pivot_root(2) fail with EPERM in
+//! the domain, user namespace or not, and a process outside can neither be traced nor looked into
 //! through `/proc/PID/{root,cwd,fd,mem,...}`.
 
 use std::io;

@@ -1,7 +1,7 @@
-//! Starting a program so that the raw RDMA devices are out of its reach.
+//! The start of a program so that the raw RDMA devices are out of the program's reach.
 //!
-//! The program runs on the host's own file system, as the caller, in the caller's terminal; what
-//! changes is what `docker run` would take away to keep it from a device node:
+//! The program runs on the host's own file system, as the caller, in the caller's terminal. The
+//! changes are those by which `docker run` would keep the program from a device node:
 //!
 //! - a mount namespace of its own, private in both directions, in which no mount but those of
 //!   `/dev` honours device nodes (`mounts`), and `/dev/infiniband` shows the granted nodes
@@ -12,9 +12,9 @@
 //! - without the capabilities that reach a device by another way (`caps`);
 //! - under the caller's seccomp filter, whose listener goes to the supervisor (`handoff`).
 //!
-//! A caller with CAP_SYS_ADMIN keeps its user namespace; anyone else gets one with its own ids.
-//! Nothing here contains a hostile root in the other respects in which a container does: it
-//! still writes the host's files.
+//! A caller with CAP_SYS_ADMIN keeps the caller's user namespace; anyone else gets a user namespace
+//! with the same ids. Nothing here contains a hostile root in the other respects in which a
+//! container does: root still writes the host's files.
 //!
 //! ```text
 //! supervisor                        child
@@ -160,18 +160,18 @@ pub struct Gate {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// fork(2) would leave the other threads' locks held in the child.
-    #[error("{0} threads run already; a sandbox must be started before any of them")]
+    #[error("this process has {0} threads already; start the sandbox before any thread")]
     Threads(usize),
     /// No program was given.
-    #[error("no program to run")]
+    #[error("there is no program to run; give one after --")]
     NoProgram,
     /// An argument or path that C cannot take.
-    #[error("{0:?} holds a NUL byte")]
+    #[error("the argument {0:?} holds a NUL byte")]
     Nul(OsString),
     /// A way around the mount namespace.
     #[error(
         "{stream} is {what}, by which the program could open the devices of the host; \
-         redirect it to something else"
+         redirect {stream} to something else"
     )]
     Stream {
         /// Which standard stream.
@@ -180,7 +180,7 @@ pub enum Error {
         what: &'static str,
     },
     /// A descriptor that shall be passed on cannot be.
-    #[error("--preserve-fds: descriptor {number} {what}; pass fewer, or redirect it")]
+    #[error("--preserve-fds: descriptor {number} {what}; pass fewer, or redirect the descriptor")]
     Preserved {
         /// Its number.
         number: i32,
@@ -216,7 +216,7 @@ pub enum Error {
 fn exec_hint(source: &io::Error) -> String {
     match source.raw_os_error() {
         Some(libc::ENOENT) => {
-            "no such file here or in PATH, or its interpreter is missing".to_owned()
+            "no such file here or in PATH, or the file's interpreter is missing".to_owned()
         }
         Some(libc::ENOEXEC) => {
             "neither a program of this architecture nor a script that begins with #!".to_owned()
@@ -309,7 +309,7 @@ pub fn spawn(job: &Job, spec: &Spawn<'_>) -> Result<Started, Error> {
             }
         };
     } else if let Ok(FromChild::WithoutSysfs(why)) = message {
-        log::warn!("the program sees the host's /sys, other devices included: {why}");
+        log::warn!("the program sees the host's /sys, with the names of other devices: {why}");
         message = handoff::receive(gate.socket.as_fd());
     }
     match message {
@@ -342,7 +342,7 @@ fn warn_without_landlock() {
         log::warn!(
             "this kernel has no usable Landlock (boot with lsm=landlock,...): a program that runs \
              as root reaches the RDMA devices through /proc/PID/root of root's processes that \
-             have no more capabilities than it; run it as another user"
+             have no more capabilities; run the program as another user"
         );
     } else {
         log::debug!("this kernel has no usable Landlock");

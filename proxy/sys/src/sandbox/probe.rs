@@ -1,5 +1,5 @@
-//! What this kernel, as this process may use it, offers: for `verbgate features` and for choices
-//! at start.
+//! The features of this kernel, as far as this process may use them: for `verbgate features`, and
+//! for choices at the start.
 //!
 //! Each probe asks for the thing itself, with arguments that have no effect, rather than compare
 //! version numbers: distributions backport, and containers forbid.

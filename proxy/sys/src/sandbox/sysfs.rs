@@ -1,9 +1,10 @@
 //! `/sys` of the guest: a FUSE file system that the supervisor serves, with some of the host's own
 //! directories mounted into it.
 //!
-//! The mount is made here, in the guest's mount and user namespace (the kernel wants `/dev/fuse`
-//! opened in the latter, fs/fuse/inode.c), and its descriptor handed to the supervisor. Mounting
-//! into it takes lookups, so the supervisor serves before this goes on.
+//! The child makes the mount, in the guest's mount and user namespace (the kernel wants `/dev/fuse`
+//! opened in that user namespace, fs/fuse/inode.c), and hands the mount's descriptor to the
+//! supervisor. Mounting into `/sys` takes lookups, so the supervisor serves before the child goes
+//! on.
 
 use std::ffi::CString;
 use std::io;
@@ -65,8 +66,11 @@ pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpEr
             return Ok(());
         }
     };
-    handoff::offer_sysfs(socket, &served)
-        .map_err(step("hand /dev/fuse to the supervisor", "is its descriptor table full?"))?;
+    handoff::offer_sysfs(socket, &served).map_err(step(
+        "hand /dev/fuse to the supervisor",
+        "is this process's descriptor table \
+                                                           full?",
+    ))?;
     // A guest that held it could answer for the supervisor.
     drop(served);
     if !handoff::wait_for_go(socket) {
@@ -113,7 +117,7 @@ pub(super) fn open_fuse() -> Result<OwnedFd, String> {
 fn mount(fuse: OwnedFd) -> Result<Served, String> {
     let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(SYS, path, Mode::empty())
-        .map_err(|e| format!("cannot open {SYS}: {e}; is it mounted?"))?;
+        .map_err(|e| format!("cannot open {SYS}: {e}; is sysfs mounted there?"))?;
     let options = format!(
         "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other,max_read=4096",
         fuse.as_raw_fd(),

@@ -118,13 +118,13 @@ impl fmt::Debug for Assembler {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AssembleError {
     /// A jump goes to a label that was never placed, backwards, or over more than 255 instructions.
-    #[error("jump at instruction {at} cannot reach its label")]
+    #[error("the jump at instruction {at} cannot reach the label")]
     Jump {
         /// Index of the jump.
         at: usize,
     },
     /// Longer than `BPF_MAXINSNS`.
-    #[error("program of {0} instructions; the kernel takes 4096")]
+    #[error("a filter of {0} instructions, where the kernel takes 4096")]
     TooLong(usize),
 }
 

@@ -1,8 +1,8 @@
 //! The filter that every guest thread runs under.
 //!
-//! What it sends to the supervisor and what it refuses by itself is the table [`rules`]; the
-//! reasons stand beside the rules there. All arguments that it judges are scalars: the filter cannot
-//! read memory, and nothing it decides depends on memory.
+//! The table [`rules`] says which calls the filter sends to the supervisor and which calls the
+//! filter refuses, with the reasons. All arguments that the filter judges are scalars: the filter
+//! cannot read memory, and no decision depends on memory.
 
 use std::collections::BTreeMap;
 

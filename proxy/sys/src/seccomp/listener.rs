@@ -152,7 +152,7 @@ impl Listener {
     pub fn receive_from(fd: OwnedFd) -> io::Result<Self> {
         let name = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
         let other = || {
-            let text = format!("{} is no seccomp listener", name.display());
+            let text = format!("{} is not a seccomp listener", name.display());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         };
         // Before the ioctl, which somebody's file system may serve.

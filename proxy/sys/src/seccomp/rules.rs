@@ -1,7 +1,7 @@
-//! What the filter watches and refuses, as a table.
+//! The rules of the filter, as a table: the watched calls and the refused calls.
 //!
-//! The filter is assembled from it ([`super::filter`]), and so is what another program is told that
-//! makes filters of its own, such as an OCI runtime.
+//! The filter ([`super::filter`]) is assembled from this table, and so are the rules for other
+//! programs that make filters of their own, such as an OCI runtime.
 
 use crate::arch::Arch;
 use crate::arch::Foreign;

@@ -1,4 +1,5 @@
-//! The bytes of a `write(2)` on a uverbs descriptor: a legacy command, decoded and laid out.
+//! Fuzzing of legacy commands: the bytes of a `write(2)` on a uverbs descriptor, decoded and laid
+//! out.
 
 use verbgate_abi::ids;
 use verbgate_abi::wire::CMD_FLAG_EXTENDED;

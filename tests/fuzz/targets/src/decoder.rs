@@ -1,5 +1,5 @@
-//! The bytes of an ioctl: header, attributes, and behind them the payloads in the order in which
-//! they are fetched. What is missing of them is zeros.
+//! Fuzzing of the decoder: the bytes of an ioctl (header, attributes), and behind them the payloads
+//! in the order in which they are fetched. Missing bytes are zeros.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! What must hold for every request, however it came.
+//! The statements that must hold for every request, however the request came.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
-//! What the seccomp filter decides on a system call, against what it is meant to decide.
+//! Fuzzing of the seccomp filter: its decision on a system call, against the meant decision.
 //!
-//! The bytes are a system call: which architecture's filter (1 byte), how it is called (1), the
+//! The bytes are a system call: which architecture's filter (1 byte), how the call is made (1), the
 //! number (2) and six arguments (8 each).
 
 use std::sync::LazyLock;
@@ -98,7 +98,7 @@ fn judge<A: Arch>(program: &[SockFilter], how: u8, nr: u32, args: [u64; 6]) {
     assert!(meant.is(action), "{call:x?}: {action:#x}, meant is {meant:?}");
 }
 
-/// The rules of ARCHITECTURE, section 2, as plainly as they can be said.
+/// What is meant to happen to a call, said a second time and without the table of rules.
 fn meant<A: Arch>(call: &Call) -> Meant {
     const EPERM: u32 = 1;
     const ENOENT: u32 = 2;

@@ -1,5 +1,5 @@
-//! A request laid out in a frame. The frame is read back as the kernel reads it, and by rules that
-//! are not those of the code that wrote it.
+//! Fuzzing of frames: a request laid out in a frame, read back as the kernel reads it, by rules
+//! that are not those of the writing code.
 
 use std::cell::RefCell;
 use std::fs::File;

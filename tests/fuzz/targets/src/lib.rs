@@ -6,11 +6,11 @@
     clippy::unwrap_used,
     reason = "a test: a panic is how it says what it found"
 )]
-//! What the fuzzers do with their bytes.
+//! Fuzz targets: the functions that the fuzzers call with their bytes.
 //!
-//! A target is a function that takes any bytes and panics when something that must hold does not.
-//! libFuzzer calls it (`../fuzz_targets`), and so does a test with a mutator of its own, in stable
-//! Rust, which is what runs where no fuzzer can be built.
+//! A target is a function that takes any bytes, and panics when a statement that must hold does not
+//! hold. libFuzzer calls the target (`../fuzz_targets`). A test with a mutator of its own calls the
+//! target too, in stable Rust, on machines where no fuzzer can be built.
 
 pub mod commands;
 pub mod corpus;

@@ -1,4 +1,4 @@
-//! A small mutator, for where there is no fuzzer.
+//! A small mutator, for machines without a fuzzer.
 
 use verbgate_hostile::Random;
 

@@ -1,8 +1,9 @@
-//! The whole way of a request, over memory that changes under it and a kernel that is a script.
+//! Fuzzing of the whole way of a request, over memory that changes after each read and a kernel
+//! that is a script.
 //!
-//! The memory is a guest's at its worst: every byte that was read is another one from then on. So
-//! whatever is read again and used shows as a difference between what was vetted and what the
-//! executor was asked to do.
+//! The memory is a guest's at its worst: every byte changes as soon as it was read. So bytes that
+//! are read again and used show as a difference between the vetted request and the executed
+//! request.
 
 use std::cell::RefCell;
 use std::fs::File;

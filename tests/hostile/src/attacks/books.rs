@@ -1,4 +1,4 @@
-//! What the supervisor writes down of a guest, and what the guest can make it write.
+//! Attacks on the supervisor's books of a guest.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Many that are slow, and many that come and go.
+//! Attacks by crowds: many slow processes, and many that come and go.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;

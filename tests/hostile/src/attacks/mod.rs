@@ -1,4 +1,5 @@
-//! Every attack: what it does inside, what the world does meanwhile, and what must hold.
+//! All attacks: the attacker's part inside, the world's part meanwhile, and the statements that
+//! must hold.
 
 mod books;
 mod crowd;

@@ -1,4 +1,4 @@
-//! Numbers of processes and threads, given up and taken again.
+//! Attacks by numbers of processes and threads, given up and taken again.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,4 @@
-//! Opens of two devices, and what is taken for which.
+//! Attacks by opens of two devices, and confusion of one with the other.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What needs a device that answers requests with success, and the connection manager.
+//! Attacks that need a device which answers requests with success, and the connection manager.
 
 use std::io;
 use std::net::Ipv4Addr;

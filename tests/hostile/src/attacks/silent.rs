@@ -1,4 +1,4 @@
-//! Files and memory of a file server that does not answer.
+//! Attacks by files and memory of a file server that does not answer.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -1,4 +1,5 @@
-//! Whoever looks at this guest waits: for its memory, or for the kernel's lock of its execve(2).
+//! Attacks that make everybody wait who looks at this guest: for its memory, or for the kernel's
+//! lock of its execve(2).
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
-//! `verbgate fabric diagnose`: faults that are put in, each named without a hint, bare and in
-//! sandboxes.
+//! `verbgate fabric diagnose`: injected faults, each of which must be named without a hint, bare
+//! and in sandboxes.
 
 mod networks;
 

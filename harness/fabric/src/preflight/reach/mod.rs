@@ -1,4 +1,5 @@
-//! How a rail reaches its peers, and who answers for its address: neighbours, routes, and ARP.
+//! The way from a rail to its peers, and who answers for the rail's address: neighbours, routes,
+//! and ARP.
 
 use std::fs;
 use std::io;
@@ -152,9 +153,9 @@ pub(super) fn answers(rank: u32, mine: &Rail) -> Said {
             let mut said = fail(
                 Cause::ArpFlux,
                 format!(
-                    "{} is on the same network and answers for {address} of {netdev}, too (arp_ignore \
-                 is 0): ARP flux: set arp_ignore=1 and arp_announce=2 on its NICs, then `ip \
-                 neighbour flush all` on the others",
+                    "{} is on the same network and answers for {address} of {netdev}, too \
+                     (arp_ignore is 0): ARP flux: set arp_ignore=1 and arp_announce=2 on this \
+                     rank's NICs, then `ip neighbour flush all` on the others",
                     other.netdev
                 ),
             );
@@ -221,14 +222,14 @@ pub(super) fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) ->
         (Some(found), None) => fail(
             Cause::ArpFlux,
             format!(
-                "{to} resolves to {found}, and its owner says it is {mac}: ARP flux: set arp_ignore=1 \
-             and arp_announce=2 on its NICs, then `ip neighbour flush all`"
+                "{to} resolves to {found}, and the peer's MAC is {mac}: ARP flux: set arp_ignore=1 \
+             and arp_announce=2 on the peer's NICs, then `ip neighbour flush all`"
             ),
         ),
         (None, Some(gateway)) => {
             let what = format!(
-                "the gateway {gateway} of {netdev}, by which {to} is reached, does not answer: look \
-                 at the cable, the VLAN, and the switch's address"
+                "the gateway {gateway} of {netdev}, by which {to} is reached, does not answer: \
+                 look at the cable, the VLAN, and the switch's address"
             );
             Said { own: true, ..fail(Cause::NoNeighbour, what) }
         }
