@@ -156,8 +156,9 @@ fn device(root: &Path, dir: &Path, uverbs: &str) -> Result<RdmaDevice, Error> {
         return Err(Error::Value { path: dir.join("ibdev"), value: ibdev, expected });
     }
     let attribute = |file| discover::device_attribute(root, &ibdev, file);
-    let ports = discover::PortDir::all(root, &ibdev)
-        .map_err(|source| Error::Read { path: dir.join("device/ports"), source })?;
+    let unread =
+        |source| Error::Read { path: discover::dir_of(root, &ibdev).join("ports"), source };
+    let ports = discover::PortDir::all(root, &ibdev).map_err(unread)?;
     let port = |port: &discover::PortDir| PortState {
         number: port.number(),
         link_layer: port.attribute("link_layer"),

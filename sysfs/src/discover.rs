@@ -86,7 +86,12 @@ pub fn device_names(root: &Path) -> io::Result<Vec<String>> {
 
 /// Whether the device is there.
 pub fn is_there(root: &Path, device: &str) -> bool {
-    root.join(CLASS).join(device).exists()
+    dir_of(root, device).exists()
+}
+
+/// A device's directory.
+pub(crate) fn dir_of(root: &Path, device: &str) -> PathBuf {
+    root.join(CLASS).join(device)
 }
 
 /// All RDMA devices below a sysfs root, in the order of [`device_names`].
@@ -97,7 +102,7 @@ pub fn devices(root: &Path) -> Vec<Device> {
 
 /// One device: all that its files tell; a device that is gone has no port.
 pub fn device(root: &Path, name: &str) -> Device {
-    let function = root.join(CLASS).join(name).join("device");
+    let function = dir_of(root, name).join("device");
     let own: Vec<(String, Option<u32>)> = names(&function.join("net"))
         .unwrap_or_default()
         .into_iter()
@@ -127,7 +132,7 @@ pub fn device(root: &Path, name: &str) -> Device {
 
 /// An attribute of a device.
 pub(crate) fn device_attribute(root: &Path, device: &str, file: &str) -> Option<String> {
-    attribute(&root.join(CLASS).join(device).join(file))
+    attribute(&dir_of(root, device).join(file))
 }
 
 /// The directory of a port.
@@ -141,7 +146,7 @@ impl PortDir {
     /// The directory of a port, which need not be there.
     #[must_use]
     pub fn new(root: &Path, device: &str, number: u32) -> Self {
-        let ports = root.join(CLASS).join(device).join("ports");
+        let ports = dir_of(root, device).join("ports");
         Self { number, path: ports.join(number.to_string()) }
     }
 
@@ -150,7 +155,7 @@ impl PortDir {
     /// # Errors
     /// The directory is there and cannot be read.
     pub fn all(root: &Path, device: &str) -> io::Result<Vec<Self>> {
-        let numbers = numbers(&root.join(CLASS).join(device).join("ports"))?;
+        let numbers = numbers(&dir_of(root, device).join("ports"))?;
         Ok(numbers.into_iter().map(|number| Self::new(root, device, number)).collect())
     }
 

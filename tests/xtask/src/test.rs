@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::sync::mpsc::Sender;
 use std::thread;
 
 use anyhow::Result;
@@ -71,18 +73,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let with_lab = !args.no_lab && cases::are_there(&args.cases);
     // Tests of this machine measure time, and so do those of the lab.
     let together = args.no_host || thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
-    let (host_is_done, wait) = mpsc::channel::<()>();
-    let (stages, args) = (&stages, &args);
-    thread::scope(move |scope| {
-        if with_lab {
-            scope.spawn(move || {
-                lane::enter(if args.no_host { "" } else { "lab | " });
-                in_labs(stages, &kernels, &args.cases, || {
-                    // Or the other lane is gone.
-                    let _ = if together { Ok(()) } else { wait.recv() };
-                });
-            });
-        }
+    let host = |done: Done| {
         if args.no_host {
             return;
         }
@@ -90,18 +81,48 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stages.run("tests of the crates", |_| host::tests(&args.cases));
             return;
         }
-        in_order(stages, host::CHECKS);
-        in_order(stages, host::STEPS);
-        drop(host_is_done);
+        in_order(&stages, host::CHECKS);
+        in_order(&stages, host::STEPS);
+        drop(done);
         lane::yield_to_others(with_lab);
-        in_order(stages, host::HOUSE);
-    });
+        in_order(&stages, host::HOUSE);
+    };
+    let lab = |turn: Turn| {
+        if with_lab {
+            lane::enter(if args.no_host { "" } else { "lab | " });
+            in_labs(&stages, &kernels, &args.cases, turn);
+        }
+    };
+    side_by_side(together, host, lab);
     let (text, all) = stages.close();
     print!("{text}");
     if !args.cases.is_empty() && all.total() == 0 {
         bail!("no name of a test or a case holds {}", args.cases.join(" or "));
     }
     Ok(ExitCode::from(u8::from(all.failed > 0)))
+}
+
+/// Dropped when what measures time on this machine is over, however it ends.
+struct Done(#[expect(dead_code, reason = "its end is the message")] Sender<()>);
+
+/// When the lab's tests may begin.
+struct Turn(Option<Receiver<()>>);
+
+impl Turn {
+    fn wait(self) {
+        // Nothing is ever sent: the other lane lets go.
+        let _ = self.0.map(|lane| lane.recv());
+    }
+}
+
+/// Runs the two lanes; the lab's turn comes at once, or when the host's lane has let go.
+fn side_by_side(together: bool, host: impl FnOnce(Done), lab: impl FnOnce(Turn) + Send) {
+    let (done, turn) = mpsc::channel();
+    let (done, turn) = (Done(done), Turn((!together).then_some(turn)));
+    thread::scope(move |scope| {
+        scope.spawn(move || lab(turn));
+        host(done);
+    });
 }
 
 fn in_order(stages: &Stages, steps: &[host::Step]) {
@@ -112,7 +133,7 @@ fn in_order(stages: &Stages, steps: &[host::Step]) {
 
 /// Builds and fetches what labs need, waits for its turn, and runs the cases of one kernel after the
 /// other, each in one machine.
-fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn: impl FnOnce()) {
+fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn: Turn) {
     lane::yield_to_others(true);
     let mut programs = None;
     stages.run("building for the lab", |_| {
@@ -126,11 +147,50 @@ fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn:
             .and_then(|userland| Lab::prepare(kernel, userland, &Progress::stderr()));
         drop(fetched);
     }
-    turn();
+    turn.wait();
     lane::yield_to_others(false);
     let Some(programs) = programs else { return };
     for kernel in kernels {
         let name = format!("Linux {} with {}", kernel.name, kernel.userland);
         stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, words, told)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn order(together: bool) -> Vec<&'static str> {
+        let seen = Mutex::new(Vec::new());
+        let say = |what| seen.lock().unwrap().push(what);
+        // Meets both lanes in the middle of the host's tests if they run at the same time.
+        let pause = Duration::from_millis(if together { 1500 } else { 200 });
+        side_by_side(
+            together,
+            |done| {
+                thread::sleep(pause);
+                say("host");
+                drop(done);
+            },
+            |turn| {
+                turn.wait();
+                say("lab");
+            },
+        );
+        seen.into_inner().unwrap()
+    }
+
+    #[test]
+    fn the_lab_waits_for_the_tests_of_this_machine_where_processors_are_few() {
+        assert_eq!(order(false), ["host", "lab"]);
+        assert_eq!(order(true), ["lab", "host"]);
+    }
+
+    #[test]
+    fn a_lane_that_ends_early_keeps_nobody_waiting() {
+        side_by_side(false, |_| (), Turn::wait);
     }
 }
