@@ -11,19 +11,20 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use verbgate_abi::request::Request;
+use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_sys::GuestFd;
 use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::token::End;
 
-use crate::commit;
-use crate::session::Guest;
-use crate::session::GuestKey;
-
 /// Names a ucontext; never given again within a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UcontextId(pub u64);
+
+/// Names a guest; never given again within a sandbox.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct GuestKey(pub(crate) u64);
 
 /// One open of a device by a guest.
 #[derive(Debug)]
@@ -46,14 +47,28 @@ pub struct Ucontext {
 impl Ucontext {
     /// Enters what a request on it brought about.
     pub fn enter(&mut self, request: &Request, result: i64) {
-        commit::track(&mut self.live, request, result);
+        track(&mut self.live, request, result);
         // Whatever became of it: there may be one though its answer did not fit.
         self.asked |= request.makes_ucontext();
     }
 
     /// Whether one of a guest's descriptors is known to mean it.
-    pub(crate) fn is_held_by(&self, guest: &Guest) -> bool {
-        self.holders.iter().any(|(key, _)| *key == guest.key)
+    pub(crate) fn is_held_by(&self, guest: GuestKey) -> bool {
+        self.holders.iter().any(|(key, _)| *key == guest)
+    }
+}
+
+/// Enters what a request brought about into the books of its ucontext: what the result says of a
+/// request that the supervisor has decoded itself.
+pub fn track(live: &mut Live, request: &Request, result: i64) {
+    if result < 0 {
+        return;
+    }
+    for new in request.new_handles() {
+        live.made(new.object);
+    }
+    for used in request.handles().filter(|used| used.access == Access::Destroy) {
+        live.destroyed(used.object);
     }
 }
 

@@ -20,13 +20,13 @@ use crate::books::Known;
 use crate::books::UcontextId;
 use crate::device::Kind;
 use crate::execute;
-use crate::execute::Form;
+use crate::fetch::Form;
 use crate::open;
 use crate::open::Wanted;
-use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
+use crate::task::Event;
 use crate::tokens::Unopened;
 
 /// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.

@@ -3,10 +3,7 @@
 //! The result is the kernel's. Outputs come from memory that the guest may write (the frame's, or
 //! the guest's own): observers see the outputs, and the books do not depend on them.
 
-use verbgate_abi::Errno;
 use verbgate_abi::request::OutPlace;
-use verbgate_abi::request::Request;
-use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::Handle;
 use verbgate_sys::GuestFd;
@@ -15,23 +12,10 @@ use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 
-use crate::books::Live;
 use crate::executor::Executor;
+use crate::flight::InFlight;
 use crate::frame::Written;
-use crate::way::InFlight;
-
-/// What a request brought about.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// What the guest's call returns, or `-errno`.
-    pub result: i64,
-    /// The descriptor that it made, by the guest's number.
-    pub fd: Option<GuestFd>,
-    /// For each written attribute: its position, and `flags` and `data` as they are now.
-    pub entries: Vec<(usize, u16, u64)>,
-    /// Outputs for the guest, and where they go.
-    pub outputs: Vec<(u64, Vec<u8>)>,
-}
+use crate::outcome::Outcome;
 
 fn read<const N: usize>(frame: &Frame, at: usize) -> [u8; N] {
     let mut bytes = [0; N];
@@ -136,24 +120,4 @@ fn handle_at(
             Some(Handle(u32::from_ne_bytes(word)))
         }
     }
-}
-
-/// Enters what a request brought about into the books of its ucontext: what the result says of a
-/// request that the supervisor has decoded itself.
-pub fn track(live: &mut Live, request: &Request, result: i64) {
-    if result < 0 {
-        return;
-    }
-    for new in request.new_handles() {
-        live.made(new.object);
-    }
-    for used in request.handles().filter(|used| used.access == Access::Destroy) {
-        live.destroyed(used.object);
-    }
-}
-
-/// The errno of a negative result.
-#[must_use]
-pub fn errno(result: i64) -> Errno {
-    Errno(i32::try_from(-result).unwrap_or(libc::EIO))
 }

@@ -6,10 +6,8 @@
 //! with CONTINUE, and the stub's next trap shows the result. If the supervisor answers with a value
 //! instead, the stub makes no request, and only writes outputs.
 
-use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Instant;
 
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
@@ -19,96 +17,15 @@ use verbgate_sys::frame::SPARE;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::NotifId;
-use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub;
 use verbgate_sys::stub::Piece;
 
-use crate::books::UcontextId;
-use crate::cm::Written;
 use crate::frame::SCRATCH;
 use crate::session::StubState;
 use crate::session::Worker;
 use crate::translate::Lent;
 use crate::translate::Plan;
-use crate::way::InFlight;
-use crate::way::Prepared;
-
-/// How a request was made.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Form {
-    /// `ioctl`: its array is at this address.
-    Ioctl(u64),
-    /// `write`, of so many bytes.
-    Write(usize),
-}
-
-/// The call that a request was made by.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct About {
-    /// The guest's trap.
-    pub(crate) trap: Notification,
-    /// The ucontext.
-    pub(crate) ucontext: UcontextId,
-    /// When the trap was received.
-    pub(crate) started: Instant,
-}
-
-/// What a stub is at work on.
-#[derive(Debug)]
-pub(crate) enum Job {
-    /// A request, which is in the kernel.
-    Request {
-        /// Whose it is.
-        about: About,
-        /// The request.
-        done: Box<InFlight>,
-        /// What the stub shows when it could write the outputs that it was told to write.
-        written: i64,
-    },
-    /// Outputs for the caller of a trap.
-    Write {
-        /// The trap.
-        trap: Notification,
-        /// What the stub shows when all could be written.
-        written: i64,
-        /// What comes then.
-        then: Then,
-    },
-    /// A mapping for the caller of a trap.
-    Map(Notification),
-}
-
-impl Job {
-    /// Whose trap it is for.
-    pub(crate) fn trap(&self) -> &Notification {
-        match self {
-            Self::Request { about: About { trap, .. }, .. }
-            | Self::Write { trap, .. }
-            | Self::Map(trap) => trap,
-        }
-    }
-}
-
-/// What comes when outputs have been written.
-#[derive(Debug)]
-pub(crate) enum Then {
-    /// The caller's call ends; with EFAULT, and what has been done undone, when they could not be.
-    Answer(Reply, Option<Undo>),
-    /// The request can begin: its outputs can be written.
-    Execute(About, Box<Prepared>),
-    /// The command can be given: its response can be written.
-    Command(Box<Written>),
-}
-
-/// Undoes what the caller could not be told of.
-pub(crate) struct Undo(pub(crate) Box<dyn FnOnce() + Send>);
-
-impl fmt::Debug for Undo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Undo")
-    }
-}
 
 /// Makes a file the ucontext of a waiting stub.
 ///
@@ -212,13 +129,6 @@ pub(crate) fn map(
     stub::write_mapping(ro, args);
     stub::set_after(ro, AfterIoctl::MAP);
     listener.reply(idle, Reply::Value(0))
-}
-
-/// The number at which a descriptor is given to the stub, by its place among the lent ones.
-#[must_use]
-pub fn lent_number(place: usize) -> Option<u32> {
-    let at = stub_fd::LENT.checked_add(u32::try_from(place).ok()?)?;
-    (at <= stub_fd::LAST).then_some(at)
 }
 
 /// A guest descriptor as the tables of processes number it.

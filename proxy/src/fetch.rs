@@ -19,6 +19,15 @@ pub const FIRST_READ: usize = 1024;
 /// each is what the ioctl form of the same command can carry.
 pub const MAX_WRITE: usize = 128 << 10;
 
+/// How a request was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// `ioctl`: its array is at this address.
+    Ioctl(u64),
+    /// `write`, of so many bytes.
+    Write(usize),
+}
+
 /// The number by which a planted address space names itself ([`control::OWNER`]).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Owner(pub u64);

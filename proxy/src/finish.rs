@@ -1,30 +1,33 @@
 //! The end of a request: the stub's trap shows the result, which goes to the caller and to
 //! observers; and the stub waits for more.
 
-use crate::books::UcontextId;
-use crate::commit;
-use crate::execute;
-use crate::execute::About;
-use crate::execute::Job;
-use crate::execute::Then;
-use crate::executor::Executor;
-use crate::observe::Done;
-use crate::observe::Verdict;
-use crate::serve::Delivery;
-use crate::session::Guest;
-use crate::session::GuestState;
-use crate::session::StubState;
-use crate::supervisor::Supervisor;
-use crate::vet::Refusal;
-use crate::way;
-use crate::way::InFlight;
 use std::sync::Arc;
+
 use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
 use verbgate_sys::frame::Frame;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::stub::Stub;
+
+use crate::books::UcontextId;
+use crate::commit;
+use crate::execute;
+use crate::executor::Executor;
+use crate::flight::InFlight;
+use crate::observe::Done;
+use crate::observe::Verdict;
+use crate::outcome::Outcome;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::StubState;
+use crate::supervisor::Supervisor;
+use crate::task::About;
+use crate::task::Delivery;
+use crate::task::Job;
+use crate::task::Then;
+use crate::vet::Refusal;
+use crate::way;
 
 impl Supervisor {
     /// A stub waits for work, and shows the result of the last.
@@ -138,7 +141,7 @@ impl Supervisor {
         });
     }
 
-    fn tell_done(&self, frame: &Frame, about: &About, done: &InFlight, outcome: &commit::Outcome) {
+    fn tell_done(&self, frame: &Frame, about: &About, done: &InFlight, outcome: &Outcome) {
         // For onlookers only: it reads the guest's memory.
         let made = if self.is_observed && outcome.result >= 0 {
             commit::made(frame, &self.caller(&about.trap), done)

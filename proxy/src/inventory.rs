@@ -53,7 +53,7 @@ impl Supervisor {
         processes.sort_unstable_by_key(|(tgid, _)| tgid.0);
         let books = self.books.lock();
         let held = books.held().take(MAX_UCONTEXTS).filter_map(|(id, ucontext)| {
-            let holders = guests.iter().filter(|guest| ucontext.is_held_by(guest));
+            let holders = guests.iter().filter(|guest| ucontext.is_held_by(guest.key));
             let mut processes: Vec<_> = holders.map(|guest| guest.process.tgid()).collect();
             processes.sort_unstable_by_key(|tgid| tgid.0);
             Some(Held {

@@ -20,13 +20,13 @@ use verbgate_sys::stub;
 
 use crate::crew;
 use crate::crew::Watch;
-use crate::netlink;
-use crate::serve::Event;
+use crate::netlink::socket;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::Supervisor;
+use crate::task::Event;
 
 /// How often guests are looked at: the delay that a shell's Ctrl-Z may be felt to have.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -60,7 +60,7 @@ impl Supervisor {
             std::thread::sleep(INTERVAL);
             self.ends.take();
             resident::reap();
-            netlink::forget_closed(&mut self.netlinks.lock());
+            socket::forget_closed(&mut self.netlinks.lock());
             carried.retain(|stub| !self.put_down(stub));
             let all = self.registry.lock().all();
             for guest in all {

@@ -23,13 +23,13 @@ use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::control;
 use verbgate_sys::window::MAX_SLOTS;
 
-use crate::serve::Event;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::Route;
 use crate::session::StubState;
 use crate::session::Worker;
 use crate::supervisor::Supervisor;
+use crate::task::Event;
 use crate::tokens::Unopened;
 use crate::whose::Whose;
 
@@ -258,13 +258,13 @@ impl Supervisor {
     }
 
     /// A stub has ended with a job: its caller is told that nobody knows what became of that.
-    pub(crate) fn abandoned(&self, job: crate::execute::Job) {
+    pub(crate) fn abandoned(&self, job: crate::task::Job) {
         let trap = *job.trap();
         match job {
-            crate::execute::Job::Request { .. } | crate::execute::Job::Map(_) => {
+            crate::task::Job::Request { .. } | crate::task::Job::Map(_) => {
                 self.refuse(trap, Errno::EIO);
             }
-            crate::execute::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
+            crate::task::Job::Write { then, .. } => self.undone(trap, then, Errno::EIO),
         }
     }
 
@@ -280,8 +280,8 @@ impl Supervisor {
     }
 
     /// Has bytes written for a caller, whose call then ends.
-    pub(crate) fn deliver(&self, guest: &Arc<Guest>, delivery: crate::serve::Delivery) {
-        self.post(guest, Event::Task(crate::serve::Task::Deliver(delivery)));
+    pub(crate) fn deliver(&self, guest: &Arc<Guest>, delivery: crate::task::Delivery) {
+        self.post(guest, Event::Task(crate::task::Task::Deliver(delivery)));
     }
 }
 

@@ -8,9 +8,9 @@ use verbgate_abi::wire::ATTR_LEN;
 use verbgate_abi::wire::HDR_LEN;
 use verbgate_sys::seccomp::Reply;
 
-use crate::commit::Outcome;
-use crate::commit::errno;
-use crate::execute::Form;
+use crate::fetch::Form;
+use crate::outcome::Outcome;
+use crate::outcome::errno;
 
 /// What belongs into the guest's memory, and where: nothing for a request that failed.
 ///

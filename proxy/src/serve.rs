@@ -6,127 +6,28 @@
 //! that makes the supervisor wait keeps one thread and its own requests waiting, until the watch
 //! ends the guest's process ([`crate::crew`]).
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
 use verbgate_abi::Errno;
-use verbgate_sys::GuestFd;
 use verbgate_sys::caller::Caller;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::unguessable;
-use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 use verbgate_sys::seccomp::bpf::RET_ALLOW;
 use verbgate_sys::seccomp::bpf::RET_USER_NOTIF;
 use verbgate_sys::seccomp::bpf::interpret;
-use verbgate_sys::seccomp::rules;
 use verbgate_sys::seccomp::rules::About;
-use verbgate_sys::seccomp::rules::Verdict;
 
 use crate::crew;
 use crate::crew::Seat;
-use crate::execute::Form;
-use crate::execute::Then;
-use crate::fetch::Copied;
 use crate::fetch::Owner;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::Route;
 use crate::supervisor::Supervisor;
-
-/// What a call on an RDMA descriptor asks for.
-#[derive(Debug)]
-pub(crate) enum Asked {
-    /// A request.
-    Request {
-        form: Form,
-        /// Where what it passes is.
-        addr: u64,
-        /// The first bytes of that; none when it is longer than what is read at first.
-        copied: Option<Copied>,
-    },
-    /// A mapping.
-    Map,
-}
-
-impl Asked {
-    /// As what the call is answered if the descriptor is none of ours.
-    pub(crate) fn form(&self) -> Form {
-        match self {
-            Self::Request { form, .. } => *form,
-            // Whatever is no RDMA descriptor is the kernel's to map.
-            Self::Map => Form::Write(0),
-        }
-    }
-}
-
-/// A call on an RDMA descriptor.
-#[derive(Debug)]
-pub(crate) struct Call {
-    pub(crate) trap: Notification,
-    pub(crate) fd: GuestFd,
-    pub(crate) asked: Asked,
-    /// Whether the caller is known to share the memory of the guest that this is posted to.
-    pub(crate) met: bool,
-    /// What is resident of the caller's memory, unless its guest has a map of that already.
-    pub(crate) pages: Option<PageMap>,
-    pub(crate) started: Instant,
-}
-
-/// Bytes for the caller of a trap.
-#[derive(Debug)]
-pub(crate) struct Delivery {
-    pub(crate) trap: Notification,
-    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
-    pub(crate) then: Then,
-}
-
-/// What takes a stub.
-#[derive(Debug)]
-pub(crate) enum Task {
-    Call(Call),
-    Deliver(Delivery),
-}
-
-impl Task {
-    pub(crate) fn trap(&self) -> &Notification {
-        match self {
-            Self::Call(call) => &call.trap,
-            Self::Deliver(delivery) => &delivery.trap,
-        }
-    }
-}
-
-/// What there is to do for a guest.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// Something that takes a stub.
-    Task(Task),
-    /// The stub in this place waits for work, and shows the result of the last.
-    Stub(usize, Notification),
-    /// A stub is to be planted by way of this call, which is then made again.
-    Plant(Notification),
-    /// Descriptors are about to be closed or replaced.
-    Close(Notification, Vec<GuestFd>),
-    /// Credentials are about to change.
-    Retire(Notification),
-    /// A thread that waits for an event is called away.
-    Interrupt(Notification),
-    /// It is time to look after it.
-    Look,
-    /// Its process has ended, or executed another program.
-    Over,
-}
-
-/// What the rules of the filter say that calls are about, by number.
-pub(crate) fn concerns() -> HashMap<u32, About> {
-    let rules = rules::native::<verbgate_sys::arch::Native>();
-    let asked = rules.iter().filter(|rule| rule.verdict == Verdict::Notify);
-    asked.map(|rule| (rule.nr, rule.about)).collect()
-}
+use crate::task::Event;
 
 /// The end of a thread that serves.
 struct End<'a> {

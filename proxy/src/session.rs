@@ -30,15 +30,12 @@ use verbgate_sys::seccomp::NotifId;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::stub::Stub;
 
+use crate::books::GuestKey;
 use crate::books::UcontextId;
-use crate::execute::Job;
 use crate::fetch::Owner;
-use crate::serve::Event;
-use crate::serve::Task;
-
-/// Names a guest; never given again within a sandbox.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct GuestKey(pub(crate) u64);
+use crate::task::Event;
+use crate::task::Job;
+use crate::task::Task;
 
 /// What a stub is doing.
 #[derive(Debug)]

@@ -18,24 +18,25 @@ use verbgate_sys::node;
 use verbgate_sys::plant::Ends;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::bpf::SockFilter;
+use verbgate_sys::seccomp::rules;
 use verbgate_sys::seccomp::rules::About;
+use verbgate_sys::seccomp::rules::Verdict;
 use verbgate_sys::token::Tokens;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
 use crate::books::Books;
-use crate::cm::Queue;
+use crate::cm::queue::Queue;
 use crate::crew::Crew;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::gids::GidView;
-use crate::netlink;
+use crate::netlink::socket::Sockets;
 use crate::observe::Counts;
 use crate::observe::Done;
 use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
-use crate::serve;
 use crate::session::Registry;
 
 /// What a sandbox is made of.
@@ -134,7 +135,7 @@ pub struct Supervisor {
     pub(crate) registry: Mutex<Registry>,
     pub(crate) books: Mutex<Books>,
     /// Sockets by which guests find devices.
-    pub(crate) netlinks: Mutex<netlink::Sockets>,
+    pub(crate) netlinks: Mutex<Sockets>,
     pub(crate) told: Mutex<Told>,
     /// Somebody is told of each request.
     pub(crate) is_observed: bool,
@@ -179,6 +180,13 @@ fn tokens() -> io::Result<Option<(Tokens, bool)>> {
 
 /// Without a capability, by a device cgroup, without tmpfs, before Linux 5.2.
 const INCAPABLE: [i32; 4] = [libc::EPERM, libc::EACCES, libc::ENODEV, libc::ENOSYS];
+
+/// What the rules of the filter say that calls are about, by number.
+fn concerns() -> HashMap<u32, About> {
+    let rules = rules::native::<Native>();
+    let asked = rules.iter().filter(|rule| rule.verdict == Verdict::Notify);
+    asked.map(|rule| (rule.nr, rule.about)).collect()
+}
 
 impl Supervisor {
     /// A supervisor, ready to serve.
@@ -232,7 +240,7 @@ impl Supervisor {
             found,
             siblings: siblings.inspect(Siblings::join),
             over: AtomicBool::new(false),
-            concerns: serve::concerns(),
+            concerns: concerns(),
             crew: Crew::default(),
             turn: Mutex::default(),
             code: frame::code_memfd(&Native::stub_code().bytes)?,

@@ -29,7 +29,7 @@ use verbgate_sys::window::FdWindow;
 use crate::books::Known;
 use crate::books::UcontextId;
 use crate::execute;
-use crate::execute::Form;
+use crate::fetch::Form;
 use crate::open;
 use crate::open::Wanted;
 use crate::session::Guest;

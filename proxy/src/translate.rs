@@ -9,9 +9,9 @@ use verbgate_abi::Errno;
 use verbgate_abi::request::Place;
 use verbgate_abi::request::Request;
 use verbgate_abi::wire::GuestFd;
+use verbgate_sys::arch::stub_fd;
 use verbgate_sys::process::GuestFile;
 
-use crate::execute::lent_number;
 use crate::gids;
 
 /// A descriptor for the stub's table.
@@ -63,4 +63,11 @@ pub fn translate(
         plan.patches.push(Patch { place: used.place, number });
     }
     Ok(plan)
+}
+
+/// The number at which a descriptor is given to the stub, by its place among the lent ones.
+#[must_use]
+pub fn lent_number(place: usize) -> Option<u32> {
+    let at = stub_fd::LENT.checked_add(u32::try_from(place).ok()?)?;
+    (at <= stub_fd::LAST).then_some(at)
 }

@@ -7,14 +7,14 @@ use verbgate_abi::request::Request;
 use verbgate_abi::wire::DriverId;
 use verbgate_sys::mem::GuestMemory;
 
-use crate::commit::Outcome;
 use crate::decode;
-use crate::execute::Form;
 use crate::fetch::Copied;
+use crate::fetch::Form;
 use crate::gids::GidView;
 use crate::gids::Judged;
 use crate::gids::Patch;
 use crate::observe;
+use crate::outcome::Outcome;
 use crate::policy::Policy;
 
 /// Why a request is not executed: told, counted and answered in one place

@@ -22,8 +22,6 @@ use verbgate_sys::seccomp::Reply;
 
 use crate::books::Ucontext;
 use crate::commit;
-use crate::commit::Outcome;
-use crate::execute::Form;
 use crate::executor::AtOnce;
 use crate::executor::Executor;
 use crate::executor::Order;
@@ -31,10 +29,12 @@ use crate::executor::Pieces;
 use crate::executor::Unbegun;
 use crate::fetch;
 use crate::fetch::Copied;
+use crate::fetch::Form;
 use crate::fetch::MAX_WRITE;
+use crate::flight::InFlight;
+use crate::flight::Prepared;
 use crate::frame;
-use crate::frame::Layout;
-use crate::gids;
+use crate::outcome::Outcome;
 use crate::reply;
 use crate::translate;
 use crate::translate::Plan;
@@ -42,32 +42,6 @@ use crate::vet::Refusal;
 use crate::vet::Rules;
 use crate::vet::Vetted;
 use crate::vet::vet;
-
-/// A vetted request, with what it needs besides.
-#[derive(Debug)]
-pub struct Prepared {
-    /// How it was made.
-    pub form: Form,
-    /// The request as it was decoded.
-    pub request: Request,
-    /// What it needs.
-    pub plan: Plan,
-}
-
-/// A request that is being executed.
-#[derive(Debug)]
-pub struct InFlight {
-    /// How it was made.
-    pub form: Form,
-    /// The request as it was decoded.
-    pub request: Request,
-    /// Where its outputs are in the frame.
-    pub layout: Layout,
-    /// What the guest is told in the place of the kernel's word, if the request succeeds.
-    pub told: Option<gids::Patch>,
-    /// It has an output that goes by way of the supervisor, or makes a descriptor.
-    pub supervised: bool,
-}
 
 /// What becomes of a request.
 #[derive(Debug)]

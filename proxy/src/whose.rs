@@ -1,19 +1,10 @@
 //! Ownership: whose memory a caller has, and which ucontext the caller's descriptor means.
 
-use crate::books::Known;
-use crate::books::UcontextId;
-use crate::execute::Form;
-use crate::fetch;
-use crate::serve::Call;
-use crate::serve::Event;
-use crate::session::Guest;
-use crate::session::GuestState;
-use crate::session::StubState;
-use crate::supervisor::Supervisor;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::stub_fd;
@@ -25,6 +16,17 @@ use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
+
+use crate::books::Known;
+use crate::books::UcontextId;
+use crate::fetch;
+use crate::fetch::Form;
+use crate::session::Guest;
+use crate::session::GuestState;
+use crate::session::StubState;
+use crate::supervisor::Supervisor;
+use crate::task::Call;
+use crate::task::Event;
 
 /// The stub's descriptor that requests go to.
 const UCONTEXT: GuestFd = GuestFd(stub_fd::UCONTEXT.cast_signed());

@@ -14,7 +14,7 @@ use super::Books;
 use super::MOST_UNHELD;
 use super::MOST_UNHELD_PINNED;
 use super::UcontextId;
-use crate::session::GuestKey;
+use crate::books::GuestKey;
 
 const FDS: u32 = 6;
 

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use verbgate_abi::netlink;
 use verbgate_abi::netlink::Message;
 
-use crate::netlink::ask;
+use crate::netlink::kernel::ask;
 
 // include/uapi/linux/rtnetlink.h, if_link.h, if_addr.h and net_namespace.h.
 const RTM_NEWLINK: u16 = 16;
@@ -161,8 +161,9 @@ fn address(value: &[u8]) -> Option<Ipv6Addr> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use verbgate_sys::network::Network;
+
+    use super::*;
 
     #[test]
     fn this_machines_loopback_is_found_with_its_address() {

@@ -17,26 +17,19 @@
 mod length;
 mod links;
 mod requests;
+mod side;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::io::Read;
 use std::net::Ipv6Addr;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
-use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::fs::AtFlags;
-use rustix::fs::Mode;
-use rustix::fs::OFlags;
-use verbgate_abi::netlink;
-use verbgate_abi::netlink::Message;
 use verbgate_abi::wire::GidIndex;
 use verbgate_sys::Tid;
-use verbgate_sys::network;
 use verbgate_sys::network::Network;
 use verbgate_sysfs::DevNumber;
 use verbgate_sysfs::Identity;
@@ -47,15 +40,15 @@ pub use self::requests::Patch;
 use self::length::Length;
 use self::links::Link;
 use self::links::NamespaceId;
-use crate::netlink::ask;
+use self::side::Port;
+use self::side::PortId;
+use self::side::Side;
+use self::side::known;
 
 /// `enum ib_uverbs_gid_type`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const GID_TYPE_IB: u32 = 0;
 const GID_TYPE_ROCE_V1: u32 = 1;
 const GID_TYPE_ROCE_V2: u32 = 2;
-
-/// Longer than any attribute that is read here.
-const MAX_ATTRIBUTE: usize = 256;
 
 /// No device has more (`rdma_for_each_port`; switches have, and have no verbs).
 const MAX_PORTS: u32 = 16;
@@ -89,15 +82,6 @@ struct Sides {
     lengths: HashMap<PortId, Length>,
     /// When the last news came.
     changed: Instant,
-}
-
-/// The inode of a port in sysfs: another when the device has been made anew.
-type PortId = u64;
-
-#[derive(Debug)]
-struct Side {
-    network: Network,
-    links: Option<Vec<Link>>,
 }
 
 /// An entry of a GID table.
@@ -192,21 +176,6 @@ impl GidView {
         };
         let of_it = |name| sides.ifindex(&port, gid, name).is_ok_and(|index| index.is_some());
         !port.roce || netdev.is_some_and(of_it)
-    }
-}
-
-/// A port.
-#[derive(Debug)]
-struct Port {
-    ibdev: String,
-    number: u32,
-    roce: bool,
-    id: PortId,
-}
-
-impl Port {
-    fn file(&self, rest: &str, index: GidIndex) -> String {
-        format!("class/infiniband/{}/ports/{}/{rest}/{}", self.ibdev, self.number, index.0)
     }
 }
 
@@ -345,15 +314,6 @@ impl Sides {
     }
 }
 
-/// What is not there is nothing, and no error.
-fn known<T>(found: io::Result<T>) -> io::Result<Option<T>> {
-    match found {
-        Ok(found) => Ok(Some(found)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e),
-    }
-}
-
 /// Links, and those of the same namespace that are made upon them.
 fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
     let mut next = 0;
@@ -367,69 +327,13 @@ fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
     found
 }
 
-impl Side {
-    /// Takes the news; whether there were any.
-    fn hear(&mut self) -> io::Result<bool> {
-        let any = network::drain(&self.network.news)?;
-        if any {
-            self.links = None;
-        }
-        Ok(any)
-    }
-
-    /// The links as they were when the last news came.
-    fn links(&mut self) -> io::Result<&[Link]> {
-        let links = match self.links.take() {
-            Some(links) => links,
-            None => links::links(&self.network.route)?,
-        };
-        Ok(self.links.insert(links))
-    }
-
-    /// The number of a port's own network device, if it is in this namespace: the kernel tells no
-    /// other's (`fill_port_info`, drivers/infiniband/core/nldev.c).
-    fn netdev(&self, port: &Port) -> io::Result<Option<u32>> {
-        let Some(rdma) = &self.network.rdma else { return Ok(None) };
-        let find = |kind, flags, attributes: &[(u16, &[u8])], wanted: u16| -> io::Result<_> {
-            let payload = netlink::encode(attributes);
-            let parts = ask(rdma, &Message { kind, flags, seq: 1, payload: &payload })?;
-            let messages = parts.iter().flat_map(|part| netlink::messages(part));
-            // The kernel numbers answers about ports as those about devices.
-            let named = messages.filter(|message| {
-                netlink::attributes(message.payload).any(|(number, name)| {
-                    number == netlink::DEV_NAME
-                        && name.strip_suffix(&[0]) == Some(port.ibdev.as_bytes())
-                })
-            });
-            let mut values = named.flat_map(|message| netlink::attributes(message.payload));
-            let value = values.find(|(number, _)| *number == wanted);
-            Ok(value.and_then(|(_, value)| netlink::index(value)))
-        };
-        let all = netlink::REQUEST | netlink::DUMP;
-        let Some(index) = find(netlink::nldev(netlink::GET), all, &[], netlink::DEV_INDEX)? else {
-            return Ok(None);
-        };
-        let (index, number) = (index.to_ne_bytes(), port.number.to_ne_bytes());
-        let about = [(netlink::DEV_INDEX, &index[..]), (netlink::PORT_INDEX, &number[..])];
-        find(netlink::nldev(netlink::PORT_GET), netlink::REQUEST, &about, netlink::NDEV_INDEX)
-    }
-
-    /// An attribute of sysfs, without the end of its line.
-    fn read(&self, path: &str) -> io::Result<String> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file: OwnedFd = rustix::fs::openat(&self.network.sysfs, path, flags, Mode::empty())?;
-        let mut text = Vec::with_capacity(MAX_ATTRIBUTE);
-        File::from(file).take(MAX_ATTRIBUTE as u64).read_to_end(&mut text)?;
-        let text = String::from_utf8(text).map_err(io::Error::other)?;
-        Ok(text.trim_end().to_owned())
-    }
-}
-
 #[cfg(test)]
 mod walk;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use verbgate_sysfs_fixtures::Changing;
     use verbgate_sysfs_fixtures::Software;
 

@@ -13,7 +13,7 @@ use verbgate_abi::wire::GidIndex;
 use super::Entry;
 use super::GidView;
 use super::Seen;
-use crate::commit::Outcome;
+use crate::outcome::Outcome;
 
 /// Bytes of `struct ib_uverbs_gid_entry`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const ENTRY_LEN: usize = 32;

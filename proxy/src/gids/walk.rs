@@ -1,6 +1,7 @@
 //! A program that walks a port's table, against a sysfs made by hand.
 
 use std::fs;
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;

@@ -10,21 +10,19 @@
 //! for its handlers. That thread never waits for a guest, nor in the kernel for an event: a caller
 //! that asks for a missing event is kept, and served when the file has an event.
 
+pub(crate) mod command;
+pub(crate) mod queue;
+
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::Instant;
 
-use parking_lot::Mutex;
-use rustix::event::EventfdFlags;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
-use rustix::event::eventfd;
 use rustix::event::poll;
 use rustix::fs::OFlags;
 use verbgate_abi::Errno;
@@ -32,32 +30,30 @@ use verbgate_abi::cm;
 use verbgate_abi::cm::Also;
 use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
-use verbgate_abi::cm::CmSpec;
 use verbgate_abi::cm::HDR_LEN;
-use verbgate_abi::cm::Length;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
 use verbgate_sys::mem;
-use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::process;
 use verbgate_sys::process::GuestFile;
-use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::cm::command::CmCommand;
+use crate::cm::command::CmCopy;
 use crate::device::Kind;
-use crate::execute::Form;
-use crate::execute::Then;
-use crate::execute::Undo;
-use crate::serve::Asked;
-use crate::serve::Call;
-use crate::serve::Delivery;
-use crate::serve::Event;
-use crate::serve::Task;
+use crate::fetch::Form;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
+use crate::task::Asked;
+use crate::task::Call;
+use crate::task::Delivery;
+use crate::task::Event;
+use crate::task::Task;
+use crate::task::Then;
+use crate::task::Undo;
 use crate::way::current;
 
 /// How often it is looked whether somebody who waits for an event has been killed or signalled:
@@ -68,131 +64,11 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// and not many of them.
 const MAX_VALUE: usize = 4096;
 
-/// A command that a guest has written, and all that it takes.
-#[derive(Debug)]
-pub(crate) struct Written {
-    trap: Notification,
-    file: OwnedFd,
-    copied: Copied,
-    /// The value of an option.
-    value: Vec<u8>,
-    /// The file that it names besides.
-    other: Option<GuestFile>,
-    /// The network namespace that an id is made in.
-    network: Option<File>,
-    count: usize,
-    started: Instant,
-}
-
-/// Commands on their way to the thread that gives them.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    written: Mutex<VecDeque<(Arc<Guest>, Written)>>,
-    wake: OwnedFd,
-}
-
-impl Queue {
-    pub(crate) fn new() -> io::Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self { written: Mutex::default(), wake: eventfd(0, flags)? })
-    }
-
-    pub(crate) fn push(&self, guest: Arc<Guest>, written: Written) {
-        self.written.lock().push_back((guest, written));
-        self.wake();
-    }
-
-    /// Has the thread look.
-    pub(crate) fn wake(&self) {
-        // It cannot overflow: that takes 2^64 wakings between two looks.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
-    }
-
-    fn take(&self) -> VecDeque<(Arc<Guest>, Written)> {
-        let _ = rustix::io::read(&self.wake, &mut [0_u8; 8]);
-        std::mem::take(&mut *self.written.lock())
-    }
-}
-
-/// A command, copied.
-#[derive(Debug)]
-struct Copied {
-    spec: &'static CmSpec,
-    header: CmHeader,
-    /// The structure; shorter than the kernel's where it takes a part.
-    body: Vec<u8>,
-}
-
-impl Copied {
-    /// One read of the guest's memory, and what it says.
-    fn read(memory: &impl GuestMemory, addr: u64, count: usize) -> Result<Self, Errno> {
-        if count < HDR_LEN {
-            return Err(Errno::EINVAL);
-        }
-        let mut bytes = vec![0; HDR_LEN + cm::MAX_LEN];
-        let all = Range { addr, len: bytes.len() };
-        let have = memory.read(&mem::pages(all), &mut bytes).map_err(|_| Errno::EFAULT)?;
-        bytes.truncate(have);
-        let header = CmHeader::read(&bytes).ok_or(Errno::EFAULT)?;
-        if usize::from(header.input) + HDR_LEN > count {
-            return Err(Errno::EINVAL);
-        }
-        let spec = cm::command(header.cmd)?;
-        let len = if spec.partial { spec.len.min(header.input.into()) } else { spec.len };
-        // The kernel reads all of it, behind `count` as well.
-        let body = bytes.get(HDR_LEN..HDR_LEN + len).ok_or(Errno::EFAULT)?.to_vec();
-        Ok(Self { spec, header, body })
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        let word = self.body.get(at..).and_then(|rest| rest.first_chunk::<4>());
-        word.map_or(0, |word| u32::from_ne_bytes(*word))
-    }
-
-    fn u64(&self, at: usize) -> u64 {
-        let word = self.body.get(at..).and_then(|rest| rest.first_chunk::<8>());
-        word.map_or(0, |word| u64::from_ne_bytes(*word))
-    }
-
-    /// Where the guest wants the response.
-    fn response_at(&self) -> Option<u64> {
-        self.spec.response.map(|(at, _)| self.u64(at))
-    }
-
-    fn id(&self) -> Option<u32> {
-        self.spec.id.map(|at| self.u32(at))
-    }
-
-    /// The command as the supervisor gives it.
-    fn command<'a>(&self, value: Option<(usize, &'a [u8])>) -> Command<'a> {
-        // No more than what follows, so that header and count agree.
-        let input = u16::try_from(self.body.len()).unwrap_or(u16::MAX).min(self.header.input);
-        let mut bytes = CmHeader { input, ..self.header }.bytes().to_vec();
-        bytes.extend(&self.body);
-        Command {
-            bytes,
-            response: self.spec.response.map(|(at, _)| HDR_LEN + at),
-            out: self.header.output,
-            value: value.map(|(at, value)| (HDR_LEN + at, value)),
-        }
-    }
-
-    /// How many bytes of the response the kernel has written.
-    fn written(&self, response: &[u8]) -> usize {
-        let out = usize::from(self.header.output);
-        match self.spec.response {
-            None => 0,
-            Some((_, Length::Fixed(len))) => len.min(out),
-            Some((_, Length::Query(at))) => cm::query_len(self.u32(at), response, out),
-        }
-    }
-}
-
 /// Somebody who waits for an event.
 #[derive(Debug)]
 struct Waiter {
     guest: Arc<Guest>,
-    written: Written,
+    written: CmCommand,
 }
 
 impl Supervisor {
@@ -209,7 +85,7 @@ impl Supervisor {
             return Err(Errno(libc::ENOTTY));
         };
         let caller = self.caller(&trap);
-        let copied = Copied::read(&caller, addr, count)?;
+        let copied = CmCopy::read(&caller, addr, count)?;
         let (mut value, mut other, mut network) = (Vec::new(), None, None);
         match copied.spec.also {
             Also::Value(at, len) => {
@@ -237,7 +113,7 @@ impl Supervisor {
             }
             _ => Vec::new(),
         };
-        let written = Written { trap, file, copied, value, other, network, count, started };
+        let written = CmCommand { trap, file, copied, value, other, network, count, started };
         if touched.is_empty() {
             self.cm.push(Arc::clone(guest), written);
         } else {
@@ -297,9 +173,9 @@ impl Supervisor {
         }
     }
 
-    fn execute(&self, guest: &Arc<Guest>, written: Written) {
+    fn execute(&self, guest: &Arc<Guest>, written: CmCommand) {
         let given = self.given(&written);
-        let Written { trap, file, copied, count, started, .. } = written;
+        let CmCommand { trap, file, copied, count, started, .. } = written;
         let result = given.as_ref().map(drop).map_err(|errno| *errno);
         let mut told = self.told.lock();
         told.counts.add_cm(copied.spec.name, result.is_err());
@@ -323,8 +199,8 @@ impl Supervisor {
     }
 
     /// Gives a command, and returns the response.
-    fn given(&self, written: &Written) -> Result<Vec<u8>, Errno> {
-        let Written { copied, value, other, network, file, .. } = written;
+    fn given(&self, written: &CmCommand) -> Result<Vec<u8>, Errno> {
+        let CmCommand { copied, value, other, network, file, .. } = written;
         let mut command = match copied.spec.also {
             Also::Value(at, _) => copied.command(Some((at, value))),
             _ => copied.command(None),
@@ -343,7 +219,7 @@ impl Supervisor {
     }
 
     /// An id is bound to a device by its address; that must be one that was granted.
-    fn check_device(&self, written: &Written, copied: &Copied) -> Result<(), Errno> {
+    fn check_device(&self, written: &CmCommand, copied: &CmCopy) -> Result<(), Errno> {
         let Some(id) = copied.id() else { return Ok(()) };
         let header = CmHeader {
             cmd: cm::QUERY,
@@ -420,69 +296,4 @@ fn may_take_event(file: &OwnedFd) -> bool {
 
 fn errno(e: io::Error) -> Errno {
     Errno(e.raw_os_error().unwrap_or(libc::EIO))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::cell::RefCell;
-
-    use super::*;
-
-    fn memory(bytes: Vec<u8>) -> mem::FakeMemory {
-        mem::FakeMemory { base: 4096, bytes: RefCell::new(bytes) }
-    }
-
-    fn written(cmd: u32, input: u16, output: u16, body: &[u8]) -> Vec<u8> {
-        let mut bytes = CmHeader { cmd, input, output }.bytes().to_vec();
-        bytes.extend(body);
-        bytes
-    }
-
-    #[test]
-    fn a_command_is_copied_whole_whatever_its_header_says() {
-        let mut bytes = written(cm::DESTROY_ID, 0, 4, &[9; 16]);
-        bytes.resize(4096, 1);
-        let copied = Copied::read(&memory(bytes), 4096, 8).unwrap();
-        assert_eq!(copied.body, [9; 16]);
-        let command = copied.command(None);
-        assert_eq!(command.bytes.len(), 24);
-        assert_eq!(CmHeader::read(&command.bytes).unwrap().input, 0);
-        assert_eq!(command.response, Some(8));
-    }
-
-    #[test]
-    fn a_part_is_copied_where_the_kernel_takes_a_part() {
-        let mut bytes = written(6, 280, 0, &[7; 280]);
-        bytes.resize(8192, 1);
-        let copied = Copied::read(&memory(bytes), 4096, 288).unwrap();
-        assert_eq!(copied.body, [7; 280]);
-    }
-
-    #[test]
-    fn bad_commands_get_the_kernels_errors() {
-        let read =
-            |bytes: Vec<u8>, count| Copied::read(&memory(bytes), 4096, count).map(|c| c.spec.name);
-        assert_eq!(read(vec![0; 400], 7), Err(Errno::EINVAL));
-        assert_eq!(read(written(0, 24, 4, &[0; 400]), 31), Err(Errno::EINVAL));
-        assert_eq!(read(written(13, 0, 4, &[0; 400]), 8), Err(Errno::ENOSYS));
-        assert_eq!(read(written(99, 0, 4, &[0; 400]), 8), Err(Errno::EINVAL));
-        assert_eq!(read(written(0, 24, 4, &[0; 400]), 32), Ok("CM_CREATE_ID"));
-        let nothing = memory(Vec::new());
-        assert_eq!(Copied::read(&nothing, 64, 8).map(|_| ()), Err(Errno::EFAULT));
-    }
-
-    #[test]
-    fn a_response_is_as_long_as_the_kernel_makes_it() {
-        let copied = |cmd, output, body: &[u8]| {
-            let mut bytes = written(cmd, 16, output, body);
-            bytes.resize(4096, 0);
-            Copied::read(&memory(bytes), 4096, 24).unwrap()
-        };
-        assert_eq!(copied(0, 4, &[0; 16]).written(&[]), 4);
-        assert_eq!(copied(12, 300, &[0; 16]).written(&[]), 300);
-        assert_eq!(copied(4, 300, &[0; 16]).written(&[]), 0);
-        let mut query = [0; 16];
-        query[12] = 1;
-        assert_eq!(copied(cm::QUERY, 200, &query).written(&1_u32.to_ne_bytes()), 80);
-    }
 }

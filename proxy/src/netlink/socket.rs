@@ -1,0 +1,123 @@
+//! Sockets of guests, and what stands behind them.
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use rustix::event::PollFd;
+use rustix::event::PollFlags;
+use rustix::event::Timespec;
+use rustix::event::poll;
+use verbgate_abi::Errno;
+use verbgate_abi::netlink;
+use verbgate_abi::netlink::Grant;
+use verbgate_abi::netlink::Judged;
+use verbgate_abi::netlink::Message;
+use verbgate_abi::netlink::Writer;
+
+use crate::device::Device;
+use crate::device::DeviceView;
+use crate::device::Devices;
+use crate::device::Kind;
+use crate::netlink::kernel::ask;
+use crate::netlink::message::Address;
+use crate::netlink::message::errno;
+
+/// The guests' sockets, by the inode number of the guest's end: whose number is its own until the
+/// guest has closed it, which the other end tells.
+pub(crate) type Sockets = HashMap<u64, Socket>;
+
+/// What stands behind a guest's socket.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// The other end of the guest's.
+    pub(super) peer: OwnedFd,
+    /// The kernel's answers come here.
+    pub(super) kernel: OwnedFd,
+    /// By which the guest's socket is addressed.
+    pub(super) port: u32,
+    pub(super) granted: Granted,
+}
+
+/// What of the host's a sandbox may ask about.
+#[derive(Debug)]
+pub(super) struct Granted {
+    pub(super) indices: Vec<u32>,
+    pub(super) cm: bool,
+}
+
+impl Granted {
+    /// By the numbers that were recorded when the devices were granted: what was removed since has
+    /// taken its own along, and whatever came in its place has another. Who does not find a device
+    /// in sysfs does not find it here.
+    pub(super) fn of(devices: &Devices, found: Option<&dyn DeviceView>) -> Self {
+        let shown = |device: &&Device| found.is_none_or(|found| found.shows(&device.name));
+        let indices = devices.iter().filter(shown).filter_map(Device::index);
+        Self { indices: indices.collect(), cm: devices.has(Kind::Cm) }
+    }
+}
+
+impl Grant for Granted {
+    fn device(&self, index: u32) -> bool {
+        self.indices.contains(&index)
+    }
+
+    fn node(&self, kind: &str) -> bool {
+        kind == "uverbs" || kind == "rdma_cm" && self.cm
+    }
+}
+
+/// Forgets the sockets that guests have closed.
+pub(crate) fn forget_closed(sockets: &mut Sockets) {
+    sockets.retain(|_, socket| {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // Hanging up is told without being asked for.
+        let mut fds = [PollFd::new(&socket.peer, PollFlags::empty())];
+        !poll(&mut fds, Some(&at_once)).is_ok_and(|n| n > 0)
+    });
+}
+
+impl Socket {
+    pub(super) fn bind(&mut self, to: &Address) -> Result<i64, Errno> {
+        if to.groups != 0 {
+            // News of devices, which are told to everybody.
+            return Err(Errno::EPERM);
+        }
+        if to.port != 0 {
+            self.port = to.port;
+        }
+        Ok(0)
+    }
+
+    /// Has the questions of a datagram answered.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<i64, Errno> {
+        for message in netlink::messages(bytes) {
+            match netlink::judge(&message, &self.granted) {
+                Judged::Ignored => {}
+                Judged::Refused(errno) => {
+                    self.deliver(&netlink::refusal(&message, errno, self.port))?;
+                }
+                Judged::Asked(payload) => {
+                    let message = Message { payload: &payload, ..message };
+                    let parts = ask(&self.kernel, &message).map_err(errno)?;
+                    for part in parts {
+                        let mut seen = Writer::default();
+                        for answer in netlink::messages(&part) {
+                            if netlink::may_see(&answer, &self.granted) {
+                                seen.message(&answer, self.port);
+                            }
+                        }
+                        self.deliver(&seen.into_bytes())?;
+                    }
+                }
+            }
+        }
+        Ok(i64::try_from(bytes.len()).unwrap_or(i64::MAX))
+    }
+
+    pub(super) fn deliver(&self, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // Who asks and does not read is told as by the kernel.
+        rustix::io::write(&self.peer, bytes).map(drop).map_err(|_| Errno(libc::ENOBUFS))
+    }
+}

@@ -1,0 +1,167 @@
+//! Tasks: what the supervisor has to do for guests, and what stubs are doing.
+
+use std::fmt;
+use std::time::Instant;
+
+use verbgate_sys::GuestFd;
+use verbgate_sys::resident::PageMap;
+use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::Reply;
+
+use crate::books::UcontextId;
+use crate::cm::command::CmCommand;
+use crate::fetch::Copied;
+use crate::fetch::Form;
+use crate::flight::InFlight;
+use crate::flight::Prepared;
+
+/// What a call on an RDMA descriptor asks for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// A request.
+    Request {
+        form: Form,
+        /// Where what it passes is.
+        addr: u64,
+        /// The first bytes of that; none when it is longer than what is read at first.
+        copied: Option<Copied>,
+    },
+    /// A mapping.
+    Map,
+}
+
+impl Asked {
+    /// As what the call is answered if the descriptor is none of ours.
+    pub(crate) fn form(&self) -> Form {
+        match self {
+            Self::Request { form, .. } => *form,
+            // Whatever is no RDMA descriptor is the kernel's to map.
+            Self::Map => Form::Write(0),
+        }
+    }
+}
+
+/// A call on an RDMA descriptor.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) trap: Notification,
+    pub(crate) fd: GuestFd,
+    pub(crate) asked: Asked,
+    /// Whether the caller is known to share the memory of the guest that this is posted to.
+    pub(crate) met: bool,
+    /// What is resident of the caller's memory, unless its guest has a map of that already.
+    pub(crate) pages: Option<PageMap>,
+    pub(crate) started: Instant,
+}
+
+/// Bytes for the caller of a trap.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    pub(crate) trap: Notification,
+    pub(crate) pieces: Vec<(u64, Vec<u8>)>,
+    pub(crate) then: Then,
+}
+
+/// What takes a stub.
+#[derive(Debug)]
+pub(crate) enum Task {
+    Call(Call),
+    Deliver(Delivery),
+}
+
+impl Task {
+    pub(crate) fn trap(&self) -> &Notification {
+        match self {
+            Self::Call(call) => &call.trap,
+            Self::Deliver(delivery) => &delivery.trap,
+        }
+    }
+}
+
+/// What there is to do for a guest.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Something that takes a stub.
+    Task(Task),
+    /// The stub in this place waits for work, and shows the result of the last.
+    Stub(usize, Notification),
+    /// A stub is to be planted by way of this call, which is then made again.
+    Plant(Notification),
+    /// Descriptors are about to be closed or replaced.
+    Close(Notification, Vec<GuestFd>),
+    /// Credentials are about to change.
+    Retire(Notification),
+    /// A thread that waits for an event is called away.
+    Interrupt(Notification),
+    /// It is time to look after it.
+    Look,
+    /// Its process has ended, or executed another program.
+    Over,
+}
+
+/// The call that a request was made by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About {
+    /// The guest's trap.
+    pub(crate) trap: Notification,
+    /// The ucontext.
+    pub(crate) ucontext: UcontextId,
+    /// When the trap was received.
+    pub(crate) started: Instant,
+}
+
+/// What a stub is at work on.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// A request, which is in the kernel.
+    Request {
+        /// Whose it is.
+        about: About,
+        /// The request.
+        done: Box<InFlight>,
+        /// What the stub shows when it could write the outputs that it was told to write.
+        written: i64,
+    },
+    /// Outputs for the caller of a trap.
+    Write {
+        /// The trap.
+        trap: Notification,
+        /// What the stub shows when all could be written.
+        written: i64,
+        /// What comes then.
+        then: Then,
+    },
+    /// A mapping for the caller of a trap.
+    Map(Notification),
+}
+
+impl Job {
+    /// Whose trap it is for.
+    pub(crate) fn trap(&self) -> &Notification {
+        match self {
+            Self::Request { about: About { trap, .. }, .. }
+            | Self::Write { trap, .. }
+            | Self::Map(trap) => trap,
+        }
+    }
+}
+
+/// What comes when outputs have been written.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// The caller's call ends; with EFAULT, and what has been done undone, when they could not be.
+    Answer(Reply, Option<Undo>),
+    /// The request can begin: its outputs can be written.
+    Execute(About, Box<Prepared>),
+    /// The command can be given: its response can be written.
+    Command(Box<CmCommand>),
+}
+
+/// Undoes what the caller could not be told of.
+pub(crate) struct Undo(pub(crate) Box<dyn FnOnce() + Send>);
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Undo")
+    }
+}
