@@ -89,6 +89,9 @@ impl Declarations {
         };
         for call in source.calls(declares) {
             let place = place(&source.path, call.line);
+            if tree::provider(&source.path).is_none() {
+                return Err(Error::NoOwner { place: place.to_string() });
+            }
             match call.name.as_str() {
                 "DECLARE_UVERBS_NAMED_METHOD" | "DECLARE_UVERBS_NAMED_METHOD_DESTROY" => {
                     self.method(source, &call, place)?;

@@ -52,7 +52,8 @@ impl fmt::Display for Difference {
 pub fn diff(old: &Facts, new: &Facts, notes: &Annotations) -> Vec<Difference> {
     let mut found = Found::default();
     found.fields("wire", &old.wire, &new.wire, &[]);
-    found.lists(&old.objects, &new.objects, |object| {
+    let [old_objects, new_objects] = [old, new].map(objects);
+    found.lists(&old_objects, &new_objects, |object| {
         (format!("object {}", object.object), describe_object(object))
     });
     methods(&mut found, old, new, notes);
@@ -171,6 +172,12 @@ fn methods(found: &mut Found, old: &Facts, new: &Facts, notes: &Annotations) {
         let older = before.map(|older| older.attrs.as_slice()).unwrap_or_default();
         found.lists(older, &method.attrs, |one| attr(method, one));
     }
+}
+
+/// The objects without the macros of their types, which name functions of the kernel's own.
+fn objects(facts: &Facts) -> Vec<Object> {
+    let all = facts.objects.iter();
+    all.map(|object| Object { r#type: String::new(), ..object.clone() }).collect()
 }
 
 fn describe_object(object: &Object) -> String {

@@ -21,6 +21,11 @@ pub enum Error {
         "{place}: the extraction does not know {name}: teach proxy/abi/extract/src what the macro means"
     )]
     UnknownMacro { name: String, place: String },
+    /// A file outside of the folders of the core and of drivers.
+    #[error(
+        "{place}: whose declaration is this? Teach `provider` in proxy/abi/extract/src/tree.rs the folder"
+    )]
+    NoOwner { place: String },
     /// A macro has fewer arguments than it had.
     #[error(
         "{place}: {name} has fewer arguments than the extraction knows: teach proxy/abi/extract/src the new form"
