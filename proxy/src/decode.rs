@@ -87,8 +87,8 @@ mod tests {
     use verbgate_abi::ids;
     use verbgate_abi::table;
     use verbgate_abi::wire::GuestAddr;
+    use verbgate_sys::control;
     use verbgate_sys::mem::FakeMemory;
-    use verbgate_sys::stub::control;
     use verbgate_sys::window::AddrWindow;
 
     use super::*;

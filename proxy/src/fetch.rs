@@ -7,10 +7,10 @@
 
 use verbgate_abi::Errno;
 use verbgate_abi::wire::HDR_LEN;
+use verbgate_sys::control;
 use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
-use verbgate_sys::stub::control;
 use verbgate_sys::window::AddrWindow;
 
 /// Bytes of the first read: header, the attributes of every usual method, and then some.

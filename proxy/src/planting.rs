@@ -16,11 +16,11 @@ use std::time::Instant;
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
+use verbgate_sys::control;
 use verbgate_sys::plant::PlantError;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
 use verbgate_sys::seccomp::Notification;
-use verbgate_sys::stub::control;
 use verbgate_sys::window::MAX_SLOTS;
 
 use crate::session::Guest;

@@ -14,6 +14,7 @@ pub mod caller;
 mod closer;
 pub mod cm;
 pub mod confine;
+pub mod control;
 pub mod frame;
 pub mod hand;
 mod inject;

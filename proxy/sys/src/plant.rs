@@ -11,17 +11,14 @@
 //! thread makes meanwhile inherits only addresses, and the child's own planting takes these
 //! addresses back.
 
+mod ends;
+mod error;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
-use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-use std::time::Instant;
 
-use crate::Tgid;
 use crate::Tid;
 use crate::arch::Arch;
 use crate::arch::Native;
@@ -29,6 +26,7 @@ use crate::arch::RDMA_VERBS_IOCTL;
 use crate::arch::StubAddrs;
 use crate::arch::stub_fd;
 use crate::caller::Caller;
+use crate::control;
 use crate::frame::Frame;
 use crate::frame::FrameFds;
 use crate::inject::Call;
@@ -45,109 +43,16 @@ use crate::seccomp::Notification;
 use crate::seccomp::Reply;
 use crate::stub;
 use crate::stub::Stub;
-use crate::stub::control;
 use crate::window::AddrWindow;
 use crate::window::CODE_LEN;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
-/// How long a thread may take to end that was killed, or lost, in the middle of a planting.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Threads by way of which planting failed, whose end only their tracer can take note of.
-#[derive(Debug, Default)]
-pub struct Ends(Mutex<Vec<(Tid, Tgid, Instant)>>);
-
-impl Ends {
-    fn lock(&self) -> MutexGuard<'_, Vec<(Tid, Tgid, Instant)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Called by the thread that plants, when that has failed.
-    fn expect(&self, tgid: Tgid) {
-        // Also of one that was born without our being told, because its maker was killed. The first
-        // thread is the last to end.
-        let me = rustix::thread::gettid().as_raw_nonzero().get();
-        let traced = process::threads(tgid).unwrap_or_default().into_iter().rev();
-        let traced = traced.filter(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
-        let since = Instant::now();
-        self.lock().extend(traced.map(|tid| (tid, tgid, since)));
-    }
-
-    /// Takes note of them. A traced thread keeps its number, and its process's, until that is done.
-    pub fn take(&self) {
-        self.lock().retain(|(tid, tgid, since)| {
-            let ended = ptrace::has_ended(*tid);
-            if !ended && since.elapsed() > PATIENCE {
-                let _ = process::kill_traced(*tgid);
-            }
-            !ended
-        });
-    }
-}
-
-/// Why a stub could not be planted.
-#[derive(Debug, thiserror::Error)]
-pub enum PlantError {
-    /// The guest is being debugged. Nothing was touched.
-    #[error(
-        "thread {tid} is already traced by process {tracer}: a traced program cannot use RDMA \
-         here; detach the debugger, or start the debugger inside the sandbox after the first RDMA \
-         call"
-    )]
-    Traced {
-        /// The thread.
-        tid: Tid,
-        /// Who traces it.
-        tracer: i32,
-    },
-    /// Ptrace is not allowed. Nothing was touched.
-    #[error(
-        "the supervisor may not attach to thread {0}: the supervisor needs CAP_SYS_PTRACE, or the \
-         guest's user and a permissive kernel.yama.ptrace_scope"
-    )]
-    Forbidden(Tid),
-    /// The supervisor lacks something. Nothing was touched.
-    #[error("cannot make {what}: {source}")]
-    Unready {
-        /// What was to be made.
-        what: &'static str,
-        /// The error.
-        r#source: io::Error,
-    },
-    /// The thread died meanwhile, with its process or because another thread executed a program.
-    #[error("thread {0} is gone")]
-    Gone(Tid),
-    /// A signal ended the guest's call first. Nothing was touched.
-    #[error("the call of thread {0} was interrupted by a signal")]
-    Interrupted(Tid),
-    /// An injected call failed. The guest's call has been answered with its error.
-    #[error("{call} in the guest: {source}")]
-    Injected {
-        /// The call.
-        call: &'static str,
-        /// What the kernel said.
-        r#source: io::Error,
-    },
-    /// The guest did something else than what was injected. It has been killed.
-    #[error("thread {tid} stopped at {what} instead of at {call}")]
-    Unexpected {
-        /// The thread.
-        tid: Tid,
-        /// The call that was injected.
-        call: &'static str,
-        /// What was seen.
-        what: String,
-    },
-    /// A call of the supervisor's own failed halfway. The guest has been killed.
-    #[error("{what}: {source}")]
-    Own {
-        /// What was being done.
-        what: &'static str,
-        /// The error.
-        r#source: io::Error,
-    },
-}
+pub use self::ends::Ends;
+pub use self::error::PlantError;
+pub(crate) use self::error::failed;
+pub(crate) use self::error::lost;
+pub(crate) use self::error::unexpected;
 
 /// Where the traps of a thread come from that is made to make calls.
 pub trait Traps {
@@ -532,24 +437,4 @@ fn refused(tid: Tid, source: io::Error) -> PlantError {
         }
         _ => PlantError::Gone(tid),
     }
-}
-
-pub(crate) fn lost(tid: Tid, source: io::Error) -> PlantError {
-    match source.raw_os_error() {
-        Some(libc::ESRCH | libc::ENOENT) => PlantError::Gone(tid),
-        _ => PlantError::Own { what: "planting", source },
-    }
-}
-
-pub(crate) fn unexpected(tid: Tid, call: &'static str, what: impl Into<String>) -> PlantError {
-    PlantError::Unexpected { tid, call, what: what.into() }
-}
-
-pub(crate) fn failed(call: &Call, result: i64) -> PlantError {
-    let errno = match i32::try_from(-result).unwrap_or(libc::EINVAL) {
-        // The stub's numbers are beyond its RLIMIT_NOFILE.
-        libc::EBADF => libc::EMFILE,
-        errno => errno,
-    };
-    PlantError::Injected { call: call.name, source: io::Error::from_raw_os_error(errno) }
 }

@@ -4,14 +4,15 @@
 //! [`Thread`], [`PidFd`]) name one process or thread for ever; a guest's handles are made through a
 //! [`Caller`](crate::caller::Caller).
 
+mod by_number;
+mod pidfd;
+
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use rustix::fs::OFlags;
 
@@ -22,201 +23,25 @@ use crate::check;
 use crate::closer;
 use crate::node;
 use crate::node::MountId;
+use crate::process::pidfd::PIDFD_THREAD;
 
-const KCMP_FILE: libc::c_long = 0;
-const KCMP_VM: libc::c_long = 1;
-
-/// The thread group of a thread, from `/proc/TID/status`.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn tgid(tid: Tid) -> io::Result<Tgid> {
-    status_field(tid, "Tgid:").map(Tgid)
-}
-
-/// The parent of a thread's process.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn parent(tid: Tid) -> io::Result<Tid> {
-    status_field(tid, "PPid:").map(Tid)
-}
-
-/// The process that traces a thread, 0 for none.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn tracer(tid: Tid) -> io::Result<i32> {
-    status_field(tid, "TracerPid:")
-}
-
-/// The ids of a thread in its pid namespaces, outermost first, from `NSpid`.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn ids(tid: Tid) -> io::Result<Vec<i32>> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    Ok(line.split_whitespace().filter_map(|id| id.parse().ok()).collect())
-}
-
-/// The threads of a process.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: it is gone.
-pub fn threads(tgid: Tgid) -> io::Result<Vec<Tid>> {
-    let entries = fs::read_dir(format!("/proc/{tgid}/task"))?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(names.map(Tid).collect())
-}
-
-/// The names of what is mapped in a range of a thread's addresses, from `/proc/TID/maps`: empty ones
-/// for memory without a file.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone. `EPERM`.
-pub fn mapped(tid: Tid, at: u64, len: u64) -> io::Result<Vec<String>> {
-    let maps = fs::read_to_string(format!("/proc/{tid}/maps"))?;
-    let meets = |line: &&str| {
-        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-        let number = |hex| u64::from_str_radix(hex, 16).ok();
-        Some(number(start)? < at.saturating_add(len) && number(end)? > at)
-    };
-    let found = maps.lines().filter(|line| meets(line).unwrap_or(true));
-    Ok(found.map(|line| line.split_whitespace().nth(5).unwrap_or_default().to_owned()).collect())
-}
-
-/// The network namespace of a thread.
-///
-/// # Errors
-/// `ENOENT`: it is gone. `EPERM`.
-pub(crate) fn network_of(tid: Tid) -> io::Result<fs::File> {
-    fs::File::open(format!("/proc/{tid}/ns/net"))
-}
-
-/// Takes the calling thread into a network namespace.
-///
-/// # Errors
-/// `EPERM` without CAP_SYS_ADMIN.
-pub fn enter_network(network: &fs::File) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    if network.metadata()?.ino() == fs::metadata("/proc/thread-self/ns/net")?.ino() {
-        return Ok(());
-    }
-    // SAFETY: the first argument is a descriptor that is open through the call, the second a
-    // plain number.
-    check(unsafe { libc::setns(network.as_raw_fd(), libc::CLONE_NEWNET) }.into()).map(drop)
-}
-
-/// Whether a signal waits for a thread that it does not block, of its own or of its process, or
-/// another thread has begun a stop of the process.
-pub(crate) fn is_called_away(tid: Tid) -> io::Result<bool> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    let mask = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
-    let [pending, shared, blocked] =
-        ["SigPnd:", "ShdPnd:", "SigBlk:"].map(|name| mask(name).unwrap_or(0));
-    if (pending | shared) & !blocked != 0 {
-        return Ok(true);
-    }
-    let tgid = field("Tgid:").and_then(|id| id.parse().ok()).map_or(Tgid(tid.0), Tgid);
-    // Of all other threads any will do; the first one usually is another.
-    let stopped = |tid: Tid| state(tid).is_ok_and(|state| state == 'T');
-    Ok(if tid.0 == tgid.0 {
-        threads(tgid).unwrap_or_default().into_iter().any(stopped)
-    } else {
-        stopped(Tid(tgid.0))
-    })
-}
-
-/// The kernel's name for what a descriptor means, proc_pid_fd(5): the file system is not asked.
-pub(crate) fn descriptor_name(tid: Tid, fd: GuestFd) -> io::Result<Vec<u8>> {
-    use std::os::unix::ffi::OsStringExt;
-    fs::read_link(format!("/proc/{tid}/fd/{fd}"))
-        .map(|name| name.into_os_string().into_vec())
-        .map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => e,
-            _ => io::Error::from_raw_os_error(libc::EBADF),
-        })
-}
-
-/// The mount that a descriptor's file was opened through.
-pub(crate) fn descriptor_mount(tid: Tid, fd: GuestFd) -> io::Result<MountId> {
-    node::mount_at(&format!("/proc/{tid}/fd/{fd}"))
-}
-
-fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|v| v.trim().parse().ok())
-        .ok_or_else(|| io::Error::other(format!("no {name} in /proc/{tid}/status")))
-}
-
-/// The state letter of a thread (proc_pid_stat(5)): `Z` ended, `T` stopped, and so on.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: the thread is gone.
-pub fn state(tid: Tid) -> io::Result<char> {
-    let stat = fs::read(format!("/proc/{tid}/stat"))?;
-    // The name before the state may hold anything, parentheses included.
-    let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2));
-    after.map(|b| char::from(*b)).ok_or_else(|| io::Error::other("short /proc/TID/stat"))
-}
-
-/// How long a thread has been running or ready to run, and so has not waited:
-/// Documentation/scheduler/sched-stats.rst.
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: it has ended; or the kernel is without CONFIG_SCHED_INFO.
-pub fn ran(tid: Tid) -> io::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
-    let times = stat.split_whitespace().take(2).map(str::parse::<u64>);
-    let nanoseconds = times.sum::<Result<u64, _>>().map_err(io::Error::other)?;
-    Ok(Duration::from_nanos(nanoseconds))
-}
-
-/// When a thread that has not ended was started, in clock ticks since boot: with its id, it names
-/// it for ever. proc_pid_stat(5).
-///
-/// # Errors
-/// `ENOENT` or `ESRCH`: it has ended.
-pub fn started(tid: Tid) -> io::Result<u64> {
-    /// Fields after the name, from the state on.
-    const STATE: usize = 0;
-    const STARTED: usize = 19;
-    let stat = fs::read(format!("/proc/{tid}/stat"))?;
-    let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2..));
-    let text = after.and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
-    let fields: Vec<&str> = text.split(' ').collect();
-    if fields.get(STATE).is_some_and(|state| ["Z", "X"].contains(state)) {
-        return Err(io::Error::from_raw_os_error(libc::ESRCH));
-    }
-    let started = fields.get(STARTED).and_then(|field| field.parse().ok());
-    started.ok_or_else(|| io::Error::other("short /proc/TID/stat"))
-}
-
-fn kcmp(a: Tid, b: Tid, what: libc::c_long, x: i64, y: i64) -> io::Result<bool> {
-    crate::count_call();
-    // SAFETY: every argument is a plain number.
-    let ret = unsafe { libc::syscall(libc::SYS_kcmp, a.0, b.0, what, x, y) };
-    check(ret).map(|ret| ret == 0)
-}
-
-/// Whether two descriptors, each in the table of its thread, mean the same open file: kcmp(2).
-///
-/// # Errors
-/// `EBADF`: one of them is not open. `EPERM`, `ESRCH`, and `ENOSYS` without CONFIG_KCMP.
-pub(crate) fn same_file(a: (Tid, GuestFd), b: (Tid, GuestFd)) -> io::Result<bool> {
-    kcmp(a.0, b.0, KCMP_FILE, a.1.0.into(), b.1.0.into())
-}
-
-/// Whether two threads share their memory.
-///
-/// # Errors
-/// `ESRCH`: one is gone. `EPERM`, and `ENOSYS` without CONFIG_KCMP.
-pub(crate) fn same_memory(a: Tid, b: Tid) -> io::Result<bool> {
-    kcmp(a, b, KCMP_VM, 0, 0)
-}
+pub(crate) use self::by_number::descriptor_mount;
+pub(crate) use self::by_number::descriptor_name;
+pub use self::by_number::enter_network;
+pub use self::by_number::ids;
+pub(crate) use self::by_number::is_called_away;
+pub use self::by_number::mapped;
+pub(crate) use self::by_number::network_of;
+pub use self::by_number::parent;
+pub use self::by_number::ran;
+pub(crate) use self::by_number::same_file;
+pub(crate) use self::by_number::same_memory;
+pub use self::by_number::started;
+pub use self::by_number::state;
+pub use self::by_number::tgid;
+pub use self::by_number::threads;
+pub use self::by_number::tracer;
+pub use self::pidfd::PidFd;
 
 /// A process, whatever becomes of its number.
 #[derive(Debug)]
@@ -355,83 +180,6 @@ impl Thread {
     }
 }
 
-/// `PIDFD_THREAD`, include/uapi/linux/pidfd.h.
-const PIDFD_THREAD: libc::c_int = libc::O_EXCL;
-
-/// A descriptor for a process.
-#[derive(Debug)]
-pub struct PidFd(OwnedFd);
-
-impl PidFd {
-    /// pidfd_open(2).
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone.
-    pub fn open(tgid: Tgid) -> io::Result<Self> {
-        // SAFETY: both arguments are plain numbers.
-        let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tgid.0, 0) })?;
-        Self::made(fd)
-    }
-
-    /// A descriptor for one thread, where the kernel has such (6.9 and later): its descriptor
-    /// table may be its own. For the process of its group otherwise.
-    pub(crate) fn of_thread(tid: Tid) -> io::Result<Self> {
-        // SAFETY: both arguments are plain numbers.
-        match check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, PIDFD_THREAD) }) {
-            Ok(fd) => Self::made(fd),
-            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Self::open(tgid(tid)?),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn made(fd: libc::c_long) -> io::Result<Self> {
-        let fd = i32::try_from(fd).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just made this descriptor, as the caller says.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-
-    /// A duplicate of a descriptor of the process's first thread: pidfd_getfd(2).
-    ///
-    /// # Errors
-    /// `EBADF`: not open there; `EPERM`; `ESRCH`.
-    pub fn get_fd(&self, fd: GuestFd) -> io::Result<OwnedFd> {
-        // SAFETY: all arguments are plain numbers.
-        let got =
-            check(unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.0.as_raw_fd(), fd.0, 0) })?;
-        let got = i32::try_from(got).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just made this descriptor.
-        Ok(unsafe { OwnedFd::from_raw_fd(got) })
-    }
-
-    /// pidfd_send_signal(2).
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone.
-    pub fn signal(&self, signal: i32) -> io::Result<()> {
-        let none = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: plain numbers, and a null siginfo, which the call allows.
-        let ret = unsafe {
-            libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0)
-        };
-        check(ret).map(drop)
-    }
-
-    /// Whether the process has ended.
-    #[must_use]
-    pub fn has_ended(&self) -> bool {
-        let mut fd = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one `struct pollfd`, which lives through the call.
-        unsafe { libc::poll(&raw mut fd, 1, 0) == 1 }
-    }
-
-    /// The descriptor, to poll: readable once the process has ended.
-    #[must_use]
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        use std::os::fd::AsFd;
-        self.0.as_fd()
-    }
-}
-
 /// A number that nobody can guess.
 ///
 /// # Errors
@@ -546,8 +294,9 @@ pub fn char_device(fd: BorrowedFd<'_>) -> io::Result<Option<(u32, u32)>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::os::fd::AsFd;
+
+    use super::*;
 
     fn me() -> Tid {
         Tid(std::process::id().cast_signed())

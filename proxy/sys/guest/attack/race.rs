@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use verbgate_sys::control;
 use verbgate_sys::stub;
 
 use super::regions;
@@ -195,7 +196,7 @@ pub(super) fn flip_payload(device: &str) -> Result<(), Box<dyn Error>> {
     let frame = regions().into_iter().find(|(name, _)| *name == "frame").map(|(_, m)| m);
     let frame = frame.ok_or("no frame")?;
     let seen = AtomicBool::new(false);
-    let payloads = frame.start + stub::control::END as u64;
+    let payloads = frame.start + control::END as u64;
     let change = || {
         for qp_type in [RAW_PACKET, RC] {
             poke(type_at, word(qp_type));

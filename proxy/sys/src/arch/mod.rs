@@ -8,7 +8,7 @@ pub mod x86_64;
 
 use std::fmt;
 
-use crate::stub::control;
+use crate::control;
 
 /// The processor that this build runs on.
 #[cfg(target_arch = "aarch64")]

@@ -25,8 +25,8 @@ use rustix::mount::MoveMountFlags;
 use rustix::mount::OpenTreeFlags;
 use rustix::thread::LinkNameSpaceType;
 
+use super::handoff::Served;
 use super::sysfs;
-use super::sysfs::Served;
 use crate::Tgid;
 
 /// Where containers have sysfs, below their root file system.

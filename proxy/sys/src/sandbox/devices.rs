@@ -18,8 +18,8 @@ use rustix::fs::OFlags;
 use rustix::mount::MountFlags;
 
 use super::DeviceNode;
-use super::child::SetUpError;
-use super::child::step;
+use super::error::SetUpError;
+use super::error::step;
 use super::mounts;
 use super::mounts::ATTR_NODEV;
 use super::mounts::ATTR_RDONLY;

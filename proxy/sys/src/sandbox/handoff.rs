@@ -15,8 +15,16 @@ use rustix::net::SendFlags;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
 
-use super::sysfs::Served;
 use crate::rights;
+
+/// What serving takes.
+#[derive(Debug)]
+pub struct Served {
+    /// `/dev/fuse`, mounted.
+    pub fuse: OwnedFd,
+    /// The sysfs that the guest would have seen: of its network namespace.
+    pub root: OwnedFd,
+}
 
 /// Longest error text that is carried over; a line for a terminal is shorter.
 const MAX_TEXT: usize = 2048;

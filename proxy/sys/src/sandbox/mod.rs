@@ -33,11 +33,13 @@ mod caps;
 mod child;
 pub mod container;
 mod devices;
+mod error;
 mod handoff;
 mod inherited;
 mod job;
 mod landlock;
 pub(crate) mod mounts;
+mod orphans;
 pub mod probe;
 mod sysfs;
 
@@ -63,11 +65,11 @@ pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
 pub use self::devices::show_nodes;
 use self::handoff::FromChild;
+pub use self::handoff::Served;
 use self::inherited::Inherited;
 pub use self::job::Exit;
 pub use self::job::Job;
-pub use self::job::end_descendants;
-pub use self::sysfs::Served;
+pub use self::orphans::end_descendants;
 pub use self::sysfs::Sysfs;
 use crate::Tgid;
 

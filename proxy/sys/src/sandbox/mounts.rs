@@ -20,8 +20,8 @@ use rustix::mount::MountFlags;
 use rustix::mount::MoveMountFlags;
 use rustix::mount::OpenTreeFlags;
 
-use super::child::SetUpError;
-use super::child::step;
+use super::error::SetUpError;
+use super::error::step;
 use crate::check;
 
 pub(super) const ATTR_RDONLY: u64 = 0x1;

@@ -21,9 +21,10 @@ use rustix::mount::MountFlags;
 use rustix::mount::MoveMountFlags;
 use rustix::mount::OpenTreeFlags;
 
-use super::child::SetUpError;
-use super::child::step;
+use super::error::SetUpError;
+use super::error::step;
 use super::handoff;
+use super::handoff::Served;
 use crate::Tgid;
 
 const FUSE_DEVICE: &str = "/dev/fuse";
@@ -44,15 +45,6 @@ impl std::fmt::Debug for Sysfs<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sysfs").field("keep", &self.keep).finish_non_exhaustive()
     }
-}
-
-/// What serving takes.
-#[derive(Debug)]
-pub struct Served {
-    /// `/dev/fuse`, mounted.
-    pub fuse: OwnedFd,
-    /// The sysfs that the guest would have seen: of its network namespace.
-    pub root: OwnedFd,
 }
 
 /// Covers `/sys`. Where FUSE is not to be had, the supervisor is told, and the guest keeps the
