@@ -55,7 +55,7 @@ struct Ban {
 }
 
 #[derive(Debug, Deserialize)]
-struct Metadata {
+struct Crates {
     packages: Vec<Package>,
     resolve: Option<Resolve>,
 }
@@ -83,7 +83,7 @@ struct Reason {
     kind: Option<String>,
 }
 
-impl Metadata {
+impl Crates {
     /// The packages of which what is shipped is made, but for what only tests need.
     fn shipped(self) -> Vec<Package> {
         let nodes = self.resolve.map(|resolve| resolve.nodes).unwrap_or_default();
@@ -115,7 +115,7 @@ struct Package {
     rust_version: Option<String>,
 }
 
-fn metadata(arguments: &[&str]) -> Result<Metadata> {
+fn metadata(arguments: &[&str]) -> Result<Crates> {
     let mut command = cargo();
     command.args(["metadata", "--format-version", "1", "--locked"]).args(arguments);
     let text = stream::answer(&mut command).context("`cargo metadata` failed")?;
