@@ -323,10 +323,11 @@ mod tests {
         ]);
         assert_eq!(
             resolved(&two, &[]).unwrap_err().to_string(),
-            "this host has 2 RDMA devices: rxe0 (uverbs0), mlx5_1 (uverbs1); say which one with \
+            "this host has 2 RDMA devices: mlx5_1 (uverbs1), rxe0 (uverbs0); say which one with \
              --device NAME (repeat the option for more), or grant all devices with --device all"
         );
-        assert_eq!(names(&resolved(&two, &["all"]).unwrap()), ["uverbs0", "uverbs1"]);
+        // In the order of the devices' names.
+        assert_eq!(names(&resolved(&two, &["all"]).unwrap()), ["uverbs1", "uverbs0"]);
     }
 
     #[test]

@@ -356,7 +356,9 @@ mod tests {
         host.add(&OTHER).unwrap();
         // By what a guest had looked up before, and has open.
         assert_eq!(guid_of(&state, &before, &GRANTED), Err(libc::ENODEV));
-        assert_eq!(guid_of(&state, &later(&state), &GRANTED), Err(libc::ENOENT));
+        // Once the tree is read anew, which a busy machine puts off.
+        let gone = || guid_of(&state, &later(&state), &GRANTED) == Err(libc::ENOENT);
+        assert!((0..100).any(|_| gone()));
         assert_eq!(guid_of(&state, &before, &GRANTED), Err(libc::ENODEV));
         assert!(!state.shows("uverbs0"));
         let tree = state.tree();
