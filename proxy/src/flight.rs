@@ -28,7 +28,7 @@ pub struct InFlight {
     /// Where its outputs are in the frame.
     pub layout: Layout,
     /// What the guest is told in the place of the kernel's word, if the request succeeds.
-    pub told: Option<gids::Patch>,
+    pub told: Option<gids::GidPatch>,
     /// It has an output that goes by way of the supervisor, or makes a descriptor.
     pub supervised: bool,
 }

@@ -32,7 +32,7 @@ use crate::task::Event;
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// A stub that is carried through a stop of its process.
-struct Carried {
+struct CarriedStub {
     thread: Arc<Thread>,
     guest: Arc<Guest>,
     place: usize,
@@ -55,7 +55,7 @@ impl Supervisor {
     pub fn look_after(&self) {
         let seat = self.crew.join_beside();
         seat.take();
-        let mut carried: Vec<Carried> = Vec::new();
+        let mut carried: Vec<CarriedStub> = Vec::new();
         while !self.is_over() {
             std::thread::sleep(INTERVAL);
             self.ends.take();
@@ -71,7 +71,7 @@ impl Supervisor {
         }
     }
 
-    fn look_after_one(&self, guest: &Arc<Guest>, carried: &mut Vec<Carried>) {
+    fn look_after_one(&self, guest: &Arc<Guest>, carried: &mut Vec<CarriedStub>) {
         if guest.process.has_ended() {
             return self.forget(guest);
         }
@@ -128,7 +128,7 @@ impl Supervisor {
 
     /// Lets go of a stub that was carried through a stop, as soon as it waits in its trap: true when
     /// that is done. Where the stop still lasts, it takes part in it then.
-    fn put_down(&self, stub: &Carried) -> bool {
+    fn put_down(&self, stub: &CarriedStub) -> bool {
         match Running::carried(stub.thread.tid()).try_wait() {
             Ok(Waited::Stopped(stopped, _)) => stopped.detach(0).is_ok(),
             Ok(Waited::Nothing(running)) => {
@@ -140,7 +140,7 @@ impl Supervisor {
         }
     }
 
-    fn let_go(&self, stub: &Carried, state: &mut GuestState, running: Running) -> bool {
+    fn let_go(&self, stub: &CarriedStub, state: &mut GuestState, running: Running) -> bool {
         let worker = state.workers.get_mut(stub.place);
         let is_it = |worker: &&mut Worker| Arc::ptr_eq(&worker.stub.thread, &stub.thread);
         let Some(worker) = worker.filter(is_it) else { return false };
@@ -157,7 +157,7 @@ impl Supervisor {
 
     /// Has stubs that a stop keeps from showing the result of a request go on to where they show it:
     /// whoever waits for it cannot stop before. They stay traced; see [`Supervisor::put_down`].
-    fn carry_through(&self, guest: &Arc<Guest>, carried: &mut Vec<Carried>) {
+    fn carry_through(&self, guest: &Arc<Guest>, carried: &mut Vec<CarriedStub>) {
         let needed = self.with_state(guest, |state| {
             let waits = !state.waiting.is_empty();
             let needed = |worker: &&Worker| match worker.state {
@@ -173,7 +173,7 @@ impl Supervisor {
         let needed = needed.unwrap_or_default();
         for (place, thread) in needed {
             if thread.state().is_ok_and(|state| state == 'T') && ptrace::carry(&thread).is_ok() {
-                carried.push(Carried { thread, guest: Arc::clone(guest), place });
+                carried.push(CarriedStub { thread, guest: Arc::clone(guest), place });
             }
         }
     }

@@ -20,8 +20,8 @@ use verbgate_abi::table::ObjectRef;
 use verbgate_abi::table::Provider;
 use verbgate_abi::wire::MethodId;
 
-pub use self::refusal::Asked;
-pub use self::refusal::Refusal;
+pub use self::refusal::AskedFor;
+pub use self::refusal::Denial;
 
 /// Profiles that come with this crate: name and text.
 pub const PROFILES: [(&str, &str); 3] = [
@@ -164,14 +164,14 @@ impl Policy {
     }
 
     /// Whether it grants what a request asks for.
-    fn grants(&self, asked: Asked) -> bool {
+    fn grants(&self, asked: AskedFor) -> bool {
         self.everything
             || match asked {
-                Asked::Method(method) => self.grants_method(method),
-                Asked::Command(command) => self.grants_command(command),
-                Asked::QpType(value, driver) => QpType::of(value, driver)
+                AskedFor::Method(method) => self.grants_method(method),
+                AskedFor::Command(command) => self.grants_command(command),
+                AskedFor::QpType(value, driver) => QpType::of(value, driver)
                     .is_some_and(|known| self.qp_types.contains(&(known.value, known.provider))),
-                Asked::Attribute(..) | Asked::SourceQpn => false,
+                AskedFor::Attribute(..) | AskedFor::SourceQpn => false,
             }
     }
 
@@ -179,13 +179,13 @@ impl Policy {
     ///
     /// # Errors
     /// The refusal.
-    pub fn check(&self, request: &Request) -> Result<(), Refusal> {
+    pub fn check(&self, request: &Request) -> Result<(), Denial> {
         if self.everything {
             return Ok(());
         }
         match refusal::asked(request).into_iter().find(|asked| !self.grants(*asked)) {
             None => Ok(()),
-            Some(asked) => Err(Refusal {
+            Some(asked) => Err(Denial {
                 reason: asked.reason(),
                 errno: asked.errno(),
                 asked,

@@ -11,11 +11,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// What went unsaid by kind, and when each was last said.
 #[derive(Debug, Default)]
 pub struct Quiet {
-    kinds: HashMap<&'static str, Kind>,
+    kinds: HashMap<&'static str, LineKind>,
 }
 
 #[derive(Debug, Default)]
-struct Kind {
+struct LineKind {
     unsaid: u64,
     said: Option<Instant>,
 }

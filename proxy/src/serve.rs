@@ -74,9 +74,9 @@ impl Supervisor {
             let received = self.receive();
             self.crew.received(seat);
             match received? {
-                Received::Over => return Ok(()),
-                Received::Nothing => {}
-                Received::Trap(trap) => {
+                FromListener::Over => return Ok(()),
+                FromListener::Nothing => {}
+                FromListener::Trap(trap) => {
                     seat.begin(trap);
                     if self.crew.is_without_spare() {
                         self.start_another();
@@ -112,34 +112,34 @@ impl Supervisor {
     }
 }
 
-enum Received {
+enum FromListener {
     Trap(Notification),
     Nothing,
     Over,
 }
 
 impl Supervisor {
-    fn receive(&self) -> io::Result<Received> {
+    fn receive(&self) -> io::Result<FromListener> {
         // Before 6.11, who waits in the kernel is not told that nobody is left. A process that
         // serves one sandbox ends with it; others have to ask, one at a time, which costs a call
         // for each trap.
         let _turn = self.siblings.is_some().then(|| self.turn.lock());
         if self.siblings.is_some() && !self.is_over() {
             match self.listener.wait(-1) {
-                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(Received::Over),
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => return Ok(FromListener::Over),
                 _ => {}
             }
         }
         if self.is_over() {
-            return Ok(Received::Over);
+            return Ok(FromListener::Over);
         }
         match self.listener.receive() {
-            Ok(trap) => Ok(Received::Trap(trap)),
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(Received::Nothing),
+            Ok(trap) => Ok(FromListener::Trap(trap)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(FromListener::Nothing),
             // Either the caller was killed before it was received, or nobody is left.
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => match self.listener.wait(0) {
-                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(Received::Over),
-                _ => Ok(Received::Nothing),
+                Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(FromListener::Over),
+                _ => Ok(FromListener::Nothing),
             },
             Err(e) => Err(e),
         }

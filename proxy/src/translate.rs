@@ -42,7 +42,7 @@ pub struct Plan {
     /// The kernel will install a new descriptor.
     pub new_fd: bool,
     /// What the guest is told in the place of the kernel's word, if it succeeds.
-    pub told: Option<gids::Patch>,
+    pub told: Option<gids::GidPatch>,
     /// Every output goes by way of the supervisor: the guest's addresses mean nothing, or something
     /// else, to whoever executes the request.
     pub supervised: bool,

@@ -10,9 +10,9 @@ use verbgate_sys::mem::GuestMemory;
 use crate::decode;
 use crate::fetch::Copied;
 use crate::fetch::Form;
+use crate::gids::GidPatch;
 use crate::gids::GidView;
 use crate::gids::Judged;
-use crate::gids::Patch;
 use crate::observe;
 use crate::outcome::Outcome;
 use crate::policy::Policy;
@@ -66,7 +66,7 @@ pub struct Rules<'a> {
 pub enum Vetted {
     /// The kernel may have it; the guest is told something else than the kernel's word, if there
     /// is something.
-    Execute(Request, Option<Patch>),
+    Execute(Request, Option<GidPatch>),
     /// This is the answer.
     Answered(Request, Outcome),
     /// It is not executed; `None` for what could not be decoded.

@@ -13,7 +13,7 @@ use verbgate_abi::wire::DriverId;
 use verbgate_abi::write;
 use verbgate_proxy::frame::Layout;
 use verbgate_proxy::frame::lay_out;
-use verbgate_proxy::gids::Patch;
+use verbgate_proxy::gids::GidPatch;
 use verbgate_proxy::translate::Plan;
 use verbgate_sys::frame::Frame;
 
@@ -57,7 +57,7 @@ fn a_response_with_a_descriptor_goes_by_way_of_the_supervisor() {
 fn a_response_that_is_changed_goes_by_way_of_the_supervisor() {
     let request = request("QUERY_PORT");
     let pos = request.position(ids::UVERBS_ATTR_CORE_OUT).unwrap();
-    let told = Some(Patch { pos, offset: 16, bytes: [6, 0, 0, 0] });
+    let told = Some(GidPatch { pos, offset: 16, bytes: [6, 0, 0, 0] });
     let changed = layout(&request, &Plan { told, ..Plan::default() });
     let guest = changed.written.iter().find_map(|w| w.scratch).map(|scratch| scratch.guest);
     assert_eq!((guest, changed.is_supervised()), (Some(RESPONSE), true));

@@ -102,7 +102,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// A process: its name in the books, and the true files of its descriptors.
 #[derive(Clone, Debug)]
-struct Guest {
+struct ModelGuest {
     key: GuestKey,
     table: BTreeMap<u32, UcontextId>,
 }
@@ -110,7 +110,7 @@ struct Guest {
 struct World {
     books: Books,
     mounts: Mounts,
-    guests: Vec<Guest>,
+    guests: Vec<ModelGuest>,
     keys: u64,
     /// Every open that there ever was, and its device.
     opened: BTreeMap<UcontextId, usize>,
@@ -123,7 +123,7 @@ struct World {
 
 impl World {
     fn new(mounts: Mounts) -> Self {
-        let guest = |key| Guest { key: GuestKey(key), table: BTreeMap::new() };
+        let guest = |key| ModelGuest { key: GuestKey(key), table: BTreeMap::new() };
         Self {
             books: Books::default(),
             mounts,
@@ -194,7 +194,7 @@ impl World {
             self.known.keys().filter(|(of, _)| *of == key).map(|(_, fd)| *fd).collect();
         fds.into_iter().for_each(|fd| self.forget(key, fd));
         self.keys += 1;
-        self.guests[guest] = Guest { key: GuestKey(self.keys), table: BTreeMap::new() };
+        self.guests[guest] = ModelGuest { key: GuestKey(self.keys), table: BTreeMap::new() };
     }
 
     fn burst(&mut self, guest: usize, count: usize) {

@@ -67,12 +67,12 @@ enum Place {
 struct Work {
     since: Instant,
     looks: u32,
-    whose: Whose,
+    whose: Party,
 }
 
 /// Who may be waited for.
 #[derive(Debug)]
-enum Whose {
+enum Party {
     /// Whoever makes this call.
     Trap(Notification),
     /// The process.
@@ -84,7 +84,7 @@ enum Whose {
 impl Seat {
     /// A trap is being served.
     pub(crate) fn begin(&self, trap: Notification) {
-        self.work(Some(Whose::Trap(trap)));
+        self.work(Some(Party::Trap(trap)));
     }
 
     /// The calling thread sits here.
@@ -93,7 +93,7 @@ impl Seat {
         OWN.set(Some(Arc::clone(self)));
     }
 
-    fn work(&self, whose: Option<Whose>) {
+    fn work(&self, whose: Option<Party>) {
         let now = Instant::now();
         let work = whose.map(|whose| Work { since: now, looks: 0, whose });
         let before = std::mem::replace(&mut *self.work.lock(), work);
@@ -120,7 +120,7 @@ thread_local! {
 pub(crate) fn serving(process: &Arc<Process>) {
     OWN.with_borrow(|own| {
         if let Some(seat) = own {
-            seat.work(Some(Whose::Process(Arc::clone(process))));
+            seat.work(Some(Party::Process(Arc::clone(process))));
             let bit = process.tgid().0.cast_unsigned() % u64::BITS;
             seat.guests.fetch_or(1 << bit, Ordering::Relaxed);
         }

@@ -16,9 +16,9 @@ use verbgate_sys::process::Process;
 use verbgate_sys::seccomp::Notification;
 
 use super::Crew;
+use super::Party;
 use super::Place;
 use super::Seat;
-use super::Whose;
 use super::nanoseconds;
 
 /// How often the threads are looked at while traps come: how long one guest may make the others
@@ -199,14 +199,14 @@ fn end_those_who_keep(seats: &[Arc<Seat>], who: impl Fn(&Notification) -> Option
             continue;
         };
         work.looks = work.looks.saturating_add(1);
-        if let Whose::Trap(trap) = &work.whose {
+        if let Party::Trap(trap) = &work.whose {
             // Kept from now on: who it was is not to be told any more once it has ended.
             let process = who(trap).map(Arc::new);
-            work.whose = process.map_or(Whose::Gone, Whose::Process);
+            work.whose = process.map_or(Party::Gone, Party::Process);
         }
         if work.since.elapsed() > patience
             && work.looks >= LOOKS
-            && let Whose::Process(process) = &work.whose
+            && let Party::Process(process) = &work.whose
             && process.kill().is_ok()
         {
             work.looks = 0;
@@ -230,7 +230,7 @@ mod tests {
         let process = Arc::new(Process::open(tgid).unwrap());
         let crew = Crew::default();
         for _ in 0..threads {
-            let (whose, looks) = (Whose::Process(Arc::clone(&process)), LOOKS);
+            let (whose, looks) = (Party::Process(Arc::clone(&process)), LOOKS);
             let since = Instant::now().checked_sub(long).unwrap();
             *crew.join().unwrap().work.lock() = Some(Work { since, looks, whose });
         }

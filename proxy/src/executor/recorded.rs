@@ -34,7 +34,7 @@ use crate::fetch::Copied;
 
 /// What a script says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ScriptedAnswer {
     /// What the kernel returns, or `-errno`.
     pub result: i64,
     /// What every byte of its outputs is; `None`: it writes none.
@@ -47,7 +47,7 @@ pub struct Answer {
     pub writable: bool,
 }
 
-impl Answer {
+impl ScriptedAnswer {
     /// This result, and no output.
     #[must_use]
     pub const fn of(result: i64) -> Self {
@@ -57,7 +57,7 @@ impl Answer {
 
 /// What happened to an executor.
 #[derive(Debug)]
-pub enum Event {
+pub enum ScriptEvent {
     /// It was asked to make this request, as the frame has it.
     Asked(Box<Request>),
     /// What lay in the frame was no request. Never, if the stages before do what they should.
@@ -71,9 +71,9 @@ pub struct Recorded<F> {
     frame: Frame,
     base: u64,
     script: F,
-    last: Option<Answer>,
+    last: Option<ScriptedAnswer>,
     /// What happened, oldest first.
-    pub events: Vec<Event>,
+    pub events: Vec<ScriptEvent>,
 }
 
 impl<F> fmt::Debug for Recorded<F> {
@@ -82,7 +82,7 @@ impl<F> fmt::Debug for Recorded<F> {
     }
 }
 
-impl<F: FnMut(&Request) -> Answer> Recorded<F> {
+impl<F: FnMut(&Request) -> ScriptedAnswer> Recorded<F> {
     /// One whose frame is seen at `base` by the kernel that it plays.
     ///
     /// # Errors
@@ -102,14 +102,14 @@ impl<F: FnMut(&Request) -> Answer> Recorded<F> {
     /// The requests that it was asked to make.
     pub fn asked(&self) -> impl Iterator<Item = &Request> {
         self.events.iter().filter_map(|event| match event {
-            Event::Asked(request) => Some(request.as_ref()),
+            ScriptEvent::Asked(request) => Some(request.as_ref()),
             _ => None,
         })
     }
 
     fn wrote(&mut self, addr: u64, bytes: Vec<u8>) {
         if !bytes.is_empty() {
-            self.events.push(Event::Wrote(addr, bytes));
+            self.events.push(ScriptEvent::Wrote(addr, bytes));
         }
     }
 
@@ -122,7 +122,7 @@ impl<F: FnMut(&Request) -> Answer> Recorded<F> {
     }
 
     /// Writes the outputs of a request that succeeded.
-    fn answer(&mut self, request: &Request, answer: Answer) {
+    fn answer(&mut self, request: &Request, answer: ScriptedAnswer) {
         let array = self.base + request_offset(INPUTS) as u64;
         for (pos, attr) in request.attrs().iter().enumerate() {
             let Some(index) = attr.index else { continue };
@@ -150,12 +150,12 @@ impl<F: FnMut(&Request) -> Answer> Recorded<F> {
 }
 
 /// The frame as whoever executes reads it.
-struct Seen<'a> {
+struct SeenOrder<'a> {
     frame: &'a Frame,
     base: u64,
 }
 
-impl GuestMemory for Seen<'_> {
+impl GuestMemory for SeenOrder<'_> {
     fn read(&self, from: &[Range], into: &mut [u8]) -> io::Result<usize> {
         let fault = || io::Error::from_raw_os_error(libc::EFAULT);
         let mut rest = &mut *into;
@@ -176,7 +176,7 @@ impl GuestMemory for Seen<'_> {
     }
 }
 
-impl<F: FnMut(&Request) -> Answer> Executor for Recorded<F> {
+impl<F: FnMut(&Request) -> ScriptedAnswer> Executor for Recorded<F> {
     type Begun = Shown;
     type Wrote = ();
 
@@ -193,20 +193,20 @@ impl<F: FnMut(&Request) -> Answer> Executor for Recorded<F> {
     }
 
     fn begin(&mut self, order: &Order<'_>) -> Result<Shown, Unbegun> {
-        let seen = Seen { frame: &self.frame, base: self.base };
+        let seen = SeenOrder { frame: &self.frame, base: self.base };
         let array = self.base + request_offset(INPUTS) as u64;
         let copied = Copied::beginning(&seen, array, HDR_LEN);
         let request = match decode::ioctl(&seen, copied, DriverId::UNKNOWN) {
             Ok(request) => request,
             Err(malformed) => {
-                self.events.push(Event::Nonsense(malformed.errno()));
+                self.events.push(ScriptEvent::Nonsense(malformed.errno()));
                 let result = -i64::from(malformed.errno().0);
                 return Ok(Shown { result, written: true });
             }
         };
         let answer = (self.script)(&request);
         self.last = Some(answer);
-        self.events.push(Event::Asked(Box::new(request.clone())));
+        self.events.push(ScriptEvent::Asked(Box::new(request.clone())));
         if answer.result >= 0 {
             self.answer(&request, answer);
             for piece in order.entries.iter().filter(|_| answer.writable) {

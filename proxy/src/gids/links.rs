@@ -114,10 +114,10 @@ pub(super) fn namespace_id(route: &OwnedFd, other: i32) -> io::Result<Option<Nam
     Ok(id.filter(|id| *id >= 0).map(NamespaceId))
 }
 
-type Answer = (u16, Vec<u8>, Vec<u8>);
+type LinkAnswer = (u16, Vec<u8>, Vec<u8>);
 
 /// The messages of a dump: kind, fixed part, attributes.
-fn dump(route: &OwnedFd, kind: u16, fixed: usize) -> io::Result<Vec<Answer>> {
+fn dump(route: &OwnedFd, kind: u16, fixed: usize) -> io::Result<Vec<LinkAnswer>> {
     let payload = vec![0; fixed];
     let flags = netlink::REQUEST | netlink::DUMP;
     let parts = ask(route, &Message { kind, flags, seq: 1, payload: &payload })?;

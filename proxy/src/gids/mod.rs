@@ -34,8 +34,8 @@ use verbgate_sys::network::Network;
 use verbgate_sysfs::DevNumber;
 use verbgate_sysfs::Identity;
 
+pub use self::requests::GidPatch;
 pub use self::requests::Judged;
-pub use self::requests::Patch;
 
 use self::length::Length;
 use self::links::Link;

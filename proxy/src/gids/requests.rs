@@ -32,7 +32,7 @@ pub enum Judged {
     /// This is what the kernel would answer if there were the sandbox's entries only.
     Answered(Outcome),
     /// The kernel may have it, and this is put into its answer.
-    Patched(Patch),
+    Patched(GidPatch),
 }
 
 /// What a sandbox is told in the place of the kernel's word, in an output of a request that
@@ -41,7 +41,7 @@ pub enum Judged {
 /// It is no secret: a guest that looks into its frame while the kernel writes sees the length of a
 /// table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Patch {
+pub struct GidPatch {
     /// The position of the output among the request's attributes.
     pub pos: usize,
     /// Where in the output.
@@ -50,7 +50,7 @@ pub struct Patch {
     pub bytes: [u8; 4],
 }
 
-impl Patch {
+impl GidPatch {
     /// Puts the bytes into the output; none where the output ends before.
     pub fn put(&self, output: &mut [u8]) {
         let end = self.offset.saturating_add(self.bytes.len());
@@ -101,7 +101,7 @@ impl GidView {
     fn port(&self, rdev: (u32, u32), port: u32, pos: usize) -> io::Result<Judged> {
         Ok(match self.length_of(rdev, port)? {
             Some(length) => {
-                Judged::Patched(Patch { pos, offset: GID_TBL_LEN, bytes: length.to_ne_bytes() })
+                Judged::Patched(GidPatch { pos, offset: GID_TBL_LEN, bytes: length.to_ne_bytes() })
             }
             None => Judged::Passed,
         })

@@ -244,7 +244,7 @@ fn other_ports_are_shown_as_they_are() {
 fn an_answer_that_ends_before_has_nothing_put_into_it() {
     for offset in [46, 48, usize::MAX] {
         let mut output = [0; 48];
-        Patch { pos: 1, offset, bytes: [1; 4] }.put(&mut output);
+        GidPatch { pos: 1, offset, bytes: [1; 4] }.put(&mut output);
         assert_eq!(output, [0; 48], "{offset}");
     }
 }

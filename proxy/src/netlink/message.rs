@@ -15,13 +15,13 @@ const ADDRESS_LEN: usize = 12;
 /// Buffers of a guest that are looked at.
 const MAX_VECTORS: usize = 16;
 /// What a call on a socket comes to.
-pub(super) struct Done {
+pub(super) struct Answered {
     pub(super) value: i64,
     /// What its caller is told in its own memory.
     pub(super) pieces: Vec<(u64, Vec<u8>)>,
 }
 
-impl From<i64> for Done {
+impl From<i64> for Answered {
     fn from(value: i64) -> Self {
         Self { value, pieces: Vec::new() }
     }
@@ -87,20 +87,24 @@ impl Header {
     }
 }
 
-pub(super) struct Received {
+pub(super) struct ReceivedMessage {
     pub(super) value: i64,
     pub(super) flags: RecvFlags,
     pub(super) pieces: Vec<(u64, Vec<u8>)>,
 }
 
-impl Received {
-    pub(super) fn done(self) -> Done {
-        Done { value: self.value, pieces: self.pieces }
+impl ReceivedMessage {
+    pub(super) fn done(self) -> Answered {
+        Answered { value: self.value, pieces: self.pieces }
     }
 }
 
 /// Takes a message from the guest's own end.
-pub(super) fn receive(file: &OwnedFd, vectors: &[Range], flags: u64) -> Result<Received, Errno> {
+pub(super) fn receive(
+    file: &OwnedFd,
+    vectors: &[Range],
+    flags: u64,
+) -> Result<ReceivedMessage, Errno> {
     let flags = RecvFlags::from_bits_truncate(u32::try_from(flags & 0xffff_ffff).unwrap_or(0));
     let room: usize = vectors.iter().map(|vector| vector.len.min(MAX_PART)).sum();
     let mut buffer = vec![0; room.min(MAX_PART)];
@@ -120,7 +124,7 @@ pub(super) fn receive(file: &OwnedFd, vectors: &[Range], flags: u64) -> Result<R
     }
     let value = if flags.contains(RecvFlags::TRUNC) { len } else { n };
     let cut = if len > n { RecvFlags::TRUNC } else { RecvFlags::empty() };
-    Ok(Received { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut, pieces })
+    Ok(ReceivedMessage { value: i64::try_from(value).unwrap_or(i64::MAX), flags: cut, pieces })
 }
 
 pub(super) fn errno(e: io::Error) -> Errno {

@@ -24,7 +24,7 @@ use verbgate_sys::seccomp::Reply;
 
 use crate::execute;
 use crate::netlink::message::Address;
-use crate::netlink::message::Done;
+use crate::netlink::message::Answered;
 use crate::netlink::message::Header;
 use crate::netlink::message::errno;
 use crate::netlink::message::gather;
@@ -112,11 +112,11 @@ impl Supervisor {
         };
         match (self.on_socket(&trap, fd, inode), guest) {
             (Ok(None), _) => self.answer(trap, Reply::Continue),
-            (Ok(Some(Done { value, pieces })), Some(guest)) => {
+            (Ok(Some(Answered { value, pieces })), Some(guest)) => {
                 let then = Then::Answer(Reply::Value(value), None);
                 self.deliver(&guest, Delivery { trap, pieces, then });
             }
-            (Ok(Some(Done { value, .. })), None) => self.answer(trap, Reply::Value(value)),
+            (Ok(Some(Answered { value, .. })), None) => self.answer(trap, Reply::Value(value)),
             (Err(errno), _) => self.refuse(trap, errno),
         }
     }
@@ -138,35 +138,35 @@ impl Supervisor {
         trap: &Notification,
         fd: GuestFd,
         inode: u64,
-    ) -> Result<Option<Done>, Errno> {
+    ) -> Result<Option<Answered>, Errno> {
         let n = Native::NUMBERS.sockets;
         let memory = self.caller(trap);
         let [_, b, c, d, e, f] = trap.args;
         let nr = trap.nr;
         // The guest's memory is read before the socket is locked: that may take long.
-        let locked = |work: &mut dyn FnMut(&mut Socket) -> Result<Done, Errno>| {
+        let locked = |work: &mut dyn FnMut(&mut Socket) -> Result<Answered, Errno>| {
             let mut sockets = self.netlinks.lock();
             sockets.get_mut(&inode).map(work).transpose()
         };
         if nr == n.bind {
             let address = Address::read(&memory, b, c)?;
-            return locked(&mut |socket| socket.bind(&address).map(Done::from));
+            return locked(&mut |socket| socket.bind(&address).map(Answered::from));
         }
         if nr == n.getsockname {
             let room = room(&memory, c)?;
             return locked(&mut |socket| {
-                Ok(Done { value: 0, pieces: put_address(room, b, c, socket.port) })
+                Ok(Answered { value: 0, pieces: put_address(room, b, c, socket.port) })
             });
         }
         if nr == n.setsockopt {
             // Extended errors and the like: answers do without.
-            return Ok((b == SOL_NETLINK).then_some(Done::from(0)));
+            return Ok((b == SOL_NETLINK).then_some(Answered::from(0)));
         }
         if nr == n.sendto || nr == n.sendmsg {
             let vectors =
                 if nr == n.sendto { vec![range(b, c)] } else { Header::read(&memory, b)?.vectors };
             let bytes = gather(&memory, &vectors, MAX_SENT)?;
-            return locked(&mut |socket| socket.send(&bytes).map(Done::from));
+            return locked(&mut |socket| socket.send(&bytes).map(Answered::from));
         }
         let taken = memory.take(fd).map_err(|_| Errno::EBADF)?;
         // Replaced meanwhile: then it is none of ours to receive from.

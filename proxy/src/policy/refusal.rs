@@ -34,7 +34,7 @@ const CREATE_FLAG_SOURCE_QPN: u64 = 1 << 10;
 
 /// Something that a profile grants or does not.
 #[derive(Clone, Copy, Debug)]
-pub enum Asked {
+pub enum AskedFor {
     /// A method.
     Method(&'static MethodSpec),
     /// A legacy command, given in whatever way.
@@ -47,7 +47,7 @@ pub enum Asked {
     SourceQpn,
 }
 
-impl Asked {
+impl AskedFor {
     /// The kind of refusal, for counters.
     pub(super) const fn reason(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Asked {
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for AskedFor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Method(method) => write!(f, "method {}", method.full_name()),
@@ -86,13 +86,13 @@ impl fmt::Display for Asked {
 
 /// Why a request was refused.
 #[derive(Clone, Debug)]
-pub struct Refusal {
+pub struct Denial {
     /// For counters.
     pub reason: &'static str,
     /// For the guest.
     pub errno: Errno,
     /// What was asked for.
-    pub asked: Asked,
+    pub asked: AskedFor,
     /// The name of the profile that refused it.
     pub(super) profile: String,
 }
@@ -100,7 +100,7 @@ pub struct Refusal {
 static BUILT_IN: LazyLock<Vec<Policy>> =
     LazyLock::new(|| PROFILES.iter().filter_map(|(name, _)| Policy::named(name).ok()).collect());
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, profile, .. } = self;
         write!(f, "{asked} is not granted by profile {profile:?}")?;
@@ -112,12 +112,12 @@ impl fmt::Display for Refusal {
 }
 
 /// All that a request asks for, in the order in which it is judged.
-pub(super) fn asked(request: &Request) -> Vec<Asked> {
+pub(super) fn asked(request: &Request) -> Vec<AskedFor> {
     let method = request.method();
-    let mut asked = vec![Asked::Method(method)];
-    asked.extend(request.legacy().map(|legacy| Asked::Command(legacy.spec)));
+    let mut asked = vec![AskedFor::Method(method)];
+    asked.extend(request.legacy().map(|legacy| AskedFor::Command(legacy.spec)));
     let made = qp_type(request);
-    asked.extend(made.map(|value| Asked::QpType(value, request.hdr().driver())));
+    asked.extend(made.map(|value| AskedFor::QpType(value, request.hdr().driver())));
     let specs = request.attrs().iter().map(|attr| attr.spec);
     asked.extend(specs.filter_map(|spec| {
         let reason = if is_drivers_own(method, spec) {
@@ -129,10 +129,10 @@ pub(super) fn asked(request: &Request) -> Vec<Asked> {
         } else {
             return None;
         };
-        Some(Asked::Attribute(method, spec, reason))
+        Some(AskedFor::Attribute(method, spec, reason))
     }));
     let flags = made.and_then(|_| request.legacy_field("create_flags")).unwrap_or_default();
-    asked.extend((flags & CREATE_FLAG_SOURCE_QPN != 0).then_some(Asked::SourceQpn));
+    asked.extend((flags & CREATE_FLAG_SOURCE_QPN != 0).then_some(AskedFor::SourceQpn));
     asked
 }
 

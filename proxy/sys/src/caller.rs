@@ -45,7 +45,7 @@ pub struct Caller<'a> {
 
 /// What a caller has in common with a stub.
 #[derive(Debug)]
-pub struct Shared {
+pub struct InCommon {
     /// They share their memory.
     pub memory: bool,
     /// The caller's descriptor means what the stub's ucontext was bound for; the error when the
@@ -215,7 +215,7 @@ impl<'a> Caller<'a> {
         fd: GuestFd,
         (stub, meant, idle): (Tid, Meant, NotifId),
         met: bool,
-    ) -> io::Result<Shared> {
+    ) -> io::Result<InCommon> {
         let memory = met || process::same_memory(self.tid, stub)?;
         let file = match meant {
             Meant::File(at) => process::same_file((self.tid, fd), (stub, at)),
@@ -226,7 +226,7 @@ impl<'a> Caller<'a> {
         if by_number && !self.listener.is_valid(idle) {
             return Err(gone());
         }
-        self.believed(Shared { memory, file })
+        self.believed(InCommon { memory, file })
     }
 
     /// Whether a descriptor of its means a file of this process's.

@@ -115,13 +115,13 @@ impl Process {
 #[derive(Debug)]
 pub struct Thread {
     tid: Tid,
-    pin: Pin,
+    pin: Handle,
     /// Its number in every pid namespace in which it is visible, outermost first.
     ids: Vec<i32>,
 }
 
 #[derive(Debug)]
-enum Pin {
+enum Handle {
     /// `PIDFD_THREAD`, Linux 6.9.
     PidFd(PidFd),
     /// Its folder in `/proc`, which is empty once it is gone.
@@ -134,11 +134,11 @@ impl Thread {
         // SAFETY: both arguments are plain numbers.
         let made = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, PIDFD_THREAD) });
         let pin = match made {
-            Ok(fd) => Pin::PidFd(PidFd::made(fd)?),
+            Ok(fd) => Handle::PidFd(PidFd::made(fd)?),
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let path = format!("/proc/{tid}");
-                Pin::Folder(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
+                Handle::Folder(rustix::fs::open(path, flags, rustix::fs::Mode::empty())?)
             }
             Err(e) => return Err(e),
         };
@@ -157,8 +157,8 @@ impl Thread {
     pub fn is_alive(&self) -> bool {
         crate::count_call();
         match &self.pin {
-            Pin::PidFd(fd) => !fd.has_ended(),
-            Pin::Folder(folder) => {
+            Handle::PidFd(fd) => !fd.has_ended(),
+            Handle::Folder(folder) => {
                 rustix::fs::statat(folder, c"stat", rustix::fs::AtFlags::empty()).is_ok()
             }
         }

@@ -115,7 +115,7 @@ pub(crate) fn read_elsewhere(
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     let ranges = mem::remote(from)?;
-    let shared = Shared::new(into.len())?;
+    let shared = ReaderMemory::new(into.len())?;
     let begun = Instant::now();
     let reader = loop {
         match Reader::start(tid, &ranges, &shared) {
@@ -147,7 +147,7 @@ pub fn reap() -> usize {
 }
 
 /// Memory that the supervisor shares with a reader: a word for the result, and the bytes.
-struct Shared {
+struct ReaderMemory {
     at: NonNull<libc::c_void>,
     len: usize,
 }
@@ -157,7 +157,7 @@ const DATA: usize = 16;
 /// The reader has written no result.
 const NOTHING: i64 = i64::MIN;
 
-impl Shared {
+impl ReaderMemory {
     fn new(bytes: usize) -> io::Result<Self> {
         let len = bytes + DATA;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -195,7 +195,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ReaderMemory {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`; nothing refers to it any more.
         unsafe { libc::munmap(self.at.as_ptr(), self.len) };
@@ -206,7 +206,7 @@ impl Drop for Shared {
 struct Reader(OwnedFd);
 
 impl Reader {
-    fn start(tid: Tid, ranges: &[libc::iovec], shared: &Shared) -> io::Result<Self> {
+    fn start(tid: Tid, ranges: &[libc::iovec], shared: &ReaderMemory) -> io::Result<Self> {
         let mut pidfd: libc::c_int = -1;
         // No signal at its end: those who wait for other children of this process do not see it. Its
         // descriptors are the supervisor's until it leaves them: a copy would have the end of the
@@ -251,7 +251,7 @@ impl Reader {
 
 /// What a reader does. It is a copy of a process with threads: it may neither allocate nor lock, nor
 /// panic, and calls the kernel alone.
-fn read_and_exit(tid: Tid, ranges: &[libc::iovec], shared: &Shared) -> ! {
+fn read_and_exit(tid: Tid, ranges: &[libc::iovec], shared: &ReaderMemory) -> ! {
     // A table of its own with nothing in it: one that stays behind must not keep the listener open,
     // by whose end guests are told that nobody answers them.
     // SAFETY: plain numbers; the parent's table stays as it is.

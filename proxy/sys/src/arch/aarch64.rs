@@ -22,7 +22,7 @@ pub struct Aarch64;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
 #[allow(missing_docs)] // each is the register of that name
-pub struct Regs {
+pub struct UserPtRegs {
     pub x: [u64; 31],
     pub sp: u64,
     pub pc: u64,
@@ -104,7 +104,7 @@ const fn b(from: u32, to: u32) -> u32 {
 }
 
 impl Arch for Aarch64 {
-    type Regs = Regs;
+    type Regs = UserPtRegs;
     const AUDIT: u32 = 0xc000_00b7;
     const FOREIGN: Foreign = Foreign {
         audit: 0x4000_0028,
@@ -240,7 +240,7 @@ impl Arch for Aarch64 {
         StubCode { bytes, trap_ip: 8 * INSN }
     }
 
-    fn inject(stopped: &Regs, nr: u32, args: [u64; 6]) -> Regs {
+    fn inject(stopped: &UserPtRegs, nr: u32, args: [u64; 6]) -> UserPtRegs {
         let mut regs = *stopped;
         let [x0, x1, x2, x3, x4, x5, _, _, x8, ..] = &mut regs.x;
         [*x0, *x1, *x2, *x3, *x4, *x5] = args;
@@ -249,7 +249,7 @@ impl Arch for Aarch64 {
         regs
     }
 
-    fn again(stopped: &Regs, nr: u32, first_arg: u64) -> Regs {
+    fn again(stopped: &UserPtRegs, nr: u32, first_arg: u64) -> UserPtRegs {
         let mut regs = *stopped;
         let [x0, _, _, _, _, _, _, _, x8, ..] = &mut regs.x;
         // The result has replaced the first argument.
@@ -259,27 +259,27 @@ impl Arch for Aarch64 {
         regs
     }
 
-    fn returning(stopped: &Regs, value: i64) -> Regs {
+    fn returning(stopped: &UserPtRegs, value: i64) -> UserPtRegs {
         let mut regs = *stopped;
         let [x0, ..] = &mut regs.x;
         *x0 = value.cast_unsigned();
         regs
     }
 
-    fn enter_stub(at: &StubAddrs, like: &Regs) -> Regs {
-        let mut regs = Regs { pc: at.code, pstate: like.pstate, ..Regs::default() };
+    fn enter_stub(at: &StubAddrs, like: &UserPtRegs) -> UserPtRegs {
+        let mut regs = UserPtRegs { pc: at.code, pstate: like.pstate, ..UserPtRegs::default() };
         regs.x[19] = at.request;
         regs.x[20] = at.after;
         regs.x[22] = at.message;
         regs
     }
 
-    fn entry(regs: &Regs) -> (u64, [u64; 6], u64) {
+    fn entry(regs: &UserPtRegs) -> (u64, [u64; 6], u64) {
         let [x0, x1, x2, x3, x4, x5, _, _, x8, ..] = regs.x;
         (x8, [x0, x1, x2, x3, x4, x5], regs.pc)
     }
 
-    fn result(regs: &Regs) -> i64 {
+    fn result(regs: &UserPtRegs) -> i64 {
         regs.x[0].cast_signed()
     }
 }
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_repeated_call_gets_its_first_argument_back() {
-        let mut stopped = Regs { pc: 0x1004, ..Regs::default() };
+        let mut stopped = UserPtRegs { pc: 0x1004, ..UserPtRegs::default() };
         stopped.x[0] = 42; // the result
         let again = Aarch64::again(&stopped, 29, 3);
         assert_eq!((again.pc, again.x[0], again.x[8]), (0x1000, 3, 29));

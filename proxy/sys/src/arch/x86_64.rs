@@ -22,7 +22,7 @@ pub struct X86_64;
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, zerocopy::FromBytes, zerocopy::IntoBytes)]
 #[allow(missing_docs)] // each is the register of that name
-pub struct Regs {
+pub struct UserRegs {
     pub r15: u64,
     pub r14: u64,
     pub r13: u64,
@@ -64,7 +64,7 @@ const SYS_MMAP: u32 = 9;
 const SEND_FLAGS: u32 = 0x4040;
 
 impl Arch for X86_64 {
-    type Regs = Regs;
+    type Regs = UserRegs;
     const AUDIT: u32 = 0xc000_003e;
     const FOREIGN: Foreign = Foreign {
         audit: 0x4000_0003,
@@ -209,9 +209,9 @@ impl Arch for X86_64 {
         StubCode { bytes: code.0, trap_ip }
     }
 
-    fn inject(stopped: &Regs, nr: u32, args: [u64; 6]) -> Regs {
+    fn inject(stopped: &UserRegs, nr: u32, args: [u64; 6]) -> UserRegs {
         let [rdi, rsi, rdx, r10, r8, r9] = args;
-        Regs {
+        UserRegs {
             // No system call is in progress as far as restarting goes.
             orig_rax: u64::MAX,
             rax: u64::from(nr),
@@ -226,8 +226,8 @@ impl Arch for X86_64 {
         }
     }
 
-    fn again(stopped: &Regs, nr: u32, _first_arg: u64) -> Regs {
-        Regs {
+    fn again(stopped: &UserRegs, nr: u32, _first_arg: u64) -> UserRegs {
+        UserRegs {
             orig_rax: u64::MAX,
             rax: u64::from(nr),
             rip: stopped.rip.wrapping_sub(SYSCALL_LEN),
@@ -235,12 +235,12 @@ impl Arch for X86_64 {
         }
     }
 
-    fn returning(stopped: &Regs, value: i64) -> Regs {
-        Regs { orig_rax: u64::MAX, rax: value.cast_unsigned(), ..*stopped }
+    fn returning(stopped: &UserRegs, value: i64) -> UserRegs {
+        UserRegs { orig_rax: u64::MAX, rax: value.cast_unsigned(), ..*stopped }
     }
 
-    fn enter_stub(at: &StubAddrs, like: &Regs) -> Regs {
-        Regs {
+    fn enter_stub(at: &StubAddrs, like: &UserRegs) -> UserRegs {
+        UserRegs {
             orig_rax: u64::MAX,
             rip: at.code,
             r12: at.request,
@@ -255,15 +255,15 @@ impl Arch for X86_64 {
             fs_base: like.fs_base,
             gs_base: like.gs_base,
             eflags: 0x202,
-            ..Regs::default()
+            ..UserRegs::default()
         }
     }
 
-    fn entry(regs: &Regs) -> (u64, [u64; 6], u64) {
+    fn entry(regs: &UserRegs) -> (u64, [u64; 6], u64) {
         (regs.orig_rax, [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9], regs.rip)
     }
 
-    fn result(regs: &Regs) -> i64 {
+    fn result(regs: &UserRegs) -> i64 {
         regs.rax.cast_signed()
     }
 }
@@ -340,10 +340,10 @@ mod tests {
 
     #[test]
     fn a_call_is_injected_at_the_instruction_executed_last() {
-        let stopped = Regs { rip: 0x1002, rsp: 7, rax: 99, ..Regs::default() };
+        let stopped = UserRegs { rip: 0x1002, rsp: 7, rax: 99, ..UserRegs::default() };
         let regs = X86_64::inject(&stopped, 9, [1, 2, 3, 4, 5, 6]);
         assert_eq!((regs.rip, regs.rsp, regs.rax, regs.orig_rax), (0x1000, 7, 9, u64::MAX));
-        assert_eq!(X86_64::entry(&Regs { orig_rax: 9, ..regs }).1, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(X86_64::entry(&UserRegs { orig_rax: 9, ..regs }).1, [1, 2, 3, 4, 5, 6]);
         let again = X86_64::again(&stopped, 16, 3);
         assert_eq!((again.rip, again.rax, again.rsp), (0x1000, 16, 7));
     }

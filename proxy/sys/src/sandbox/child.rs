@@ -29,9 +29,6 @@ use rustix::process::Pid;
 use rustix::thread::LinkNameSpaceType;
 use rustix::thread::UnshareFlags;
 
-use super::EXIT_OURS;
-use super::Error;
-use super::Spawn;
 use super::caps;
 use super::devices;
 use super::error::SetUpError;
@@ -40,6 +37,9 @@ use super::handoff;
 use super::inherited;
 use super::landlock;
 use super::mounts;
+use super::spec::EXIT_OURS;
+use super::spec::Error;
+use super::spec::Spawn;
 use super::sysfs;
 use crate::check;
 
@@ -63,7 +63,7 @@ pub(super) struct Plan<'a> {
 /// Standard streams stay open; one that is a directory or an RDMA device would be a way around
 /// the private mounts.
 pub(super) fn check_streams() -> Result<(), Error> {
-    let rdma = devices::Numbers::known();
+    let rdma = devices::RdmaNumbers::known();
     for (fd, stream) in [(0, "standard input"), (1, "standard output"), (2, "standard error")] {
         // A closed stream is nothing to worry about.
         let Ok(meta) = fs::metadata(format!("/proc/self/fd/{fd}")) else {

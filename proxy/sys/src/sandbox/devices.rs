@@ -17,13 +17,13 @@ use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use rustix::mount::MountFlags;
 
-use super::DeviceNode;
 use super::error::SetUpError;
 use super::error::step;
 use super::mounts;
 use super::mounts::ATTR_NODEV;
 use super::mounts::ATTR_RDONLY;
 use super::mounts::Mount;
+use super::spec::DeviceNode;
 
 /// Where RDMA devices have their nodes.
 pub const RDMA_DIR: &str = "/dev/infiniband";
@@ -38,7 +38,7 @@ const MAX_DEPTH: usize = 8;
 
 /// The numbers of RDMA devices.
 #[derive(Debug)]
-pub(super) struct Numbers {
+pub(super) struct RdmaNumbers {
     /// Majors that are RDMA's alone, the dynamic ones included.
     majors: Vec<u32>,
     /// The minor of rdma_cm among the miscellaneous devices.
@@ -48,7 +48,7 @@ pub(super) struct Numbers {
 /// `MISC_MAJOR`, include/uapi/linux/major.h.
 const MISC_MAJOR: u32 = 10;
 
-impl Numbers {
+impl RdmaNumbers {
     /// The running kernel's.
     pub(super) fn known() -> Self {
         // Lines of a number and a name.
@@ -78,7 +78,7 @@ impl Numbers {
 /// the major is not RDMA's alone.
 #[must_use]
 pub fn rdma_numbers() -> Vec<(u32, Option<u32>)> {
-    let known = Numbers::known();
+    let known = RdmaNumbers::known();
     let cm = known.cm.map(|minor| (MISC_MAJOR, Some(minor)));
     let mut numbers: Vec<_> = known.majors.into_iter().map(|major| (major, None)).collect();
     numbers.sort_unstable();
@@ -111,7 +111,7 @@ fn make(device: &DeviceNode, path: &Path) -> rustix::io::Result<()> {
 /// Fills `/dev/infiniband` and lets the rest of `/dev` be used again. Comes after
 /// [`mounts::seal`]; `before` is the list of mounts as they were then.
 pub(super) fn provide(devices: &[DeviceNode], before: &[Mount]) -> Result<(), SetUpError> {
-    let rdma = Numbers::known();
+    let rdma = RdmaNumbers::known();
     revive(before, &rdma)?;
     let dir = Path::new(RDMA_DIR);
     if !dir.is_dir() {
@@ -161,7 +161,7 @@ fn show(
 }
 
 /// Takes `nodev` back from the mounts that make up `/dev`.
-fn revive(before: &[Mount], rdma: &Numbers) -> Result<(), SetUpError> {
+fn revive(before: &[Mount], rdma: &RdmaNumbers) -> Result<(), SetUpError> {
     let dev = Path::new(DEV);
     if !before.iter().any(|m| m.point == dev) {
         // A plain directory: it becomes a mount, to be told from what surrounds it.
@@ -191,7 +191,7 @@ fn top<'a>(mounts: &'a [Mount], point: &Path) -> Option<&'a Mount> {
 
 /// Whether a mount at or below `/dev` keeps its devices: all but a second view of the host's
 /// `/dev`, in which RDMA nodes appear outside the covered directory, and a bound RDMA node.
-fn may_have_devices(mount: &Mount, rdma: &Numbers) -> bool {
+fn may_have_devices(mount: &Mount, rdma: &RdmaNumbers) -> bool {
     if mount.point == Path::new(DEV) {
         return true;
     }
@@ -203,7 +203,7 @@ fn may_have_devices(mount: &Mount, rdma: &Numbers) -> bool {
 
 /// Nodes that somebody made elsewhere in `/dev`, as `docker run --device A:B` does: each becomes
 /// a mount of its own with `nodev`.
-fn cover_strays(dir: &Path, rdma: &Numbers, depth: usize) -> io::Result<()> {
+fn cover_strays(dir: &Path, rdma: &RdmaNumbers, depth: usize) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         // What this caller may not list it may still name; but a node there is one that the
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn a_second_view_of_the_hosts_dev_has_no_devices() {
-        let rdma = Numbers::known();
+        let rdma = RdmaNumbers::known();
         assert!(may_have_devices(&mount("/", "/dev", "devtmpfs"), &rdma));
         assert!(may_have_devices(&mount("/", "/dev/pts", "devpts"), &rdma));
         assert!(may_have_devices(&mount("/null", "/dev/null", "devtmpfs"), &rdma));
@@ -269,6 +269,6 @@ mod tests {
 
     #[test]
     fn the_fixed_major_is_always_known() {
-        assert!(Numbers::known().majors.contains(&INFINIBAND_MAJOR));
+        assert!(RdmaNumbers::known().majors.contains(&INFINIBAND_MAJOR));
     }
 }

@@ -20,8 +20,8 @@ use rustix::io::FdFlags;
 use rustix::net::AddressFamily;
 use rustix::net::sockopt;
 
-use super::Error;
-use super::devices::Numbers;
+use super::devices::RdmaNumbers;
+use super::spec::Error;
 
 /// The first that is not a standard stream.
 const FIRST: RawFd = 3;
@@ -92,7 +92,7 @@ impl Inherited {
     /// [`Error::Preserved`]: one of those is not open, or an RDMA device.
     pub(super) fn find(preserved: u16) -> Result<Self, Error> {
         let end = FIRST.saturating_add(preserved.into());
-        let rdma = Numbers::known();
+        let rdma = RdmaNumbers::known();
         let mut found = Self::default();
         for number in open_numbers() {
             // SAFETY: the number was found open just now, this process has one thread, and nothing

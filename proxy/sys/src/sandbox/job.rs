@@ -129,7 +129,7 @@ impl Job {
     }
 
     /// Waits for the main process, passing signals on. Other guests may outlive it: see
-    /// [`end_descendants`].
+    /// [`end_descendants`](super::end_descendants).
     ///
     /// After SIGTERM the main process is killed when it has not ended in time, unless it handles the
     /// signal (has a handler, or blocks it, to receive it by sigwait(3) or signalfd(2)): that one

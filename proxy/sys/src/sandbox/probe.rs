@@ -232,7 +232,7 @@ pub fn user_namespace() -> Result<(), String> {
                 let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
             }
             match said {
-                Ok(super::FromChild::Failed(text)) => Err(text),
+                Ok(super::handoff::FromChild::Failed(text)) => Err(text),
                 Ok(_) => Ok(()),
                 Err(errno) => Err(errno.to_string()),
             }

@@ -33,14 +33,14 @@ const SHARES: u32 = 0x1;
 const ANONYMOUS: u32 = 0x20;
 
 /// Where a judgement ends.
-struct Ends {
+struct Verdicts {
     allow: Label,
     notify: Label,
     /// Of calls that fail, by errno.
     fail: BTreeMap<u32, Label>,
 }
 
-impl Ends {
+impl Verdicts {
     fn of(&mut self, asm: &mut Assembler, verdict: Verdict) -> Label {
         match verdict {
             Verdict::Notify => self.notify,
@@ -67,7 +67,7 @@ pub fn program<A: Arch>(
 ) -> Result<Vec<SockFilter>, AssembleError> {
     let mut asm = Assembler::default();
     let (allow, notify, foreign) = (asm.label(), asm.label(), asm.label());
-    let mut ends = Ends { allow, notify, fail: BTreeMap::new() };
+    let mut ends = Verdicts { allow, notify, fail: BTreeMap::new() };
     let mut shared = Shared { fds: BTreeMap::new(), ranges: BTreeMap::new() };
 
     asm.load(ARCH);
@@ -121,7 +121,7 @@ fn call(
     asm: &mut Assembler,
     rules: &[Rule],
     (addrs, fds): (AddrWindow, FdWindow),
-    ends: &mut Ends,
+    ends: &mut Verdicts,
     shared: &mut Shared,
 ) {
     let Some(Rule { nr, .. }) = rules.first() else { return };
@@ -214,7 +214,7 @@ fn touches(
     asm: &mut Assembler,
     window: AddrWindow,
     (addr, len): (u32, u32),
-    ends: &Ends,
+    ends: &Verdicts,
     no: Label,
 ) {
     let no_carry = asm.label();

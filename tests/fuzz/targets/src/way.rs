@@ -23,8 +23,8 @@ use verbgate_abi::wire::HDR_LEN;
 use verbgate_abi::wire::INLINE_LEN;
 use verbgate_proxy::books::Books;
 use verbgate_proxy::executor::Recorded;
-use verbgate_proxy::executor::recorded::Answer;
-use verbgate_proxy::executor::recorded::Event;
+use verbgate_proxy::executor::recorded::ScriptEvent;
+use verbgate_proxy::executor::recorded::ScriptedAnswer;
 use verbgate_proxy::fetch::FIRST_READ;
 use verbgate_proxy::fetch::Form;
 use verbgate_proxy::policy::PROFILES;
@@ -56,11 +56,11 @@ static POLICIES: LazyLock<Vec<Policy>> = LazyLock::new(|| {
     profiles.chain([Policy::default()]).collect()
 });
 
-type Script = Box<dyn FnMut(&Request) -> Answer>;
+type Script = Box<dyn FnMut(&Request) -> ScriptedAnswer>;
 
 thread_local! {
     static KERNEL: RefCell<Recorded<Script>> = RefCell::new(
-        Recorded::new(FRAME, Box::new(|_: &Request| Answer::of(0)) as Script).unwrap()
+        Recorded::new(FRAME, Box::new(|_: &Request| ScriptedAnswer::of(0)) as Script).unwrap()
     );
 }
 
@@ -76,7 +76,7 @@ pub struct World {
     /// The guest's descriptors are open.
     pub open_fds: bool,
     /// What the kernel does.
-    pub answer: Answer,
+    pub answer: ScriptedAnswer,
 }
 
 /// How many profiles a [`World`] can choose from.
@@ -94,7 +94,7 @@ impl World {
             known_driver: bit(0),
             near: bit(3),
             open_fds: !bit(1) || bit(2),
-            answer: Answer {
+            answer: ScriptedAnswer {
                 result: if bit(8) && bit(9) { -i64::from(high >> 2) - 1 } else { 0 },
                 fill: bit(10).then_some(fill),
                 handle: u32::from(fill),
@@ -251,16 +251,24 @@ fn places(form: Form, request: &Request) -> Vec<Span<u64>> {
 
 /// Nothing is written but where the request named outputs, and nothing for one that failed: what is
 /// written before it is made is what was there.
-fn writes(form: Form, memory: &Restless, carried: &Carried, events: &[Event], answer: Answer) {
+fn writes(
+    form: Form,
+    memory: &Restless,
+    carried: &Carried,
+    events: &[ScriptEvent],
+    answer: ScriptedAnswer,
+) {
     let mut executed = false;
     for event in events {
         let (addr, bytes) = match event {
-            Event::Asked(_) => {
+            ScriptEvent::Asked(_) => {
                 executed = true;
                 continue;
             }
-            Event::Nonsense(errno) => panic!("what lies in the frame is no request: {errno:?}"),
-            Event::Wrote(addr, bytes) => (*addr, bytes),
+            ScriptEvent::Nonsense(errno) => {
+                panic!("what lies in the frame is no request: {errno:?}")
+            }
+            ScriptEvent::Wrote(addr, bytes) => (*addr, bytes),
         };
         let request = carried.request.as_ref();
         let range = addr..addr.saturating_add(bytes.len() as u64);
@@ -280,7 +288,7 @@ fn writes(form: Form, memory: &Restless, carried: &Carried, events: &[Event], an
 }
 
 /// The guest's call ends as the kernel said.
-fn ends(form: Form, carried: &Carried, executed: usize, answer: Answer) {
+fn ends(form: Form, carried: &Carried, executed: usize, answer: ScriptedAnswer) {
     let value = match form {
         Form::Ioctl(_) => Reply::Value(answer.result),
         Form::Write(count) => Reply::Value(i64::try_from(count).unwrap()),

@@ -18,7 +18,7 @@ use verbgate_fuzz_targets::way;
 use verbgate_fuzz_targets::way::POLICIES_LEN;
 use verbgate_fuzz_targets::way::World;
 use verbgate_hostile::Random;
-use verbgate_proxy::executor::recorded::Answer;
+use verbgate_proxy::executor::recorded::ScriptedAnswer;
 use verbgate_sys::GuestFd;
 
 static REQUESTS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| bytes(corpus::requests()));
@@ -32,7 +32,7 @@ fn world() -> impl Strategy<Value = World> {
     let result = prop_oneof![4 => 0_i64..8, 1 => -133_i64..0];
     let fd = prop::option::weighted(0.8, (0..1024).prop_map(GuestFd));
     let answer = (result, any::<Option<u8>>(), any::<u32>(), fd, prop::bool::weighted(0.8));
-    let answer = answer.prop_map(|(result, fill, handle, fd, writable)| Answer {
+    let answer = answer.prop_map(|(result, fill, handle, fd, writable)| ScriptedAnswer {
         result,
         fill,
         handle,
@@ -106,7 +106,7 @@ proptest! {
 /// Most seeds are executed in a world that grants everything: the properties are about something.
 #[test]
 fn seeds_are_executed() {
-    let answer = Answer { fill: Some(7), fd: Some(GuestFd(9)), ..Answer::of(0) };
+    let answer = ScriptedAnswer { fill: Some(7), fd: Some(GuestFd(9)), ..ScriptedAnswer::of(0) };
     let world = World { policy: 2, known_driver: true, near: true, open_fds: true, answer };
     let refused: Vec<_> = corpus::requests()
         .into_iter()
