@@ -1,0 +1,117 @@
+//! Drivers that the distribution's kernels leave out, built from its own source of the kernel against
+//! its own headers, in its own userland: nothing of them is kept or passed on but in the cache.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use crate::apt::Suite;
+use crate::cache::Artifact;
+use crate::host;
+use crate::progress::Progress;
+use crate::qemu::debootstrap;
+use crate::recipe::Kernel;
+use crate::tool;
+
+/// Counts changes of what is made here; more than the recipe's text says.
+const REVISION: u32 = 1;
+/// A compiler, a kernel's headers and its packed source, twice.
+const SPACE_MIB: u64 = 3000;
+/// What is fetched, for people.
+pub(crate) const MEGABYTES: u32 = 420;
+
+/// A driver that is left out.
+#[derive(Debug)]
+struct Driver {
+    /// Of the module.
+    name: &'static str,
+    /// In the kernel's source.
+    folder: &'static str,
+    /// The option without which its Makefile builds nothing.
+    option: &'static str,
+}
+
+const DRIVERS: &[Driver] =
+    &[Driver { name: "efa", folder: "drivers/infiniband/hw/efa", option: "CONFIG_INFINIBAND_EFA" }];
+
+/// Unpacks and builds one: the source package, the driver's folder, the kernel's version, the option
+/// and the module are the arguments.
+const BUILD: &str = r#"set -e
+cd /root
+tar -xf "/usr/src/$1.tar.xz" "$1/$2"
+make -C "/usr/src/linux-headers-$3" M="/root/$1/$2" "$4=m" modules
+strip --strip-debug "/root/$1/$2/$5.ko"
+mv "/root/$1/$2/$5.ko" "/$5.ko""#;
+
+fn artifact<'a>(kernel: &Kernel, version: &str, name: &'a str) -> Artifact<'a> {
+    let recipe = format!("{REVISION} {version} {:?} {DRIVERS:?}\n{BUILD}", kernel.suites);
+    Artifact { name, recipe, space_mib: SPACE_MIB }
+}
+
+fn folder(kernel: &Kernel) -> String {
+    format!("drivers-{}", kernel.name)
+}
+
+/// Whether the drivers for this version are in the cache.
+pub(crate) fn is_ready(kernel: &Kernel, cache: &Path) -> bool {
+    let version = fs::read_to_string(cache.join(format!("kernel-{}", kernel.name)).join("version"));
+    let version = version.unwrap_or_default();
+    artifact(kernel, version.trim(), &folder(kernel)).existing(cache).is_some()
+}
+
+/// The folder of the modules for a kernel whose files are in `boot`; built if the cache has them not.
+pub(crate) fn ensure(kernel: &Kernel, boot: &Path, progress: &Progress) -> Result<PathBuf> {
+    let version = fs::read_to_string(boot.join("version"))
+        .with_context(|| format!("{} has no version", boot.display()))?;
+    let (version, name) = (version.trim(), folder(kernel));
+    artifact(kernel, version, &name).ensure(progress, |dir| build(kernel, version, dir, progress))
+}
+
+fn build(kernel: &Kernel, version: &str, dir: &Path, progress: &Progress) -> Result<()> {
+    host::require(&[host::TO_BUILD], progress)?;
+    let names: Vec<&str> = DRIVERS.iter().map(|driver| driver.name).collect();
+    progress.say(&format!("building {} for Linux {version}", names.join(", ")));
+    let scratch = dir.join("scratch");
+    fs::create_dir_all(&scratch)?;
+    let headers = format!("linux-headers-{version}");
+    let source = format!("linux-source-{}", kernel.series);
+    let suite = find(kernel, &[&headers, &source], &scratch, progress)?;
+
+    let mut command = debootstrap(&suite, &scratch)?;
+    command.args(["--variant=essential", "--format=null"]);
+    // The headers depend on the compiler that the kernel was built with.
+    command.arg(format!("--include={headers},{source},make,binutils,xz-utils"));
+    for driver in DRIVERS {
+        let words = [&source, driver.folder, version, driver.option, driver.name];
+        let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let build = format!("chroot \"$1\" sh -c '{BUILD}' sh {}", words.join(" "));
+        command.arg(format!("--customize-hook={build}"));
+        command.arg(format!("--customize-hook=copy-out /{}.ko {}", driver.name, dir.display()));
+    }
+    command.arg(&suite.name).arg("/dev/null").arg(format!("deb {} {} main", suite.uri, suite.name));
+    let log = scratch.join("build.log");
+    tool::run_logged(&mut command, "building drivers", &log, progress)?;
+    fs::remove_dir_all(&scratch).with_context(|| format!("cannot remove {}", scratch.display()))
+}
+
+/// The first suite that has all of these packages.
+fn find(kernel: &Kernel, wanted: &[&str], scratch: &Path, progress: &Progress) -> Result<Suite> {
+    for name in kernel.suites {
+        let Ok(suite) = Suite::open(name, scratch, progress) else { continue };
+        let has = |package: &&str| {
+            suite.names(package).is_ok_and(|names| names.iter().any(|name| name == package))
+        };
+        if wanted.iter().all(has) {
+            return Ok(suite);
+        }
+    }
+    bail!(
+        "none of {} has {} any more: `cargo xtask lab clean` makes the next run fetch a newer kernel",
+        kernel.suites.join(", "),
+        wanted.join(" and ")
+    )
+}
