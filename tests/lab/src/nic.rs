@@ -123,10 +123,11 @@ impl Nics {
         for cpu in 0..cpus {
             args.extend([
                 "-numa".to_owned(),
-                format!("cpu,node-id={},socket-id={cpu}", cpu % nodes),
+                format!("cpu,node-id={},socket-id=0,core-id={cpu}", cpu % nodes),
             ]);
         }
-        for (index, (_, served)) in self.functions.iter().enumerate() {
+        // The kernel finds the bridge that was made last first.
+        for (index, (_, served)) in self.functions.iter().enumerate().rev() {
             let (node, bus) = (index % NODES, 0x40 + index * 0x20);
             for device in [
                 format!("pxb-pcie,id=host{index},bus=pcie.0,bus_nr={bus},numa_node={node}"),
