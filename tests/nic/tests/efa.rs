@@ -65,6 +65,10 @@ fn the_driver_finds_its_device() {
     for _ in 0..100 {
         driver.address();
     }
+    for statistics in 0..5 {
+        assert_eq!(driver.command(13, &[(16, &[statistics])]).0, 0);
+    }
+    assert_eq!(driver.command(13, &[(16, &[5])]).0, 5, "no such statistics");
     assert_eq!(driver.command(99, &[]).0, 2, "a bad opcode");
     assert_eq!(driver.command(11, &[(17, &[60])]).0, 3, "an unsupported feature");
 }
@@ -155,7 +159,7 @@ fn errors_have_the_status_that_providers_know() {
     // Nobody at the address.
     let nowhere = w.left.handle(&w.here, [9; 16]);
     let nowhere = To { handle: nowhere, ..w.to };
-    assert_eq!(end(&mut w, &mut |w| w.left.post_inline(&mut w.here, 1, nowhere, b"x")), 7);
+    assert_eq!(end(&mut w, &mut |w| w.left.post_inline(&mut w.here, 1, nowhere, b"x")), 13);
     // And all goes on.
     w.right.post_receive(&mut w.there, 2, &[(0, 4)]);
     assert_eq!(end(&mut w, &mut |w| w.left.post_inline(&mut w.here, 1, w.to, b"fits")), 0);

@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
+use verbgate_tests::cases::Setting;
 use verbgate_tests::table::Table;
 use verbgate_tests::tally::Tally;
 
@@ -155,18 +156,24 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stage("tests of the crates", &mut || host::tests(&args.cases));
         }
     }
-    if !args.no_lab && cases::are_there(&args.cases) {
+    let settings = [Setting::Software, Setting::Nics];
+    let settings = settings.map(|it| cases::are_there(it, &args.cases).then_some(it));
+    if !args.no_lab && settings.iter().any(Option::is_some) {
         let mut programs = None;
         stage("building for the lab", &mut || {
             programs = Some(Programs::build()?);
             Ok(Outcome::NOTHING)
         });
-        for kernel in kernels {
-            let name = format!("Linux {} with {}", kernel.name, kernel.userland);
+        for (kernel, setting) in kernels
+            .into_iter()
+            .flat_map(|kernel| settings.into_iter().flatten().map(move |it| (kernel, it)))
+        {
+            let with = if setting == Setting::Nics { "NICs" } else { kernel.userland };
+            let name = format!("Linux {} with {with}", kernel.name);
             let Some(programs) = &programs else { continue };
             stage(&name, &mut || {
                 let told = &mut |tally| recorded().count(tally);
-                Ok(cases::in_lab(programs, kernel, &args.cases, told))
+                Ok(cases::in_lab(programs, kernel, setting, &args.cases, told))
             });
         }
     }

@@ -57,6 +57,7 @@ static COMMANDS: &[Command] = &[
     command(17, "dealloc_uar", Device::dealloc_uar),
     command(18, "create_eq",   Device::create_eq),
     command(19, "destroy_eq",  Device::destroy_eq),
+    command(20, "alloc_mr",    Device::alloc_mr),
 ];
 
 /// `efa_admin_aq_common_desc.flags`.
@@ -221,6 +222,6 @@ mod tests {
     #[test]
     fn opcodes_are_the_drivers() {
         let opcodes: Vec<u8> = COMMANDS.iter().map(|command| command.opcode).collect();
-        assert_eq!(opcodes, (1..=19).collect::<Vec<u8>>());
+        assert_eq!(opcodes, (1..=20).collect::<Vec<u8>>());
     }
 }

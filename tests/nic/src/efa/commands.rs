@@ -3,6 +3,7 @@
 use super::Device;
 use super::admin::Request;
 use super::admin::Response;
+use super::layout::AllocMr;
 use super::layout::CreateAh;
 use super::layout::CreateCq;
 use super::layout::CreateCqResp;
@@ -114,6 +115,18 @@ impl Device {
             rdma_read_ic_id: INTERCONNECT,
             rdma_recv_ic_id: INTERCONNECT,
         }))
+    }
+
+    /// A region for the kernel's own use, which maps it by work requests that no program can make: it
+    /// has a key, and no memory.
+    pub(super) fn alloc_mr(&mut self, request: &Request) -> Result<Response, Status> {
+        let command: AllocMr = request.body()?;
+        let pd = self.known_pd(command.pd.get())?;
+        if command.max_pages.get() > limits::MAX_MR_PAGES {
+            return Err(Status::IllegalParameter);
+        }
+        let key = self.regions.insert(limits::MAX_MR, Region::empty(pd))?;
+        Ok(Response::of(&[key.to_le(), key.to_le()]))
     }
 
     pub(super) fn dereg_mr(&mut self, request: &Request) -> Result<Response, Status> {

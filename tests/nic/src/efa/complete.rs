@@ -19,6 +19,7 @@ const SEND_QUEUE: u8 = 1 << 1;
 const RECEIVE_QUEUE: u8 = 2 << 1;
 const HAS_IMMEDIATE: u8 = 1 << 3;
 const OPERATION: u32 = 4;
+const UNSOLICITED: u8 = 1 << 7;
 /// There is no address handle for the sender.
 pub(super) const UNKNOWN_HANDLE: u16 = 0xffff;
 
@@ -40,6 +41,8 @@ pub(super) struct Received {
     pub(super) source: crate::wire::Address,
     pub(super) source_qp: u16,
     pub(super) immediate: Option<u32>,
+    /// No receive was taken.
+    pub(super) unsolicited: bool,
 }
 
 impl Device {
@@ -89,10 +92,11 @@ impl Device {
         let Some(cq) = self.pair(qp).map(|pair| pair.receive_cq) else { return };
         let Some(queue) = self.cqs.get(cq) else { return };
         let immediate = if done.immediate.is_some() { HAS_IMMEDIATE } else { 0 };
+        let unsolicited = if done.unsolicited { UNSOLICITED } else { 0 };
         let common = Cdesc {
             req_id: done.request.into(),
             status: done.status,
-            flags: RECEIVE_QUEUE | immediate | done.operation << OPERATION,
+            flags: RECEIVE_QUEUE | immediate | unsolicited | done.operation << OPERATION,
             qp_num: qp.into(),
         };
         let [low, low2, high, high2, ..] = done.length.to_le_bytes();

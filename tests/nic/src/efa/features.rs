@@ -46,8 +46,8 @@ const EVENTS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
 /// `efa_admin_host_info`.
 const HOST_INFO_SIZE: u32 = 128 + 4 + 32 + 4 + 4 + 2 + 2 + 4;
 
-/// What the device counts, in the order of `efa_admin_basic_stats`, `_messages_stats`,
-/// `_rdma_read_stats` and `_rdma_write_stats`.
+/// What the device counts: `efa_admin_basic_stats`, `_messages_stats`, `_rdma_read_stats`,
+/// `_rdma_write_stats` and, for drivers since 6.18 or so, `_network_stats`.
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct Statistics {
@@ -55,6 +55,7 @@ pub(super) struct Statistics {
     pub(super) messages: Messages,
     pub(super) reads: Rdma,
     pub(super) writes: Rdma,
+    pub(super) network: Network,
 }
 
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
@@ -65,6 +66,7 @@ pub(super) struct Basic {
     pub(super) rx_bytes: U64,
     pub(super) rx_pkts: U64,
     pub(super) rx_drops: U64,
+    pub(super) qkey_viol: U64,
 }
 
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
@@ -84,6 +86,16 @@ pub(super) struct Rdma {
     pub(super) bytes: U64,
     pub(super) errors: U64,
     pub(super) for_others: U64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
+#[repr(C)]
+pub(super) struct Network {
+    pub(super) retrans_bytes: U64,
+    pub(super) retrans_pkts: U64,
+    pub(super) retrans_timeout_events: U64,
+    pub(super) unresponsive_remote_events: U64,
+    pub(super) impaired_remote_conn_events: U64,
 }
 
 /// Counts on.
@@ -147,6 +159,7 @@ impl Device {
             1 => Response::of(&self.statistics.messages),
             2 => Response::of(&self.statistics.reads),
             3 => Response::of(&self.statistics.writes),
+            4 => Response::of(&self.statistics.network),
             _ => return Err(Status::IllegalParameter),
         })
     }
@@ -165,6 +178,9 @@ impl Device {
             device_caps: CAPABILITIES.into(),
             max_rdma_size: limits::MAX_RDMA.into(),
             guid: u64::from_le_bytes([a, b, c, d, e, f, g, h]).into(),
+            max_link_speed_gbps: 100.into(),
+            reserved: 0.into(),
+            reserved2: 0.into(),
         }
     }
 }

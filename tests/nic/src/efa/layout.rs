@@ -52,6 +52,8 @@ layout! {
     }
     /// `efa_admin_query_qp_resp`.
     QueryQpResp { qp_state: U32, qkey: U32, sq_psn: U32, sq_draining: u8, rnr_retry: u8, reserved: U16 }
+    /// `efa_admin_alloc_mr_cmd`.
+    AllocMr { pd: U16, reserved: U16, max_pages: U32 }
     /// The commands that name a queue pair or a memory region only.
     Handle { handle: U32 }
     /// `efa_admin_create_ah_cmd`.
@@ -90,6 +92,7 @@ layout! {
         fw_version: U32, admin_api_version: U32, device_version: U32,
         db_bar: U16, phys_addr_width: u8, virt_addr_width: u8,
         device_caps: U32, max_rdma_size: U32, guid: U64,
+        max_link_speed_gbps: U16, reserved: U16, reserved2: U32,
     }
     /// `efa_admin_feature_queue_attr_desc`.
     QueueAttr {
@@ -188,7 +191,7 @@ mod tests {
     fn sizes_are_the_drivers() {
         assert_eq!(size_of::<CreateQp>(), ADMIN_ENTRY - 4);
         assert_eq!(size_of::<RegMr>(), ADMIN_ENTRY - 4);
-        assert_eq!(size_of::<DeviceAttr>(), 48);
+        assert_eq!(size_of::<DeviceAttr>(), 56);
         assert_eq!(size_of::<QueueAttr>(), 56);
         assert_eq!(size_of::<TxWqe>(), WQE);
         assert_eq!(size_of::<RxDesc>(), RX_DESC);

@@ -77,6 +77,11 @@ impl Region {
         Ok(Self { pd, permissions, start, length, shift, pages })
     }
 
+    /// One without memory.
+    pub(super) fn empty(pd: u16) -> Self {
+        Self { pd, permissions: 0, start: 0, length: 0, shift: 12, pages: Vec::new() }
+    }
+
     /// The pieces of guest memory behind an address; nothing if the region does not hold all of it,
     /// or not for this.
     pub(super) fn pieces(

@@ -93,6 +93,9 @@ impl Device {
             Body::Write { key, .. } | Body::Read { key, .. } => (key, kind == Kind::Reliable),
             Body::Answer { .. } => (key, false),
         };
+        if theirs != key {
+            count(&mut self.statistics.basic.qkey_viol, 1);
+        }
         if theirs != key || !fits {
             count(&mut self.statistics.basic.rx_drops, 1);
             return (completion::REMOTE_BAD_DEST_QPN, nothing());
@@ -125,6 +128,7 @@ impl Device {
                         operation: operation::WRITE,
                         length: data.len(),
                         immediate,
+                        unsolicited: !takes,
                         ..self.received(pd, source)
                     };
                     self.complete_receive(number, done);
@@ -254,6 +258,7 @@ impl Device {
             source: source.from,
             source_qp: source.qp,
             immediate: None,
+            unsolicited: false,
         }
     }
 

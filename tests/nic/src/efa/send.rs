@@ -284,12 +284,21 @@ impl Device {
             let Some(pending) = self.pending.get_mut(&id) else { continue };
             pending.tries += 1;
             if pending.tries > TRIES && pending.refusals == 0 {
+                count(&mut self.statistics.network.unresponsive_remote_events, 1);
                 self.end(id, completion::UNRESPONSIVE);
                 continue;
             }
             pending.timeout = (pending.timeout * 2).min(LAST_TIMEOUT);
             pending.again = now + pending.timeout;
             self.counters.repeated += 1;
+            let network = &mut self.statistics.network;
+            count(&mut network.retrans_pkts, 1);
+            count(&mut network.retrans_timeout_events, 1);
+            let length = match &pending.message.body {
+                Body::Send { data, .. } | Body::Write { data, .. } => data.len(),
+                Body::Read { .. } | Body::Answer { .. } => 0,
+            };
+            count(&mut network.retrans_bytes, length);
             self.outbox.push(pending.message.clone());
         }
     }
@@ -297,7 +306,7 @@ impl Device {
     /// There is nobody at the address of a message.
     pub(super) fn nobody_at(&mut self, message: &Message) {
         if !matches!(message.body, Body::Answer { .. }) {
-            self.end(message.id, completion::REMOTE_BAD_ADDRESS);
+            self.end(message.id, completion::UNRESPONSIVE);
         }
     }
 
