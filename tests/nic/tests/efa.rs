@@ -242,6 +242,23 @@ fn a_failed_pair_flushes_what_is_posted() {
 }
 
 #[test]
+fn doorbells_count_in_sixteen_bits() {
+    let mut w = world(1);
+    // Providers ring a counter of 16 bits, which turns after 65,536 work requests. The ring keeps
+    // those that were posted, and nobody receives them.
+    for _ in 0..driver::RING {
+        w.left.post_inline(&mut w.here, 1, w.to, b"nobody listens");
+    }
+    w.left.post_again_until(&mut w.here, (1 << 16) - 2);
+    for request in 0..4 {
+        w.right.post_receive(&mut w.there, request, &[(0, 100)]);
+        w.left.post_inline(&mut w.here, request, w.to, b"over the turn");
+        let got = w.right.poll(&mut w.there).map(|got| (got.request, got.length));
+        assert_eq!(got, Some((request, 53)));
+    }
+}
+
+#[test]
 fn an_old_number_does_not_reach_a_new_pair() {
     let mut w = world(2);
     w.right.end_pair(&w.there);

@@ -212,8 +212,12 @@ impl Device {
             (self.known_cq(command.send_cq_idx.get())?, self.known_cq(command.recv_cq_idx.get())?);
         let ring = command.send_queue_ring_size.get();
         let receive_entries = command.recv_queue_ring_size.get() / RX_DESC;
+        // Counters turn at 16 bits, so only a power of two stays in step with them.
+        let whole = |entries: u32| entries == 0 || entries.is_power_of_two();
         let fits = ring <= limits::MAX_LLQ
             && ring.is_multiple_of(WQE)
+            && whole(ring / WQE)
+            && whole(receive_entries)
             && command.send_queue_depth.get() <= limits::MAX_SQ_DEPTH
             && command.recv_queue_depth.get() <= limits::MAX_RQ_DEPTH;
         let known = self.uars.get(command.uar.get()).is_some();

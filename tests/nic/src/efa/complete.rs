@@ -50,13 +50,15 @@ impl Device {
     pub(super) fn doorbell(&mut self, at: u64, word: u32) {
         self.counters.doorbells += 1;
         let (page, offset) = (at / limits::DOORBELL_PAGE, at % limits::DOORBELL_PAGE);
+        let [low, high, ..] = word.to_le_bytes();
+        let count = u16::from_le_bytes([low, high]);
         let first_cq = limits::CQ_DOORBELLS / limits::DOORBELL_PAGE;
         match (page.checked_sub(first_cq), offset) {
             (Some(cq), 0) => self.consumed(u16::try_from(cq).unwrap_or(0), word),
-            (None, 0) => self.send_posted(u16::try_from(page).unwrap_or(0), word),
+            (None, 0) => self.send_posted(u16::try_from(page).unwrap_or(0), count),
             (None, limits::RQ_DOORBELL) => {
                 if let Some(pair) = self.qps.get_mut(u16::try_from(page).unwrap_or(0)) {
-                    pair.posted = word;
+                    pair.posted = count;
                 }
             }
             _ => {}

@@ -133,12 +133,13 @@ pub(super) struct QueuePair {
     pub(super) unsolicited: bool,
     /// The ring of send work requests, as the program wrote it.
     pub(super) ring: Vec<u8>,
-    pub(super) sent: u32,
+    /// Counts as doorbells do: in 16 bits.
+    pub(super) sent: u16,
     /// The ring of receive descriptors, in guest memory.
     pub(super) receives: u64,
     pub(super) receive_entries: u32,
-    pub(super) posted: u32,
-    pub(super) taken: u32,
+    pub(super) posted: u16,
+    pub(super) taken: u16,
     /// Answers to what was executed lately, so that a message that comes again is not again executed.
     pub(super) answered: VecDeque<(Address, u64, u8)>,
 }
@@ -150,7 +151,7 @@ impl QueuePair {
     }
 
     /// How many receive descriptors are posted and not taken.
-    pub(super) fn ready(&self) -> u32 {
+    pub(super) fn ready(&self) -> u16 {
         self.posted.wrapping_sub(self.taken)
     }
 }

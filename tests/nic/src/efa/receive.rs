@@ -212,7 +212,7 @@ impl Device {
         let pair = self.pair(number)?;
         let mut posted = Posted { request: 0, buffers: Vec::new() };
         while pair.ready() > 0 {
-            let index = u64::from(pair.taken.checked_rem(pair.receive_entries)?);
+            let index = u64::from(u32::from(pair.taken).checked_rem(pair.receive_entries)?);
             let mut bytes = [0; RX_DESC];
             let read = bus.read(pair.receives.wrapping_add(index * RX_DESC as u64), &mut bytes);
             pair.taken = pair.taken.wrapping_add(1);

@@ -78,7 +78,7 @@ impl Device {
     }
 
     /// Carries out what is in a ring up to the doorbell's count.
-    pub(super) fn send_posted(&mut self, slot: u16, end: u32) {
+    pub(super) fn send_posted(&mut self, slot: u16, end: u16) {
         loop {
             let Some(pair) = self.qps.get_mut(slot) else { return };
             let (number, entries) = (pair.number, pair.ring.len() / WQE);
@@ -86,12 +86,12 @@ impl Device {
             if left == 0 {
                 return;
             }
-            if usize::try_from(left).is_ok_and(|left| left > entries) {
+            if usize::from(left) > entries {
                 log::warn!("queue pair {number}: a doorbell of {left} in a ring of {entries}");
                 self.fail(number);
                 return;
             }
-            let index = usize::try_from(pair.sent).unwrap_or(0) % entries.max(1);
+            let index = usize::from(pair.sent) % entries.max(1);
             pair.sent = pair.sent.wrapping_add(1);
             let bytes = pair.ring.get(index * WQE..).unwrap_or_default();
             let Ok((request, _)) = TxWqe::read_from_prefix(bytes) else { return };

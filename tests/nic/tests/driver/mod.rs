@@ -32,6 +32,8 @@ const DEPTH: u32 = 32;
 /// Entries of completion queues and rings.
 pub(crate) const RING: u32 = 64;
 pub(crate) const KEY: u32 = 0x1111;
+/// What providers ring of their counters.
+const COUNTER: u32 = 0xffff;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Driver {
@@ -306,7 +308,7 @@ impl Driver {
             self.put(RQ + u64::from(pair.posted % RING) * 16, &descriptor);
             pair.posted += 1;
         }
-        self.store(4, pair.receive_doorbell, pair.posted);
+        self.store(4, pair.receive_doorbell, pair.posted & COUNTER);
     }
 
     /// Posts a send of buffers.
@@ -359,7 +361,15 @@ impl Driver {
             self.client.region_write(2, at + index as u64 * 8, part).unwrap();
         }
         pair.sent += 1;
-        self.store(4, pair.send_doorbell, pair.sent);
+        self.store(4, pair.send_doorbell, pair.sent & COUNTER);
+    }
+
+    /// Posts what the ring still holds, a ring at a time, until so many were posted in all.
+    pub(crate) fn post_again_until(&mut self, pair: &mut Pair, count: u32) {
+        while pair.sent < count {
+            pair.sent += RING.min(count - pair.sent);
+            self.store(4, pair.send_doorbell, pair.sent & COUNTER);
+        }
     }
 
     /// The next completion, if it is there.
