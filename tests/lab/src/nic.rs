@@ -5,12 +5,7 @@
 //! it (`nic/NUMBER.answer`): `ok` and what there is to say, or `error` and why.
 
 use std::fs;
-use std::io::BufRead as _;
-use std::io::BufReader;
-use std::io::Write as _;
-use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -20,7 +15,6 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
-use anyhow::anyhow;
 use anyhow::bail;
 use serde_json::Value;
 use serde_json::json;
@@ -65,7 +59,6 @@ impl Nic {
 pub(crate) struct Nics {
     functions: Vec<(Arc<Efa>, Served)>,
     wire: Arc<Wire>,
-    monitor: PathBuf,
     ended: Arc<AtomicBool>,
     clerk: Option<JoinHandle<()>>,
 }
@@ -83,18 +76,11 @@ impl Nics {
         }
         let requests = control.join(REQUESTS);
         fs::create_dir(&requests)?;
-        let mut nics = Self {
-            functions,
-            wire,
-            monitor: dir.join("monitor"),
-            ended: Arc::new(AtomicBool::new(false)),
-            clerk: None,
-        };
+        let mut nics =
+            Self { functions, wire, ended: Arc::new(AtomicBool::new(false)), clerk: None };
         let desk = Desk {
             devices: nics.functions.iter().map(|(efa, _)| Arc::clone(efa)).collect(),
             wire: Arc::clone(&nics.wire),
-            monitor: nics.monitor.clone(),
-            sockets: nics.functions.iter().map(|(_, served)| served.path().to_owned()).collect(),
         };
         let ended = Arc::clone(&nics.ended);
         nics.clerk = Some(thread::spawn(move || {
@@ -108,8 +94,7 @@ impl Nics {
 
     /// QEMU's arguments for them, and for memory that they can reach.
     pub(crate) fn arguments(&self, memory_mib: u32, cpus: u32) -> Vec<String> {
-        let mut args =
-            vec!["-qmp".to_owned(), format!("unix:{},server=on,wait=off", text(&self.monitor))];
+        let mut args = Vec::new();
         let nodes = u32::try_from(NODES).unwrap_or(1);
         for node in 0..nodes {
             let (object, size) = (format!("memory{node}"), memory_mib / nodes);
@@ -166,8 +151,6 @@ fn plug(index: usize, socket: &Path) -> Value {
 struct Desk {
     devices: Vec<Arc<Efa>>,
     wire: Arc<Wire>,
-    monitor: PathBuf,
-    sockets: Vec<PathBuf>,
 }
 
 impl Desk {
@@ -216,15 +199,6 @@ impl Desk {
                 self.device(nic)?.raise(event(kind)?);
                 Ok(String::new())
             }
-            ["unplug", nic] => {
-                self.device(nic)?;
-                self.ask_qemu("device_del", json!({ "id": format!("nic{nic}") }))
-            }
-            ["plug", nic] => {
-                let index: usize = nic.parse()?;
-                let socket = self.sockets.get(index).context("no such NIC")?;
-                self.ask_qemu("device_add", plug(index, socket))
-            }
             _ => bail!("no such request: {request:?}"),
         }
     }
@@ -233,30 +207,6 @@ impl Desk {
         let index: usize = number.parse().with_context(|| format!("{number:?} is no number"))?;
         let device = self.devices.get(index);
         device.map(|device| &**device).with_context(|| format!("there is no NIC {index}"))
-    }
-
-    /// Has QEMU execute a command of its machine protocol.
-    fn ask_qemu(&self, command: &str, arguments: Value) -> Result<String> {
-        let stream = UnixStream::connect(&self.monitor).context("QEMU has no monitor")?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-        let mut lines = BufReader::new(stream.try_clone()?).lines();
-        let mut ask = |command: Value| -> Result<Value> {
-            writeln!(&stream, "{command}")?;
-            loop {
-                let line = lines.next().ok_or_else(|| anyhow!("QEMU has closed its monitor"))??;
-                let value: Value = serde_json::from_str(&line)?;
-                // The rest are the greeting and events.
-                if value.get("return").is_some() || value.get("error").is_some() {
-                    return Ok(value);
-                }
-            }
-        };
-        ask(json!({ "execute": "qmp_capabilities" }))?;
-        let answer = ask(json!({ "execute": command, "arguments": arguments }))?;
-        match answer.get("error") {
-            Some(error) => bail!("QEMU: {error}"),
-            None => Ok(String::new()),
-        }
     }
 }
 
@@ -327,7 +277,6 @@ mod tests {
         assert!(ask(dir.path(), "census 1").starts_with("ok Census { uars: 0"));
         assert_eq!(ask(dir.path(), "counters 0"), "ok commands=0 doorbells=0");
         assert_eq!(ask(dir.path(), "census 2"), "error there is no NIC 2");
-        assert!(ask(dir.path(), "unplug 0").starts_with("error QEMU has no monitor"));
         assert!(ask(dir.path(), "faults luck=1").contains("no fault is called luck"));
         drop(nics);
     }

@@ -1,6 +1,12 @@
 //! The model of an EFA, driven from user space: no machine, and every test takes milliseconds.
 
-#![allow(missing_docs, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
 
 mod driver;
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ use crate::world::resources;
 
 /// How long traffic flows in all; long enough that what happens, happens in its midst.
 const FLOW: &str = "10";
+/// How long a driver may take to be gone, if it does not wait for its programs.
+const REMOVAL: Duration = Duration::from_secs(5);
+/// Longer than a case takes.
+const LONG: &str = "120";
 /// How long after its start.
 const MIDST: Duration = Duration::from_secs(3);
 /// Nothing may hang longer than this.
@@ -32,14 +37,14 @@ const END: Duration = Duration::from_secs(60);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("nic_supervisor_killed_under_doorbells", supervisor_killed),
-        // The last: a device that comes back has another name.
-        Case::new("nic_unplugged_under_doorbells", unplugged),
+        // The last: what it leaves is another device of the same name.
+        Case::new("nic_removed_under_doorbells", removed),
     ]
 }
 
 /// Starts reads of one sandbox from the memory of another, and waits until they flow.
-fn flow(two: &Two, place: Place) -> Result<Pair> {
-    let argv = ["ib_read_bw", "-c", "SRD", "-s", "65536", "-D", FLOW, "-x", "0", "-F"];
+fn flow(two: &Two, place: Place, seconds: &str) -> Result<Pair> {
+    let argv = ["ib_read_bw", "-c", "SRD", "-s", "65536", "-D", seconds, "-x", "0", "-F"];
     let argv: Vec<String> = argv.map(ToOwned::to_owned).to_vec();
     let regions = |world: &World| resources().get(&format!("{} mr", world.device)).copied();
     let before = [regions(&two.left), regions(&two.right)];
@@ -60,7 +65,7 @@ fn flow(two: &Two, place: Place) -> Result<Pair> {
 /// device keeps nothing.
 fn supervisor_killed(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let mut pair = flow(&two, Place::Sandbox)?;
+    let mut pair = flow(&two, Place::Sandbox, FLOW)?;
     let guest = exec::descendants(pair.client.pid());
     let guest = *guest.first().context("a `verbgate run` has no child")?;
     pair.client.kill_alone()?;
@@ -82,50 +87,65 @@ fn supervisor_killed(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-/// A device that is unplugged tells its programs, leaves nothing hanging, and comes back as a device
-/// that works.
-fn unplugged(world: &World) -> Result<Verdict> {
+/// What became of a device that was removed under traffic, while its programs lived.
+#[derive(Debug, Eq, PartialEq)]
+struct Seen {
+    /// What `ibv_asyncwatch` has told of.
+    events: Vec<String>,
+    /// Whether the device is still there: a driver that cannot be taken from its programs waits for
+    /// them to end (`disassociate_ucontext`; efa has none).
+    there: bool,
+    /// Whether the ends of the traffic go on.
+    alive: [bool; 2],
+}
+
+/// A device whose PCI function is removed under traffic: what programs see of it is what they see natively, nothing
+/// hangs once they have ended, and the device comes back as one that works.
+fn removed(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let nic = number(world)?;
-    let mut heard = Vec::new();
-    for place in [Place::Native, Place::Sandbox] {
-        heard.push(unplug(&two, place, nic).with_context(|| format!("{place:?}"))?);
-    }
-    let [native, inside] = heard.as_slice() else { bail!("nothing was unplugged") };
+    let native = remove(&two, Place::Native).context("natively")?;
+    let inside = remove(&two, Place::Sandbox).context("in a sandbox")?;
     if native != inside {
-        bail!("natively {native:?} is heard of it, in a sandbox {inside:?}");
+        bail!("natively {native:?}, in a sandbox {inside:?}");
     }
     Ok(Verdict::Ok)
 }
 
-/// Unplugs the first device under traffic, and plugs it in again. Gives the events that were heard.
-fn unplug(two: &Two, place: Place, nic: u32) -> Result<Vec<String>> {
+fn remove(two: &Two, place: Place) -> Result<Seen> {
     let device = &two.left.device;
     let mut watcher = Program::start(two.left.command(place, &["ibv_asyncwatch", "-d", device])?)?;
     exec::wait_until("the watcher to watch", PATIENCE, || {
         Ok(watcher.stdout_so_far()?.contains("async") || watcher.has_ended()?)
     })?;
-    let pair = flow(two, place)?;
-    ask(&format!("unplug {nic}"))?;
+    let mut pair = flow(two, place, LONG)?;
     let class = Path::new("/sys/class/infiniband").join(device);
-    let gone = exec::wait_until("the device to be gone", END, || Ok(!class.exists()));
-    let heard = events(&watcher.stdout_so_far()?);
-    // The guests end by themselves, or are ended; either way nothing may be left in the kernel.
+    let function = fs::canonicalize(class.join("device"))?;
+    // As the bridge's driver does when the slot's button is pressed; it waits for the device's driver.
+    let write = format!("echo 1 >{}/remove", function.display());
+    let mut removal = Command::new("sh");
+    removal.args(["-c", &write]);
+    let removal = Program::start(removal)?;
+    thread::sleep(REMOVAL);
+    let seen = Seen {
+        events: events(&watcher.stdout_so_far()?),
+        there: class.exists(),
+        alive: [!pair.server.has_ended()?, !pair.client.has_ended()?],
+    };
     drop((pair, watcher));
-    gone?;
-    ask(&format!("plug {nic}"))?;
+    exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
+    removal.wait(END)?.expect_status(0)?;
+    fs::write("/sys/bus/pci/rescan", "1").context("cannot look for PCI functions again")?;
     exec::wait_until("the device to be back", END, || Ok(class.exists()))?;
     let back = World::look(Some(device))?;
     let node = Path::new("/dev/infiniband").join(&back.node);
     exec::wait_until("its node", PATIENCE, || Ok(node.exists()))?;
-    fs::metadata(&node)?;
     let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
     exec::run(devinfo, PATIENCE)?.expect_status(0).context("after it came back")?;
-    Ok(heard)
+    Ok(seen)
 }
 
-/// The events that `ibv_asyncwatch` has told of.
+/// The events that `ibv_asyncwatch` has told of, after it has told that it watches.
 fn events(said: &str) -> Vec<String> {
-    let told = said.lines().filter(|line| line.contains("event"));
+    let told = said.lines().filter(|line| line.contains("event") && !line.contains("FD"));
     told.map(|line| line.trim().to_owned()).collect()
 }
