@@ -1,13 +1,13 @@
 //! Drivers that the distribution's kernels leave out, built from its own source of the kernel against
 //! its own headers, in its own userland: nothing of them is kept or passed on but in the cache.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use anyhow::Result;
-use anyhow::bail;
 
 use crate::apt::Suite;
 use crate::cache::Artifact;
@@ -22,7 +22,7 @@ const REVISION: u32 = 1;
 /// A compiler, a kernel's headers and its packed source, twice.
 const SPACE_MIB: u64 = 3000;
 /// What is fetched, for people.
-pub(crate) const MEGABYTES: u32 = 420;
+const MEGABYTES: u32 = 420;
 
 /// A driver that is left out.
 #[derive(Debug)]
@@ -56,13 +56,6 @@ fn folder(kernel: &Kernel) -> String {
     format!("drivers-{}", kernel.name)
 }
 
-/// Whether the drivers for this version are in the cache.
-pub(crate) fn is_ready(kernel: &Kernel, cache: &Path) -> bool {
-    let version = fs::read_to_string(cache.join(format!("kernel-{}", kernel.name)).join("version"));
-    let version = version.unwrap_or_default();
-    artifact(kernel, version.trim(), &folder(kernel)).existing(cache).is_some()
-}
-
 /// The folder of the modules for a kernel whose files are in `boot`; built if the cache has them not.
 pub(crate) fn ensure(kernel: &Kernel, boot: &Path, progress: &Progress) -> Result<PathBuf> {
     let version = fs::read_to_string(boot.join("version"))
@@ -74,7 +67,11 @@ pub(crate) fn ensure(kernel: &Kernel, boot: &Path, progress: &Progress) -> Resul
 fn build(kernel: &Kernel, version: &str, dir: &Path, progress: &Progress) -> Result<()> {
     host::require(&[host::TO_BUILD], progress)?;
     let names: Vec<&str> = DRIVERS.iter().map(|driver| driver.name).collect();
-    progress.say(&format!("building {} for Linux {version}", names.join(", ")));
+    progress.say(&format!(
+        "building {} for Linux {version}, once: a compiler, headers and source are fetched \
+         ({MEGABYTES} MB)",
+        names.join(", ")
+    ));
     let scratch = dir.join("scratch");
     fs::create_dir_all(&scratch)?;
     let headers = format!("linux-headers-{version}");
@@ -109,9 +106,23 @@ fn find(kernel: &Kernel, wanted: &[&str], scratch: &Path, progress: &Progress) -
             return Ok(suite);
         }
     }
-    bail!(
-        "none of {} has {} any more: `cargo xtask lab clean` makes the next run fetch a newer kernel",
-        kernel.suites.join(", "),
-        wanted.join(" and ")
-    )
+    Err(NoHeaders { version: wanted.join(" and ") }.into())
 }
+
+/// The archive has not all of a kernel's version any more: it keeps the newest few.
+#[derive(Clone, Debug)]
+pub(crate) struct NoHeaders {
+    version: String,
+}
+
+impl fmt::Display for NoHeaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { version } = self;
+        write!(
+            f,
+            "the archive has no {version} any more; `cargo xtask lab clean` makes room for newer"
+        )
+    }
+}
+
+impl std::error::Error for NoHeaders {}

@@ -23,6 +23,7 @@ use crate::attend::STATUS;
 use crate::attend::attend;
 use crate::cache;
 use crate::driver;
+use crate::driver::NoHeaders;
 use crate::elapsed::seconds;
 use crate::guest::RunSpec;
 use crate::host;
@@ -114,22 +115,25 @@ impl Lab {
         if self.kernel.vmm != Vmm::Qemu {
             bail!("{} has no PCI: NICs need a kernel that runs under QEMU", self.kernel.name);
         }
-        let cache = cache::root()?;
-        if !qemu::is_ready(&cache) {
-            progress
-                .say(&format!("to be fetched, once: QEMU with vfio-user ({} MB)", qemu::MEGABYTES));
+        if let Some(newer) = kernel::newer(self.kernel, &cache::root()?) {
+            self.boot = newer;
         }
-        if !driver::is_ready(self.kernel, &cache) {
-            progress.say(&format!(
-                "to be fetched, once, to build drivers: a compiler and Linux {} ({} MB)",
-                self.kernel.name,
-                driver::MEGABYTES
-            ));
-        }
-        let boot = self.boot.kernel.parent().context("the kernel is in no folder")?;
-        let drivers = driver::ensure(self.kernel, boot, progress)?;
+        let drivers = match self.drivers(progress) {
+            Err(error) if error.root_cause().is::<NoHeaders>() => {
+                progress.say(&format!("fetching a newer kernel: {:#}", error.root_cause()));
+                self.boot = kernel::ensure_newer(self.kernel, progress)?;
+                self.drivers(progress)?
+            }
+            drivers => drivers?,
+        };
         self.nics = Some(NicSupport { emulator: qemu::ensure(progress)?, drivers });
         Ok(())
+    }
+
+    /// The folder of drivers for the kernel that this lab boots.
+    fn drivers(&self, progress: &Progress) -> Result<PathBuf> {
+        let boot = self.boot.kernel.parent().context("the kernel is in no folder")?;
+        driver::ensure(self.kernel, boot, progress)
     }
 
     /// What the first run will fetch and how long that takes; nothing if all is in the cache.

@@ -22,7 +22,7 @@ const REVISION: u32 = 1;
 /// The packages and what is unpacked.
 const SPACE_MIB: u64 = 600;
 /// What is fetched, for people.
-pub(crate) const MEGABYTES: u32 = 65;
+const MEGABYTES: u32 = 65;
 const PACKAGE: &str = "qemu-system-x86";
 /// Suites whose QEMU is new enough, the first that can be reached is taken.
 const SUITES: &[&str] = &["sid", "forky"];
@@ -42,11 +42,6 @@ pub(crate) struct Emulator {
 fn artifact() -> Artifact<'static> {
     let recipe = format!("{REVISION} {PACKAGE} {SUITES:?}");
     Artifact { name: "qemu", recipe, space_mib: SPACE_MIB }
-}
-
-/// Whether it is in the cache.
-pub(crate) fn is_ready(cache: &Path) -> bool {
-    artifact().existing(cache).is_some()
 }
 
 /// It; fetched if the cache has it not.
@@ -80,7 +75,7 @@ fn build(dir: &Path, progress: &Progress) -> Result<()> {
 }
 
 fn unpack(suite: &str, dir: &Path, progress: &Progress) -> Result<()> {
-    progress.say(&format!("fetching QEMU of {suite}"));
+    progress.say(&format!("fetching QEMU of {suite}, once ({MEGABYTES} MB)"));
     let scratch = dir.join("scratch");
     fs::create_dir_all(&scratch)?;
     // Finds a keyring that verifies the suite before mmdebstrap needs it.

@@ -192,7 +192,7 @@ impl Driver {
     ) -> (u8, [u8; 64]) {
         let at = self.submit(opcode, flags, fields);
         let response: [u8; 64] = self.get(at);
-        let phase = u8::from((self.commands - 1) / DEPTH % 2 == 0);
+        let phase = u8::from(((self.commands - 1) / DEPTH).is_multiple_of(2));
         assert_eq!(response[3] & 1, phase, "no completion of command {opcode}");
         assert_eq!(u32::from(response[0]), (self.commands - 1) % 256);
         (response[2], response)
@@ -375,7 +375,7 @@ impl Driver {
     /// The next completion, if it is there.
     pub(crate) fn poll(&mut self, pair: &mut Pair) -> Option<Completion> {
         let entry: [u8; 32] = self.get(CQ + u64::from(pair.seen % RING) * 32);
-        let phase = u8::from(pair.seen / RING % 2 == 0);
+        let phase = u8::from((pair.seen / RING).is_multiple_of(2));
         if entry[3] & 1 != phase {
             return None;
         }
