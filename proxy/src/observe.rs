@@ -141,7 +141,12 @@ pub fn line(done: &Done<'_>) -> String {
             write!(line, " = -1 {errno}")
         }
         Verdict::Executed(result) => write!(line, " = {result}"),
-        Verdict::Refused(reason, errno) => write!(line, " = -1 {errno} (refused: {reason})"),
+        Verdict::Refused(reason, errno) => {
+            // What cannot be decoded the kernel would refuse, too: libibverbs asks so on purpose, to
+            // learn whether a device has ioctls.
+            let how = if done.request.is_some() { "refused" } else { "malformed" };
+            write!(line, " = -1 {errno} ({how}: {reason})")
+        }
     };
     let mut made: Vec<String> =
         done.made.iter().map(|(kind, handle)| format!("{kind} {handle}")).collect();
@@ -151,4 +156,24 @@ pub fn line(done: &Done<'_>) -> String {
     }
     let _ = write!(line, " <{:.6}>", done.elapsed.as_secs_f64());
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_decoded_is_malformed_and_not_refused() {
+        let done = Done {
+            tid: Tid(7),
+            device: "uverbs0",
+            request: None,
+            verdict: Verdict::Refused("request_short", Errno::ENOSPC),
+            made: &[],
+            made_fd: None,
+            elapsed: Duration::ZERO,
+        };
+        let expected = "[7] uverbs0: ? = -1 ENOSPC (malformed: request_short) <0.000000>";
+        assert_eq!(line(&done), expected);
+    }
 }

@@ -9,6 +9,7 @@ use clap::Parser;
 use clap::Subcommand;
 use verbgate_tests::bench;
 use verbgate_tests::cases;
+use verbgate_tests::cases::Setting;
 use verbgate_tests::demo;
 use verbgate_tests::differential;
 use verbgate_tests::differential::Plan;
@@ -36,6 +37,9 @@ enum Command {
         /// Leave out the cases before this one.
         #[arg(long, value_name = "NAME")]
         from: Option<String>,
+        /// The cases that need NICs of the lab, instead of those for any device.
+        #[arg(long)]
+        nics: bool,
     },
     /// List the cases.
     List,
@@ -79,8 +83,9 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<u8> {
     let look = || World::look(cli.device.as_deref());
     match &cli.command {
-        Command::Run { words, from } => {
-            let choice = Choice { words: words.clone(), from: from.clone() };
+        Command::Run { words, from, nics } => {
+            let setting = if *nics { Setting::Nics } else { Setting::Software };
+            let choice = Choice { setting, words: words.clone(), from: from.clone() };
             let tally = runner::run(&look()?, &choice)?;
             return Ok(u8::from(tally.failed > 0));
         }

@@ -14,6 +14,7 @@ use anyhow::bail;
 
 use crate::cases;
 use crate::cases::Case;
+use crate::cases::Setting;
 use crate::cases::Verdict;
 use crate::exec;
 use crate::line::End;
@@ -43,6 +44,8 @@ enum Outcome {
 /// Which cases to run.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
+    /// Of the cases of this setting.
+    pub setting: Setting,
     /// Those whose names hold one of these words. Without any, all but the hostile ones: these take
     /// as long as the rest of a kernel, and their like on this machine are run always.
     pub words: Vec<String>,
@@ -53,7 +56,11 @@ pub struct Choice {
 impl Choice {
     /// The cases, in the order in which they run.
     #[must_use]
-    pub fn of(&self, cases: Vec<Case>) -> Vec<Case> {
+    pub fn cases(&self) -> Vec<Case> {
+        self.of(cases::of(self.setting))
+    }
+
+    fn of(&self, cases: Vec<Case>) -> Vec<Case> {
         let is_early = |case: &Case| self.from.as_ref().is_some_and(|from| from != case.name);
         let is_meant = |case: &Case| {
             if self.words.is_empty() {
@@ -67,7 +74,7 @@ impl Choice {
 
 /// Runs the chosen cases; prints a line when each begins and ends, and a closing line.
 pub fn run(world: &World, choice: &Choice) -> Result<Tally> {
-    let chosen = choice.of(cases::all());
+    let chosen = choice.cases();
     if chosen.is_empty() {
         bail!("no case is called like {}", choice.words.join(" or "));
     }
@@ -268,7 +275,7 @@ mod tests {
     fn cases_are_chosen_by_words_and_from_one_on() {
         let names = |words: &[&str], from: Option<&str>| {
             let words = words.iter().map(|word| (*word).to_owned()).collect();
-            let choice = Choice { words, from: from.map(ToOwned::to_owned) };
+            let choice = Choice { words, from: from.map(ToOwned::to_owned), ..Choice::default() };
             choice.of(cases::all()).iter().map(|case| case.name).collect::<Vec<_>>()
         };
         let all = names(&[], None);

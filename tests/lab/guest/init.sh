@@ -89,6 +89,24 @@ if [ "$lab_rdma" = yes ]; then
     chmod 666 /dev/infiniband/uverbs* /dev/infiniband/rdma_cm 2>/dev/null
 fi
 
+# The drivers of NICs that the kernel's packages leave out.
+for module in $control/modules/*.ko; do
+    [ -e "$module" ] || continue
+    insmod "$module" || fail "cannot load $module"
+done
+nics_ready() {
+    [ "$(ls -d /sys/class/infiniband/*/device/driver 2>/dev/null | wc -l)" -ge "$lab_nics" ]
+}
+if [ "$lab_nics" -gt 0 ]; then
+    tries=0
+    until nics_ready; do
+        tries=$((tries + 1))
+        [ $tries -le 100 ] || fail "not all of the $lab_nics NICs have a driver after 10 s"
+        sleep 0.1
+    done
+    chmod 666 /dev/infiniband/uverbs*
+fi
+
 # Where programs with limits learn how long this machine was kept from its processors.
 export LAB_LOST=$control/lost
 . $control/environment.sh

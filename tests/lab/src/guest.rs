@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::nic::Nic;
 use crate::pace::Limit;
 use crate::recipe::Vmm;
 
@@ -30,6 +31,7 @@ pub struct RunSpec {
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
     pub(crate) rdma: bool,
+    pub(crate) nics: Vec<Nic>,
 }
 
 impl RunSpec {
@@ -44,6 +46,7 @@ impl RunSpec {
             memory_mib: 2048,
             cpus: 2,
             rdma: true,
+            nics: Vec::new(),
         }
     }
 
@@ -108,6 +111,14 @@ impl RunSpec {
         self
     }
 
+    /// Plugs NICs in, each behind a bridge and on a NUMA node of its own; only where the lab was prepared
+    /// for them ([`Lab::prepare_nics`](crate::Lab::prepare_nics)).
+    #[must_use]
+    pub fn nics(mut self, nics: &[Nic]) -> Self {
+        self.nics = nics.to_vec();
+        self
+    }
+
     /// The shared folder as an absolute path that exists.
     pub(crate) fn shared_folder(&self) -> Result<Option<PathBuf>> {
         let Some(folder) = &self.share else {
@@ -133,9 +144,10 @@ impl RunSpec {
         let share_path =
             share.as_deref().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
         let settings = format!(
-            "lab_vmm={}\nlab_rdma={}\nlab_interactive={}\nlab_share={}\nlab_share_path={}\nlab_cwd={}\nlab_mhz={}\n",
+            "lab_vmm={}\nlab_rdma={}\nlab_nics={}\nlab_interactive={}\nlab_share={}\nlab_share_path={}\nlab_cwd={}\nlab_mhz={}\n",
             if vmm == Vmm::Uml { "uml" } else { "qemu" },
             yes(self.rdma),
+            self.nics.len(),
             yes(interactive),
             yes(share.is_some()),
             quoted(&share_path),

@@ -56,11 +56,31 @@ fn folder(kernel: &Kernel) -> String {
 pub(crate) fn ensure(kernel: &Kernel, progress: &Progress) -> Result<BootFiles> {
     let name = folder(kernel);
     let dir = artifact(kernel, &name).ensure(progress, |dir| build(kernel, dir, progress))?;
-    Ok(BootFiles {
+    Ok(files(&dir))
+}
+
+/// A kernel of the series that was fetched later than the lab's own, if there is one.
+pub(crate) fn newer(kernel: &Kernel, cache: &Path) -> Option<BootFiles> {
+    artifact(kernel, &newer_folder(kernel)).existing(cache).map(|dir| files(&dir))
+}
+
+/// The same; fetched if the cache has it not. The lab's own stays, because machines may run it.
+pub(crate) fn ensure_newer(kernel: &Kernel, progress: &Progress) -> Result<BootFiles> {
+    let name = newer_folder(kernel);
+    let dir = artifact(kernel, &name).ensure(progress, |dir| build(kernel, dir, progress))?;
+    Ok(files(&dir))
+}
+
+fn newer_folder(kernel: &Kernel) -> String {
+    format!("{}-newer", folder(kernel))
+}
+
+fn files(dir: &Path) -> BootFiles {
+    BootFiles {
         kernel: dir.join("vmlinuz"),
         initramfs: dir.join("initramfs"),
         modules: Some(dir.join("modules.ext4")),
-    })
+    }
 }
 
 fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {

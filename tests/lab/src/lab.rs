@@ -22,6 +22,8 @@ use crate::attend::KillOnDrop;
 use crate::attend::STATUS;
 use crate::attend::attend;
 use crate::cache;
+use crate::driver;
+use crate::driver::NoHeaders;
 use crate::elapsed::seconds;
 use crate::guest::RunSpec;
 use crate::host;
@@ -29,8 +31,11 @@ use crate::kernel;
 use crate::kernel::BootFiles;
 use crate::machine;
 use crate::machine::Machine;
+use crate::nic::Nics;
 use crate::pace::Limit;
 use crate::progress::Progress;
+use crate::qemu;
+use crate::qemu::Emulator;
 use crate::recipe::Kernel;
 use crate::recipe::Userland;
 use crate::recipe::Vmm;
@@ -48,8 +53,17 @@ pub struct Lab {
     kernel: &'static Kernel,
     boot: BootFiles,
     root: PathBuf,
+    nics: Option<NicSupport>,
     // Keeps the cache from being cleaned under us.
     _in_use: cache::Lock,
+}
+
+/// What a machine with NICs takes.
+#[derive(Clone, Debug)]
+struct NicSupport {
+    emulator: Emulator,
+    /// The folder of drivers.
+    drivers: PathBuf,
 }
 
 /// How a run ended.
@@ -89,7 +103,37 @@ impl Lab {
             (boot, root.join())
         });
         let root = root.map_err(|_| anyhow!("making the userland {} failed", userland.name))?;
-        Ok(Lab { kernel, boot: boot?, root: root?, _in_use: in_use })
+        Ok(Lab { kernel, boot: boot?, root: root?, nics: None, _in_use: in_use })
+    }
+
+    /// Makes sure that machines of this lab can have NICs: an emulator and drivers are fetched and built
+    /// the first time, which takes minutes.
+    ///
+    /// # Errors
+    /// The kernel is User-Mode Linux, or something cannot be fetched.
+    pub fn prepare_nics(&mut self, progress: &Progress) -> Result<()> {
+        if self.kernel.vmm != Vmm::Qemu {
+            bail!("{} has no PCI: NICs need a kernel that runs under QEMU", self.kernel.name);
+        }
+        if let Some(newer) = kernel::newer(self.kernel, &cache::root()?) {
+            self.boot = newer;
+        }
+        let drivers = match self.drivers(progress) {
+            Err(error) if error.root_cause().is::<NoHeaders>() => {
+                progress.say(&format!("fetching a newer kernel: {:#}", error.root_cause()));
+                self.boot = kernel::ensure_newer(self.kernel, progress)?;
+                self.drivers(progress)?
+            }
+            drivers => drivers?,
+        };
+        self.nics = Some(NicSupport { emulator: qemu::ensure(progress)?, drivers });
+        Ok(())
+    }
+
+    /// The folder of drivers for the kernel that this lab boots.
+    fn drivers(&self, progress: &Progress) -> Result<PathBuf> {
+        let boot = self.boot.kernel.parent().context("the kernel is in no folder")?;
+        driver::ensure(self.kernel, boot, progress)
     }
 
     /// What the first run will fetch and how long that takes; nothing if all is in the cache.
@@ -158,6 +202,10 @@ impl Lab {
     }
 }
 
+fn is_module(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "ko")
+}
+
 fn is_ready(kernel: &Kernel, cache: &Path) -> bool {
     match kernel.vmm {
         Vmm::Qemu => kernel::is_ready(kernel, cache),
@@ -172,6 +220,7 @@ struct Run<'a> {
     dir: tempfile::TempDir,
     control: PathBuf,
     interactive: bool,
+    nics: Option<Nics>,
 }
 
 impl<'a> Run<'a> {
@@ -186,7 +235,22 @@ impl<'a> Run<'a> {
         let control = dir.path().join("control");
         fs::create_dir(&control)?;
         spec.write_control(&control, lab.kernel.vmm, interactive)?;
-        Ok(Self { lab, dir, control, interactive })
+        let nics = match (&lab.nics, spec.nics.as_slice()) {
+            (_, []) => None,
+            (None, _) => bail!("the lab is not prepared for NICs"),
+            (Some(support), nics) => {
+                let modules = control.join("modules");
+                fs::create_dir(&modules)?;
+                for entry in fs::read_dir(&support.drivers)? {
+                    let file = entry?.path();
+                    if let Some(name) = file.file_name().filter(|_| is_module(&file)) {
+                        fs::copy(&file, modules.join(name))?;
+                    }
+                }
+                Some(Nics::start(nics, dir.path(), &control)?)
+            }
+        };
+        Ok(Self { lab, dir, control, interactive, nics })
     }
 
     fn console_log(&self) -> PathBuf {
@@ -214,8 +278,18 @@ impl<'a> Run<'a> {
                     cpus: spec.cpus,
                     tsc_khz: machine::host_khz(),
                     interactive: self.interactive,
+                    nics: self
+                        .nics
+                        .as_ref()
+                        .map_or_else(Vec::new, |nics| nics.arguments(spec.memory_mib, spec.cpus)),
                 };
-                command.arg("qemu-system-x86_64").args(machine.arguments());
+                match &self.lab.nics {
+                    Some(support) if self.nics.is_some() => support.emulator.complete(&mut command),
+                    _ => {
+                        command.arg("qemu-system-x86_64");
+                    }
+                }
+                command.args(machine.arguments());
                 // Where QEMU keeps the changes to the image.
                 command.env("TMPDIR", self.dir.path());
             }

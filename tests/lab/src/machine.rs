@@ -19,6 +19,8 @@ pub(crate) struct Machine<'a> {
     /// The host's clock rate, for the guest's time-stamp counter.
     pub(crate) tsc_khz: Option<u64>,
     pub(crate) interactive: bool,
+    /// The arguments of NICs, and of memory that they can reach.
+    pub(crate) nics: Vec<String>,
 }
 
 impl Machine<'_> {
@@ -72,6 +74,7 @@ impl Machine<'_> {
         for flag in ["-nodefaults", "-no-user-config", "-no-reboot"] {
             args.push(flag.to_owned());
         }
+        args.extend(self.nics.iter().cloned());
         args
     }
 
@@ -137,6 +140,7 @@ mod tests {
             cpus: 2,
             tsc_khz: Some(2_445_404),
             interactive,
+            nics: Vec::new(),
         };
         machine.arguments().join(" ")
     }

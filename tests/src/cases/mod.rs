@@ -12,6 +12,7 @@ mod fabric;
 mod fabric_bench;
 mod gids;
 mod hostile;
+mod nic;
 mod nodes;
 mod podman;
 mod rails;
@@ -31,6 +32,16 @@ use crate::world::World;
 
 /// How long a case may take, all told, when it names no limit of its own.
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// On what kind of device a case runs.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Setting {
+    /// Soft-RoCE, or the device that is there.
+    #[default]
+    Software,
+    /// NICs of the lab.
+    Nics,
+}
 
 /// What a case does.
 pub type Body = Box<dyn Fn(&World) -> Result<Verdict>>;
@@ -66,8 +77,22 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Every case, in the order in which they run: what most depends on comes first.
+/// Every case of a setting, in the order in which they run: what most depends on comes first.
+pub fn of(setting: Setting) -> Vec<Case> {
+    match setting {
+        Setting::Software => on_software(),
+        Setting::Nics => nic::cases(),
+    }
+}
+
+/// Every case.
 pub fn all() -> Vec<Case> {
+    let mut all = on_software();
+    all.extend(nic::cases());
+    all
+}
+
+fn on_software() -> Vec<Case> {
     let mut all = verbs::cases();
     all.extend(cm::cases());
     all.extend(requests::cases());

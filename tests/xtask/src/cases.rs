@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 use verbgate_lab::Kernel;
 use verbgate_lab::Limit;
+use verbgate_lab::Nic;
 use verbgate_lab::StaleBreakpoint;
 use verbgate_tests::cases;
+use verbgate_tests::cases::Setting;
 use verbgate_tests::line::End;
 use verbgate_tests::line::Line;
 use verbgate_tests::runner::Choice;
@@ -22,6 +24,9 @@ use crate::host::Outcome;
 /// What a case may take besides its own limit before it is stuck: ending what it started, and
 /// booting before the first.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
+
+/// The NICs of the lab that has any.
+const NICS: &[Nic] = &[Nic::Efa, Nic::Efa];
 
 /// What the cases of a lab have said so far.
 #[derive(Debug, Default)]
@@ -80,24 +85,35 @@ impl Heard {
 pub(crate) fn in_lab(
     programs: &Programs,
     kernel: &'static Kernel,
+    setting: Setting,
     words: &[String],
     told: &mut dyn FnMut(Tally),
 ) -> Outcome {
-    let longest = cases::all().iter().map(|case| case.limit).max().unwrap_or_default();
+    let longest = cases::of(setting).iter().map(|case| case.limit).max().unwrap_or_default();
     let limit = Limit::Silence(longest + MARGIN);
     count(told, |from, output| {
         let mut argv = vec![TESTS, "run"];
+        let nics = match setting {
+            Setting::Software => &[][..],
+            Setting::Nics => {
+                argv.push("--nics");
+                NICS
+            }
+        };
         if let Some(from) = from {
             argv.extend(["--from", from]);
         }
         argv.extend(words.iter().map(String::as_str));
-        programs.run_in_lab(kernel, &argv, limit, output)
+        programs.run_on_nics(kernel, nics, &argv, limit, output)
     })
 }
 
-/// Whether the lab has a case that is meant by one of these words.
-pub(crate) fn are_there(words: &[String]) -> bool {
-    !Choice { words: words.to_vec(), from: None }.of(cases::all()).is_empty()
+/// The settings of the lab that have cases which are meant by one of these words.
+pub(crate) fn settings(words: &[String]) -> impl Iterator<Item = Setting> {
+    let has_case = |setting: &Setting| {
+        !Choice { setting: *setting, words: words.to_vec(), from: None }.cases().is_empty()
+    };
+    [Setting::Software, Setting::Nics].into_iter().filter(has_case)
 }
 
 /// Counts what `run` prints, which runs the cases from this one on and gives the status. When the

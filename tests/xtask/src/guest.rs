@@ -11,6 +11,7 @@ use anyhow::Result;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Limit;
+use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 
@@ -87,8 +88,25 @@ impl Programs {
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
-        let lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
-        self.run_in(&lab, argv, limit, output)
+        self.run_on_nics(kernel, &[], argv, limit, output)
+    }
+
+    /// The same with NICs instead of Soft-RoCE, if any are named.
+    pub(crate) fn run_on_nics(
+        &self,
+        kernel: &'static Kernel,
+        nics: &[Nic],
+        argv: &[&str],
+        limit: Limit,
+        output: &mut dyn Write,
+    ) -> Result<i32> {
+        let mut lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
+        let mut spec = self.spec(argv, limit);
+        if !nics.is_empty() {
+            lab.prepare_nics(&Progress::stderr())?;
+            spec = spec.nics(nics).without_rdma();
+        }
+        Ok(lab.run(&spec, output)?.status)
     }
 
     /// The same in a lab that is prepared.
@@ -99,10 +117,13 @@ impl Programs {
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
+        Ok(lab.run(&self.spec(argv, limit), output)?.status)
+    }
+
+    /// What runs one of the programs in a guest.
+    fn spec(&self, argv: &[&str], limit: Limit) -> RunSpec {
         let install = ["/bin/sh", "-c", INSTALL];
-        let spec =
-            RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).limit(limit);
-        Ok(lab.run(&spec, output)?.status)
+        RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).limit(limit)
     }
 }
 

@@ -11,6 +11,7 @@ use clap::Subcommand;
 use verbgate_lab::KERNELS;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
+use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 use verbgate_lab::Userland;
@@ -86,6 +87,9 @@ struct Guest {
     /// Make no Soft-RoCE device.
     #[arg(long)]
     no_rdma: bool,
+    /// Models of NICs to plug in: efa, as often as wanted.
+    #[arg(long, value_delimiter = ',', value_name = "MODEL")]
+    nic: Vec<String>,
 }
 
 impl Pair {
@@ -102,9 +106,22 @@ impl Pair {
         let (kernel, userland) = self.find()?;
         Lab::prepare(kernel, userland, &Progress::stderr())
     }
+
+    /// The same, with what the NICs of a guest need.
+    fn prepare_for(&self, guest: &Guest) -> Result<Lab> {
+        let mut lab = self.prepare()?;
+        if !guest.nic.is_empty() {
+            lab.prepare_nics(&Progress::stderr())?;
+        }
+        Ok(lab)
+    }
 }
 
 impl Guest {
+    fn nics(&self) -> Result<Vec<Nic>> {
+        self.nic.iter().map(|name| Nic::find(name)).collect()
+    }
+
     fn apply(&self, mut spec: RunSpec) -> Result<RunSpec> {
         if let Some(folder) = &self.share {
             spec = spec.share(folder);
@@ -114,6 +131,7 @@ impl Guest {
                 pair.split_once('=').with_context(|| format!("--env {pair}: write NAME=VALUE"))?;
             spec = spec.env(name, value);
         }
+        spec = spec.nics(&self.nics()?);
         if self.no_rdma {
             spec = spec.without_rdma();
         }
@@ -125,7 +143,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match args.command {
         LabCommand::Run { pair, guest, timeout, argv } => {
             let spec = guest.apply(RunSpec::new(argv))?.timeout(Duration::from_secs(timeout));
-            let lab = pair.prepare()?;
+            let lab = pair.prepare_for(&guest)?;
             let result = lab.run(&spec, &mut std::io::stdout().lock())?;
             Ok(exit_code(result.status))
         }
@@ -134,7 +152,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             if let Ok(terminal) = std::env::var("TERM") {
                 spec = spec.env("TERM", terminal);
             }
-            Ok(exit_code(pair.prepare()?.shell(&spec)?.status))
+            Ok(exit_code(pair.prepare_for(&guest)?.shell(&spec)?.status))
         }
         LabCommand::Doctor => doctor(),
         LabCommand::Prepare { pair, all } => {

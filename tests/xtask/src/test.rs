@@ -11,6 +11,7 @@ use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Progress;
+use verbgate_tests::cases::Setting;
 use verbgate_tests::tally::Tally;
 
 use crate::cases;
@@ -70,7 +71,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let kernels = kernels?;
     let stages = Stages::watched();
-    let with_lab = !args.no_lab && cases::are_there(&args.cases);
+    let with_lab = !args.no_lab && cases::settings(&args.cases).next().is_some();
     // Tests of this machine measure time, and so do those of the lab.
     let together = args.no_host || thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
     let host = |done: Done| {
@@ -150,9 +151,11 @@ fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn:
     turn.wait();
     lane::yield_to_others(false);
     let Some(programs) = programs else { return };
-    for kernel in kernels {
-        let name = format!("Linux {} with {}", kernel.name, kernel.userland);
-        stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, words, told)));
+    let all = kernels.iter().flat_map(|k| cases::settings(words).map(move |setting| (k, setting)));
+    for (kernel, setting) in all {
+        let with = if setting == Setting::Nics { "NICs" } else { kernel.userland };
+        let name = format!("Linux {} with {with}", kernel.name);
+        stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, words, told)));
     }
 }
 

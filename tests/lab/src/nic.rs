@@ -1,0 +1,304 @@
+//! NICs of a lab's machine: models outside of QEMU, plugged in by vfio-user, each behind a bridge and
+//! on a NUMA node of its own; and the way by which the guest asks for their faults.
+//!
+//! The guest writes a request into its control share (`nic/NUMBER.request`), and finds the answer beside
+//! it (`nic/NUMBER.answer`): `ok` and what there is to say, or `error` and why.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use serde_json::Value;
+use serde_json::json;
+use verbgate_nic::Function as _;
+use verbgate_nic::efa::Efa;
+use verbgate_nic::efa::Event;
+use verbgate_nic::serve::Served;
+use verbgate_nic::wire::Faults;
+use verbgate_nic::wire::Wire;
+
+/// How often requests are looked for.
+const TICK: Duration = Duration::from_millis(20);
+/// Nodes of memory and processors, which NICs are on in turns.
+pub(crate) const NODES: usize = 2;
+/// The folder of requests in the control share.
+const REQUESTS: &str = "nic";
+/// Decides which messages have faults.
+const SEED: u64 = 1;
+
+/// A model of a NIC.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Nic {
+    /// An Elastic Fabric Adapter.
+    Efa,
+}
+
+impl Nic {
+    /// By name, as `--nic` takes it.
+    ///
+    /// # Errors
+    /// There is no such model; the error names those there are.
+    pub fn find(name: &str) -> Result<Self> {
+        match name {
+            "efa" => Ok(Self::Efa),
+            _ => bail!("no NIC is called {name:?}: there is efa"),
+        }
+    }
+}
+
+/// The NICs of one machine: they end with this.
+#[derive(Debug)]
+pub(crate) struct Nics {
+    functions: Vec<(Arc<Efa>, Served)>,
+    wire: Arc<Wire>,
+    ended: Arc<AtomicBool>,
+    clerk: Option<JoinHandle<()>>,
+}
+
+impl Nics {
+    /// Starts the models, with sockets in the run's folder, and answers requests in its control share.
+    pub(crate) fn start(nics: &[Nic], dir: &Path, control: &Path) -> Result<Self> {
+        let wire = Wire::new(SEED);
+        let mut functions = Vec::new();
+        for (number, nic) in (1..).zip(nics) {
+            let Nic::Efa = nic;
+            let efa = Efa::new(&wire, number);
+            let served = Served::listen(&dir.join(format!("nic{number}")), efa.clone())?;
+            functions.push((efa, served));
+        }
+        let requests = control.join(REQUESTS);
+        fs::create_dir(&requests)?;
+        let mut nics =
+            Self { functions, wire, ended: Arc::new(AtomicBool::new(false)), clerk: None };
+        let desk = Desk {
+            devices: nics.functions.iter().map(|(efa, _)| Arc::clone(efa)).collect(),
+            wire: Arc::clone(&nics.wire),
+        };
+        let ended = Arc::clone(&nics.ended);
+        nics.clerk = Some(thread::spawn(move || {
+            while !ended.load(Ordering::Acquire) {
+                desk.look(&requests);
+                thread::sleep(TICK);
+            }
+        }));
+        Ok(nics)
+    }
+
+    /// QEMU's arguments for them, and for memory that they can reach.
+    pub(crate) fn arguments(&self, memory_mib: u32, cpus: u32) -> Vec<String> {
+        let mut args = Vec::new();
+        let nodes = u32::try_from(NODES).unwrap_or(1);
+        for node in 0..nodes {
+            let (object, size) = (format!("memory{node}"), memory_mib / nodes);
+            args.extend([
+                "-object".to_owned(),
+                format!("memory-backend-memfd,id={object},size={size}M,share=on"),
+                "-numa".to_owned(),
+                format!("node,nodeid={node},memdev={object}"),
+            ]);
+        }
+        for cpu in 0..cpus {
+            args.extend([
+                "-numa".to_owned(),
+                format!("cpu,node-id={},socket-id=0,core-id={cpu}", cpu % nodes),
+            ]);
+        }
+        // The kernel finds the bridge that was made last first.
+        for (index, (_, served)) in self.functions.iter().enumerate().rev() {
+            let (node, bus) = (index % NODES, 0x40 + index * 0x20);
+            for device in [
+                format!("pxb-pcie,id=host{index},bus=pcie.0,bus_nr={bus},numa_node={node}"),
+                format!("pcie-root-port,id=port{index},bus=host{index},chassis={}", index + 1),
+                plug(index, served.path()).to_string(),
+            ] {
+                args.extend(["-device".to_owned(), device]);
+            }
+        }
+        args
+    }
+}
+
+impl Drop for Nics {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        if let Some(clerk) = self.clerk.take() {
+            // It answers requests, of which none can fail in a way that matters now.
+            let _ = clerk.join();
+        }
+    }
+}
+
+/// The device as QEMU takes it.
+fn plug(index: usize, socket: &Path) -> Value {
+    json!({
+        "driver": "vfio-user-pci",
+        "id": format!("nic{index}"),
+        "bus": format!("port{index}"),
+        "socket": { "type": "unix", "path": text(socket) },
+    })
+}
+
+/// Who answers requests.
+#[derive(Debug)]
+struct Desk {
+    devices: Vec<Arc<Efa>>,
+    wire: Arc<Wire>,
+}
+
+impl Desk {
+    fn look(&self, folder: &Path) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "request") {
+                continue;
+            }
+            let Ok(request) = fs::read_to_string(&path) else { continue };
+            let answer = match self.answer(request.trim()) {
+                Ok(text) => format!("ok {text}"),
+                Err(error) => format!("error {error:#}"),
+            };
+            let new = path.with_extension("new");
+            // A guest that is gone misses nothing.
+            let _ = fs::remove_file(&path);
+            let _ = fs::write(&new, answer)
+                .and_then(|()| fs::rename(&new, path.with_extension("answer")));
+        }
+    }
+
+    /// Does what a request says.
+    fn answer(&self, request: &str) -> Result<String> {
+        let words: Vec<&str> = request.split_whitespace().collect();
+        match words.as_slice() {
+            ["faults", changes @ ..] => {
+                self.wire.set_faults(faults(changes)?);
+                Ok(String::new())
+            }
+            ["carried"] => Ok(format!("{:?}", self.wire.carried())),
+            ["census", nic] => Ok(format!("{:?}", self.device(nic)?.census())),
+            ["counters", nic] => {
+                let counters = self.device(nic)?.counters();
+                Ok(format!("commands={} doorbells={}", counters.commands, counters.doorbells))
+            }
+            ["stall", nic, on] => {
+                self.device(nic)?.stall(switch(on)?);
+                Ok(String::new())
+            }
+            ["deaf", nic, on] => {
+                self.device(nic)?.bus().lose_interrupts(switch(on)?);
+                Ok(String::new())
+            }
+            ["event", nic, kind] => {
+                self.device(nic)?.raise(event(kind)?);
+                Ok(String::new())
+            }
+            _ => bail!("no such request: {request:?}"),
+        }
+    }
+
+    fn device(&self, number: &str) -> Result<&Efa> {
+        let index: usize = number.parse().with_context(|| format!("{number:?} is no number"))?;
+        let device = self.devices.get(index);
+        device.map(|device| &**device).with_context(|| format!("there is no NIC {index}"))
+    }
+}
+
+/// `loss=0.1 duplicate=0.1 reorder=0.1 delay=200` (microseconds); what is not said is none.
+fn faults(changes: &[&str]) -> Result<Faults> {
+    let mut faults = Faults::default();
+    for change in changes {
+        let (name, value) =
+            change.split_once('=').with_context(|| format!("{change}: no value"))?;
+        match name {
+            "loss" => faults.loss = value.parse()?,
+            "duplicate" => faults.duplicate = value.parse()?,
+            "reorder" => faults.reorder = value.parse()?,
+            "delay" => faults.delay = Duration::from_micros(value.parse()?),
+            _ => bail!("no fault is called {name}"),
+        }
+    }
+    Ok(faults)
+}
+
+fn switch(word: &str) -> Result<bool> {
+    match word {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => bail!("{word:?} is neither on nor off"),
+    }
+}
+
+fn event(kind: &str) -> Result<Event> {
+    match kind {
+        "fatal" => Ok(Event::FatalError),
+        "warning" => Ok(Event::Warning),
+        "notification" => Ok(Event::Notification),
+        "alive" => Ok(Event::KeepAlive),
+        _ => bail!("no event is called {kind}"),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn ask(control: &Path, request: &str) -> String {
+        let folder = control.join(REQUESTS);
+        fs::write(folder.join("1.new"), request).unwrap();
+        fs::rename(folder.join("1.new"), folder.join("1.request")).unwrap();
+        let (answer, start) = (folder.join("1.answer"), Instant::now());
+        while !answer.exists() {
+            assert!(start.elapsed() < Duration::from_secs(30));
+            thread::sleep(TICK);
+        }
+        let text = fs::read_to_string(&answer).unwrap();
+        fs::remove_file(answer).unwrap();
+        text
+    }
+
+    #[test]
+    fn requests_are_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let nics = Nics::start(&[Nic::Efa, Nic::Efa], dir.path(), dir.path()).unwrap();
+        assert_eq!(ask(dir.path(), "faults loss=0.5 delay=10"), "ok ");
+        assert!(ask(dir.path(), "census 1").starts_with("ok Census { uars: 0"));
+        assert_eq!(ask(dir.path(), "counters 0"), "ok commands=0 doorbells=0");
+        assert_eq!(ask(dir.path(), "census 2"), "error there is no NIC 2");
+        assert!(ask(dir.path(), "faults luck=1").contains("no fault is called luck"));
+        drop(nics);
+    }
+
+    #[test]
+    fn each_nic_has_a_bridge_and_a_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let nics = Nics::start(&[Nic::Efa, Nic::Efa], dir.path(), dir.path()).unwrap();
+        let line = nics.arguments(2048, 2).join(" ");
+        for part in [
+            "memory-backend-memfd,id=memory1,size=1024M,share=on",
+            "node,nodeid=1,memdev=memory1",
+            "pxb-pcie,id=host1,bus=pcie.0,bus_nr=96,numa_node=1",
+            "pcie-root-port,id=port1,bus=host1,chassis=2",
+            r#""bus":"port1""#,
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn unknown_models_name_the_known() {
+        assert!(Nic::find("mlx5").unwrap_err().to_string().contains("efa"));
+    }
+}

@@ -1,0 +1,433 @@
+//! The network between functions: it carries messages from address to address, and loses, delays,
+//! duplicates and reorders them on demand.
+//!
+//! Without faults a message arrives before [`Wire::send`] returns, on the sender's thread (or on that
+//! of who is carrying at the moment), so tests without faults are deterministic. What is late is
+//! carried by the wire's own thread. A message is carried whole: there are no packets below it.
+
+use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use parking_lot::Condvar;
+use parking_lot::Mutex;
+use parking_lot::MutexGuard;
+
+/// How often a function that waits for an answer is asked to look at its clock.
+const TICK: Duration = Duration::from_millis(1);
+/// How late a message is that was chosen to be overtaken.
+const OVERTAKEN: Duration = Duration::from_millis(2);
+
+/// The address of a port: the 16 bytes of its GID.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Address(pub [u8; 16]);
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::net::Ipv6Addr::from(self.0).fmt(f)
+    }
+}
+
+/// A message between queue pairs.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// The sender's port.
+    pub from: Address,
+    /// The receiver's.
+    pub to: Address,
+    /// The queue pair that sent it.
+    pub from_qp: u32,
+    /// The queue pair that it is for.
+    pub to_qp: u32,
+    /// The sender's number for it; an answer has that of the message which it answers.
+    pub id: u64,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Take this into a receive.
+    Send {
+        /// The bytes.
+        data: Arc<[u8]>,
+        /// Immediate data, as the wire has it.
+        immediate: Option<u32>,
+        /// The queue key.
+        key: u32,
+        /// Whether the sender waits for an answer.
+        reliable: bool,
+    },
+    /// Write this to memory.
+    Write {
+        /// The key of the memory region.
+        rkey: u32,
+        /// The address in it.
+        address: u64,
+        /// The bytes.
+        data: Arc<[u8]>,
+        /// Immediate data, which takes a receive.
+        immediate: Option<u32>,
+        /// The queue key.
+        key: u32,
+    },
+    /// Answer with what is in memory.
+    Read {
+        /// The key of the memory region.
+        rkey: u32,
+        /// The address in it.
+        address: u64,
+        /// How much.
+        length: usize,
+        /// The queue key.
+        key: u32,
+    },
+    /// What became of a message.
+    Answer {
+        /// A status of the model's.
+        status: u8,
+        /// What was read.
+        data: Arc<[u8]>,
+    },
+}
+
+/// What goes wrong on the wire. Chances are between 0 and 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Faults {
+    /// The chance that a message never arrives.
+    pub loss: f64,
+    /// The chance that it arrives twice.
+    pub duplicate: f64,
+    /// The chance that those after it overtake it.
+    pub reorder: f64,
+    /// How long all take.
+    pub delay: Duration,
+}
+
+/// What the wire has done.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Carried {
+    /// Messages that arrived, duplicates included.
+    pub delivered: u64,
+    /// Messages that were lost on demand.
+    pub lost: u64,
+    /// Messages that were sent twice on demand.
+    pub duplicated: u64,
+    /// Messages that others may have overtaken, on demand.
+    pub reordered: u64,
+    /// Messages to addresses where nobody is.
+    pub unreachable: u64,
+}
+
+/// Who is at an address.
+pub trait Port: Send + Sync {
+    /// Takes a message; gives those that follow from it. Called without the wire's lock.
+    fn receive(&self, message: Message) -> Vec<Message>;
+    /// Looks at the clock: gives what is to be sent again. Called while [`Port::waits`].
+    fn tick(&self, now: Instant) -> Vec<Message>;
+    /// Whether an answer is missing.
+    fn waits(&self) -> bool;
+    /// A message of this port had nobody to arrive at.
+    fn unreachable(&self, message: Message) -> Vec<Message>;
+}
+
+/// A network.
+#[derive(Debug)]
+pub struct Wire(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+struct State {
+    ports: BTreeMap<Address, Weak<dyn Port>>,
+    queue: BinaryHeap<Due>,
+    faults: Faults,
+    random: fastrand::Rng,
+    sequence: u64,
+    carrying: bool,
+    ended: bool,
+    carried: Carried,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("faults", &self.faults)
+            .field("queued", &self.queue.len())
+            .field("carried", &self.carried)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message and when it arrives; the earliest is the greatest.
+struct Due {
+    at: Instant,
+    sequence: u64,
+    message: Message,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.sequence == other.sequence
+    }
+}
+impl Eq for Due {}
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Due {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.sequence).cmp(&(self.at, self.sequence))
+    }
+}
+
+impl Wire {
+    /// A network without faults. The seed decides which messages will have them.
+    #[must_use]
+    pub fn new(seed: u64) -> Arc<Self> {
+        let inner = Arc::new(Inner {
+            state: Mutex::new(State {
+                ports: BTreeMap::new(),
+                queue: BinaryHeap::new(),
+                faults: Faults::default(),
+                random: fastrand::Rng::with_seed(seed),
+                sequence: 0,
+                carrying: false,
+                ended: false,
+                carried: Carried::default(),
+            }),
+            wake: Condvar::new(),
+        });
+        let late = Arc::clone(&inner);
+        thread::spawn(move || late.run());
+        Arc::new(Self(inner))
+    }
+
+    /// Plugs a port in. A port that is gone is unplugged.
+    pub fn plug(&self, address: Address, port: Weak<dyn Port>) {
+        self.0.state.lock().ports.insert(address, port);
+    }
+
+    /// Changes what goes wrong from now on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.state.lock().faults = faults;
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn carried(&self) -> Carried {
+        self.0.state.lock().carried
+    }
+
+    /// Sends messages, in this order. Call without holding what [`Port::receive`] locks.
+    pub fn send(&self, messages: Vec<Message>) {
+        let mut state = self.0.state.lock();
+        for message in messages {
+            state.push(message);
+        }
+        self.0.carry(state);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.0.state.lock().ended = true;
+        self.0.wake.notify_all();
+    }
+}
+
+impl State {
+    fn push(&mut self, message: Message) {
+        let faults = self.faults;
+        if self.random.f64() < faults.loss {
+            self.carried.lost += 1;
+            return;
+        }
+        let now = Instant::now();
+        let mut at = now + faults.delay;
+        if self.random.f64() < faults.reorder {
+            self.carried.reordered += 1;
+            at += OVERTAKEN;
+        }
+        if self.random.f64() < faults.duplicate {
+            self.carried.duplicated += 1;
+            self.enqueue(at, message.clone());
+        }
+        self.enqueue(at, message);
+    }
+
+    fn enqueue(&mut self, at: Instant, message: Message) {
+        self.sequence += 1;
+        self.queue.push(Due { at, sequence: self.sequence, message });
+    }
+
+    fn port(&self, address: Address) -> Option<Arc<dyn Port>> {
+        self.ports.get(&address).and_then(Weak::upgrade)
+    }
+
+    fn waiting(&self) -> Vec<Arc<dyn Port>> {
+        self.ports.values().filter_map(Weak::upgrade).filter(|port| port.waits()).collect()
+    }
+
+    /// When something is to be done; nothing if nothing is.
+    fn next(&self) -> Option<Instant> {
+        let due = self.queue.peek().map(|due| due.at);
+        let tick = (!self.waiting().is_empty()).then(|| Instant::now() + TICK);
+        due.into_iter().chain(tick).min()
+    }
+}
+
+impl Inner {
+    /// Delivers what is due, and what follows from it, unless another thread is at it: that one then
+    /// takes this along.
+    fn carry(&self, mut state: MutexGuard<'_, State>) {
+        if state.carrying {
+            return;
+        }
+        state.carrying = true;
+        while state.queue.peek().is_some_and(|due| due.at <= Instant::now()) {
+            let Some(Due { message, .. }) = state.queue.pop() else { break };
+            let there = state.port(message.to);
+            match there {
+                Some(_) => state.carried.delivered += 1,
+                None => state.carried.unreachable += 1,
+            }
+            let port = there.clone().or_else(|| state.port(message.from));
+            let more = MutexGuard::unlocked(&mut state, || match (port, there.is_some()) {
+                (Some(port), true) => port.receive(message),
+                (Some(port), false) => port.unreachable(message),
+                (None, _) => Vec::new(),
+            });
+            for message in more {
+                state.push(message);
+            }
+        }
+        state.carrying = false;
+        if state.next().is_some() {
+            self.wake.notify_all();
+        }
+    }
+
+    /// The thread for what is late.
+    fn run(&self) {
+        let mut state = self.state.lock();
+        while !state.ended {
+            match state.next() {
+                None => self.wake.wait(&mut state),
+                Some(at) => {
+                    self.wake.wait_until(&mut state, at);
+                }
+            }
+            let waiting = state.waiting();
+            let more: Vec<Message> = MutexGuard::unlocked(&mut state, || {
+                waiting.iter().flat_map(|port| port.tick(Instant::now())).collect()
+            });
+            for message in more {
+                state.push(message);
+            }
+            self.carry(state);
+            state = self.state.lock();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keeps what arrives, and answers nothing.
+    #[derive(Default)]
+    struct Sink(Mutex<Vec<u64>>);
+
+    impl Port for Sink {
+        fn receive(&self, message: Message) -> Vec<Message> {
+            self.0.lock().push(message.id);
+            Vec::new()
+        }
+        fn tick(&self, _now: Instant) -> Vec<Message> {
+            Vec::new()
+        }
+        fn waits(&self) -> bool {
+            false
+        }
+        fn unreachable(&self, message: Message) -> Vec<Message> {
+            self.0.lock().push(message.id + 1000);
+            Vec::new()
+        }
+    }
+
+    const HERE: Address = Address([1; 16]);
+
+    fn message(id: u64, to: Address) -> Message {
+        let body = Body::Answer { status: 0, data: Arc::new([]) };
+        Message { from: HERE, to, from_qp: 0, to_qp: 0, id, body }
+    }
+
+    fn sent(faults: Faults, count: u64) -> (Arc<Wire>, Arc<Sink>) {
+        let (wire, sink) = (Wire::new(7), Arc::new(Sink::default()));
+        let port: Arc<dyn Port> = sink.clone();
+        wire.plug(HERE, Arc::downgrade(&port));
+        wire.set_faults(faults);
+        for id in 0..count {
+            wire.send(vec![message(id, HERE)]);
+        }
+        (wire, sink)
+    }
+
+    fn arrived(sink: &Sink, count: usize) -> Vec<u64> {
+        let start = Instant::now();
+        while sink.0.lock().len() < count && start.elapsed() < Duration::from_secs(20) {
+            thread::sleep(TICK);
+        }
+        sink.0.lock().clone()
+    }
+
+    #[test]
+    fn without_faults_all_is_there_at_once_and_in_order() {
+        let (wire, sink) = sent(Faults::default(), 100);
+        assert_eq!(*sink.0.lock(), (0..100).collect::<Vec<_>>());
+        assert_eq!(wire.carried(), Carried { delivered: 100, ..Carried::default() });
+        wire.send(vec![message(5, Address([2; 16]))]);
+        assert_eq!(sink.0.lock().last(), Some(&1005));
+    }
+
+    #[test]
+    fn loss_and_duplicates_are_as_often_as_asked() {
+        let (wire, sink) = sent(Faults { loss: 0.5, ..Faults::default() }, 1000);
+        let lost = wire.carried().lost;
+        assert!((400..600).contains(&lost), "{lost}");
+        assert_eq!(sink.0.lock().len() as u64, 1000 - lost);
+        let (wire, sink) = sent(Faults { duplicate: 1.0, ..Faults::default() }, 10);
+        assert_eq!(sink.0.lock().len(), 20);
+        assert_eq!(wire.carried().duplicated, 10);
+    }
+
+    #[test]
+    fn what_is_reordered_arrives_all_the_same() {
+        let (_wire, sink) = sent(Faults { reorder: 0.3, ..Faults::default() }, 100);
+        let mut ids = arrived(&sink, 100);
+        assert_ne!(ids, (0..100).collect::<Vec<_>>());
+        ids.sort_unstable();
+        assert_eq!(ids, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn what_is_delayed_is_not_there_before() {
+        let delay = Duration::from_millis(50);
+        let start = Instant::now();
+        let (_wire, sink) = sent(Faults { delay, ..Faults::default() }, 3);
+        assert_eq!(arrived(&sink, 3), [0, 1, 2]);
+        assert!(start.elapsed() >= delay);
+    }
+}

@@ -1,0 +1,151 @@
+//! Supervisors that die and NICs that vanish while doorbells are rung.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::Two;
+use super::ask;
+use super::number;
+use crate::cases::Verdict;
+use crate::exec;
+use crate::exec::Program;
+use crate::pair::Pair;
+use crate::world::PATIENCE;
+use crate::world::Place;
+use crate::world::World;
+use crate::world::resources;
+
+/// How long traffic flows in all; long enough that what happens, happens in its midst.
+const FLOW: &str = "10";
+/// How long a driver may take to be gone, if it does not wait for its programs.
+const REMOVAL: Duration = Duration::from_secs(5);
+/// Longer than a case takes.
+const LONG: &str = "120";
+/// How long after its start.
+const MIDST: Duration = Duration::from_secs(3);
+/// Nothing may hang longer than this.
+const END: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("nic_supervisor_killed_under_doorbells", supervisor_killed),
+        // The last: what it leaves is another device of the same name.
+        Case::new("nic_removed_under_doorbells", removed),
+    ]
+}
+
+/// Starts reads of one sandbox from the memory of another, and waits until they flow.
+fn flow(two: &Two, place: Place, seconds: &str) -> Result<Pair> {
+    let argv = ["ib_read_bw", "-c", "SRD", "-s", "65536", "-D", seconds, "-x", "0", "-F"];
+    let argv: Vec<String> = argv.map(ToOwned::to_owned).to_vec();
+    let regions = |world: &World| resources().get(&format!("{} mr", world.device)).copied();
+    let before = [regions(&two.left), regions(&two.right)];
+    let pair = Pair::start(&argv, |role, words| {
+        let (program, rest) = words.split_first().context("an empty command")?;
+        let own = [*program].into_iter().chain(two.options(role));
+        let words: Vec<&str> = own.chain(rest.iter().copied()).collect();
+        two.end(role).command(place, &words)
+    })?;
+    exec::wait_until("both ends' memory regions", PATIENCE, || {
+        Ok(regions(&two.left) > before[0] && regions(&two.right) > before[1])
+    })?;
+    thread::sleep(MIDST);
+    Ok(pair)
+}
+
+/// Doorbells are rung on, and all is measured to its end; what is requested then fails, and the
+/// device keeps nothing.
+fn supervisor_killed(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let mut pair = flow(&two, Place::Sandbox, FLOW)?;
+    let guest = exec::descendants(pair.client.pid());
+    let guest = *guest.first().context("a `verbgate run` has no child")?;
+    pair.client.kill_alone()?;
+    if !exec::is_alive(guest) {
+        bail!("the guest died with its supervisor");
+    }
+    exec::wait_until("the guest without a supervisor to end", END, || Ok(!exec::is_alive(guest)))?;
+    let said = pair.client.stdout_so_far()?;
+    if !said.lines().any(|line| line.trim_start().starts_with("65536 ")) {
+        bail!("the traffic did not go on to its end: {said}");
+    }
+    drop(pair);
+    for world in [&two.left, &two.right] {
+        let census = format!("census {}", number(world)?);
+        exec::wait_until("the device to be empty", END, || {
+            Ok(ask(&census)?.contains("uars: 0, pds: 0, ahs: 0, mrs: 0, cqs: 0, qps: 0"))
+        })?;
+    }
+    Ok(Verdict::Ok)
+}
+
+/// What became of a device that was removed under traffic, while its programs lived.
+#[derive(Debug, Eq, PartialEq)]
+struct Seen {
+    /// What `ibv_asyncwatch` has told of.
+    events: Vec<String>,
+    /// Whether the device is still there: a driver that cannot be taken from its programs waits for
+    /// them to end (`disassociate_ucontext`; efa has none).
+    there: bool,
+    /// Whether the ends of the traffic go on.
+    alive: [bool; 2],
+}
+
+/// A device whose PCI function is removed under traffic: what programs see of it is what they see natively, nothing
+/// hangs once they have ended, and the device comes back as one that works.
+fn removed(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let native = remove(&two, Place::Native).context("natively")?;
+    let inside = remove(&two, Place::Sandbox).context("in a sandbox")?;
+    if native != inside {
+        bail!("natively {native:?}, in a sandbox {inside:?}");
+    }
+    Ok(Verdict::Ok)
+}
+
+fn remove(two: &Two, place: Place) -> Result<Seen> {
+    let device = &two.left.device;
+    let mut watcher = Program::start(two.left.command(place, &["ibv_asyncwatch", "-d", device])?)?;
+    exec::wait_until("the watcher to watch", PATIENCE, || {
+        Ok(watcher.stdout_so_far()?.contains("async") || watcher.has_ended()?)
+    })?;
+    let mut pair = flow(two, place, LONG)?;
+    let class = Path::new("/sys/class/infiniband").join(device);
+    let function = fs::canonicalize(class.join("device"))?;
+    // As the bridge's driver does when the slot's button is pressed; it waits for the device's driver.
+    let write = format!("echo 1 >{}/remove", function.display());
+    let mut removal = Command::new("sh");
+    removal.args(["-c", &write]);
+    let removal = Program::start(removal)?;
+    thread::sleep(REMOVAL);
+    let seen = Seen {
+        events: events(&watcher.stdout_so_far()?),
+        there: class.exists(),
+        alive: [!pair.server.has_ended()?, !pair.client.has_ended()?],
+    };
+    drop((pair, watcher));
+    exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
+    removal.wait(END)?.expect_status(0)?;
+    fs::write("/sys/bus/pci/rescan", "1").context("cannot look for PCI functions again")?;
+    exec::wait_until("the device to be back", END, || Ok(class.exists()))?;
+    let back = World::look(Some(device))?;
+    let node = Path::new("/dev/infiniband").join(&back.node);
+    exec::wait_until("its node", PATIENCE, || Ok(node.exists()))?;
+    let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
+    exec::run(devinfo, PATIENCE)?.expect_status(0).context("after it came back")?;
+    Ok(seen)
+}
+
+/// The events that `ibv_asyncwatch` has told of, after it has told that it watches.
+fn events(said: &str) -> Vec<String> {
+    let told = said.lines().filter(|line| line.contains("event") && !line.contains("FD"));
+    told.map(|line| line.trim().to_owned()).collect()
+}

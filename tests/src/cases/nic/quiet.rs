@@ -1,0 +1,105 @@
+//! Work requests are not Verbgate's business: what its supervisor is told, and does, is the same for
+//! a few and for a hundred thousand.
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::Two;
+use super::ask;
+use super::number;
+use crate::cases::Verdict;
+use crate::pair::Pair;
+use crate::report::Report;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+/// Work requests of a short run, and of a long one.
+const FEW: u32 = 1_000;
+const MANY: u32 = 101_000;
+/// System calls by which two supervisors of equal programs may differ: what looks after guests looks
+/// now and then, and the long run is longer.
+const CALLS: u64 = 1_000;
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::new("nic_no_trap_for_any_work_request", no_traps)]
+}
+
+/// What a run told.
+#[derive(Debug)]
+struct Run {
+    client: Report,
+    server: Report,
+    doorbells: u64,
+}
+
+fn no_traps(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let (few, many) = (run(&two, FEW)?, run(&two, MANY)?);
+    let more = many.doorbells.saturating_sub(few.doorbells);
+    if more < u64::from(MANY - FEW) {
+        bail!("only {more} doorbells more: the work requests were not rung one by one");
+    }
+    for (end, few, many) in
+        [("client", &few.client, &many.client), ("server", &few.server, &many.server)]
+    {
+        if few.notifications == 0 || few.notifications != many.notifications {
+            bail!(
+                "the {end}'s supervisor got {} notifications for {FEW} work requests, and {} for \
+                 {MANY}",
+                few.notifications,
+                many.notifications
+            );
+        }
+        if many.calls > few.calls + CALLS {
+            bail!(
+                "the {end}'s supervisor made {} system calls for {FEW} work requests, and {} for \
+                 {MANY}",
+                few.calls,
+                many.calls
+            );
+        }
+    }
+    println!(
+        "{} more doorbells; notifications {} and {}, calls {} and {}",
+        more,
+        few.client.notifications,
+        many.client.notifications,
+        few.client.calls,
+        many.client.calls
+    );
+    Ok(Verdict::Ok)
+}
+
+/// RDMA writes by one sandbox into the memory of another, each work request with a doorbell.
+fn run(two: &Two, count: u32) -> Result<Run> {
+    let folder = tempfile::tempdir()?;
+    let report = |role: &str| folder.path().join(role).to_string_lossy().into_owned();
+    let before = doorbells(&two.right)?;
+    let count = count.to_string();
+    // A read is as much of a work request as a write, and drivers before 6.5 have it.
+    let argv = ["ib_read_bw", "-c", "SRD", "-n", &count, "-s", "8", "-x", "0", "-F"];
+    let argv: Vec<String> = argv.map(ToOwned::to_owned).to_vec();
+    let pair = Pair::start(&argv, |role, words| {
+        let (program, rest) = words.split_first().context("an empty command")?;
+        let own = [*program].into_iter().chain(two.options(role));
+        let words: Vec<&str> = own.chain(rest.iter().copied()).collect();
+        Ok(two.end(role).sandbox(&["--report", &report(role)], &words))
+    })?;
+    let ended = pair.wait_for(PATIENCE * 3)?;
+    ended.client.expect_status(0)?;
+    ended.server.expect_status(0)?;
+    Ok(Run {
+        client: Report::read(report("client").as_ref())?,
+        server: Report::read(report("server").as_ref())?,
+        doorbells: doorbells(&two.right)?.saturating_sub(before),
+    })
+}
+
+fn doorbells(world: &World) -> Result<u64> {
+    let said = ask(&format!("counters {}", number(world)?))?;
+    let rung = said.split_whitespace().find_map(|word| word.strip_prefix("doorbells="));
+    let rung = rung.with_context(|| format!("no doorbells in {said:?}"))?;
+    Ok(rung.parse()?)
+}

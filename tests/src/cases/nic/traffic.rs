@@ -1,0 +1,155 @@
+//! Programs that move data, natively and sandboxed, with the same status and output.
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::Two;
+use super::ask;
+use super::shell;
+use crate::cases::Verdict;
+use crate::cases::verbs::compare;
+use crate::exec;
+use crate::pair::BothEnded;
+use crate::pair::Pair;
+use crate::shape;
+use crate::world::PATIENCE;
+use crate::world::Place;
+use crate::world::World;
+
+const SUITE: &str = include_str!("../../../scripts/efa_tests.py");
+/// Tests of the suite that must pass natively: a device that passes none proves nothing.
+const SUITE_PASSES: usize = 12;
+
+// Drivers before 6.5 know no RDMA write: then perftest must be refused in the same words.
+#[rustfmt::skip]
+const EXCHANGES: &[(&str, &[&str])] = &[
+    ("nic_srd_send_lat",   &["ib_send_lat", "-c", "SRD", "-n", "500", "-s", "64"]),
+    ("nic_srd_send_bw",    &["ib_send_bw", "-c", "SRD", "-n", "500", "-s", "8192"]),
+    ("nic_srd_send_bw_e",  &["ib_send_bw", "-c", "SRD", "-n", "500", "-s", "4096", "-e"]),
+    ("nic_srd_send_bw_q",  &["ib_send_bw", "-c", "SRD", "-n", "200", "-s", "1024", "-q", "8"]),
+    ("nic_srd_read_lat",   &["ib_read_lat", "-c", "SRD", "-n", "500", "-s", "64"]),
+    ("nic_srd_read_bw",    &["ib_read_bw", "-c", "SRD", "-n", "200", "-s", "1048576"]),
+    ("nic_srd_write_lat",  &["ib_write_lat", "-c", "SRD", "-n", "500", "-s", "64"]),
+    ("nic_srd_write_bw",   &["ib_write_bw", "-c", "SRD", "-n", "200", "-s", "65536"]),
+    ("nic_ud_pingpong",    &["ibv_ud_pingpong", "-g", "0", "-n", "200"]),
+    ("nic_ud_pingpong_e",  &["ibv_ud_pingpong", "-g", "0", "-n", "200", "-e"]),
+];
+
+/// What must be in the output of perftest, which exits with 0 also when it measured nothing.
+const RESULT: &str = "#bytes";
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        Case::new("nic_devices", devices),
+        Case::new("nic_netlink_names_what_is_granted", netlink),
+        Case::new("nic_rdma_cores_own_tests", suite),
+    ];
+    cases.extend(
+        EXCHANGES
+            .iter()
+            .map(|(name, argv)| Case::new(name, move |world| same_exchange(world, argv))),
+    );
+    cases.push(Case::new("nic_srd_over_a_bad_wire", bad_wire));
+    cases
+}
+
+fn devices(world: &World) -> Result<Verdict> {
+    let argv = ["ibv_devinfo", "-v", "-d", &world.device];
+    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
+    Ok(Verdict::Ok)
+}
+
+/// libibverbs finds devices by netlink: exactly those that are granted.
+fn netlink(world: &World) -> Result<Verdict> {
+    let inside = shell(world, Place::Sandbox, "ibv_devices; rdma link; rdma dev")?;
+    let inside = inside.expect_status(0)?;
+    let other = &Two::look(world)?.right.device;
+    if inside.stdout.matches(&world.device).count() < 3 || inside.stdout.contains(other) {
+        bail!("not {} alone: {inside}", world.device);
+    }
+    Ok(Verdict::Ok)
+}
+
+fn suite(world: &World) -> Result<Verdict> {
+    let argv = ["python3", "-c", SUITE, &world.device];
+    let mut said = Vec::new();
+    for place in [Place::Native, Place::Sandbox] {
+        let ended = exec::run(world.command(place, &argv)?, PATIENCE * 2)?.expect_status(0)?;
+        let mut lines: Vec<String> = ended
+            .stdout
+            .lines()
+            .filter(|line| line.starts_with("tests."))
+            .map(ToOwned::to_owned)
+            .collect();
+        lines.sort();
+        said.push((lines, ended));
+    }
+    let [(native, ran), (inside, _)] = said.as_slice() else { bail!("nothing has run") };
+    let passed = native.iter().filter(|line| line.ends_with(" ok")).count();
+    if passed < SUITE_PASSES {
+        bail!("natively only {passed} tests of the suite pass: {ran}");
+    }
+    if let Some(different) = inside.iter().find(|line| !native.contains(line)) {
+        bail!("in a sandbox: {different}");
+    }
+    if native.len() != inside.len() {
+        bail!("natively {} tests, in a sandbox {}", native.len(), inside.len());
+    }
+    Ok(Verdict::Ok)
+}
+
+fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let native = exchange(&two, Place::Native, argv).context("natively")?;
+    let inside = exchange(&two, Place::Sandbox, argv).context("in two sandboxes")?;
+    for (end, native, inside) in [
+        ("the client", &native.client, &inside.client),
+        ("the server", &native.server, &inside.server),
+    ] {
+        compare(native, inside, shape::difference).context(end)?;
+    }
+    Ok(Verdict::Ok)
+}
+
+fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
+    let is_perftest = argv.first().is_some_and(|name| name.starts_with("ib_"));
+    let mut words: Vec<String> = argv.iter().map(ToString::to_string).collect();
+    if is_perftest {
+        words.extend(["-x", "0", "-F"].map(ToOwned::to_owned));
+    }
+    let launch = |role: &'static str, words: &[&str]| {
+        let (program, rest) = words.split_first().context("an empty command")?;
+        let words: Vec<&str> = [program].into_iter().copied().chain(two.options(role)).collect();
+        two.end(role).command(place, &[words, rest.to_vec()].concat())
+    };
+    let ended = Pair::start(&words, launch)?.wait_for(PATIENCE)?;
+    let client = &ended.client;
+    if is_perftest && client.status == 0 && !client.stdout.contains(RESULT) {
+        bail!("nothing was measured: {client}");
+    }
+    Ok(ended)
+}
+
+/// SRD is reliable: what the wire loses is sent again, and nothing of this is the sandbox's business.
+fn bad_wire(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    ask("faults loss=0.05 duplicate=0.05 reorder=0.1 delay=50")?;
+    let argv = ["ib_write_bw", "-c", "SRD", "-n", "200", "-s", "8192"];
+    let ends = [Place::Native, Place::Sandbox].map(|place| exchange(&two, place, &argv));
+    ask("faults")?;
+    for end in ends {
+        let end = end?;
+        if end.server.status != end.client.status {
+            bail!("{}, but {}", end.server, end.client);
+        }
+    }
+    let carried = ask("carried")?;
+    if carried.contains("lost: 0") || carried.contains("duplicated: 0") {
+        bail!("the wire was good: {carried}");
+    }
+    Ok(Verdict::Ok)
+}
