@@ -61,6 +61,8 @@ enum Place {
     Active,
     /// It serves a trap; another receives in its place.
     Replaced,
+    /// The same, and it has said so itself: that it waits then is no guest's doing.
+    Away,
 }
 
 #[derive(Debug)]
@@ -211,7 +213,7 @@ impl Crew {
         let count = |place: Place| match place {
             Place::Free => Some(&self.free),
             Place::Active => Some(&self.active),
-            Place::Beside | Place::Replaced => None,
+            Place::Beside | Place::Replaced | Place::Away => None,
         };
         // In this order: one that seems to be missing for an instant is looked for with this locked.
         if let Some(fewer) = count(was) {
@@ -263,7 +265,7 @@ impl Crew {
     pub(crate) fn received(&self, seat: &Seat) {
         let was_alone = self.receiving.fetch_sub(1, Ordering::AcqRel) == 1;
         if was_alone && self.wary.load(Ordering::Acquire) {
-            self.replace(seat);
+            self.replace(seat, Place::Replaced);
         }
         self.doze.disturb();
     }
@@ -274,11 +276,11 @@ impl Crew {
     }
 
     /// Another receives in the place of a thread.
-    fn replace(&self, seat: &Seat) {
+    fn replace(&self, seat: &Seat, place: Place) {
         let _pool = self.pool.lock();
-        let is_active = *seat.place.lock() == Place::Active;
-        if is_active {
-            self.enter(seat, Place::Replaced);
+        let was = *seat.place.lock();
+        if was == Place::Active || was == Place::Replaced {
+            self.enter(seat, place);
         }
     }
 
@@ -302,7 +304,7 @@ impl Crew {
     pub(crate) fn give_way(&self) {
         OWN.with_borrow(|own| {
             if let Some(seat) = own {
-                self.replace(seat);
+                self.replace(seat, Place::Away);
             }
         });
     }
@@ -347,7 +349,7 @@ mod tests {
         one.take();
         crew.give_way();
         assert!(resting.join().unwrap());
-        assert_eq!((place(&one), place(&spare)), (Place::Replaced, Place::Active));
+        assert_eq!((place(&one), place(&spare)), (Place::Away, Place::Active));
         assert!(crew.is_without_spare());
         // A new one is started then, and whoever was replaced is not needed any more.
         let new = crew.join_if_short().unwrap();

@@ -134,7 +134,7 @@ impl Crew {
         for seat in &seats {
             guests |= seat.guests.swap(0, Ordering::Relaxed);
             if at_work(seat).is_some_and(|time| time > TICK) {
-                self.replace(seat);
+                self.replace(seat, Place::Replaced);
             }
         }
         watch.wary = if waited > WAITED {
@@ -172,7 +172,7 @@ impl Watch {
         for seat in seats {
             let place = *seat.place.lock();
             let Some(tid) = *seat.thread.lock() else { continue };
-            if place == Place::Beside {
+            if matches!(place, Place::Beside | Place::Away) {
                 continue;
             }
             let now = seat.at_work().map_or(0, nanoseconds);
@@ -248,9 +248,9 @@ mod tests {
         assert!(!is_ended(MANY - 1, soon) && is_ended(MANY, soon) && is_ended(1, late));
     }
 
-    /// A crew of one thread, which does something for so long; whether another receives in its place,
-    /// and whether others are from now on before one looks at a guest.
-    fn after(work: fn(Duration), long: Duration) -> (bool, bool) {
+    /// A crew of one thread, which does something for so long, and may have given way before; whether
+    /// another receives in its place, and whether others are from now on before one looks at a guest.
+    fn after(gives_way: bool, work: fn(Duration), long: Duration) -> (bool, bool) {
         let crew = Crew::default();
         let (seat, _spare) = (crew.join().unwrap(), crew.join().unwrap());
         assert!(crew.ready(&seat));
@@ -260,17 +260,22 @@ mod tests {
         let mut watch = Watch::default();
         crew.watch(&mut watch, |_| None);
         super::super::serving(&Arc::new(process));
+        if gives_way {
+            crew.give_way();
+        }
         work(long);
         crew.watch(&mut watch, |_| None);
-        let replaced = *seat.place.lock() == Place::Replaced;
+        let replaced = *seat.place.lock() != Place::Active;
         (replaced, crew.wary.load(Ordering::Acquire))
     }
 
     #[test]
     fn one_that_waits_is_replaced_and_makes_wary() {
-        assert_eq!(after(std::thread::sleep, 2 * TICK), (true, true));
+        assert_eq!(after(false, std::thread::sleep, 2 * TICK), (true, true));
         // Too short to be replaced.
-        assert!(after(std::thread::sleep, 2 * WAITED).1);
+        assert!(after(false, std::thread::sleep, 2 * WAITED).1);
+        // As planting does, which waits for what it has made stop.
+        assert_eq!(after(true, std::thread::sleep, 2 * TICK), (true, false));
         // At work all the while: others may be wanted, but nobody is waited for.
         let spins = |long| {
             let begun = Instant::now();
@@ -279,7 +284,7 @@ mod tests {
                 std::thread::yield_now();
             }
         };
-        assert_eq!(after(spins, 2 * TICK), (true, false));
+        assert_eq!(after(false, spins, 2 * TICK), (true, false));
     }
 
     #[test]
