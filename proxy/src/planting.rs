@@ -272,7 +272,7 @@ impl Supervisor {
     /// call if not. The call's own outputs need one.
     pub(crate) fn planted(&self, trap: &Notification) -> Option<Arc<Guest>> {
         let caller = self.caller(trap);
-        if let Whose::Known(met) = self.whose(caller) {
+        if let Whose::Known(met) = self.whose(caller, None) {
             return Some(met.guest);
         }
         self.plant_for(*trap);

@@ -84,23 +84,24 @@ impl Supervisor {
             self.release();
         }
         let caller = self.caller(&trap);
-        let Met { guest, proven: met, pages } = match self.whose(caller) {
-            Whose::Known(met) => met,
-            Whose::Nobody => {
-                let form = request.map_or(Form::Write(0), |given| given.form);
-                return self.unplanted(trap, fd, form);
-            }
-            Whose::Orphan => {
-                self.warn("orphan", || {
+        let Met { guest, proven: met, pages, mount } =
+            match self.whose(caller, self.own_mounts.then_some(fd)) {
+                Whose::Known(met) => met,
+                Whose::Nobody => {
+                    let form = request.map_or(Form::Write(0), |given| given.form);
+                    return self.unplanted(trap, fd, form);
+                }
+                Whose::Orphan => {
+                    self.warn("orphan", || {
                     format!(
                         "thread {} cannot use RDMA: the thread shares the memory of a process that \
                          has ended, and the stubs have ended with that process",
                         trap.tid
                     )
                 });
-                return self.refuse(trap, Errno::EIO);
-            }
-        };
+                    return self.refuse(trap, Errno::EIO);
+                }
+            };
         let known = guest.pages.get().filter(|_| met).or(pages.as_ref());
         let memory = known.map_or(caller, |pages| caller.looked_at(pages));
         let asked = match request {
@@ -110,7 +111,7 @@ impl Supervisor {
             }
             None => Asked::Map,
         };
-        let call = Call { trap, fd, asked, met, pages, started };
+        let call = Call { trap, fd, asked, met, pages, mount, started };
         self.post(&guest, Event::Task(Task::Call(call)));
     }
 

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
+use verbgate_sys::caller::Fellow;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
@@ -125,6 +126,9 @@ pub(crate) struct GuestState {
 /// Threads that are remembered at most: those that have ended are not told of.
 const MOST_RECENT: usize = 8192;
 
+/// Of them, those for which a descriptor of the supervisor's is kept.
+const MOST_FELLOWS: usize = 512;
+
 /// Where the traps of a thread go.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
@@ -132,6 +136,21 @@ pub(crate) enum Route {
     Stub(Arc<Guest>, usize, Arc<Thread>),
     /// It is being made to make calls, by whoever receives here. The number tells who that is.
     Made(u64, Sender<Notification>),
+}
+
+/// A thread that has made a request.
+#[derive(Debug)]
+struct Recent {
+    guest: Weak<Guest>,
+    stub: Weak<Thread>,
+    fellow: Option<Arc<Fellow>>,
+}
+
+/// The same, and whose it was then.
+pub(crate) struct Acquaintance {
+    pub(crate) guest: Arc<Guest>,
+    pub(crate) stub: Arc<Thread>,
+    pub(crate) fellow: Option<Arc<Fellow>>,
 }
 
 /// The guests of a sandbox.
@@ -144,7 +163,9 @@ pub(crate) struct Registry {
     pub(crate) routes: HashMap<Tid, Route>,
     /// Threads that have made requests, whose they were then, and a stub of that guest's: whoever has
     /// the number now is believed only if it shares the stub's memory.
-    recent: HashMap<Tid, (Weak<Guest>, Weak<Thread>)>,
+    recent: HashMap<Tid, Recent>,
+    /// How many of them are fellows.
+    fellows: usize,
     made: u64,
 }
 
@@ -166,17 +187,27 @@ impl Registry {
     }
 
     /// The guest that a thread was of when it last made a request, and a stub of its.
-    pub(crate) fn recent(&self, tid: Tid) -> Option<(Arc<Guest>, Arc<Thread>)> {
-        let (guest, stub) = self.recent.get(&tid)?;
-        Some((guest.upgrade()?, stub.upgrade()?))
+    pub(crate) fn recent(&self, tid: Tid) -> Option<Acquaintance> {
+        let Recent { guest, stub, fellow } = self.recent.get(&tid)?;
+        let (guest, stub) = (guest.upgrade()?, stub.upgrade()?);
+        Some(Acquaintance { guest, stub, fellow: fellow.as_ref().map(Arc::clone) })
     }
 
     /// A thread was found to share the memory of this stub of a guest's.
-    pub(crate) fn remember(&mut self, tid: Tid, guest: &Arc<Guest>, stub: &Arc<Thread>) {
-        if self.recent.len() >= MOST_RECENT {
+    pub(crate) fn remember(
+        &mut self,
+        tid: Tid,
+        guest: &Arc<Guest>,
+        stub: &Arc<Thread>,
+        fellow: Option<Fellow>,
+    ) {
+        if self.recent.len() >= MOST_RECENT || self.fellows >= MOST_FELLOWS {
             self.recent.clear();
+            self.fellows = 0;
         }
-        self.recent.insert(tid, (Arc::downgrade(guest), Arc::downgrade(stub)));
+        self.fellows += usize::from(fellow.is_some());
+        let (guest, stub) = (Arc::downgrade(guest), Arc::downgrade(stub));
+        self.recent.insert(tid, Recent { guest, stub, fellow: fellow.map(Arc::new) });
     }
 
     /// All stubs, and whose they are.
@@ -222,7 +253,9 @@ impl Registry {
             entry.remove();
         }
         self.by_owner.remove(&guest.owner);
-        self.recent.retain(|_, (of, _)| of.upgrade().is_some_and(|of| of.key != guest.key));
+        self.recent
+            .retain(|_, recent| recent.guest.upgrade().is_some_and(|of| of.key != guest.key));
+        self.fellows = self.recent.values().filter(|recent| recent.fellow.is_some()).count();
         self.routes.retain(|_, route| !matches!(route, Route::Stub(of, ..) if of.key == guest.key));
     }
 

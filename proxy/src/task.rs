@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Instant;
 
 use verbgate_sys::GuestFd;
+use verbgate_sys::node::MountId;
 use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
@@ -51,6 +52,8 @@ pub(crate) struct Call {
     pub(crate) met: bool,
     /// What is resident of the caller's memory, unless its guest has a map of that already.
     pub(crate) pages: Option<PageMap>,
+    /// The mount that the descriptor was opened through, if that was looked at.
+    pub(crate) mount: Option<MountId>,
     pub(crate) started: Instant,
 }
 

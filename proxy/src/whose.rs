@@ -9,8 +9,10 @@ use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::stub_fd;
 use verbgate_sys::caller::Caller;
+use verbgate_sys::caller::InCommon;
 use verbgate_sys::caller::Meant;
 use verbgate_sys::node;
+use verbgate_sys::node::MountId;
 use verbgate_sys::process;
 use verbgate_sys::process::Thread;
 use verbgate_sys::resident::PageMap;
@@ -21,6 +23,7 @@ use crate::books::Known;
 use crate::books::UcontextId;
 use crate::fetch;
 use crate::fetch::Form;
+use crate::session;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::StubState;
@@ -48,6 +51,8 @@ pub(crate) struct Met {
     pub(crate) proven: bool,
     /// What is resident of the caller's memory, if that had to be opened.
     pub(crate) pages: Option<PageMap>,
+    /// The mount that the caller's descriptor was opened through, if that was looked at.
+    pub(crate) mount: Option<MountId>,
 }
 
 impl Supervisor {
@@ -56,19 +61,26 @@ impl Supervisor {
     /// A thread that has made a request before is asked first whether it shares memory with a stub
     /// of the same guest's: then that guest's map of what is resident is the thread's, too, and need
     /// not be opened, which costs a quarter of a request.
-    pub(crate) fn whose(&self, caller: Caller<'_>) -> Whose {
+    pub(crate) fn whose(&self, caller: Caller<'_>, fd: Option<GuestFd>) -> Whose {
         let recent = self.registry.lock().recent(caller.tid());
-        if let Some((guest, stub)) = recent
+        if let Some(session::Acquaintance { guest, stub, fellow }) = recent
             && guest.pages.get().is_some()
-            && caller.seems_to_share_memory_with(&stub).unwrap_or(false)
         {
-            return Whose::Known(Met { guest, proven: true, pages: None });
+            let found = |mount| Met { guest: Arc::clone(&guest), proven: true, pages: None, mount };
+            if let (Some(fellow), Some(fd)) = (&fellow, fd)
+                && let Ok(mount) = caller.mount_as((fellow, &stub), fd)
+            {
+                return Whose::Known(found(Some(mount)));
+            }
+            if caller.seems_to_share_memory_with(&stub).unwrap_or(false) {
+                return Whose::Known(found(None));
+            }
         }
         let pages = caller.pages().ok();
         let memory = pages.as_ref().map_or(caller, |pages| caller.looked_at(pages));
         if let Some(owner) = fetch::owner(&memory, self.window) {
             return match self.registry.lock().by_owner(owner) {
-                Some(guest) => Whose::Known(Met { guest, proven: false, pages }),
+                Some(guest) => Whose::Known(Met { guest, proven: false, pages, mount: None }),
                 None => Whose::Orphan,
             };
         }
@@ -77,7 +89,7 @@ impl Supervisor {
         let stubs = self.registry.lock().stubs();
         let shares = |stub: &Thread| caller.shares_memory_with(stub).unwrap_or(false);
         match stubs.into_iter().find(|(_, stub)| shares(stub)) {
-            Some((guest, _)) => Whose::Known(Met { guest, proven: true, pages }),
+            Some((guest, _)) => Whose::Known(Met { guest, proven: true, pages, mount: None }),
             None => Whose::Nobody,
         }
     }
@@ -100,7 +112,7 @@ impl Supervisor {
             && known.planted.load(Ordering::Acquire)
         {
             let is_known = |whose| matches!(whose, Whose::Known(met) if met.guest.key == known.key);
-            let is_it = is_known(self.whose(caller));
+            let is_it = is_known(self.whose(caller, None));
             if !caller.waits() {
                 // It is ending: that it showed no owner says nothing.
                 return;
@@ -208,8 +220,7 @@ impl Supervisor {
             Some((place, ucontext, worker.stub.thread.tid(), idle))
         });
         let Some((place, ucontext, stub, idle)) = bound else {
-            let lives =
-                |worker: &&crate::session::Worker| !matches!(worker.state, StubState::Ended);
+            let lives = |worker: &&session::Worker| !matches!(worker.state, StubState::Ended);
             let witness = state.workers.iter().position(|worker| lives(&worker));
             let Some(witness) = witness else { return Ok(None) };
             if call.met {
@@ -232,7 +243,13 @@ impl Supervisor {
             Some(Known::Token(mount, _)) => Meant::Mount(mount),
             Some(Known::File) | None => Meant::File(UCONTEXT),
         };
-        match caller.shares(call.fd, (stub, meant, idle), call.met) {
+        let looked_at = match (meant, call.mount) {
+            (Meant::Mount(meant), Some(mount)) => Some(meant == mount),
+            _ => None,
+        };
+        let shares = || caller.shares(call.fd, (stub, meant, idle), call.met);
+        let found = looked_at.map(|file| Ok(InCommon { memory: true, file: Ok(file) }));
+        match found.unwrap_or_else(shares) {
             Ok(shared) if !shared.memory => Err(self.forged(&call.trap)),
             Ok(shared) => match shared.file {
                 Ok(true) => {
@@ -268,7 +285,9 @@ impl Supervisor {
         let Some(pages) = call.pages.take() else { return };
         let _ = guest.pages.set(pages);
         if let Some(worker) = state.workers.get(place) {
-            self.registry.lock().remember(call.trap.tid, guest, &worker.stub.thread);
+            let fellow = self.caller(&call.trap).fellow_of(&guest.process).ok().flatten();
+            let stub = &worker.stub.thread;
+            self.registry.lock().remember(call.trap.tid, guest, stub, fellow);
         }
     }
 

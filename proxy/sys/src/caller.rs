@@ -13,8 +13,11 @@
 use std::fs;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
+
+use rustix::fs::OFlags;
 
 use crate::GuestFd;
 use crate::Tgid;
@@ -22,6 +25,7 @@ use crate::Tid;
 use crate::mem;
 use crate::mem::GuestMemory;
 use crate::mem::Range;
+use crate::node;
 use crate::node::MountId;
 use crate::process;
 use crate::process::GuestFile;
@@ -51,6 +55,14 @@ pub struct InCommon {
     /// The caller's descriptor means what the stub's ucontext was bound for; the error when the
     /// caller's is not open.
     pub file: io::Result<bool>,
+}
+
+/// A thread of a stub's process, known by its folder of descriptors in `/proc`: which is empty once the
+/// thread is gone, whoever has the number then. As long as the stub lives the thread has executed no
+/// other program, because that ends all threads but one; so both have one memory.
+#[derive(Debug)]
+pub struct Fellow {
+    descriptors: OwnedFd,
 }
 
 /// By what a caller's descriptor is known to mean what a stub's ucontext was bound for.
@@ -152,6 +164,31 @@ impl<'a> Caller<'a> {
     pub fn is_of(self, process: &Process) -> io::Result<bool> {
         let tgid = process::tgid(self.tid)?;
         self.believed(tgid == process.tgid() && !process.has_ended())
+    }
+
+    /// The same caller, to be known again by; `None` if it is of another process than this.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone. open(2)'s.
+    pub fn fellow_of(self, process: &Process) -> io::Result<Option<Fellow>> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = format!("/proc/{}/fd", self.tid);
+        let descriptors = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        Ok(self.is_of(process)?.then_some(Fellow { descriptors }))
+    }
+
+    /// The mount that a descriptor's file was opened through, if the caller is this fellow of a stub's,
+    /// and so has the stub's memory.
+    ///
+    /// # Errors
+    /// `ENOENT`: no such descriptor, or another caller; `ESRCH`: it is gone, or the stub is.
+    pub fn mount_as(self, known: (&Fellow, &Thread), fd: GuestFd) -> io::Result<MountId> {
+        let (fellow, stub) = known;
+        let mount = node::mount_at(fellow.descriptors.as_fd(), &fd.to_string())?;
+        if !stub.is_alive() {
+            return Err(gone());
+        }
+        self.believed(mount)
     }
 
     /// Whether it shares its memory with its parent: a child between vfork(2) and execve(2).

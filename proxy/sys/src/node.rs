@@ -87,10 +87,11 @@ pub(crate) fn mount_for_ever(file: BorrowedFd<'_>) -> io::Result<(MountId, bool)
 }
 
 /// The same of what a path leads to.
-pub(crate) fn mount_at(path: &str) -> io::Result<MountId> {
+pub(crate) fn mount_at(folder: BorrowedFd<'_>, path: &str) -> io::Result<MountId> {
+    crate::count_call();
     // Of a file of the guest's own, whose server may never answer, what is known will do.
     let flags = AtFlags::STATX_DONT_SYNC;
-    Ok(named(&rustix::fs::statx(rustix::fs::CWD, path, flags, WANTED)?)?.0)
+    Ok(named(&rustix::fs::statx(folder, path, flags, WANTED)?)?.0)
 }
 
 /// Kernels before 6.8 do not know the second and fill in the first, Linux 5.8.

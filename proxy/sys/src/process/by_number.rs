@@ -130,7 +130,7 @@ pub(crate) fn descriptor_name(tid: Tid, fd: GuestFd) -> io::Result<Vec<u8>> {
 
 /// The mount that a descriptor's file was opened through.
 pub(crate) fn descriptor_mount(tid: Tid, fd: GuestFd) -> io::Result<MountId> {
-    node::mount_at(&format!("/proc/{tid}/fd/{fd}"))
+    node::mount_at(rustix::fs::CWD, &format!("/proc/{tid}/fd/{fd}"))
 }
 
 fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
