@@ -105,6 +105,10 @@ fn suite(world: &World) -> Result<Verdict> {
 fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
     let two = Two::look(world)?;
     let native = exchange(&two, Place::Native, argv).context("natively")?;
+    let may_fail = argv.first().is_some_and(|name| name.contains("write"));
+    if native.client.status != 0 && !may_fail {
+        bail!("natively {}", native.client);
+    }
     let inside = exchange(&two, Place::Sandbox, argv).context("in two sandboxes")?;
     for (end, native, inside) in [
         ("the client", &native.client, &inside.client),
@@ -138,14 +142,13 @@ fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
 fn bad_wire(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
     ask("faults loss=0.05 duplicate=0.05 reorder=0.1 delay=50")?;
-    let argv = ["ib_write_bw", "-c", "SRD", "-n", "200", "-s", "8192"];
+    let argv = ["ib_read_bw", "-c", "SRD", "-n", "500", "-s", "8192"];
     let ends = [Place::Native, Place::Sandbox].map(|place| exchange(&two, place, &argv));
     ask("faults")?;
     for end in ends {
-        let end = end?;
-        if end.server.status != end.client.status {
-            bail!("{}, but {}", end.server, end.client);
-        }
+        let BothEnded { client, server } = end?;
+        client.expect_status(0)?;
+        server.expect_status(0)?;
     }
     let carried = ask("carried")?;
     if carried.contains("lost: 0") || carried.contains("duplicated: 0") {
