@@ -18,6 +18,7 @@ use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
+const MEMORY: &str = include_str!("../../../scripts/memory.py");
 const SUITE: &str = include_str!("../../../scripts/efa_tests.py");
 /// Tests of the suite that must pass natively: a device that passes none proves nothing.
 const SUITE_PASSES: usize = 12;
@@ -55,6 +56,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("nic_devices", devices),
         Case::new("nic_netlink_names_what_is_granted", netlink),
         Case::new("nic_rdma_cores_own_tests", suite),
+        Case::new("nic_memory_of_all_kinds", memory),
     ];
     cases.extend(EXCHANGES.iter().map(|(name, native, argv)| {
         Case::new(name, move |world| same_exchange(world, *native, argv))
@@ -107,6 +109,21 @@ fn suite(world: &World) -> Result<Verdict> {
     if native.len() != inside.len() {
         bail!("natively {} tests, in a sandbox {}", native.len(), inside.len());
     }
+    Ok(Verdict::Ok)
+}
+
+/// Plain memory, huge pages, a dma-buf, memory that a fork has seen, and what is none of these.
+fn memory(world: &World) -> Result<Verdict> {
+    // A guest has a thread more, of which Python warns at a fork.
+    let argv = ["python3", "-W", "ignore", "-c", MEMORY, &world.device];
+    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    for what in ["64 MiB", "huge pages", "dma-buf", "after a fork"] {
+        if !native.stdout.contains(&format!("{what} registered and ended")) {
+            bail!("natively not registered: {what}: {native}");
+        }
+    }
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }
 
