@@ -47,7 +47,7 @@ const EVENTS: u32 = 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4;
 const HOST_INFO_SIZE: u32 = 128 + 4 + 32 + 4 + 4 + 2 + 2 + 4;
 
 /// What the device counts: `efa_admin_basic_stats`, `_messages_stats`, `_rdma_read_stats`,
-/// `_rdma_write_stats` and, for drivers since 6.18 or so, `_network_stats`.
+/// `_rdma_write_stats` and, for newer drivers, `_network_stats`.
 #[derive(Clone, Copy, Debug, Default, Immutable, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub(super) struct Statistics {

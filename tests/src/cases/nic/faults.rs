@@ -37,6 +37,8 @@ const END: Duration = Duration::from_secs(60);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("nic_supervisor_killed_under_doorbells", supervisor_killed),
+        Case::new("nic_stalled_under_doorbells", |world| broken(world, "stall")),
+        Case::new("nic_interrupts_lost_under_doorbells", |world| broken(world, "deaf")),
         // The last: what it leaves is another device of the same name.
         Case::new("nic_removed_under_doorbells", removed),
     ]
@@ -119,12 +121,7 @@ fn remove(two: &Two, place: Place) -> Result<Seen> {
     })?;
     let mut pair = flow(two, place, LONG)?;
     let class = Path::new("/sys/class/infiniband").join(device);
-    let function = fs::canonicalize(class.join("device"))?;
-    // As the bridge's driver does when the slot's button is pressed; it waits for the device's driver.
-    let write = format!("echo 1 >{}/remove", function.display());
-    let mut removal = Command::new("sh");
-    removal.args(["-c", &write]);
-    let removal = Program::start(removal)?;
+    let removal = begin_removal(device)?;
     thread::sleep(REMOVAL);
     let seen = Seen {
         events: events(&watcher.stdout_so_far()?),
@@ -134,6 +131,23 @@ fn remove(two: &Two, place: Place) -> Result<Seen> {
     drop((pair, watcher));
     exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
     removal.wait(END)?.expect_status(0)?;
+    comes_back(device, place)?;
+    Ok(seen)
+}
+
+/// Starts to remove a device's PCI function, as the driver of the bridge does when the slot's button is
+/// pressed; this waits for the device's driver.
+fn begin_removal(device: &str) -> Result<Program> {
+    let class = Path::new("/sys/class/infiniband").join(device);
+    let function = fs::canonicalize(class.join("device"))?;
+    let mut removal = Command::new("sh");
+    removal.args(["-c", &format!("echo 1 >{}/remove", function.display())]);
+    Program::start(removal)
+}
+
+/// Has the kernel find the functions that were removed; the device must work again.
+fn comes_back(device: &str, place: Place) -> Result<()> {
+    let class = Path::new("/sys/class/infiniband").join(device);
     fs::write("/sys/bus/pci/rescan", "1").context("cannot look for PCI functions again")?;
     exec::wait_until("the device to be back", END, || Ok(class.exists()))?;
     let back = World::look(Some(device))?;
@@ -141,7 +155,56 @@ fn remove(two: &Two, place: Place) -> Result<Seen> {
     exec::wait_until("its node", PATIENCE, || Ok(node.exists()))?;
     let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
     exec::run(devinfo, PATIENCE)?.expect_status(0).context("after it came back")?;
-    Ok(seen)
+    Ok(())
+}
+
+/// What became of programs whose device broke.
+#[derive(Debug, Eq, PartialEq)]
+struct Broken {
+    /// How a program ends that opens the device now.
+    opens: i32,
+    /// Whether one whose doorbells are mapped measures to its end.
+    goes_on: bool,
+    /// How it ends when it takes down what it made.
+    ends: i32,
+}
+
+/// A device that takes no commands any more, or whose interrupts are lost, is broken in a sandbox as it
+/// is natively: what has doorbells goes on, every request fails in the driver's time, nothing hangs.
+fn broken(world: &World, fault: &str) -> Result<Verdict> {
+    let nic = number(world)?;
+    let two = Two::look(world)?;
+    let mut seen = Vec::new();
+    for place in [Place::Native, Place::Sandbox] {
+        let became = breaks(&two, place, &format!("{fault} {nic}"));
+        // Not before: an answer that comes after its command was given up is written by the driver of
+        // 6.12 to where the command's stack was, and the kernel dies.
+        begin_removal(&two.left.device)?.wait(END)?.expect_status(0)?;
+        ask(&format!("{fault} {nic} off"))?;
+        comes_back(&two.left.device, place)?;
+        seen.push(became.with_context(|| format!("{place:?}"))?);
+    }
+    let [native, inside] = seen.as_slice() else { bail!("nothing was broken") };
+    if native != inside || native.opens == 0 || !native.goes_on {
+        bail!("natively {native:?}, in a sandbox {inside:?}");
+    }
+    Ok(Verdict::Ok)
+}
+
+fn breaks(two: &Two, place: Place, fault: &str) -> Result<Broken> {
+    // The client makes the requests of the traffic, so its device is the one that breaks.
+    let swapped = Two { left: two.right.clone(), right: two.left.clone() };
+    let pair = flow(&swapped, place, FLOW)?;
+    ask(&format!("{fault} on"))?;
+    let device = &two.left.device;
+    let opens = exec::run(two.left.command(place, &["ibv_devinfo", "-d", device])?, END)?;
+    let client = pair.client.wait(END)?;
+    let measured = |line: &str| line.trim_start().starts_with("65536 ");
+    Ok(Broken {
+        opens: opens.status,
+        goes_on: client.stdout.lines().any(measured),
+        ends: client.status,
+    })
 }
 
 /// The events that `ibv_asyncwatch` has told of, after it has told that it watches.
