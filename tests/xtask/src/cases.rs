@@ -108,12 +108,15 @@ pub(crate) fn in_lab(
     })
 }
 
-/// The settings of the lab that have cases which are meant by one of these words.
-pub(crate) fn settings(words: &[String]) -> impl Iterator<Item = Setting> {
+/// The settings of the lab that have cases which are meant by one of these words. Cases on NICs fetch a
+/// QEMU and build drivers, and are meant by a word only, or by `nics`.
+pub(crate) fn settings(words: &[String], nics: bool) -> impl Iterator<Item = Setting> {
+    let nics = nics || !words.is_empty();
     let has_case = |setting: &Setting| {
         !Choice { setting: *setting, words: words.to_vec(), from: None }.cases().is_empty()
     };
-    [Setting::Software, Setting::Nics].into_iter().filter(has_case)
+    let settings = [Some(Setting::Software), nics.then_some(Setting::Nics)];
+    settings.into_iter().flatten().filter(has_case)
 }
 
 /// Counts what `run` prints, which runs the cases from this one on and gives the status. When the

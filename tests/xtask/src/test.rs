@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
+    /// Run the cases on the lab's own NICs, too: ten minutes more.
+    #[arg(long, conflicts_with = "no_lab")]
+    nics: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,7 +74,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let kernels = kernels?;
     let stages = Stages::watched();
-    let with_lab = !args.no_lab && cases::settings(&args.cases).next().is_some();
+    let with_lab = !args.no_lab && cases::settings(&args.cases, args.nics).next().is_some();
     // Tests of this machine measure time, and so do those of the lab.
     let together = args.no_host || thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
     let host = |done: Done| {
@@ -91,7 +94,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let lab = |turn: Turn| {
         if with_lab {
             lane::enter(if args.no_host { "" } else { "lab | " });
-            in_labs(&stages, &kernels, &args.cases, turn);
+            in_labs(&stages, &kernels, (&args.cases, args.nics), turn);
         }
     };
     side_by_side(together, host, lab);
@@ -134,7 +137,12 @@ fn in_order(stages: &Stages, steps: &[host::Step]) {
 
 /// Builds and fetches what labs need, waits for its turn, and runs the cases of one kernel after the
 /// other, each in one machine.
-fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn: Turn) {
+fn in_labs(
+    stages: &Stages,
+    kernels: &[&'static Kernel],
+    (words, nics): (&[String], bool),
+    turn: Turn,
+) {
     lane::yield_to_others(true);
     let mut programs = None;
     stages.run("building for the lab", |_| {
@@ -151,7 +159,8 @@ fn in_labs(stages: &Stages, kernels: &[&'static Kernel], words: &[String], turn:
     turn.wait();
     lane::yield_to_others(false);
     let Some(programs) = programs else { return };
-    let all = kernels.iter().flat_map(|k| cases::settings(words).map(move |setting| (k, setting)));
+    let all =
+        kernels.iter().flat_map(|k| cases::settings(words, nics).map(move |setting| (k, setting)));
     for (kernel, setting) in all {
         let with = if setting == Setting::Nics { "NICs" } else { kernel.userland };
         let name = format!("Linux {} with {with}", kernel.name);
