@@ -129,7 +129,7 @@ pub(crate) enum Route {
     Stub { guest: u8, place: u8, life: Name },
 }
 
-/// `execute::Job`.
+/// `task::Job`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Job {
     pub(crate) trap: Trap,
@@ -168,7 +168,7 @@ pub(crate) struct Worker {
     pub(crate) frame: Frame,
 }
 
-/// `serve::Event`.
+/// `task::Event`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Event {
     Task(Trap),
