@@ -187,6 +187,25 @@ fn a_send_waits_for_a_receive_as_long_as_it_may() {
 }
 
 #[test]
+fn sends_without_receives_leave_the_device_time() {
+    let mut w = world(2);
+    for request in 0..60 {
+        w.left.post_inline(&mut w.here, request, w.to, b"early");
+    }
+    let before = w.left.device.counters().repeated;
+    std::thread::sleep(Duration::from_millis(500));
+    // A millisecond between tries would be 30,000 of them.
+    let tries = w.left.device.counters().repeated - before;
+    assert!((60..3000).contains(&tries), "{tries}");
+    for request in 0..60 {
+        w.right.post_receive(&mut w.there, request, &[(0, 8)]);
+    }
+    for _ in 0..60 {
+        assert_eq!(w.right.wait(&mut w.there).status, 0);
+    }
+}
+
+#[test]
 fn a_bad_wire_loses_nothing_and_executes_nothing_twice() {
     let mut w = world(2);
     let delay = Duration::from_micros(200);

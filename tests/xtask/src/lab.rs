@@ -179,7 +179,10 @@ fn prepare_all() -> Result<()> {
     let progress = Progress::stderr();
     for vmm in [Vmm::Qemu, Vmm::Uml] {
         for kernel in KERNELS.iter().filter(|k| k.vmm == vmm) {
-            Lab::prepare(kernel, kernel.default_userland()?, &progress)?;
+            let mut lab = Lab::prepare(kernel, kernel.default_userland()?, &progress)?;
+            if vmm == Vmm::Qemu {
+                lab.prepare_nics(&progress)?;
+            }
         }
     }
     Ok(())

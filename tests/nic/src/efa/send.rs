@@ -36,8 +36,10 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
 const LAST_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a message is sent before its receiver counts as unresponsive: a second and a half.
 const TRIES: u32 = 8;
-/// How long after a refusal for want of a receive it is sent again.
+/// How long after the first refusal for want of a receive it is sent again; each time it takes twice as
+/// long, up to the last: a thousand that wait must leave the device time for commands.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(1);
+const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_millis(64);
 
 /// A message without an answer.
 #[derive(Debug)]
@@ -244,7 +246,9 @@ impl Device {
             let Some(pending) = self.pending.get_mut(&id) else { return };
             if forever || pending.refusals < limit {
                 pending.refusals = pending.refusals.saturating_add(1);
-                pending.again = Instant::now() + RECEIVE_TIMEOUT;
+                let doublings = 1 << pending.refusals.min(16);
+                let wait = (RECEIVE_TIMEOUT * doublings).min(LAST_RECEIVE_TIMEOUT);
+                pending.again = Instant::now() + wait;
                 return;
             }
             return self.end(id, completion::REMOTE_RNR);
