@@ -72,12 +72,15 @@ impl Supervisor {
         seat.take();
         while self.crew.ready(seat) {
             let received = self.receive();
+            if let Ok(FromListener::Trap(trap)) = &received {
+                // Before the watch is told of it, which would find nothing to be watched.
+                seat.begin(*trap);
+            }
             self.crew.received(seat);
             match received? {
                 FromListener::Over => return Ok(()),
                 FromListener::Nothing => {}
                 FromListener::Trap(trap) => {
-                    seat.begin(trap);
                     if self.crew.is_without_spare() {
                         self.start_another();
                     }
