@@ -208,7 +208,8 @@ impl Supervisor {
                 Ok(())
             }
             Found::Later => {
-                state.waiting.push_back(Task::Call(call));
+                // A mount's number is not kept while the mount may go.
+                state.waiting.push_back(Task::Call(Call { mount: None, ..call }));
                 Ok(())
             }
         }

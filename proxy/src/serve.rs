@@ -72,11 +72,11 @@ impl Supervisor {
         seat.take();
         while self.crew.ready(seat) {
             let received = self.receive();
-            if let Ok(FromListener::Trap(trap)) = &received {
-                // Before the watch is told of it, which would find nothing to be watched.
-                seat.begin(*trap);
-            }
-            self.crew.received(seat);
+            let trap = match &received {
+                Ok(FromListener::Trap(trap)) => Some(*trap),
+                _ => None,
+            };
+            self.crew.received(seat, trap);
             match received? {
                 FromListener::Over => return Ok(()),
                 FromListener::Nothing => {}

@@ -58,9 +58,10 @@ pub(crate) struct Met {
 impl Supervisor {
     /// Whose memory a caller has.
     ///
-    /// A thread that has made a request before is asked first whether it shares memory with a stub
-    /// of the same guest's: then that guest's map of what is resident is the thread's, too, and need
-    /// not be opened, which costs a quarter of a request.
+    /// A thread that has made a request before is known again by its folder of descriptors, or by the
+    /// memory that it shares with a stub of the same guest. Then the guest's map of resident memory is
+    /// the thread's, too, and need not be opened, which would cost a quarter of a request. `fd`: the
+    /// descriptor of the call, which the folder shows at the same time.
     pub(crate) fn whose(&self, caller: Caller<'_>, fd: Option<GuestFd>) -> Whose {
         let recent = self.registry.lock().recent(caller.tid());
         if let Some(session::Acquaintance { guest, stub, fellow }) = recent

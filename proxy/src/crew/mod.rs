@@ -2,7 +2,7 @@
 //!
 //! Any of these threads receives a trap and carries the trap as far as possible, without handing the
 //! trap on. One thread serves as long as no guest makes the thread wait: the next trap then finds the
-//! thread running, and a request costs two thirds of what it costs when threads take turns. When
+//! thread running, and a request costs a quarter less than when threads take turns. When
 //! several guests make requests at once, as many threads serve, up to the number of processors.
 //!
 //! But looking at a guest can make a thread wait for as long as the guest likes. So there is always a
@@ -30,7 +30,7 @@ use verbgate_sys::seccomp::Notification;
 
 pub(crate) use watch::Watch;
 
-/// How long a thread that is not needed is kept; but for one.
+/// How long a spare thread is kept; one spare thread stays.
 const REST: Duration = Duration::from_secs(1);
 /// Threads at most. So many waits at once are a guest's doing; until the watch ends them, traps wait
 /// in the kernel.
@@ -43,25 +43,25 @@ pub(crate) struct Seat {
     /// The thread, once it has sat down.
     thread: Mutex<Option<Tid>>,
     place: Mutex<Place>,
-    /// Nanoseconds from the beginning to the end of what is done with.
+    /// Nanoseconds that the thread has spent on traps that are done with.
     spent: AtomicU64,
-    /// The guests that it has served since the last look: a bit for each, shared by some.
+    /// The guests that the thread has served since the last look: a bit for each; some guests share one.
     guests: AtomicU64,
 }
 
 /// What a thread is there for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Place {
-    /// It is no server: it looks after guests.
+    /// The thread receives no traps: it looks after guests.
     #[default]
     Beside,
-    /// It rests, or is about to.
+    /// The thread rests, or is about to.
     Free,
-    /// It receives and serves, by turns.
+    /// The thread receives traps and serves them, by turns.
     Active,
-    /// It serves a trap; another receives in its place.
+    /// The thread serves a trap, and another thread receives in its place.
     Replaced,
-    /// The same, and it has said so itself: that it waits then is no guest's doing.
+    /// The same, but the thread gave way by itself: no guest is to blame if the thread waits.
     Away,
 }
 
@@ -84,11 +84,6 @@ enum Party {
 }
 
 impl Seat {
-    /// A trap is being served.
-    pub(crate) fn begin(&self, trap: Notification) {
-        self.work(Some(Party::Trap(trap)));
-    }
-
     /// The calling thread sits here.
     pub(crate) fn take(self: &Arc<Self>) {
         *self.thread.lock() = Some(own_tid());
@@ -138,14 +133,14 @@ fn own_tid() -> Tid {
 pub(crate) struct Crew {
     pool: Mutex<Pool>,
     wake: Condvar,
-    /// As the pool says; read without its lock.
+    /// Threads that are [`Place::Active`] and [`Place::Free`]; changed with the pool locked.
     active: AtomicUsize,
     free: AtomicUsize,
-    /// How many receive and serve.
+    /// How many threads should be active.
     width: AtomicUsize,
-    /// Of them, those that receive now.
+    /// Active threads that wait for a trap now.
     receiving: AtomicUsize,
-    /// Guests make threads wait: another receives before one looks at any.
+    /// A guest has made a thread wait: another thread receives before one looks at a guest.
     wary: AtomicBool,
     doze: watch::Doze,
 }
@@ -177,7 +172,7 @@ impl Crew {
         self.sit(&mut self.pool.lock())
     }
 
-    /// The same, if nobody is free to receive where somebody should.
+    /// The same, unless a thread is free.
     pub(crate) fn join_if_short(&self) -> Option<Arc<Seat>> {
         let mut pool = self.pool.lock();
         if self.free.load(Ordering::Relaxed) > 0 { None } else { self.sit(&mut pool) }
@@ -207,7 +202,7 @@ impl Crew {
         pool.seats.retain(|one| !Arc::ptr_eq(one, seat));
     }
 
-    /// Has a thread be there for something else. The pool is locked.
+    /// Changes what a thread is there for. The pool is locked.
     fn enter(&self, seat: &Seat, place: Place) {
         let was = std::mem::replace(&mut *seat.place.lock(), place);
         let count = |place: Place| match place {
@@ -215,7 +210,7 @@ impl Crew {
             Place::Active => Some(&self.active),
             Place::Beside | Place::Replaced | Place::Away => None,
         };
-        // In this order: one that seems to be missing for an instant is looked for with this locked.
+        // In this order: who misses a free thread for an instant looks again with the pool locked.
         if let Some(fewer) = count(was) {
             fewer.fetch_sub(1, Ordering::AcqRel);
         }
@@ -231,8 +226,8 @@ impl Crew {
         self.active.load(Ordering::Acquire) < self.width.load(Ordering::Acquire)
     }
 
-    /// A thread is about to receive; it rests first if enough do. False: nobody has needed it, and it
-    /// ends; or it is over.
+    /// A thread is about to receive, and rests first if enough threads are active. False: the thread
+    /// was not needed for a while, or nobody is left to serve, and the thread ends.
     pub(crate) fn ready(&self, seat: &Seat) -> bool {
         let is_active = || *seat.place.lock() == Place::Active;
         let crowded = self.active.load(Ordering::Acquire) > self.width.load(Ordering::Acquire);
@@ -261,8 +256,17 @@ impl Crew {
         false
     }
 
-    /// A thread has received a trap, or failed to.
-    pub(crate) fn received(&self, seat: &Seat) {
+    /// A thread has received a trap, which the thread serves from now on; or none.
+    pub(crate) fn received(&self, seat: &Seat, trap: Option<Notification>) {
+        self.came(seat, trap.map(Party::Trap));
+    }
+
+    fn came(&self, seat: &Seat, work: Option<Party>) {
+        // First, because the watch is told below: the watch would find nobody at work and go to sleep,
+        // and a guest could make this thread wait for ever.
+        if work.is_some() {
+            seat.work(work);
+        }
         let was_alone = self.receiving.fetch_sub(1, Ordering::AcqRel) == 1;
         if was_alone && self.wary.load(Ordering::Acquire) {
             self.replace(seat, Place::Replaced);
@@ -299,8 +303,8 @@ impl Crew {
         threads.filter(|tid| *tid != me).collect()
     }
 
-    /// The calling thread is about to do what takes long, or takes others' traps: another receives in
-    /// its place.
+    /// The calling thread is about to do something that takes long, or that needs another thread to
+    /// receive traps: another thread receives in its place.
     pub(crate) fn give_way(&self) {
         OWN.with_borrow(|own| {
             if let Some(seat) = own {
@@ -329,7 +333,7 @@ mod tests {
         let (one, spare) = (sat(&crew), sat(&crew));
         for _ in 0..3 {
             assert!(crew.ready(&one));
-            crew.received(&one);
+            crew.received(&one, None);
             assert_eq!((place(&one), place(&spare)), (Place::Active, Place::Free));
         }
         assert!(!crew.is_without_spare());
@@ -344,7 +348,7 @@ mod tests {
             let (crew, spare) = (Arc::clone(&crew), Arc::clone(&spare));
             move || crew.ready(&spare)
         });
-        crew.received(&one);
+        crew.received(&one, None);
         assert_eq!(crew.receiving.load(Ordering::Acquire), 0);
         one.take();
         crew.give_way();
@@ -364,9 +368,9 @@ mod tests {
         crew.width.store(2, Ordering::Release);
         let (one, two) = (sat(&crew), sat(&crew));
         assert!(crew.ready(&one) && crew.ready(&two));
-        crew.received(&one);
+        crew.received(&one, None);
         assert_eq!(place(&one), Place::Active, "another receives");
-        crew.received(&two);
+        crew.received(&two, None);
         assert_eq!(place(&two), Place::Replaced);
     }
 
@@ -393,7 +397,7 @@ mod tests {
                     if !crew.ready(&seat) {
                         break;
                     }
-                    crew.received(&seat);
+                    crew.received(&seat, None);
                     crew.give_way();
                 }
                 crew.leave(&seat);

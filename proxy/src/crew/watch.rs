@@ -21,12 +21,12 @@ use super::Place;
 use super::Seat;
 use super::nanoseconds;
 
-/// How often the threads are looked at while traps come: how long one guest may make the others
-/// wait, once.
+/// How often the watch looks at the threads while traps come. One guest can make the others wait for
+/// this long, once.
 const TICK: Duration = Duration::from_millis(5);
-/// How much of that threads may have waited before it is for guests that they are said to wait.
+/// How long threads may wait between two looks, all together, before the crew becomes wary of guests.
 const WAITED: Duration = Duration::from_millis(1);
-/// How long that is remembered.
+/// How long the crew stays wary.
 const WARY: Duration = Duration::from_secs(1);
 
 /// How long one trap may keep a thread while there are threads enough. A planting, which takes
@@ -80,10 +80,10 @@ pub(crate) struct Watch {
     /// Somebody is serving.
     busy: bool,
     looked: Instant,
-    /// Until when guests are said to make threads wait.
+    /// Until when the crew is wary.
     wary: Option<Instant>,
     processors: usize,
-    /// What each thread had spent on traps, and of that not waiting, in nanoseconds.
+    /// For each thread, the time spent on traps and the time not spent waiting, in nanoseconds.
     spent: HashMap<Tid, (u64, u64)>,
 }
 
@@ -101,7 +101,7 @@ impl Default for Watch {
 }
 
 impl Seat {
-    /// How long it has been at what it does.
+    /// How long the thread has been serving, if it serves.
     fn at_work(&self) -> Option<Duration> {
         self.work.lock().as_ref().map(|work| work.since.elapsed())
     }
@@ -119,8 +119,9 @@ impl Crew {
         watch.seen = seen;
     }
 
-    /// Looks at the threads: has others receive in the place of those that wait; ends the processes
-    /// that have kept one for too long. `who` tells whose a trap is. True: another thread is needed.
+    /// Looks at the threads: lets other threads receive in the place of those that wait, and ends the
+    /// processes that have kept a thread for too long. `who` tells whose a trap is. True: no thread is
+    /// free, and one should be started.
     pub(crate) fn watch(
         &self,
         watch: &mut Watch,
@@ -164,8 +165,8 @@ impl Crew {
 }
 
 impl Watch {
-    /// How long threads have waited since the last look while they served, all together. That one is
-    /// let run late is the machine's doing, and counts as running.
+    /// How long threads have waited since the last look while they served, all together. A thread that
+    /// is ready to run does not wait, however busy the machine is.
     fn waited(&mut self, seats: &[Arc<Seat>]) -> Duration {
         let mut before = std::mem::take(&mut self.spent);
         let mut waited = 0;
@@ -209,9 +210,10 @@ fn end_those_who_keep(seats: &[Arc<Seat>], who: impl Fn(&Notification) -> Option
             && let Party::Process(process) = &work.whose
             && process.kill().is_ok()
         {
-            work.looks = 0;
             let tgid = process.tgid();
             log::error!("the supervisor ended process {tgid}, which kept the supervisor waiting");
+            // Told once, though the kernel may hold the process for long after SIGKILL.
+            work.whose = Party::Gone;
         }
     }
 }
@@ -254,7 +256,7 @@ mod tests {
         let crew = Crew::default();
         let (seat, _spare) = (crew.join().unwrap(), crew.join().unwrap());
         assert!(crew.ready(&seat));
-        crew.received(&seat);
+        crew.received(&seat, None);
         seat.take();
         let process = Process::open(verbgate_sys::Tgid(std::process::id().cast_signed())).unwrap();
         let mut watch = Watch::default();
@@ -285,6 +287,17 @@ mod tests {
             }
         };
         assert_eq!(after(false, spins, 2 * TICK), (true, false));
+    }
+
+    #[test]
+    fn who_is_told_of_a_trap_finds_somebody_at_work() {
+        let crew = Crew::default();
+        let seat = crew.join().unwrap();
+        assert!(crew.ready(&seat));
+        crew.came(&seat, Some(Party::Gone));
+        let mut watch = Watch::default();
+        crew.watch(&mut watch, |_| None);
+        assert!(watch.busy, "the watch would sleep");
     }
 
     #[test]

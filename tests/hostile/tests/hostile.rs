@@ -115,6 +115,7 @@ attacks! {
     hostile_faults_output: "faults_output",
     hostile_faults_of_programs: "faults_of_programs",
     hostile_model: "model",
+    hostile_tables: "tables",
     hostile_slow_threads: "slow_threads",
     hostile_short_waits: "short_waits",
     hostile_slow_processes: "slow_processes",

@@ -118,6 +118,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("faults_output", waiting::faults_output).goes_on(),
     Attack::new("faults_of_programs", waiting::faults_of_programs).at_most(15),
     Attack::new("model", model::model).at_most(25).judged(opens::as_traced),
+    Attack::new("tables", opens::tables).at_most(20).judged(opens::as_traced),
     Attack::new("slow_threads", crowd::slow_threads).of(1000).goes_on(),
     Attack::new("short_waits", crowd::short_waits).of(1000).goes_on(),
     Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),

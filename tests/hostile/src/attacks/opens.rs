@@ -50,6 +50,50 @@ pub(super) fn mount_id(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
+/// Two threads of one process, each with a table of descriptors of its own, to whom one number means
+/// different devices, by turns; each has made requests before by that number.
+pub(super) fn tables(guest: &Guest) -> io::Result<()> {
+    const TURNS: u32 = 300;
+    let (device, other) = (guest.device(), guest.other());
+    let fd = guest.planted(device)?;
+    let spare = guest.planted(other)?;
+    let expect = |who: &str, turn: u32, wanted: i32| {
+        let answer = request::query(fd);
+        if answer != wanted {
+            println!("BROKEN: {who}, turn {turn}: {} for {}", name(answer), name(wanted));
+        }
+    };
+    let (first, second) = (guest.answer_of(device), guest.answer_of(other));
+    let (give, take) = std::sync::mpsc::sync_channel(0);
+    std::thread::scope(|scope| {
+        let apart = scope.spawn(move || -> io::Result<()> {
+            expect("with one table", 0, first);
+            raw::call(libc::SYS_unshare, &[raw::int(libc::CLONE_FILES)])?;
+            let own = dup2(fd, 50)?;
+            while let Ok(turn) = take.recv() {
+                match turn % 3 {
+                    0 => drop(dup2(spare, fd)?),
+                    1 => close(fd),
+                    _ => drop(dup2(own, fd)?),
+                }
+                let wanted = [second, libc::EBADF, first];
+                expect("apart", turn, wanted[turn as usize % 3]);
+            }
+            Ok(())
+        });
+        for turn in 0..TURNS {
+            if give.send(turn).is_err() {
+                break;
+            }
+            expect("the first", turn, first);
+        }
+        drop(give);
+        apart.join().unwrap_or_else(|_| Err(io::Error::other("the thread apart has panicked")))
+    })?;
+    println!("{TURNS} turns");
+    Ok(())
+}
+
 fn by_a_duplicate(guest: &Guest) -> io::Result<()> {
     let child = minion(|| {
         let fd = request::open(guest.device())?;
