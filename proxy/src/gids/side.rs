@@ -1,4 +1,5 @@
 //! One network namespace in which links are looked for, and the ports of sysfs.
+
 use std::fs::File;
 use std::io;
 use std::io::Read;

@@ -14,6 +14,7 @@ use verbgate_abi::netlink::Writer;
 
 /// `NETLINK_RDMA`, include/uapi/linux/netlink.h.
 const RDMA: u32 = 20;
+
 /// The longest part of an answer: the kernel's dumps come in parts of at most 32 KiB.
 pub(super) const MAX_PART: usize = 64 << 10;
 /// Asks the kernel, and returns the parts of the answer. They are there as soon as it is asked;

@@ -1,4 +1,5 @@
 //! Messages as guests hand them in: addresses, headers and buffers in a guest's memory.
+
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -10,10 +11,12 @@ use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 
 use super::kernel::MAX_PART;
+
 /// Bytes of `struct sockaddr_nl`.
 const ADDRESS_LEN: usize = 12;
 /// Buffers of a guest that are looked at.
 const MAX_VECTORS: usize = 16;
+
 /// What a call on a socket comes to.
 pub(super) struct Answered {
     pub(super) value: i64,
@@ -187,4 +190,61 @@ pub(super) fn put_address(room: usize, addr: u64, len_at: u64, port: u32) -> Vec
     let len = u32::try_from(ADDRESS_LEN).unwrap_or(u32::MAX).to_ne_bytes();
     let part = bytes.get(..room.min(ADDRESS_LEN)).unwrap_or(&bytes);
     vec![(len_at, len.to_vec()), (addr, part.to_vec())]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use rustix::net::SocketFlags;
+    use rustix::net::SocketType;
+
+    use super::*;
+
+    fn memory(bytes: Vec<u8>) -> mem::FakeMemory {
+        mem::FakeMemory { base: 0, bytes: RefCell::new(bytes) }
+    }
+
+    #[test]
+    fn an_address_is_cut_to_the_room_and_its_length_is_told() {
+        let pieces = put_address(8, 100, 16, 7);
+        let told = (16, 12_u32.to_ne_bytes().to_vec());
+        assert_eq!(pieces, [told, (100, vec![16, 0, 0, 0, 7, 0, 0, 0])]);
+    }
+
+    #[test]
+    fn a_message_is_spread_over_vectors_and_its_cut_is_told() {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let vectors = [range(0, 2), range(16, 2)];
+        for (flags, value) in [(libc::MSG_PEEK | libc::MSG_TRUNC, 5), (0, 4)] {
+            if value == 5 {
+                rustix::io::write(&ours, b"hello").unwrap();
+            }
+            let flags = u64::try_from(flags).unwrap();
+            let received = receive(&theirs, &vectors, flags).unwrap();
+            assert_eq!((received.value, received.flags), (value, RecvFlags::TRUNC));
+            assert_eq!(received.pieces, [(0, b"he".to_vec()), (16, b"ll".to_vec())]);
+        }
+        let nothing = receive(&theirs, &vectors, 0).map(|r| r.value);
+        assert_eq!(nothing, Err(Errno::EAGAIN));
+    }
+
+    #[test]
+    fn headers_that_lie_are_refused() {
+        let mut bytes = vec![0; 128];
+        bytes[24..32].copy_from_slice(&17_u64.to_ne_bytes());
+        let header = |bytes: &[u8]| Header::read(&memory(bytes.to_vec()), 0).map(|h| h.vectors);
+        assert_eq!(header(&bytes), Err(Errno(libc::EMSGSIZE)));
+        bytes[24..32].copy_from_slice(&1_u64.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&4096_u64.to_ne_bytes());
+        assert_eq!(header(&bytes), Err(Errno::EFAULT));
+        let huge = [range(0, u64::MAX), range(0, u64::MAX)];
+        assert_eq!(gather(&memory(bytes), &huge, 4096), Err(Errno(libc::EMSGSIZE)));
+    }
 }

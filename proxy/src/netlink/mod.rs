@@ -196,85 +196,7 @@ fn inode_of(name: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
-    use rustix::net::RecvFlags;
-    use verbgate_sys::mem;
-
     use super::*;
-    use crate::device::Device;
-    use crate::device::DeviceView;
-    use crate::device::Devices;
-    use crate::device::Kind;
-
-    fn memory(bytes: Vec<u8>) -> mem::FakeMemory {
-        mem::FakeMemory { base: 0, bytes: RefCell::new(bytes) }
-    }
-
-    #[test]
-    fn netlink_tells_of_the_kernels_devices_that_were_granted_and_are_found() {
-        use std::path::Path;
-
-        use verbgate_abi::wire::DriverId;
-        use verbgate_sysfs::DevNumber;
-        use verbgate_sysfs::Identity;
-
-        use crate::device::Watched;
-
-        struct Shows(&'static str);
-        impl DeviceView for Shows {
-            fn shows(&self, node: &str) -> bool {
-                node == self.0
-            }
-        }
-        let device = |name: &str, index| Device {
-            name: name.to_owned(),
-            rdev: (1, 3),
-            identity: Watched::new(
-                Identity::unknown(DevNumber { major: 1, minor: 3 }),
-                Path::new("/absent"),
-            ),
-            source: "/dev/null".into(),
-            kind: Kind::Verbs { driver: DriverId::UNKNOWN, index },
-        };
-        let devices =
-            vec![device("uverbs0", Some(4)), device("uverbs1", Some(7)), device("uverbs9", None)];
-        let devices = Devices::from(devices);
-        assert_eq!(Granted::of(&devices, None).indices, [4, 7]);
-        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs1"))).indices, [7]);
-        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs9"))).indices, [0; 0]);
-        assert!(!Granted::of(&devices, None).cm);
-    }
-
-    #[test]
-    fn an_address_is_cut_to_the_room_and_its_length_is_told() {
-        let pieces = put_address(8, 100, 16, 7);
-        let told = (16, 12_u32.to_ne_bytes().to_vec());
-        assert_eq!(pieces, [told, (100, vec![16, 0, 0, 0, 7, 0, 0, 0])]);
-    }
-
-    #[test]
-    fn a_message_is_spread_over_vectors_and_its_cut_is_told() {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        let vectors = [range(0, 2), range(16, 2)];
-        for (flags, value) in [(libc::MSG_PEEK | libc::MSG_TRUNC, 5), (0, 4)] {
-            if value == 5 {
-                rustix::io::write(&ours, b"hello").unwrap();
-            }
-            let flags = u64::try_from(flags).unwrap();
-            let received = receive(&theirs, &vectors, flags).unwrap();
-            assert_eq!((received.value, received.flags), (value, RecvFlags::TRUNC));
-            assert_eq!(received.pieces, [(0, b"he".to_vec()), (16, b"ll".to_vec())]);
-        }
-        let nothing = receive(&theirs, &vectors, 0).map(|r| r.value);
-        assert_eq!(nothing, Err(Errno::EAGAIN));
-    }
 
     #[test]
     fn only_a_socket_is_a_socket() {
@@ -282,18 +204,5 @@ mod tests {
         for other in [&b"/socket:[17]"[..], b"pipe:[17]", b"socket:[]", b"socket:[17] (deleted)"] {
             assert_eq!(inode_of(other), None);
         }
-    }
-
-    #[test]
-    fn headers_that_lie_are_refused() {
-        let mut bytes = vec![0; 128];
-        bytes[24..32].copy_from_slice(&17_u64.to_ne_bytes());
-        let header = |bytes: &[u8]| Header::read(&memory(bytes.to_vec()), 0).map(|h| h.vectors);
-        assert_eq!(header(&bytes), Err(Errno(libc::EMSGSIZE)));
-        bytes[24..32].copy_from_slice(&1_u64.to_ne_bytes());
-        bytes[16..24].copy_from_slice(&4096_u64.to_ne_bytes());
-        assert_eq!(header(&bytes), Err(Errno::EFAULT));
-        let huge = [range(0, u64::MAX), range(0, u64::MAX)];
-        assert_eq!(gather(&memory(bytes), &huge, MAX_SENT), Err(Errno(libc::EMSGSIZE)));
     }
 }

@@ -1,4 +1,5 @@
 //! Sockets of guests, and what stands behind them.
+
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 
@@ -119,5 +120,45 @@ impl Socket {
         }
         // Who asks and does not read is told as by the kernel.
         rustix::io::write(&self.peer, bytes).map(drop).map_err(|_| Errno(libc::ENOBUFS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn netlink_tells_of_the_kernels_devices_that_were_granted_and_are_found() {
+        use std::path::Path;
+
+        use verbgate_abi::wire::DriverId;
+        use verbgate_sysfs::DevNumber;
+        use verbgate_sysfs::Identity;
+
+        use crate::device::Watched;
+
+        struct Shows(&'static str);
+        impl DeviceView for Shows {
+            fn shows(&self, node: &str) -> bool {
+                node == self.0
+            }
+        }
+        let device = |name: &str, index| Device {
+            name: name.to_owned(),
+            rdev: (1, 3),
+            identity: Watched::new(
+                Identity::unknown(DevNumber { major: 1, minor: 3 }),
+                Path::new("/absent"),
+            ),
+            source: "/dev/null".into(),
+            kind: Kind::Verbs { driver: DriverId::UNKNOWN, index },
+        };
+        let devices =
+            vec![device("uverbs0", Some(4)), device("uverbs1", Some(7)), device("uverbs9", None)];
+        let devices = Devices::from(devices);
+        assert_eq!(Granted::of(&devices, None).indices, [4, 7]);
+        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs1"))).indices, [7]);
+        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs9"))).indices, [0; 0]);
+        assert!(!Granted::of(&devices, None).cm);
     }
 }

@@ -1,4 +1,5 @@
 //! Ends of guests that were killed while they were traced: whoever traces must take note of them.
+
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;

@@ -1,4 +1,5 @@
 //! Why a stub could not be planted, and what became of the guest.
+
 use std::io;
 
 use crate::Tid;

@@ -1,4 +1,5 @@
 //! What the kernel tells of whoever has a number now.
+
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,5 @@
 //! Descriptors for processes and threads: pidfd_open(2).
+
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;

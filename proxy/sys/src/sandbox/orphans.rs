@@ -1,4 +1,5 @@
 //! Orphans: descendants that outlive their parents, which this process adopts and reaps.
+
 use std::fs;
 use std::time::Duration;
 use std::time::Instant;

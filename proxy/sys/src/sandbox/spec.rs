@@ -1,4 +1,5 @@
 //! What is to be started and how, and why that failed.
+
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
