@@ -18,6 +18,8 @@ use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::token::End;
 
+use crate::connections::Connections;
+
 /// Names a ucontext; never given again within a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct UcontextId(pub u64);
@@ -42,6 +44,8 @@ pub struct Ucontext {
     pub asked: bool,
     /// How many objects of each kind live in it, as results tell: made, less destroyed.
     pub live: Live,
+    /// Whom its queue pairs speak with.
+    pub(crate) connections: Connections,
 }
 
 impl Ucontext {
@@ -131,9 +135,11 @@ impl Books {
         self.made += 1;
         let id = UcontextId(self.made);
         self.by_mount.extend(mount.as_ref().map(|(mount, _)| (*mount, id)));
-        let (holders, live) = (Vec::new(), Live::default());
-        self.ucontexts
-            .insert(id, Ucontext { device, mount, kept: None, holders, asked: false, live });
+        let (holders, live, connections) = (Vec::new(), Live::default(), Connections::default());
+        self.ucontexts.insert(
+            id,
+            Ucontext { device, mount, kept: None, holders, asked: false, live, connections },
+        );
         id
     }
 

@@ -33,6 +33,8 @@ pub struct Device {
     pub source: PathBuf,
     /// What it speaks.
     pub kind: Kind,
+    /// Ports that requests may name, from 1; all when there are none.
+    pub ports: Option<Vec<u32>>,
 }
 
 /// Which device was granted, and where that can be looked up.
@@ -154,6 +156,14 @@ impl Devices {
         self.0.iter().any(|device| device.index() == Some(index))
     }
 
+    /// Whether the verbs device that is the kernel's of this number has this port for the sandbox.
+    #[must_use]
+    pub fn grants_port(&self, index: u32, port: u32) -> bool {
+        let of = |device: &&Device| device.index() == Some(index);
+        let passes = |device: &Device| device.ports.as_ref().is_none_or(|all| all.contains(&port));
+        self.0.iter().find(of).is_some_and(passes)
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.0.iter()
@@ -262,6 +272,7 @@ mod tests {
             identity: Watched::new(identity, sysfs),
             source: "/dev/null".into(),
             kind: Kind::Verbs { driver: DriverId::UNKNOWN, index: Some(7) },
+            ports: None,
         }
     }
 

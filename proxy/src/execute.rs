@@ -77,6 +77,9 @@ pub(crate) fn go(
     if plan.new_fd || !plan.lent.is_empty() {
         after = after.and(AfterIoctl::CLOSE);
     }
+    if plan.new_fd {
+        worker.stub.lend_socket(listener, idle)?;
+    }
     let ro = worker.stub.frame.ro();
     if plan.new_fd {
         stub::write_message(ro, base);

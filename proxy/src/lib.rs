@@ -19,8 +19,10 @@
 
 pub mod books;
 mod calls;
+mod claim;
 mod cm;
 pub mod commit;
+pub mod connections;
 mod crew;
 pub mod decode;
 pub mod device;
@@ -52,6 +54,7 @@ pub mod vet;
 pub mod way;
 mod whose;
 
+pub use connections::Register;
 pub use device::Device;
 pub use device::DeviceView;
 pub use device::Watched;

@@ -57,6 +57,7 @@ impl Supervisor {
         seat.take();
         let mut carried: Vec<CarriedStub> = Vec::new();
         while !self.is_over() {
+            self.ready.fill(self.window);
             std::thread::sleep(INTERVAL);
             self.ends.take();
             resident::reap();

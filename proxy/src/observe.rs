@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use verbgate_abi::Errno;
 use verbgate_abi::fmt::fmt_request;
+use verbgate_abi::ids;
 use verbgate_abi::request::Request;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::Handle;
@@ -55,6 +56,11 @@ pub trait Observer: Send {
         result: Result<(), Errno>,
         elapsed: Duration,
     );
+
+    /// Whether [`Done::made`] is of interest, which takes a look at the guest's memory.
+    fn looks_at_objects(&self) -> bool {
+        true
+    }
 }
 
 /// What a supervisor did, in numbers.
@@ -66,6 +72,8 @@ pub struct Counts {
     pub failed: u64,
     /// Requests refused before the kernel saw them, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Queue pairs made.
+    pub queue_pairs: u64,
     /// Devices opened.
     pub opened: u64,
     /// Stubs planted.
@@ -84,6 +92,8 @@ impl Counts {
                 let name = done.request.map_or("?", name);
                 *self.requests.entry(name).or_default() += 1;
                 self.failed += u64::from(result < 0);
+                let made = done.request.is_some_and(makes_queue_pair);
+                self.queue_pairs += u64::from(made && result >= 0);
             }
             Verdict::Refused(reason, _) => *self.refused.entry(reason).or_default() += 1,
         }
@@ -98,6 +108,7 @@ impl Counts {
             *self.refused.entry(reason).or_default() += count;
         }
         self.failed += other.failed;
+        self.queue_pairs += other.queue_pairs;
         self.opened += other.opened;
         self.planted += other.planted;
         self.notifications += other.notifications;
@@ -124,6 +135,11 @@ pub fn name(request: &Request) -> &'static str {
         Some(legacy) => legacy.spec.short_name,
         None => request.method().short_name(),
     }
+}
+
+fn makes_queue_pair(request: &Request) -> bool {
+    let qp = ObjectRef::core(ids::UVERBS_OBJECT_QP.id.0);
+    request.new_handles().any(|new| new.object == qp)
 }
 
 /// A request in one line, as strace would write it.

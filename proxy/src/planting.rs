@@ -13,6 +13,7 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
@@ -23,6 +24,7 @@ use verbgate_sys::plant::Traps;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::window::MAX_SLOTS;
 
+use crate::session::Foreseen;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::Route;
@@ -50,6 +52,7 @@ struct Routed<'a> {
     give: Sender<Notification>,
     take: Receiver<Notification>,
     threads: Vec<Tid>,
+    foreseen: Foreseen,
 }
 
 impl<'a> Routed<'a> {
@@ -58,7 +61,8 @@ impl<'a> Routed<'a> {
         supervisor.crew.give_way();
         let (give, take) = mpsc::channel();
         let maker = supervisor.registry.lock().next_maker();
-        Self { supervisor, maker, give, take, threads: Vec::new() }
+        let foreseen = Foreseen::default();
+        Self { supervisor, maker, give, take, threads: Vec::new(), foreseen }
     }
 
     /// Ends it, with what the routes are from now on; returns what has come since.
@@ -84,8 +88,17 @@ fn rest<T>(give: Sender<T>, take: &Receiver<T>) -> Vec<T> {
 impl Traps for Routed<'_> {
     fn expect(&mut self, tid: Tid) {
         self.threads.push(tid);
-        let route = Route::Made(self.maker, self.give.clone());
+        self.foresee(tid, Vec::new());
+    }
+
+    fn foresee(&mut self, tid: Tid, calls: Vec<(u32, [u64; 6])>) {
+        self.foreseen = Arc::new(Mutex::new(calls.into()));
+        let route = Route::Made(self.maker, self.give.clone(), Arc::clone(&self.foreseen));
         self.supervisor.registry.lock().routes.insert(tid, route);
+    }
+
+    fn foreseen(&self) -> usize {
+        self.foreseen.lock().len()
     }
 
     fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
@@ -188,7 +201,7 @@ impl Supervisor {
             listener: &self.listener,
             traps,
             window: self.window,
-            code: &self.code,
+            ready: &self.ready,
             ends: &self.ends,
         }
     }

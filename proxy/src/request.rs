@@ -19,6 +19,7 @@ use verbgate_sys::seccomp::Reply;
 
 use crate::books::Known;
 use crate::books::UcontextId;
+use crate::connections::Ticket;
 use crate::device::Kind;
 use crate::execute;
 use crate::executor::Executor;
@@ -236,7 +237,7 @@ impl Supervisor {
             (None, Form::Write(count)) => way::copy_write(&caller, addr, count)?,
             (None, Form::Ioctl(_)) => return Err(Errno::EIO),
         };
-        let about = About { trap, ucontext, started };
+        let mut about = About { trap, ucontext, started, ticket: Ticket::default() };
         let look_up = |fd: wire::GuestFd| caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF);
         let stub = self.stub(state, place, &trap).ok_or(Errno::EIO)?;
         match way::prepare(&stub, &caller, form, copied, &self.rules(ucontext), look_up)? {
@@ -252,6 +253,7 @@ impl Supervisor {
                 self.write(guest, state, place, Delivery { trap, pieces, then });
             }
             Next::Execute(prepared, pieces) => {
+                about.ticket = self.claim(&about, &prepared.request)?;
                 let then = Then::Execute(about, Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
             }
@@ -366,6 +368,8 @@ impl Supervisor {
         Rules {
             driver,
             policy: &self.policy,
+            narrowed: self.narrowed(),
+            ports: device.and_then(|device| device.ports.as_deref()),
             gids: self.gids.as_deref(),
             rdev: device.map_or((0, 0), |device| device.rdev),
             asked: ucontext.is_none_or(|ucontext| ucontext.asked),

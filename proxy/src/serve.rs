@@ -184,12 +184,21 @@ impl Supervisor {
     /// by now.
     fn routed(&self, route: Route, trap: Notification) -> Option<Notification> {
         match route {
-            Route::Made(_, traps) => {
+            Route::Made(_, traps, foreseen) => {
                 // Found valid after the route was looked up: so the number is that of the thread
                 // which waits in this very trap now, and which is made to make calls.
                 if !self.listener.is_valid(trap.id) {
                     return None;
                 }
+                let mut foreseen = foreseen.lock();
+                if foreseen.front() == Some(&(trap.nr, trap.args)) {
+                    // Who takes part in a stop instead makes the call again after that.
+                    if self.listener.reply(trap.id, Reply::Continue).is_ok() {
+                        foreseen.pop_front();
+                    }
+                    return None;
+                }
+                drop(foreseen);
                 traps.send(trap).is_err().then_some(trap)
             }
             // If the stub lives, and the trap is found valid after that ([`Self::stub_trapped`]), then

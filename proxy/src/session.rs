@@ -129,13 +129,17 @@ const MOST_RECENT: usize = 8192;
 /// Of them, those for which a descriptor of the supervisor's is kept.
 const MOST_FELLOWS: usize = 512;
 
+/// Numbers and arguments of calls that a thread is about to make, in order.
+pub(crate) type Foreseen = Arc<Mutex<VecDeque<(u32, [u64; 6])>>>;
+
 /// Where the traps of a thread go.
 #[derive(Clone, Debug)]
 pub(crate) enum Route {
     /// It is a stub of this guest's, in this place.
     Stub(Arc<Guest>, usize, Arc<Thread>),
-    /// It is being made to make calls, by whoever receives here. The number tells who that is.
-    Made(u64, Sender<Notification>),
+    /// It is being made to make calls, by whoever receives here. The number tells who that is. Calls
+    /// that are foreseen are let through by whoever receives their traps.
+    Made(u64, Sender<Notification>, Foreseen),
 }
 
 /// A thread that has made a request.
@@ -275,7 +279,7 @@ impl Registry {
     /// makes make some.
     pub(crate) fn let_go(&mut self, tid: Tid, maker: u64) {
         if let Entry::Occupied(entry) = self.routes.entry(tid)
-            && matches!(entry.get(), Route::Made(of, _) if *of == maker)
+            && matches!(entry.get(), Route::Made(of, ..) if *of == maker)
         {
             entry.remove();
         }
@@ -308,7 +312,7 @@ mod tests {
         let mut registry = Registry::default();
         let (first, second) = (registry.next_maker(), registry.next_maker());
         let (give, _take) = std::sync::mpsc::channel();
-        registry.routes.insert(Tid(7), Route::Made(second, give));
+        registry.routes.insert(Tid(7), Route::Made(second, give, Foreseen::default()));
         registry.let_go(Tid(7), first);
         assert!(registry.routes.contains_key(&Tid(7)));
         registry.let_go(Tid(7), second);

@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
-use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
-use verbgate_sys::frame;
+use verbgate_sys::frame::Ready;
 use verbgate_sys::node;
 use verbgate_sys::plant::Ends;
 use verbgate_sys::seccomp::Listener;
@@ -27,6 +26,7 @@ use verbgate_sys::window::FdWindow;
 
 use crate::books::Books;
 use crate::cm::queue::Queue;
+use crate::connections::Register;
 use crate::crew::Crew;
 use crate::device::DeviceView;
 use crate::device::Devices;
@@ -60,6 +60,8 @@ pub struct Config {
     pub found: Option<Arc<dyn DeviceView>>,
     /// Where one sandbox has several supervisors, each for the processes under one filter.
     pub siblings: Option<Siblings>,
+    /// The connections of the host's sandboxes, of which none may take another's.
+    pub register: Option<Arc<Register>>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -105,8 +107,10 @@ pub struct Supervisor {
     pub(crate) judge: Option<Vec<SockFilter>>,
     pub(crate) devices: Devices,
     pub(crate) policy: Arc<Policy>,
-    /// The stub's code.
-    pub(crate) code: OwnedFd,
+    /// A frame for the next stub.
+    pub(crate) ready: Ready,
+    /// Policies by which the guests were narrowed since; the last one counts.
+    narrowed: OnceLock<Box<Narrowed>>,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
     /// What guests get in the place of open devices, if that can be made; if not, it has been said.
@@ -134,11 +138,21 @@ pub struct Supervisor {
     pub(crate) nothing: File,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) books: Mutex<Books>,
+    /// The connections of the host's sandboxes.
+    pub(crate) register: Option<Arc<Register>>,
     /// Sockets by which guests find devices.
     pub(crate) netlinks: Mutex<Sockets>,
     pub(crate) told: Mutex<Told>,
     /// Somebody is told of each request.
     pub(crate) is_observed: bool,
+}
+
+/// A policy that narrows the guests, and what came after the policy. A chain that only grows can be
+/// read without a lock, by those who judge requests; an operator makes it longer, and no guest.
+#[derive(Debug)]
+struct Narrowed {
+    by: Policy,
+    next: OnceLock<Box<Narrowed>>,
 }
 
 /// Who is told of what happens.
@@ -204,6 +218,7 @@ impl Supervisor {
             gids,
             found,
             siblings,
+            register,
             observer,
         } = config;
         if let Err(e) = listener.wake_synchronously() {
@@ -223,7 +238,7 @@ impl Supervisor {
             .is_ok();
         let tokens = if own_mounts { tokens()? } else { None };
         let numbers_recur = tokens.as_ref().is_some_and(|(_, recur)| *recur);
-        let is_observed = observer.is_some();
+        let is_observed = observer.as_ref().is_some_and(|one| one.looks_at_objects());
         let told = Told { quiet: Quiet::default(), counts: Counts::default(), observer };
         Ok(Self {
             own_mounts,
@@ -236,14 +251,16 @@ impl Supervisor {
             judge,
             devices,
             policy,
+            narrowed: OnceLock::new(),
             gids,
             found,
             siblings: siblings.inspect(Siblings::join),
+            register,
             over: AtomicBool::new(false),
             concerns: concerns(),
             crew: Crew::default(),
             turn: Mutex::default(),
-            code: frame::code_memfd(&Native::stub_code().bytes)?,
+            ready: Ready::default(),
             ends: Ends::default(),
             cm: Queue::new()?,
             nothing: File::open("/dev/null")?,
@@ -271,6 +288,31 @@ impl Supervisor {
     pub fn hang_up(&self) -> io::Result<()> {
         self.end();
         self.listener.hang_up(&self.crew.others())
+    }
+
+    /// From now on a request must also pass this policy, in the place of the one that narrowed the
+    /// guests before. Nothing is granted that was not granted at the start.
+    pub fn narrow(&self, by: Policy) {
+        let mut next = Box::new(Narrowed { by, next: OnceLock::new() });
+        let mut end = &self.narrowed;
+        loop {
+            match end.set(next) {
+                Ok(()) => return,
+                // Somebody was there before; in this one's turn, too.
+                Err(refused) => next = refused,
+            }
+            let Some(there) = end.get() else { return };
+            end = &there.next;
+        }
+    }
+
+    /// The policy that narrows the guests, if one does.
+    pub(crate) fn narrowed(&self) -> Option<&Policy> {
+        let mut last = self.narrowed.get()?;
+        while let Some(next) = last.next.get() {
+            last = next;
+        }
+        Some(&last.by)
     }
 
     /// Whether [`Supervisor::serve`] has returned, or is about to.

@@ -11,6 +11,7 @@ use verbgate_sys::seccomp::Reply;
 
 use crate::books::UcontextId;
 use crate::cm::command::CmCommand;
+use crate::connections::Ticket;
 use crate::fetch::Copied;
 use crate::fetch::Form;
 use crate::flight::InFlight;
@@ -111,6 +112,8 @@ pub(crate) struct About {
     pub(crate) ucontext: UcontextId,
     /// When the trap was received.
     pub(crate) started: Instant,
+    /// What it changes of connections.
+    pub(crate) ticket: Ticket,
 }
 
 /// What a stub is at work on.

@@ -4,7 +4,10 @@ use std::fmt;
 
 use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
+use verbgate_abi::values::Meaning;
+use verbgate_abi::values::Value;
 use verbgate_abi::wire::DriverId;
+use verbgate_abi::wire::GidIndex;
 use verbgate_sys::mem::GuestMemory;
 
 use crate::decode;
@@ -13,8 +16,10 @@ use crate::fetch::Form;
 use crate::gids::GidPatch;
 use crate::gids::GidView;
 use crate::gids::Judged;
+use crate::gids::Seen;
 use crate::observe;
 use crate::outcome::Outcome;
+use crate::policy::AskedFor;
 use crate::policy::Policy;
 
 /// Why a request is not executed: told, counted and answered in one place
@@ -53,12 +58,84 @@ pub struct Rules<'a> {
     pub driver: DriverId,
     /// What may be asked for.
     pub policy: &'a Policy,
+    /// What must grant a request, too, since the operator narrowed what runs.
+    pub narrowed: Option<&'a Policy>,
+    /// Ports that the request may name; all when there are none.
+    pub ports: Option<&'a [u32]>,
     /// Which GIDs the guest sees; all when there is none.
     pub gids: Option<&'a GidView>,
     /// The device's number.
     pub rdev: (u32, u32),
     /// Whether the kernel was asked to make the ucontext.
     pub asked: bool,
+}
+
+impl Rules<'_> {
+    /// Refuses a request that speaks by a port, a type of GID or a P_Key that the tenant has not.
+    fn check_place(&self, request: &Request) -> Result<(), Refusal> {
+        let policies = || std::iter::once(self.policy).chain(self.narrowed);
+        let any_type = policies().all(Policy::grants_all_gid_types);
+        let any_pkey = policies().all(Policy::grants_all_pkeys);
+        if self.ports.is_none() && any_type && any_pkey {
+            return Ok(());
+        }
+        let refused = |reason, value: &Value| {
+            let line =
+                format!("{}: {} = {}: {reason}", observe::name(request), value.name, value.number);
+            Refusal::warn(reason, Errno::EPERM, line)
+        };
+        let port_passes =
+            |port: u64| self.ports.is_none_or(|all| all.iter().any(|one| u64::from(*one) == port));
+        for value in request.values() {
+            let port = value.port.map(u64::from);
+            match value.meaning {
+                Meaning::Port if !port_passes(value.number) => {
+                    return Err(refused("port not granted", &value));
+                }
+                _ if port.is_some_and(|port| !port_passes(port)) => {
+                    return Err(refused("port not granted", &value));
+                }
+                Meaning::SourceGid if !any_type => {
+                    let kind = self.gid_type(&value);
+                    if !kind.is_some_and(|kind| policies().all(|one| one.grants_gid_type(kind))) {
+                        return Err(refused("GID type not granted", &value));
+                    }
+                }
+                Meaning::Pkey if !any_pkey => {
+                    let pkeys = self.pkeys(&value);
+                    let passes = |pkey| policies().all(|one| one.grants_pkey(pkey));
+                    // The index of no entry is refused here, too: nobody can tell what comes there.
+                    if pkeys.is_empty() || !pkeys.into_iter().all(passes) {
+                        return Err(refused("P_Key not granted", &value));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `enum ib_uverbs_gid_type` of a source GID, if that can be told.
+    fn gid_type(&self, value: &Value) -> Option<u32> {
+        let index = GidIndex(u32::try_from(value.number).ok()?);
+        match self.gids?.at(self.rdev, value.port?, index).ok()? {
+            Seen::Entry(entry) => Some(entry.gid_type),
+            // No port of RoCE: GIDs are InfiniBand's, IB_UVERBS_GID_TYPE_IB.
+            Seen::Anything => Some(0),
+            Seen::Nothing => None,
+        }
+    }
+
+    /// The P_Keys that an index names on the ports that may be used.
+    fn pkeys(&self, value: &Value) -> Vec<u16> {
+        let read = || {
+            let index = u32::try_from(value.number).ok()?;
+            self.gids?.pkeys(self.rdev, index).ok()
+        };
+        let used = |port: &u32| self.ports.is_none_or(|ports| ports.contains(port));
+        let pkeys = read().unwrap_or_default().into_iter();
+        pkeys.filter(|(port, _)| used(port)).map(|(_, pkey)| pkey).collect()
+    }
 }
 
 /// What becomes of a request.
@@ -79,7 +156,7 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
         Form::Ioctl(_) => decode::ioctl(memory, copied, rules.driver),
         Form::Write(count) => decode::write(&copied, count, rules.driver),
     };
-    let request = match decoded {
+    let mut request = match decoded {
         Ok(request) => request,
         Err(malformed) => {
             let line = format!("malformed request: {malformed}");
@@ -87,8 +164,20 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
             return Vetted::Refused(None, refusal);
         }
     };
-    if let Err(refused) = rules.policy.check(&request) {
-        let refusal = Refusal::warn(refused.reason, refused.errno, &refused);
+    rules.policy.clear(&mut request);
+    if let Some(narrowed) = rules.narrowed {
+        narrowed.clear(&mut request);
+    }
+    let narrowed = || rules.narrowed.map_or(Ok(()), |policy| policy.check(&request));
+    if let Err(refused) = rules.policy.check(&request).and_then(|()| narrowed()) {
+        let refusal = match refused.asked {
+            // libmlx5 asks for a DEVX uid at every open, and goes without.
+            AskedFor::Private(_) => Refusal::note(refused.reason, refused.errno, &refused),
+            _ => Refusal::warn(refused.reason, refused.errno, &refused),
+        };
+        return Vetted::Refused(Some(request), refusal);
+    }
+    if let Err(refusal) = rules.check_place(&request) {
         return Vetted::Refused(Some(request), refusal);
     }
     match rules.gids.map(|gids| gids.judge(&request, rules.rdev, rules.asked)) {

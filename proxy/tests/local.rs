@@ -66,7 +66,15 @@ fn command(name: &str) -> (FakeMemory, usize) {
 }
 
 fn rules(policy: &Policy) -> Rules<'_> {
-    Rules { driver: DriverId::RXE, policy, gids: None, rdev: (231, 192), asked: false }
+    Rules {
+        driver: DriverId::RXE,
+        policy,
+        narrowed: None,
+        ports: None,
+        gids: None,
+        rdev: (231, 192),
+        asked: false,
+    }
 }
 
 #[test]

@@ -85,6 +85,10 @@ fn command(spec: &legacy::LegacySpec) -> Request {
         // Of a work request: none is empty.
         input[usize::from(field.offset)] = 128;
     }
+    if let Some(field) = spec.req.field("qp_type") {
+        // RC, a type that every policy of these tests grants.
+        input[usize::from(field.offset)] = 2;
+    }
     let builder = RequestBuilder::new(invoke, DriverId::MLX5)
         .input(ids::UVERBS_ATTR_CORE_IN, &input)
         .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 4096)
@@ -147,4 +151,134 @@ fn a_command_that_is_not_named_never_passes() {
             policy(names.iter().filter(|name| *name != INVOKE), std::iter::once(spec.short_name));
         assert_eq!(reason(&not_invoke, &request), Some("method not granted"));
     }
+}
+
+/// A command or a method with this private input.
+fn with_private(operation: &str, driver: DriverId, private: &[u8]) -> Vec<Request> {
+    let of = |name: &str| legacy::operation_of(name) == operation;
+    let commands = legacy::commands().iter().filter(|spec| spec.takes_uhw && of(spec.short_name));
+    let commands = commands.map(|spec| {
+        let (object, method) = (ids::UVERBS_OBJECT_DEVICE, ids::UVERBS_METHOD_INVOKE_WRITE);
+        let invoke = table::method(object.id, method, driver).unwrap();
+        let mut input = vec![0; spec.req_size() + 8];
+        if let Some(field) = spec.req.field("qp_type") {
+            // RC.
+            input[usize::from(field.offset)] = 2;
+        }
+        RequestBuilder::new(invoke, driver)
+            .input(ids::UVERBS_ATTR_CORE_IN, &input)
+            .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 4096)
+            .constant(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd)
+    });
+    let methods = table::methods().iter().filter(|method| {
+        method.has_uhw && method.provider == Provider::Core && !method.is_invoke_write()
+    });
+    let methods = methods.filter(|method| of(method.short_name())).map(|method| {
+        let wanted = method.attrs_of(driver).filter(|spec| spec.mandatory);
+        wanted.fold(RequestBuilder::new(method, driver), |builder, spec| match spec.short_name() {
+            "CREATE_QP_TYPE" => builder.constant(spec.id, 2),
+            _ => with(builder, spec),
+        })
+    });
+    let all = commands.chain(methods);
+    all.map(|builder| built(builder.input(ids::UVERBS_ATTR_UHW_IN, private))).collect()
+}
+
+/// A policy with every name, and with some fields of private input.
+fn granting(private: &str) -> Policy {
+    let methods: Vec<String> = table::methods().iter().map(MethodSpec::full_name).collect();
+    let commands: Vec<&str> = legacy::commands().iter().map(|spec| spec.short_name).collect();
+    let types: Vec<_> = qp_types::QP_TYPES.iter().map(|known| known.full_name()).collect();
+    Policy::read(&format!(
+        "name = \"test\"\nqp_types = {types:?}\nmethods = {methods:?}\ncommands = {commands:?}\n\
+         {private}\n"
+    ))
+    .unwrap()
+}
+
+#[test]
+fn a_byte_of_private_input_that_is_not_named_never_passes() {
+    let nothing = granting("");
+    let mut judged = 0;
+    for spec in legacy::uhw_specs() {
+        for (driver, operation) in
+            spec.drivers.iter().flat_map(|d| spec.operations.iter().map(|o| (*d, *o)))
+        {
+            let size = usize::from(spec.size);
+            // Behind the structure, too, but not as long as another structure of the operation.
+            for at in 0..size + 1 {
+                let mut bytes = vec![0; size.max(at + 1)];
+                bytes[at] = 1;
+                let holds = |field: &&legacy::UhwField| {
+                    (field.offset..field.offset + field.size).contains(&u16::try_from(at).unwrap())
+                };
+                let needed = spec.fields.iter().any(|field| holds(&field));
+                let named: Vec<&str> =
+                    spec.plain.iter().filter(holds).map(|field| field.name).collect();
+                let requests = with_private(operation, driver, &bytes);
+                assert!(!requests.is_empty(), "{driver}:{operation}");
+                for request in requests {
+                    let got = reason(&nothing, &request);
+                    let expected = (!needed).then_some("private input not granted");
+                    assert_eq!(got, expected, "{driver}:{operation} byte {at}");
+                    for field in &named {
+                        let one = granting(&format!(
+                            "private.\"{driver}:{operation}\".{field} = \"any\""
+                        ));
+                        assert_eq!(reason(&one, &request), None, "{driver}:{operation} {field}");
+                    }
+                    judged += 1;
+                }
+            }
+        }
+    }
+    assert!(judged > 1500, "{judged}");
+}
+
+#[test]
+fn a_number_that_no_rule_names_never_passes() {
+    // Every number of every command and method: with a rule that has no number, and one that has 0.
+    let mut judged = 0;
+    let mut judge = |of: &str, path: &str, request: &Request| {
+        let with =
+            |only: &str| granting(&format!("rules.fields.{of:?}.{path:?} = {{ only = [{only}] }}"));
+        assert_eq!(reason(&with(""), request), Some("value beyond a limit"), "{of}: {path}");
+        assert_eq!(reason(&with("0, 1, 2, 128"), request), None, "{of}: {path}");
+        judged += 1;
+    };
+    for spec in legacy::commands() {
+        let request = command(spec);
+        for field in spec.req.fields {
+            if matches!(field.size, 1 | 2 | 4 | 8) {
+                judge(spec.short_name, field.name, &request);
+            }
+        }
+    }
+    assert!(judged > 200, "{judged}");
+}
+
+#[test]
+fn an_attribute_that_a_driver_added_never_passes() {
+    let (nothing, full) = (granting(""), Policy::named("full").unwrap());
+    let mut judged = 0;
+    for method in table::methods().iter().filter(|method| method.provider == Provider::Core) {
+        let added = method.attrs.iter().filter(|spec| !spec.is_output() && !spec.mandatory);
+        for spec in added {
+            let Provider::Driver(driver) = spec.provider else { continue };
+            let wanted = method.attrs_of(driver).filter(|spec| spec.mandatory);
+            let least =
+                wanted.fold(RequestBuilder::new(method, driver), |builder, spec| {
+                    match spec.short_name() {
+                        "CREATE_QP_TYPE" => builder.constant(spec.id, 2),
+                        _ => with(builder, spec),
+                    }
+                });
+            let request = built(with(least, spec));
+            let name = format!("{} {}", method.full_name(), spec.short_name());
+            assert_eq!(reason(&nothing, &request), Some("driver attribute not granted"), "{name}");
+            assert_eq!(reason(&full, &request), None, "{name}");
+            judged += 1;
+        }
+    }
+    assert!(judged >= 6, "{judged}");
 }

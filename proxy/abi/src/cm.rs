@@ -6,6 +6,9 @@
 //! structure whatever `in` says, so a program that repeats a command must supply the whole
 //! structure.
 
+use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
+
 /// Bytes of `struct rdma_ucm_cmd_hdr`.
 pub const HDR_LEN: usize = 8;
 
@@ -144,6 +147,10 @@ pub enum BoundTo {
         index: u32,
         /// For people. Devices can have the same, or none.
         node_guid: u64,
+        /// The port, from 1.
+        port: u8,
+        /// The P_Key of the id's partition.
+        pkey: u16,
     },
 }
 
@@ -166,8 +173,51 @@ impl BoundTo {
             return Some(Self::Nothing);
         }
         let (index, node_guid) = (u32::from_ne_bytes(*index), u64::from_be_bytes(*guid));
-        Some(Self::Device { index, node_guid })
+        let pkey = u16::from_ne_bytes(*pkey.first_chunk::<2>()?);
+        Some(Self::Device { index, node_guid, port: *port, pkey })
     }
+}
+
+/// Whom a command speaks to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// Nobody.
+    Nobody,
+    /// This IP address, of version 4 as `::ffff:a.b.c.d`, or this GID.
+    Address(Ipv6Addr),
+    /// An address of a kind that is not known here, or a service by its name.
+    Unknown,
+}
+
+/// `AF_INET`, `AF_INET6` and `AF_IB`, include/linux/socket.h.
+const FAMILIES: [(u16, usize); 3] = [(2, 4), (10, 8), (27, 8)];
+
+/// Whom a command of this number speaks to, by its structure.
+#[must_use]
+pub fn peer(cmd: u32, body: &[u8]) -> Peer {
+    // Where the address begins: dst_addr of RESOLVE_IP and RESOLVE_ADDR, addr of JOIN_IP_MCAST and
+    // JOIN_MCAST.
+    let at = match cmd {
+        3 => 28,
+        21 => 144,
+        16 => 16,
+        22 => 24,
+        // RESOLVE_IB_SERVICE.
+        23 => return Peer::Unknown,
+        _ => return Peer::Nobody,
+    };
+    let read = || {
+        let address = body.get(at..)?;
+        let family = u16::from_ne_bytes(*address.first_chunk::<2>()?);
+        let (_, offset) = FAMILIES.iter().find(|(known, _)| *known == family)?;
+        let rest = address.get(*offset..)?;
+        Some(if *offset == 4 {
+            Ipv4Addr::from(*rest.first_chunk::<4>()?).to_ipv6_mapped()
+        } else {
+            Ipv6Addr::from(*rest.first_chunk::<16>()?)
+        })
+    };
+    read().map_or(Peer::Unknown, Peer::Address)
 }
 
 /// How many bytes of a response of QUERY the kernel has written.
@@ -280,14 +330,38 @@ mod tests {
         };
         // An id that has an address and no device: its family is AF_INET.
         assert_eq!(with(&[(12, 16), (16, 2)]), BoundTo::Nothing);
-        let device = |index, node_guid| BoundTo::Device { index, node_guid };
+        let device =
+            |index, node_guid, port, pkey| BoundTo::Device { index, node_guid, port, pkey };
         // A virtual function without a GUID; the first device there is; port 256 of it.
-        assert_eq!(with(&[(8, 1), (272, 3)]), device(3, 0));
-        assert_eq!(with(&[(8, 1)]), device(0, 0));
-        assert_eq!(with(&[(10, 0xff), (11, 0xff)]), device(0, 0));
-        assert_eq!(with(&[(272, 7)]), device(7, 0));
-        assert_eq!(with(&[(7, 9), (8, 1), (272, 1)]), device(1, 9));
+        assert_eq!(with(&[(8, 1), (272, 3)]), device(3, 0, 1, 0));
+        assert_eq!(with(&[(8, 1)]), device(0, 0, 1, 0));
+        assert_eq!(with(&[(10, 0xff), (11, 0xff)]), device(0, 0, 0, 0xffff));
+        assert_eq!(with(&[(272, 7)]), device(7, 0, 0, 0));
+        assert_eq!(with(&[(7, 9), (8, 1), (272, 1)]), device(1, 9, 1, 0));
         assert_eq!(BoundTo::read(&[0; QUERY_ADDR_LEN - 8]), None, "of a kernel before 5.9");
+    }
+
+    #[test]
+    fn a_peer_is_told_by_the_address_of_the_command() {
+        let of = |cmd, at: usize, address: &[u8]| {
+            let mut body = vec![0; COMMANDS[usize::try_from(cmd).unwrap()].unwrap().len];
+            body[at..at + address.len()].copy_from_slice(address);
+            peer(cmd, &body)
+        };
+        let v4 = [2, 0, 0x12, 0xb7, 10, 7, 1, 2];
+        let mapped = Peer::Address("::ffff:10.7.1.2".parse().unwrap());
+        for (cmd, at) in [(3, 28), (21, 144), (16, 16), (22, 24)] {
+            assert_eq!(of(cmd, at, &v4), mapped, "{cmd}");
+            assert_eq!(of(cmd, at, &[99, 0]), Peer::Unknown, "{cmd}");
+        }
+        let mut ib = vec![27, 0, 0xff, 0xff, 0, 0, 0, 0];
+        ib.extend("fe80::1".parse::<Ipv6Addr>().unwrap().octets());
+        assert_eq!(of(21, 144, &ib), Peer::Address("fe80::1".parse().unwrap()));
+        assert_eq!(of(23, 0, &[]), Peer::Unknown);
+        assert_eq!(peer(21, &[0; 10]), Peer::Unknown, "a part");
+        // Every other command has no address, or its own side's.
+        let silent = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17, 18, 19, 20, 24];
+        assert!(silent.iter().all(|cmd| peer(*cmd, &[2; 320]) == Peer::Nobody));
     }
 
     #[test]

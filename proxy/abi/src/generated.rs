@@ -2000,15 +2000,29 @@ pub(crate) static UHW: &[UhwSpec] = &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "cqe_size", offset: 16, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "cqe_comp_en", offset: 20, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "cqe_comp_res_format", offset: 21, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 22, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "uar_page_index", offset: 24, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved0", offset: 26, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX5], operations: &["RESIZE_CQ"], name: "mlx5_ib_resize_cq", size: 16, length_rule: "entries*cqe_size", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "cqe_size", offset: 8, size: 2, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved0", offset: 10, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX5], operations: &["CREATE_SRQ"], name: "mlx5_ib_create_srq", size: 32, length_rule: "buf size computed by kernel from max_wr/max_sge (mlx5/srq.c create_srq_user); db one page", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "uidx", offset: 24, size: 4, role: UhwRole::Other, note: "opaque" },
+    ], plain: &[
+        UhwField { name: "flags", offset: 16, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved0", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX5], operations: &["CREATE_QP"], name: "mlx5_ib_create_qp", size: 56, length_rule: "RQ bytes rq_wqe_count<<rq_wqe_shift + SQ bytes sq_wqe_count<<6 at buf_addr; raw packet: RQ at buf_addr, SQ at sq_buf_addr; buf_addr==0 => no umem", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
@@ -2017,61 +2031,104 @@ pub(crate) static UHW: &[UhwSpec] = &[
         UhwField { name: "rq_wqe_count", offset: 20, size: 4, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "rq_wqe_shift", offset: 24, size: 4, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "sq_buf_addr", offset: 40, size: 8, role: UhwRole::VaPin, note: "va_pin(raw packet QP / UNDERLAY only; union with access_key)" },
+    ], plain: &[
+        UhwField { name: "flags", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "uidx", offset: 32, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "bfreg_index", offset: 36, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "access_key", offset: 40, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "ece_options", offset: 48, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "dci_streams", offset: 52, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 54, size: 2, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX5], operations: &["CREATE_WQ"], name: "mlx5_ib_create_wq", size: 48, length_rule: "rq_wqe_count<<rq_wqe_shift", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "rq_wqe_count", offset: 16, size: 4, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "rq_wqe_shift", offset: 20, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "user_index", offset: 24, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 32, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "single_stride_log_num_of_bytes", offset: 36, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "single_wqe_log_num_of_strides", offset: 40, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "two_byte_shift_en", offset: 44, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX5], operations: &["CREATE_FLOW"], name: "mlx5_ib_flow_counters_data", size: 16, length_rule: "struct mlx5_ib_create_flow{ncounters_data,...; data[]} each entry's counters_data -> ncounters * sizeof(struct mlx5_ib_flow_counters_desc)(8) read by copy_from_user in mlx5/counters.c", fields: &[
         UhwField { name: "counters_data", offset: 0, size: 8, role: UhwRole::NestedIn, note: "nested_user_pointer_read" },
         UhwField { name: "ncounters", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX4], operations: &["CREATE_CQ"], name: "mlx4_ib_create_cq", size: 16, length_rule: "entries*cqe_size", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin (and, with SW_CQ_INIT, copy_to_user of 0xcc)" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::MLX4], operations: &["RESIZE_CQ"], name: "mlx4_ib_resize_cq", size: 8, length_rule: "entries*cqe_size", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::MLX4], operations: &["CREATE_SRQ"], name: "mlx4_ib_create_srq", size: 16, length_rule: "kernel computed", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::MLX4], operations: &["CREATE_QP"], name: "mlx4_ib_create_qp", size: 24, length_rule: "rq from caps + sq (1<<log_sq_bb_count)<<log_sq_stride", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page (only if RQ)" },
         UhwField { name: "log_sq_bb_count", offset: 16, size: 1, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "log_sq_stride", offset: 17, size: 1, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "sq_no_prefetch", offset: 18, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 19, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "inl_recv_sz", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MLX4], operations: &["CREATE_WQ"], name: "mlx4_ib_create_wq", size: 24, length_rule: "from max_wr/max_sge", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
+        UhwField { name: "log_range_size", offset: 16, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 17, size: 3, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MANA], operations: &["CREATE_CQ"], name: "mana_ib_create_cq", size: 16, length_rule: "cqe*64 (COMP_ENTRY_SIZE)", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
+    ], plain: &[
+        UhwField { name: "flags", offset: 8, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved0", offset: 10, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MANA], operations: &["CREATE_QP"], name: "mana_ib_create_qp", size: 16, length_rule: "sq_buf_size", fields: &[
         UhwField { name: "sq_buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "sq_buf_size", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "port", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MANA], operations: &["CREATE_QP"], name: "mana_ib_create_rc_qp", size: 48, length_rule: "queue_size[i]", fields: &[
         UhwField { name: "queue_buf", offset: 0, size: 32, role: UhwRole::VaPin, note: "va_pin[4]" },
         UhwField { name: "queue_size", offset: 32, size: 16, role: UhwRole::Len, note: "len_input[4]" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::MANA], operations: &["CREATE_WQ"], name: "mana_ib_create_wq", size: 16, length_rule: "wq_buf_size", fields: &[
         UhwField { name: "wq_buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "wq_buf_size", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::HNS], operations: &["CREATE_CQ"], name: "hns_roce_ib_create_cq", size: 24, length_rule: "kernel computed from cqe count", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
+        UhwField { name: "cqe_size", offset: 16, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::HNS], operations: &["CREATE_SRQ"], name: "hns_roce_ib_create_srq", size: 32, length_rule: "kernel computed", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "db_addr", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "que_addr", offset: 16, size: 8, role: UhwRole::VaPin, note: "va_pin" },
+    ], plain: &[
+        UhwField { name: "req_cap_flags", offset: 24, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::HNS], operations: &["CREATE_QP"], name: "hns_roce_ib_create_qp", size: 56, length_rule: "kernel computed + log_sq_*", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
@@ -2079,20 +2136,31 @@ pub(crate) static UHW: &[UhwSpec] = &[
         UhwField { name: "sdb_addr", offset: 24, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "log_sq_bb_count", offset: 16, size: 1, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "log_sq_stride", offset: 17, size: 1, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "sq_no_prefetch", offset: 18, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 19, size: 5, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 32, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "create_flags", offset: 40, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "cong_type_flags", offset: 48, size: 8, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::ERDMA], operations: &["CREATE_CQ"], name: "erdma_ureq_create_cq", size: 24, length_rule: "qbuf_len", fields: &[
         UhwField { name: "db_record_va", offset: 0, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "qbuf_va", offset: 8, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "qbuf_len", offset: 16, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "rsvd0", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::ERDMA], operations: &["CREATE_QP"], name: "erdma_ureq_create_qp", size: 24, length_rule: "qbuf_len", fields: &[
         UhwField { name: "db_record_va", offset: 0, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "qbuf_va", offset: 8, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "qbuf_len", offset: 16, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "rsvd0", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::QEDR], operations: &["CREATE_CQ"], name: "qedr_create_cq_ureq", size: 16, length_rule: "len", fields: &[
         UhwField { name: "addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "len", offset: 8, size: 8, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::QEDR], operations: &["CREATE_QP"], name: "qedr_create_qp_ureq", size: 40, length_rule: "sq_len/rq_len", fields: &[
         UhwField { name: "qp_handle_hi", offset: 0, size: 4, role: UhwRole::Other, note: "opaque" },
@@ -2100,19 +2168,26 @@ pub(crate) static UHW: &[UhwSpec] = &[
         UhwField { name: "sq_len", offset: 16, size: 8, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "rq_addr", offset: 24, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "rq_len", offset: 32, size: 8, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "qp_handle_lo", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::QEDR], operations: &["CREATE_SRQ"], name: "qedr_create_srq_ureq", size: 24, length_rule: "srq_len", fields: &[
         UhwField { name: "prod_pair_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin (sizeof(struct rdma_srq_producers))" },
         UhwField { name: "srq_addr", offset: 8, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "srq_len", offset: 16, size: 8, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::VMW_PVRDMA], operations: &["CREATE_CQ"], name: "pvrdma_create_cq", size: 16, length_rule: "buf_size", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "buf_size", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::VMW_PVRDMA], operations: &["CREATE_SRQ"], name: "pvrdma_create_srq", size: 16, length_rule: "buf_size", fields: &[
         UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "buf_size", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::VMW_PVRDMA], operations: &["CREATE_QP"], name: "pvrdma_create_qp", size: 32, length_rule: "rbuf_size/sbuf_size", fields: &[
         UhwField { name: "rbuf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
@@ -2120,74 +2195,288 @@ pub(crate) static UHW: &[UhwSpec] = &[
         UhwField { name: "rbuf_size", offset: 16, size: 4, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "sbuf_size", offset: 20, size: 4, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "qp_addr", offset: 24, size: 8, role: UhwRole::Other, note: "unused by kernel" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IONIC], operations: &["CREATE_CQ"], name: "ionic_cq_req", size: 40, length_rule: "qdesc.size", fields: &[
         UhwField { name: "cq", offset: 0, size: 32, role: UhwRole::VaPin, note: "va_pin: struct ionic_qdesc[2] {u64 addr;u32 size;u16 mask;u8 depth_log2;u8 stride_log2}" },
+    ], plain: &[
+        UhwField { name: "udma_mask", offset: 32, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 33, size: 7, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::IONIC], operations: &["CREATE_QP"], name: "ionic_qp_req", size: 40, length_rule: "qdesc.size", fields: &[
         UhwField { name: "sq", offset: 0, size: 16, role: UhwRole::VaPin, note: "va_pin ionic_qdesc" },
         UhwField { name: "rq", offset: 16, size: 16, role: UhwRole::VaPin, note: "va_pin ionic_qdesc" },
+    ], plain: &[
+        UhwField { name: "sq_spec", offset: 32, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_spec", offset: 33, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sq_cmb", offset: 34, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_cmb", offset: 35, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "udma_mask", offset: 36, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 37, size: 3, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MTHCA], operations: &["CREATE_CQ"], name: "mthca_create_cq", size: 32, length_rule: "1 page each (mthca_map_user_db)", fields: &[
         UhwField { name: "lkey", offset: 0, size: 4, role: UhwRole::Other, note: "mr key of earlier REG_MR" },
         UhwField { name: "arm_db_page", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "set_db_page", offset: 16, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
+        UhwField { name: "pdn", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "arm_db_index", offset: 24, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "set_db_index", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MTHCA], operations: &["CREATE_SRQ"], name: "mthca_create_srq", size: 16, length_rule: "1 page", fields: &[
         UhwField { name: "lkey", offset: 0, size: 4, role: UhwRole::Other, note: "mr key" },
         UhwField { name: "db_page", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
+        UhwField { name: "db_index", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::MTHCA], operations: &["CREATE_QP"], name: "mthca_create_qp", size: 32, length_rule: "1 page each", fields: &[
         UhwField { name: "lkey", offset: 0, size: 4, role: UhwRole::Other, note: "mr key" },
         UhwField { name: "sq_db_page", offset: 8, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
         UhwField { name: "rq_db_page", offset: 16, size: 8, role: UhwRole::VaPinPage, note: "va_pin_page" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sq_db_index", offset: 24, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_db_index", offset: 28, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::BNXT_RE], operations: &["CREATE_CQ"], name: "bnxt_re_cq_req", size: 24, length_rule: "entries*sizeof(struct cq_base)=32", fields: &[
         UhwField { name: "cq_va", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "cq_handle", offset: 8, size: 8, role: UhwRole::Other, note: "opaque" },
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 16, size: 8, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::BNXT_RE], operations: &["RESIZE_CQ"], name: "bnxt_re_resize_cq_req", size: 8, length_rule: "entries*32", fields: &[
         UhwField { name: "cq_va", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::BNXT_RE], operations: &["CREATE_QP"], name: "bnxt_re_qp_req", size: 40, length_rule: "kernel computed, page aligned (bnxt_re_init_user_qp)", fields: &[
         UhwField { name: "qpsva", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "qprva", offset: 8, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "qp_handle", offset: 16, size: 8, role: UhwRole::Other, note: "opaque" },
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 24, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sq_slots", offset: 32, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sq_npsn", offset: 36, size: 4, role: UhwRole::Plain, note: "" },
     ] },
     UhwSpec { drivers: &[DriverId::BNXT_RE], operations: &["CREATE_SRQ"], name: "bnxt_re_srq_req", size: 16, length_rule: "kernel computed", fields: &[
         UhwField { name: "srqva", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
         UhwField { name: "srq_handle", offset: 8, size: 8, role: UhwRole::Other, note: "opaque" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IRDMA], operations: &["REG_MR"], name: "irdma_mem_reg_req", size: 8, length_rule: "pinned range is the core REG_MR start/length", fields: &[
         UhwField { name: "reg_type", offset: 0, size: 2, role: UhwRole::Other, note: "kind: 0 MEM 1 QP 2 CQ 3 SRQ" },
         UhwField { name: "cq_pages", offset: 2, size: 2, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "rq_pages", offset: 4, size: 2, role: UhwRole::Len, note: "len_input" },
         UhwField { name: "sq_pages", offset: 6, size: 2, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IRDMA], operations: &["CREATE_QP"], name: "irdma_create_qp_req", size: 16, length_rule: "", fields: &[
         UhwField { name: "user_wqe_bufs", offset: 0, size: 8, role: UhwRole::VaKey, note: "va_lookup_key(hca_va of earlier REG_MR reg_type QP); not dereferenced" },
         UhwField { name: "user_compl_ctx", offset: 8, size: 8, role: UhwRole::Other, note: "opaque" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IRDMA], operations: &["CREATE_CQ"], name: "irdma_create_cq_req", size: 16, length_rule: "", fields: &[
         UhwField { name: "user_cq_buf", offset: 0, size: 8, role: UhwRole::VaKey, note: "va_lookup_key" },
         UhwField { name: "user_shadow_area", offset: 8, size: 8, role: UhwRole::VaKey, note: "va_lookup_key" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IRDMA], operations: &["CREATE_SRQ"], name: "irdma_create_srq_req", size: 16, length_rule: "", fields: &[
         UhwField { name: "user_srq_buf", offset: 0, size: 8, role: UhwRole::VaKey, note: "va_lookup_key" },
         UhwField { name: "user_shadow_area", offset: 8, size: 8, role: UhwRole::VaKey, note: "va_lookup_key" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::IRDMA], operations: &["RESIZE_CQ"], name: "irdma_resize_cq_req", size: 8, length_rule: "", fields: &[
         UhwField { name: "user_cq_buffer", offset: 0, size: 8, role: UhwRole::VaKey, note: "va_lookup_key" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::RXE], operations: &["MODIFY_SRQ"], name: "rxe_modify_srq_cmd", size: 8, length_rule: "16 bytes copy_to_user in rxe_queue.c do_mmap_info", fields: &[
         UhwField { name: "mmap_info_addr", offset: 0, size: 8, role: UhwRole::NestedOut, note: "nested_user_pointer_WRITTEN (struct mminfo, 16 bytes)" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::HFI1, DriverId::QIB], operations: &["MODIFY_SRQ"], name: "(raw) u64 offset_addr", size: 8, length_rule: "8", fields: &[
         UhwField { name: "offset_addr", offset: 0, size: 8, role: UhwRole::NestedOut, note: "nested_user_pointer_WRITTEN (8 bytes)" },
+    ], plain: &[
     ] },
     UhwSpec { drivers: &[DriverId::USNIC], operations: &["CREATE_QP"], name: "usnic_ib_create_qp_cmd", size: 8, length_rule: "", fields: &[
         UhwField { name: "spec.trans_type", offset: 0, size: 4, role: UhwRole::Other, note: "kind" },
         UhwField { name: "spec.udp.sock_fd", offset: 4, size: 4, role: UhwRole::Fd, note: "FD NUMBER (sockfd_lookup in current fd table) when trans_type==UDP" },
+    ], plain: &[
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["GET_CONTEXT"], name: "mlx5_ib_alloc_ucontext_req", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "total_num_bfregs", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "num_low_latency_bfregs", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["GET_CONTEXT"], name: "mlx5_ib_alloc_ucontext_req_v2", size: 32, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "total_num_bfregs", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "num_low_latency_bfregs", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 8, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "max_cqe_version", offset: 16, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved0", offset: 17, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 18, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved2", offset: 20, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "lib_caps", offset: 24, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["ALLOC_MW"], name: "mlx5_ib_alloc_mw", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "num_klms", offset: 4, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 5, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved2", offset: 6, size: 2, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["CREATE_QP"], name: "mlx5_ib_create_qp_rss", size: 152, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rx_hash_fields_mask", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_function", offset: 8, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_key_len", offset: 9, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 10, size: 6, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_key", offset: 16, size: 128, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 144, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 148, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["MODIFY_QP"], name: "mlx5_ib_modify_qp", size: 16, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "burst_info", offset: 4, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "ece_options", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX5], operations: &["MODIFY_WQ"], name: "mlx5_ib_modify_wq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX4], operations: &["CREATE_QP"], name: "mlx4_ib_create_qp_rss", size: 64, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rx_hash_fields_mask", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_function", offset: 8, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 9, size: 7, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_key", offset: 16, size: 40, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 56, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved1", offset: 60, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MLX4], operations: &["MODIFY_WQ"], name: "mlx4_ib_modify_wq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MANA], operations: &["CREATE_QP"], name: "mana_ib_create_qp_rss", size: 64, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rx_hash_fields_mask", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_function", offset: 8, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 9, size: 7, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_key_len", offset: 16, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rx_hash_key", offset: 20, size: 40, role: UhwRole::Plain, note: "" },
+        UhwField { name: "port", offset: 60, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::HNS], operations: &["GET_CONTEXT"], name: "hns_roce_ib_alloc_ucontext", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "config", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::IONIC], operations: &["GET_CONTEXT"], name: "ionic_ctx_req", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rsvd", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::IONIC], operations: &["CREATE_SRQ"], name: "ionic_srq_req", size: 24, length_rule: "", fields: &[
+        UhwField { name: "rq", offset: 0, size: 16, role: UhwRole::VaPin, note: "va_pin ionic_qdesc" },
+    ], plain: &[
+        UhwField { name: "rq_spec", offset: 16, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_cmb", offset: 17, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "udma_mask", offset: 18, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 19, size: 5, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MTHCA], operations: &["REG_MR"], name: "mthca_reg_mr", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "mr_attrs", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::MTHCA], operations: &["RESIZE_CQ"], name: "mthca_resize_cq", size: 8, length_rule: "", fields: &[
+        UhwField { name: "lkey", offset: 0, size: 4, role: UhwRole::Other, note: "mr key" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::BNXT_RE], operations: &["GET_CONTEXT"], name: "bnxt_re_uctx_req", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::IRDMA], operations: &["GET_CONTEXT"], name: "irdma_alloc_ucontext_req", size: 16, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rsvd32", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "userspace_ver", offset: 4, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd8", offset: 5, size: 3, role: UhwRole::Plain, note: "" },
+        UhwField { name: "comp_mask", offset: 8, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::IRDMA], operations: &["MODIFY_QP"], name: "irdma_modify_qp_req", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "sq_flush", offset: 0, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_flush", offset: 1, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 2, size: 6, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::QEDR], operations: &["GET_CONTEXT"], name: "qedr_alloc_ucontext_req", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "context_flags", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::QEDR], operations: &["ALLOC_PD"], name: "qedr_alloc_pd_ureq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rsvd1", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::VMW_PVRDMA], operations: &["RESIZE_CQ"], name: "pvrdma_resize_cq", size: 16, length_rule: "", fields: &[
+        UhwField { name: "buf_addr", offset: 0, size: 8, role: UhwRole::VaPin, note: "va_pin" },
+        UhwField { name: "buf_size", offset: 8, size: 4, role: UhwRole::Len, note: "len_input" },
+    ], plain: &[
+        UhwField { name: "reserved", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::EFA], operations: &["GET_CONTEXT"], name: "efa_ibv_alloc_ucontext_cmd", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "supported_caps", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved_20", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::EFA], operations: &["CREATE_CQ"], name: "efa_ibv_create_cq", size: 16, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "cq_entry_size", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "num_sub_cqs", offset: 8, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 10, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved_58", offset: 11, size: 5, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::EFA], operations: &["CREATE_QP"], name: "efa_ibv_create_qp", size: 24, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "comp_mask", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rq_ring_size", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sq_ring_size", offset: 8, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "driver_qp_type", offset: 12, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "flags", offset: 16, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "sl", offset: 18, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved_98", offset: 19, size: 5, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::CXGB4], operations: &["CREATE_CQ"], name: "c4iw_create_cq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "flags", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::OCRDMA], operations: &["ALLOC_PD"], name: "ocrdma_alloc_pd_ureq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "rsvd", offset: 0, size: 8, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::OCRDMA], operations: &["CREATE_CQ"], name: "ocrdma_create_cq_ureq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "dpp_cq", offset: 0, size: 4, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::OCRDMA], operations: &["CREATE_QP"], name: "ocrdma_create_qp_ureq", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "enable_dpp_cq", offset: 0, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd", offset: 1, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "dpp_cq_id", offset: 2, size: 2, role: UhwRole::Plain, note: "" },
+        UhwField { name: "rsvd1", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
+    ] },
+    UhwSpec { drivers: &[DriverId::SIW], operations: &["REG_MR"], name: "siw_ureq_reg_mr", size: 8, length_rule: "", fields: &[
+    ], plain: &[
+        UhwField { name: "stag_key", offset: 0, size: 1, role: UhwRole::Plain, note: "" },
+        UhwField { name: "reserved", offset: 1, size: 3, role: UhwRole::Plain, note: "" },
+        UhwField { name: "pad", offset: 4, size: 4, role: UhwRole::Plain, note: "" },
     ] },
 ];
 

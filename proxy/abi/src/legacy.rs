@@ -302,6 +302,8 @@ pub enum UhwRole {
     Fd,
     /// Anything else: cookies, keys, kinds.
     Other,
+    /// Flags, numbers, reserved words: granted by name, or zero.
+    Plain,
 }
 
 /// A field of a driver's private input.
@@ -319,9 +321,9 @@ pub struct UhwField {
     pub note: &'static str,
 }
 
-/// The fields that matter of a driver's private input (`UHW_IN`) to one operation. For names in
-/// traces and for executors outside the guest; it is not complete and no check rests on it, but
-/// for the descriptors in it.
+/// A driver's private input (`UHW_IN`) to one operation, as a header of the kernel has the structure
+/// (`include/uapi/rdma/*-abi.h`). A policy judges the input by this table: bytes that are no field's
+/// that the policy grants must be zero.
 #[derive(Debug)]
 pub struct UhwSpec {
     /// Drivers that have it.
@@ -332,8 +334,10 @@ pub struct UhwSpec {
     pub name: &'static str,
     /// Bytes.
     pub size: u16,
-    /// Fields.
+    /// Fields that the operation cannot do without: addresses, lengths, handles.
     pub fields: &'static [UhwField],
+    /// The other fields.
+    pub plain: &'static [UhwField],
     /// How long the pinned memory is.
     pub length_rule: &'static str,
 }
@@ -344,19 +348,24 @@ pub fn uhw_specs() -> &'static [UhwSpec] {
     generated::UHW
 }
 
-/// The private input of `len` bytes that `driver` takes for an operation, named as in
-/// [`UhwSpec::operations`] or by the ioctl method's short name (`QP_CREATE`). Of several forms the
-/// one of just this length is taken, else the first.
+/// The operation of [`UhwSpec::operations`] that a command or a method is, by the short name.
 #[must_use]
-pub fn uhw(driver: DriverId, operation: &str, len: usize) -> Option<&'static UhwSpec> {
-    let operation = operation.strip_prefix("EX_").unwrap_or(operation);
-    let operation = match operation {
+pub fn operation_of(name: &str) -> &str {
+    match name.strip_prefix("EX_").unwrap_or(name) {
         "CQ_CREATE" => "CREATE_CQ",
         "QP_CREATE" => "CREATE_QP",
         "SRQ_CREATE" | "CREATE_XSRQ" => "CREATE_SRQ",
         "WQ_CREATE" => "CREATE_WQ",
         other => other,
-    };
+    }
+}
+
+/// The private input of `len` bytes that `driver` takes for an operation, named as in
+/// [`UhwSpec::operations`] or by the ioctl method's short name (`QP_CREATE`). Of several forms the
+/// one of just this length is taken, else the first.
+#[must_use]
+pub fn uhw(driver: DriverId, operation: &str, len: usize) -> Option<&'static UhwSpec> {
+    let operation = operation_of(operation);
     let mut of_driver = generated::UHW
         .iter()
         .filter(|spec| spec.drivers.contains(&driver) && spec.operations.contains(&operation));

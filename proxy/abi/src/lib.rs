@@ -13,6 +13,7 @@
 
 pub mod cm;
 mod command;
+pub mod connects;
 pub mod decode;
 pub mod encode;
 pub mod errno;
@@ -28,6 +29,7 @@ pub mod request;
 pub mod residue;
 pub mod table;
 mod uses;
+pub mod values;
 pub mod wire;
 pub mod write;
 

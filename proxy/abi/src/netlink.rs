@@ -154,6 +154,8 @@ pub trait Grant {
     fn device(&self, index: u32) -> bool;
     /// Whether this kind of node was granted: naming one can make the kernel load a module.
     fn node(&self, kind: &str) -> bool;
+    /// Whether a port's counters tell of nobody else.
+    fn counters(&self, index: u32, port: u32) -> bool;
 }
 
 /// What becomes of a guest's message.
@@ -190,7 +192,22 @@ pub fn judge(message: &Message<'_>, grant: &impl Grant) -> Judged {
         }
         kept.push((number, value));
     }
+    if counts_others(message, grant) {
+        return Judged::Refused(Errno::EPERM);
+    }
     Judged::Asked(encode(&kept))
+}
+
+/// Whether a message is about the counters of a port by which others speak, too.
+fn counts_others(message: &Message<'_>, grant: &impl Grant) -> bool {
+    // The kernel takes the last of several, and here each counts.
+    let numbers = |wanted| {
+        let all = attributes(message.payload).filter(move |(number, _)| *number == wanted);
+        all.filter_map(|(_, value)| index(value))
+    };
+    message.kind == nldev(STAT_GET)
+        && numbers(DEV_INDEX)
+            .any(|device| numbers(PORT_INDEX).any(|port| !grant.counters(device, port)))
 }
 
 /// Whether the guest may see a message of an answer: all but those about other devices.
@@ -201,6 +218,7 @@ pub fn may_see(message: &Message<'_>, grant: &impl Grant) -> bool {
     }
     let mut of = attributes(message.payload).filter(|(number, _)| *number == DEV_INDEX);
     of.all(|(_, value)| index(value).is_some_and(|index| grant.device(index)))
+        && !counts_others(message, grant)
 }
 
 /// The answer that refuses a message: `struct nlmsgerr`.
@@ -248,6 +266,9 @@ mod tests {
         fn node(&self, kind: &str) -> bool {
             kind == "uverbs"
         }
+        fn counters(&self, index: u32, port: u32) -> bool {
+            (index, port) == (1, 1)
+        }
     }
 
     fn ask(command: u16, attributes: &[(u16, &[u8])]) -> Judged {
@@ -274,6 +295,15 @@ mod tests {
         let asked = [port[0], port[1], (74, &[3, 0, 0, 0])];
         assert_eq!(ask(STAT_GET, &asked), Judged::Asked(encode(&port)));
         assert_eq!(ask(STAT_GET, &[(DEV_INDEX, &index(2))]), Judged::Refused(Errno::EINVAL));
+        // Of a port by which others speak, too; the kernel takes the last of several.
+        let shared = [(DEV_INDEX, &index(1)[..]), (PORT_INDEX, &index(2)[..])];
+        assert_eq!(ask(STAT_GET, &shared), Judged::Refused(Errno::EPERM));
+        let both = [port[0], port[1], shared[1]];
+        assert_eq!(ask(STAT_GET, &both), Judged::Refused(Errno::EPERM));
+        let payload = encode(&shared);
+        let answer = Message { kind: nldev(STAT_GET), flags: 0, seq: 7, payload: &payload };
+        assert!(!may_see(&answer, &First));
+        assert!(may_see(&Message { kind: nldev(GET), ..answer }, &First));
         // SET, NEWLINK, RES_QP_GET, STAT_SET
         for command in [2, 3, 10, 16] {
             assert_eq!(ask(command, &[]), Judged::Refused(Errno::EOPNOTSUPP));

@@ -31,6 +31,7 @@ use verbgate_abi::cm::Also;
 use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::HDR_LEN;
+use verbgate_abi::cm::Peer;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
@@ -38,12 +39,14 @@ use verbgate_sys::mem;
 use verbgate_sys::mem::Range;
 use verbgate_sys::process;
 use verbgate_sys::process::GuestFile;
+use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
 use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
 use crate::device::Kind;
 use crate::fetch::Form;
+use crate::policy::Beyond;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
@@ -84,8 +87,15 @@ impl Supervisor {
         let Asked::Request { form: Form::Write(count), addr, .. } = asked else {
             return Err(Errno(libc::ENOTTY));
         };
+        if self.narrowed().is_some_and(|policy| !policy.grants_rdma_cm()) {
+            self.warn("rdma_cm not granted", || {
+                format!("thread {}: the operator has taken rdma_cm away", trap.tid)
+            });
+            return Err(Errno::EACCES);
+        }
         let caller = self.caller(&trap);
         let copied = CmCopy::read(&caller, addr, count)?;
+        self.check_peer(&trap, &copied)?;
         let (mut value, mut other, mut network) = (Vec::new(), None, None);
         match copied.spec.also {
             Also::Value(at, len) => {
@@ -218,6 +228,30 @@ impl Supervisor {
         give(file.as_fd(), command).map_err(errno)
     }
 
+    /// Refuses a command to a peer that the policy does not have.
+    fn check_peer(&self, trap: &Notification, copied: &CmCopy) -> Result<(), Errno> {
+        let peer = match cm::peer(copied.header.cmd, &copied.body) {
+            Peer::Nobody => return Ok(()),
+            Peer::Address(peer) => Some(peer),
+            Peer::Unknown => None,
+        };
+        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
+        policies().try_for_each(|policy| policy.check_peer(peer)).map_err(|beyond| {
+            self.warn("peer not granted", || {
+                let Beyond { value, rule, .. } = beyond;
+                let name = copied.spec.name;
+                format!("thread {}: {name} to {value} is not granted (rule: {rule})", trap.tid)
+            });
+            Errno::EPERM
+        })
+    }
+
+    /// Whether a granted device's port and a P_Key pass.
+    fn passes(&self, index: u32, port: u8, pkey: u16) -> bool {
+        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
+        self.devices.grants_port(index, port.into()) && policies().all(|one| one.grants_pkey(pkey))
+    }
+
     /// An id is bound to a device by its address; that must be one that was granted.
     fn check_device(&self, written: &CmCommand, copied: &CmCopy) -> Result<(), Errno> {
         let Some(id) = copied.id() else { return Ok(()) };
@@ -241,19 +275,26 @@ impl Supervisor {
             Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),
             // As the kernel has it; and an address may be resolved at any moment, after this look.
             Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
-            Some(BoundTo::Device { index, .. }) if self.devices.has_index(index) => return Ok(()),
+            Some(BoundTo::Device { index, port, pkey, .. })
+                if self.devices.has_index(index) && self.passes(index, port, pkey) =>
+            {
+                return Ok(());
+            }
             bound => bound,
         };
         let name = copied.spec.name;
         self.warn("device not granted", || {
             let device = match bound {
-                Some(BoundTo::Device { index, node_guid }) => {
+                Some(BoundTo::Device { index, node_guid, .. }) => {
                     format!("RDMA device {index} (node GUID {node_guid:016x}; see: rdma dev)")
                 }
                 _ => "an RDMA device that the kernel does not name".to_owned(),
             };
             let tid = written.trap.tid;
-            format!("thread {tid}: {name} goes by {device}, which was not granted")
+            format!(
+                "thread {tid}: {name} goes by {device}, of which the device, the port or the P_Key \
+                 was not granted"
+            )
         });
         Err(Errno::ENODEV)
     }

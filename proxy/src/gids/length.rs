@@ -41,6 +41,8 @@ pub(super) struct Length {
     shown: u32,
     /// One behind the last entry of all.
     used: u32,
+    /// Whether the sandbox does not see one of them.
+    foreign: bool,
     read: Instant,
     took: Duration,
     /// When all slots were read last.
@@ -85,7 +87,7 @@ impl Sides {
             return Ok(Some(known.shown));
         }
         let in_vain = Length::in_vain(known.as_ref(), self.changed, now);
-        let (mut shown, mut used) = (1, 0);
+        let (mut shown, mut used, mut foreign) = (1, 0, false);
         for index in 0..MAX_INDEX {
             let Some(gid) = self.gid(port, GidIndex(index))? else { break };
             if gid.is_unspecified() {
@@ -95,14 +97,16 @@ impl Sides {
                 continue;
             }
             used = index.saturating_add(1);
-            if matches!(self.shown(port, GidIndex(index), gid)?, Seen::Entry(_)) {
-                shown = used;
+            match self.shown(port, GidIndex(index), gid)? {
+                Seen::Entry(_) => shown = used,
+                _ => foreign = true,
             }
         }
         let whole = known.filter(|_| in_vain < MAX_INDEX);
         let read_whole = whole.map_or(now, |known| known.read_whole);
         let took = now.elapsed();
-        self.lengths.insert(port.id, Length { shown, used, read: now, took, read_whole });
+        let length = Length { shown, used, foreign, read: now, took, read_whole };
+        self.lengths.insert(port.id, length);
         Ok(Some(shown))
     }
 }
@@ -118,7 +122,17 @@ impl GidView {
         sides.length(&port).unwrap_or(Some(1))
     }
 
-    /// The same for a device by its node.
+    /// Whether others speak by a port, too: what the port counts is then of others as well. A port
+    /// without GIDs of network devices is taken for nobody else's.
+    #[must_use]
+    pub fn is_shared(&self, ibdev: &str, port: u32) -> bool {
+        let mut sides = self.sides.lock();
+        let Ok(port) = sides.hear().and_then(|()| sides.named(ibdev, port)) else { return true };
+        let Some(port) = port.filter(|port| port.roce) else { return false };
+        sides.length(&port).is_err() || sides.lengths.get(&port.id).is_none_or(|of| of.foreign)
+    }
+
+    /// The number of slots for a device by its node.
     ///
     /// # Errors
     /// When the kernel does not tell.
@@ -143,7 +157,14 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let took = Duration::from_millis(1);
-        let read = |ms: u64| Length { shown: 3, used: 5, read: at(ms), took, read_whole: at(ms) };
+        let read = |ms: u64| Length {
+            shown: 3,
+            used: 5,
+            foreign: false,
+            read: at(ms),
+            took,
+            read_whole: at(ms),
+        };
         let settled = read(5_000);
         assert!(settled.holds(at(1_000), at(20_000)));
         assert!(!settled.holds(at(1_000), at(40_000)), "too old");
@@ -162,7 +183,8 @@ mod tests {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
         let took = Duration::from_millis(1);
-        let known = Length { shown: 3, used: 5, read: at(0), took, read_whole: at(0) };
+        let known =
+            Length { shown: 3, used: 5, foreign: false, read: at(0), took, read_whole: at(0) };
         assert_eq!(Length::in_vain(None, at(0), at(1)), MAX_INDEX);
         assert_eq!(Length::in_vain(Some(&known), at(100), at(200)), 5);
         assert_eq!(Length::in_vain(Some(&known), at(100), at(2_200)), MAX_INDEX);

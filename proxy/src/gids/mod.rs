@@ -140,6 +140,26 @@ impl GidView {
         Ok(seen)
     }
 
+    /// The P_Keys that an index names, with their ports, from 1: one for each port that has such an
+    /// entry.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn pkeys(&self, rdev: (u32, u32), index: u32) -> io::Result<Vec<(u32, u16)>> {
+        let sides = self.sides.lock();
+        let mut found = Vec::new();
+        for number in 1..=MAX_PORTS {
+            let Some(port) = sides.port(rdev, number)? else { break };
+            let file = port.file("pkeys", GidIndex(index));
+            if let Some(text) = known(sides.sandbox.read(&file))? {
+                let digits = text.strip_prefix("0x").unwrap_or(&text);
+                found.push((number, u16::from_str_radix(digits, 16).map_err(io::Error::other)?));
+            }
+        }
+        self.check(&sides, rdev)?;
+        Ok(found)
+    }
+
     /// The entries of all ports of a device, in the kernel's order; none when no port is of RoCE,
     /// and so nothing is masked.
     ///

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
@@ -18,6 +19,7 @@ use crate::device::Device;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::device::Kind;
+use crate::gids::GidView;
 use crate::netlink::kernel::ask;
 use crate::netlink::message::Address;
 use crate::netlink::message::errno;
@@ -41,24 +43,38 @@ pub(crate) struct Socket {
 /// What of the host's a sandbox may ask about.
 #[derive(Debug)]
 pub(super) struct Granted {
-    pub(super) indices: Vec<u32>,
+    /// The kernel's numbers, and names, which the GIDs of ports go by.
+    pub(super) devices: Vec<(u32, Option<String>)>,
     pub(super) cm: bool,
+    pub(super) gids: Option<Arc<GidView>>,
 }
 
 impl Granted {
     /// By the numbers that were recorded when the devices were granted: what was removed since has
     /// taken its own along, and whatever came in its place has another. Who does not find a device
     /// in sysfs does not find it here.
-    pub(super) fn of(devices: &Devices, found: Option<&dyn DeviceView>) -> Self {
+    pub(super) fn of(
+        devices: &Devices,
+        found: Option<&dyn DeviceView>,
+        gids: Option<Arc<GidView>>,
+    ) -> Self {
         let shown = |device: &&Device| found.is_none_or(|found| found.shows(&device.name));
-        let indices = devices.iter().filter(shown).filter_map(Device::index);
-        Self { indices: indices.collect(), cm: devices.has(Kind::Cm) }
+        let name = |device: &Device| device.identity.identity().ibdev().map(str::to_owned);
+        let known = |device: &Device| Some((device.index()?, name(device)));
+        let known = devices.iter().filter(shown).filter_map(known);
+        Self { devices: known.collect(), cm: devices.has(Kind::Cm), gids }
     }
 }
 
 impl Grant for Granted {
     fn device(&self, index: u32) -> bool {
-        self.indices.contains(&index)
+        self.devices.iter().any(|(known, _)| *known == index)
+    }
+
+    fn counters(&self, index: u32, port: u32) -> bool {
+        let Some(gids) = &self.gids else { return true };
+        let name = self.devices.iter().find(|(known, _)| *known == index);
+        name.and_then(|(_, name)| name.as_ref()).is_some_and(|name| !gids.is_shared(name, port))
     }
 
     fn node(&self, kind: &str) -> bool {
@@ -152,13 +168,17 @@ mod tests {
             ),
             source: "/dev/null".into(),
             kind: Kind::Verbs { driver: DriverId::UNKNOWN, index },
+            ports: None,
         };
         let devices =
             vec![device("uverbs0", Some(4)), device("uverbs1", Some(7)), device("uverbs9", None)];
         let devices = Devices::from(devices);
-        assert_eq!(Granted::of(&devices, None).indices, [4, 7]);
-        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs1"))).indices, [7]);
-        assert_eq!(Granted::of(&devices, Some(&Shows("uverbs9"))).indices, [0; 0]);
-        assert!(!Granted::of(&devices, None).cm);
+        let indices = |found: Option<&dyn DeviceView>| -> Vec<u32> {
+            Granted::of(&devices, found, None).devices.iter().map(|(index, _)| *index).collect()
+        };
+        assert_eq!(indices(None), [4, 7]);
+        assert_eq!(indices(Some(&Shows("uverbs1"))), [7]);
+        assert_eq!(indices(Some(&Shows("uverbs9"))), [0; 0]);
+        assert!(!Granted::of(&devices, None, None).cm);
     }
 }

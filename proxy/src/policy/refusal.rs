@@ -15,6 +15,7 @@ use verbgate_abi::table::Provider;
 use verbgate_abi::wire::AttrId;
 use verbgate_abi::wire::DriverId;
 
+use super::Beyond;
 use super::PROFILES;
 use super::Policy;
 
@@ -33,7 +34,7 @@ const SOURCE_QPN: &str = "source QP number not granted";
 const CREATE_FLAG_SOURCE_QPN: u64 = 1 << 10;
 
 /// Something that a profile grants or does not.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum AskedFor {
     /// A method.
     Method(&'static MethodSpec),
@@ -45,23 +46,30 @@ pub enum AskedFor {
     Attribute(&'static MethodSpec, &'static AttrSpec, &'static str),
     /// The legacy commands' way to name a source number for a queue pair.
     SourceQpn,
+    /// A value beyond a limit.
+    Value(Box<Beyond>),
+    /// Something in a driver's private input.
+    Private(Box<Beyond>),
 }
 
 impl AskedFor {
     /// The kind of refusal, for counters.
-    pub(super) const fn reason(self) -> &'static str {
+    pub(super) const fn reason(&self) -> &'static str {
         match self {
             Self::Method(_) => "method not granted",
             Self::Command(_) => "command not granted",
             Self::QpType(..) => "QP type not granted",
             Self::Attribute(.., reason) => reason,
             Self::SourceQpn => SOURCE_QPN,
+            Self::Value(_) => "value beyond a limit",
+            Self::Private(_) => "private input not granted",
         }
     }
 
-    pub(super) const fn errno(self) -> Errno {
+    pub(super) const fn errno(&self) -> Errno {
         match self {
             Self::Method(_) => Errno::EPROTONOSUPPORT,
+            Self::Value(_) => Errno::EPERM,
             _ => Errno::EOPNOTSUPP,
         }
     }
@@ -80,6 +88,10 @@ impl fmt::Display for AskedFor {
                 write!(f, "attribute {} of method {}", attr.short_name(), method.full_name())
             }
             Self::SourceQpn => f.write_str("a source number for a queue pair (create_flags)"),
+            Self::Value(beyond) | Self::Private(beyond) => {
+                let Beyond { name, value, rule } = &**beyond;
+                write!(f, "{name} = {value} (rule: {rule})")
+            }
         }
     }
 }
@@ -94,7 +106,7 @@ pub struct Denial {
     /// What was asked for.
     pub asked: AskedFor,
     /// The name of the profile that refused it.
-    pub(super) profile: String,
+    pub(super) profile: Box<str>,
 }
 
 static BUILT_IN: LazyLock<Vec<Policy>> =
@@ -104,7 +116,7 @@ impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, profile, .. } = self;
         write!(f, "{asked} is not granted by profile {profile:?}")?;
-        match BUILT_IN.iter().find(|policy| policy.grants(*asked)) {
+        match BUILT_IN.iter().find(|policy| policy.grants(asked)) {
             Some(other) => write!(f, "; profile {:?} grants it", other.name()),
             None => Ok(()),
         }

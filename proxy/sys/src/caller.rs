@@ -10,7 +10,6 @@
 //! answer itself, or for locks that the guest's own system calls hold. No such call may be made
 //! under a lock that serves another.
 
-use std::fs;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -88,7 +87,7 @@ fn gone() -> io::Error {
 fn is_ending(tid: Tid) -> bool {
     /// include/linux/sched.h.
     const PF_EXITING: u32 = 0x4;
-    let Ok(stat) = fs::read_to_string(format!("/proc/{tid}/stat")) else { return true };
+    let Ok(stat) = process::text(format!("/proc/{tid}/stat")) else { return true };
     // The flags are the ninth field; the second, which may hold anything, ends with the last `)`.
     let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
     flags.and_then(|flags| flags.parse().ok()).is_none_or(|flags: u32| flags & PF_EXITING != 0)
@@ -322,7 +321,7 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// `ESRCH`: it is gone.
     pub fn descriptor_limit(self) -> io::Result<u32> {
-        let limits = fs::read_to_string(format!("/proc/{}/limits", self.tid));
+        let limits = process::text(format!("/proc/{}/limits", self.tid));
         self.believed(())?;
         let limits = limits?;
         let soft = limits.lines().find_map(|line| line.strip_prefix("Max open files"));

@@ -13,6 +13,9 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
 
@@ -22,6 +25,11 @@ use memmap2::MmapRaw;
 use rustix::fs::MemfdFlags;
 use rustix::fs::SealFlags;
 
+use crate::arch::Arch;
+use crate::arch::Native;
+use crate::arch::stub_fd;
+use crate::window::AddrWindow;
+use crate::window::CODE_LEN;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
@@ -35,18 +43,9 @@ pub const SPARE_LEN: usize = 4096;
 pub struct Frame {
     ro: MmapMut,
     rw: MmapRaw,
-    /// The read-write half's file, opened for reading: the stub copies outputs out of it.
+    /// The read-write half's file, opened for both, sealed against a change of size: a guest that
+    /// could truncate the file would make the supervisor fault.
     scratch: OwnedFd,
-}
-
-/// What is mapped into the guest: both are closed once they are.
-#[derive(Debug)]
-pub struct FrameFds {
-    /// Opened for reading, sealed.
-    pub ro: OwnedFd,
-    /// Opened for both, sealed against a change of size (a guest that could truncate it would
-    /// make the supervisor fault).
-    pub rw: OwnedFd,
 }
 
 fn memfd(name: &str, len: usize) -> io::Result<File> {
@@ -60,29 +59,78 @@ fn reading(file: &File) -> io::Result<OwnedFd> {
     Ok(File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?.into())
 }
 
+/// The descriptor through which a new stub maps the code and the read-only half.
+pub(crate) const FILE: u32 = stub_fd::LENT;
+
+/// The addresses that a slot takes: first and length. The code stands right before the first slot.
+pub(crate) fn range(window: AddrWindow, slot: usize, first: bool) -> (u64, u64) {
+    let (at, len) = (window.slot(slot), (RO_LEN + RW_LEN) as u64);
+    if first { (window.code(), len + CODE_LEN as u64) } else { (at, len) }
+}
+
+/// The calls by which a stub maps its frame: name, number, and arguments.
+///
+/// The frame is mapped without access until fork(2) does not copy it any more.
+pub(crate) fn calls(
+    window: AddrWindow,
+    slot: usize,
+    first: bool,
+) -> [(&'static str, u32, [u64; 6]); 5] {
+    let n = &Native::NUMBERS;
+    let number = |flags: i32| u64::from(flags.cast_unsigned());
+    let (none, r) = (number(libc::PROT_NONE), number(libc::PROT_READ));
+    let both = number(libc::PROT_READ | libc::PROT_WRITE);
+    let fixed = number(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
+    let [ro_len, rw_len, from] = [RO_LEN, RW_LEN, CODE_LEN].map(|len| len as u64);
+    let (ro, rw) = (window.slot(slot), window.slot(slot) + ro_len);
+    let (at, len) = range(window, slot, first);
+    [
+        ("mmap", n.mmap, [ro, ro_len, none, fixed, FILE.into(), from]),
+        ("mmap", n.mmap, [rw, rw_len, none, fixed, stub_fd::SCRATCH.into(), 0]),
+        ("madvise", n.madvise, [at, len, number(libc::MADV_DONTFORK), 0, 0, 0]),
+        ("mprotect", n.mprotect, [ro, ro_len, r, 0, 0, 0]),
+        ("mprotect", n.mprotect, [rw, rw_len, both, 0, 0, 0]),
+    ]
+}
+
 const SIZE: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK);
 
 impl Frame {
-    /// A new frame, and the descriptors to map into the guest.
+    /// A new frame, and the file for mapping that holds code ([`CODE_LEN`] bytes, which nobody can
+    /// write any more) and the read-only half: opened for reading, sealed.
     ///
     /// # Errors
     /// When memory or descriptors run out, or `/proc` is not mounted.
-    pub fn new() -> io::Result<(Self, FrameFds)> {
-        let ro_file = memfd("verbgate-frame", RO_LEN)?;
+    pub fn new() -> io::Result<(Self, OwnedFd)> {
+        Self::with(&[])
+    }
+
+    /// The same with a stub's code.
+    ///
+    /// # Errors
+    /// As [`Frame::new`].
+    pub fn for_stub(window: AddrWindow) -> io::Result<(Self, OwnedFd)> {
+        let calls = calls(window, 0, true).map(|(_, nr, args)| (nr, args));
+        Self::with(&Native::stub_code(&calls).bytes)
+    }
+
+    fn with(code: &[u8]) -> io::Result<(Self, OwnedFd)> {
+        let mut ro_file = memfd("verbgate-stub", CODE_LEN + RO_LEN)?;
+        ro_file.write_all(code)?;
         // The nobody-but-owner mode is a second lock: a guest of another user cannot reopen it.
-        rustix::fs::fchmod(&ro_file, rustix::fs::Mode::RUSR)?;
+        rustix::fs::fchmod(&ro_file, rustix::fs::Mode::RUSR | rustix::fs::Mode::XUSR)?;
         // SAFETY: the file is private to this process until it is sealed below, and every mapping
         // of it made later is read-only: nobody else can write this memory.
-        let ro = unsafe { MmapOptions::new().len(RO_LEN).map_mut(&ro_file)? };
+        let ro =
+            unsafe { MmapOptions::new().offset(CODE_LEN as u64).len(RO_LEN).map_mut(&ro_file)? };
         rustix::fs::fcntl_add_seals(&ro_file, SIZE | SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         let rw_file = memfd("verbgate-scratch", RW_LEN)?;
         let rw = MmapOptions::new().len(RW_LEN).map_raw(&rw_file)?;
         rustix::fs::fcntl_add_seals(&rw_file, SIZE | SealFlags::SEAL)?;
-        let scratch = reading(&rw_file)?;
-        Ok((Self { ro, rw, scratch }, FrameFds { ro: reading(&ro_file)?, rw: rw_file.into() }))
+        Ok((Self { ro, rw, scratch: rw_file.into() }, reading(&ro_file)?))
     }
 
-    /// What a stub copies outputs out of, for its table.
+    /// The read-write half's file: what a stub maps, and copies outputs out of.
     #[must_use]
     pub fn scratch(&self) -> BorrowedFd<'_> {
         self.scratch.as_fd()
@@ -124,16 +172,30 @@ impl Frame {
     }
 }
 
-/// The stub's code in a memfd that nobody can write any more.
-///
-/// # Errors
-/// When memory or descriptors run out, or `/proc` is not mounted.
-pub fn code_memfd(code: &[u8]) -> io::Result<OwnedFd> {
-    let mut file = memfd("verbgate-stub", crate::window::CODE_LEN)?;
-    file.write_all(code)?;
-    rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::XUSR)?;
-    rustix::fs::fcntl_add_seals(&file, SIZE | SealFlags::WRITE | SealFlags::SEAL)?;
-    reading(&file)
+/// A frame that was made before it is needed: that takes as long as a few steps of a planting, while
+/// a guest waits.
+#[derive(Debug, Default)]
+pub struct Ready(Mutex<Option<(Frame, OwnedFd)>>);
+
+impl Ready {
+    fn lock(&self) -> MutexGuard<'_, Option<(Frame, OwnedFd)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes one, unless there is one.
+    pub fn fill(&self, window: AddrWindow) {
+        if self.lock().is_none() {
+            // Whoever needs one is told why there is none.
+            let made = Frame::for_stub(window).ok();
+            *self.lock() = made;
+        }
+    }
+
+    /// Takes it, or makes one now.
+    pub(crate) fn take(&self, window: AddrWindow) -> io::Result<(Frame, OwnedFd)> {
+        let ready = self.lock().take();
+        ready.map_or_else(|| Frame::for_stub(window), Ok)
+    }
 }
 
 #[cfg(test)]
@@ -146,12 +208,16 @@ mod tests {
 
     #[test]
     fn what_the_supervisor_writes_is_what_the_guest_maps() {
-        let (mut frame, fds) = Frame::new().unwrap();
+        let window = AddrWindow::usual();
+        let (mut frame, file) = Frame::for_stub(window).unwrap();
         frame.ro()[5] = 7;
         frame.rw_write(9, &[1, 2, 3]);
         // SAFETY: a private view for reading; the bytes do not change during the test.
-        let seen = unsafe { MmapOptions::new().len(RO_LEN).map(&fds.ro).unwrap() };
-        assert_eq!(seen[5], 7);
+        let seen = unsafe { MmapOptions::new().len(CODE_LEN + RO_LEN).map(&file).unwrap() };
+        let code = Native::stub_code(&calls(window, 0, true).map(|(_, nr, args)| (nr, args))).bytes;
+        assert!(code.len() <= CODE_LEN, "{}", code.len());
+        assert_eq!(seen[..code.len()], code);
+        assert_eq!(seen[CODE_LEN + 5], 7);
         let mut got = [0; 3];
         frame.rw_read(9, &mut got);
         assert_eq!(got, [1, 2, 3]);
@@ -162,8 +228,8 @@ mod tests {
 
     #[test]
     fn the_read_only_half_cannot_be_written_through_any_descriptor() {
-        let (_frame, fds) = Frame::new().unwrap();
-        let again = std::fs::OpenOptions::new().read(true).write(true).open(reopen_path(&fds.ro));
+        let (frame, file) = Frame::new().unwrap();
+        let again = std::fs::OpenOptions::new().read(true).write(true).open(reopen_path(&file));
         // As root the reopening succeeds; it must be of no use.
         if let Ok(mut file) = again {
             assert!(file.write_all(b"x").is_err());
@@ -171,16 +237,23 @@ mod tests {
             // SAFETY: the mapping must not come into being; if it does, the test fails.
             assert!(unsafe { MmapOptions::new().len(RO_LEN).map_mut(&file) }.is_err());
         }
-        let rw = File::from(fds.rw);
+        let rw = File::from(frame.scratch().try_clone_to_owned().unwrap());
         assert!(rw.set_len(0).is_err(), "a guest must not be able to make us fault");
-        let code = code_memfd(&[0x90]).unwrap();
-        let again = std::fs::OpenOptions::new().write(true).open(reopen_path(&code));
-        assert!(again.is_err() || again.unwrap().write_all(b"x").is_err());
+    }
+
+    #[test]
+    fn a_frame_that_is_ready_is_given_to_one_only() {
+        let (ready, window) = (Ready::default(), AddrWindow::usual());
+        ready.fill(window);
+        ready.fill(window);
+        let inode = |file: &OwnedFd| rustix::fs::fstat(file).unwrap().st_ino;
+        let (first, second) = (ready.take(window).unwrap(), ready.take(window).unwrap());
+        assert_ne!(inode(&first.1), inode(&second.1));
     }
 
     #[test]
     fn a_read_only_mapping_cannot_be_made_writable() {
-        let (_frame, fds) = Frame::new().unwrap();
+        let (_frame, file) = Frame::new().unwrap();
         // SAFETY: a fresh mapping at an address of the kernel's choice, unmapped below.
         let map = unsafe {
             libc::mmap(
@@ -188,7 +261,7 @@ mod tests {
                 4096,
                 libc::PROT_READ,
                 libc::MAP_SHARED,
-                fds.ro.as_raw_fd(),
+                file.as_raw_fd(),
                 0,
             )
         };

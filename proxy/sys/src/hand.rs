@@ -14,12 +14,14 @@ use crate::arch::Arch;
 use crate::arch::Native;
 use crate::arch::RDMA_VERBS_IOCTL;
 use crate::inject::Call;
+use crate::inject::Given;
+use crate::inject::Made;
+use crate::inject::Sight;
 use crate::plant::After;
 use crate::plant::PlantError;
 use crate::plant::Planter;
 use crate::plant::Worked;
 use crate::plant::failed;
-use crate::plant::lost;
 use crate::process::Process;
 use crate::ptrace::Regs;
 use crate::ptrace::Stopped;
@@ -75,9 +77,9 @@ impl Planter<'_> {
     ) -> Result<GuestFd, PlantError> {
         let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
         let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
-        let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, trapped: true };
+        let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, sight: Sight::Trapped };
         self.attached(process, trap, |planter, held, before| {
-            let (held, made) = planter.result(held, before, &call, None)?;
+            let (held, made) = planter.result(held, before, &call, &[])?;
             Ok((held, made.map(returned)))
         })
     }
@@ -92,34 +94,34 @@ impl Planter<'_> {
             name: "close",
             nr: n.close,
             args: [fd.into(), 0, 0, 0, 0, 0],
-            trapped: is_watched(fd),
+            sight: if is_watched(fd) { Sight::Trapped } else { Sight::Untrapped },
         };
         // Any trapped call will do to be given descriptors in the course of.
         let give = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
-        let give = Call { name: "ioctl", nr: n.ioctl, args: give, trapped: true };
+        let give = Call { name: "ioctl", nr: n.ioctl, args: give, sight: Sight::Answered };
         let lent = [(at, token.dir.as_fd())];
-        let (held, given) = self.result(held, before, &give, Some(&lent))?;
+        let (held, given) = self.result(held, before, &give, &lent)?;
         if let Err(e) = given {
             return Ok((held, Err(e)));
         }
         let args = [at.into(), name, flags, 0, 0, 0];
-        let open = Call { name: "openat", nr: n.openat, args, trapped: false };
-        let (held, opened) = self.result(held, before, &open, None)?;
+        let open = Call { name: "openat", nr: n.openat, args, sight: Sight::Untrapped };
+        let (held, opened) = self.result(held, before, &open, &[])?;
         let opened = match opened {
             Ok(opened) => opened,
             Err(e) => {
-                let (held, _) = self.result(held, before, &close(at), None)?;
+                let (held, _) = self.result(held, before, &close(at), &[])?;
                 return Ok((held, Err(e)));
             }
         };
         if !is_watched(at) {
-            let (held, _) = self.result(held, before, &close(at), None)?;
+            let (held, _) = self.result(held, before, &close(at), &[])?;
             return Ok((held, Ok(returned(opened))));
         }
         let args = [opened.into(), at.into(), cloexec, 0, 0, 0];
-        let dup3 = Call { name: "dup3", nr: n.dup3, args, trapped: true };
-        let (held, made) = self.result(held, before, &dup3, None)?;
-        let (held, _) = self.result(held, before, &close(opened), None)?;
+        let dup3 = Call { name: "dup3", nr: n.dup3, args, sight: Sight::Trapped };
+        let (held, made) = self.result(held, before, &dup3, &[])?;
+        let (held, _) = self.result(held, before, &close(opened), &[])?;
         Ok((held, made.map(returned)))
     }
 
@@ -129,11 +131,9 @@ impl Planter<'_> {
         held: Stopped,
         before: &Regs,
         call: &Call,
-        give: Option<&[(u32, std::os::fd::BorrowedFd<'_>)]>,
+        give: &Given<'_>,
     ) -> Result<(Stopped, Result<u32, PlantError>), PlantError> {
-        let tid = held.tid();
-        let (held, _) = self.injector().inject(held, before, call, give)?;
-        let result = Native::result(&held.regs().map_err(|e| lost(tid, e))?);
+        let (held, Made { result, .. }) = self.injector().inject(held, before, call, give)?;
         let made = u32::try_from(result).map_err(|_| failed(call, result));
         Ok((held, made))
     }

@@ -17,15 +17,43 @@ use crate::ptrace::Stopped;
 use crate::ptrace::Waited;
 use crate::seccomp::AddFd;
 use crate::seccomp::Listener;
+use crate::seccomp::Notification;
 use crate::seccomp::Reply;
+use crate::stub::Stub;
 
 /// A call to be injected.
+#[derive(Clone, Copy)]
 pub(crate) struct Call {
     pub(crate) name: &'static str,
     pub(crate) nr: u32,
     pub(crate) args: [u64; 6],
-    /// Whether the filter sends it to the supervisor.
-    pub(crate) trapped: bool,
+    pub(crate) sight: Sight,
+}
+
+/// Who sees an injected call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The kernel alone.
+    Untrapped,
+    /// The filter sends the call to the supervisor, and then the kernel makes it.
+    Trapped,
+    /// The filter sends the call to the supervisor, and that is all: any trapped call will do for a
+    /// thread to be given descriptors in the course of.
+    Answered,
+}
+
+/// What became of calls that a thread made by itself: the one that failed, and its result.
+pub(crate) type Followed<'a> = Result<(), (&'a Call, i64)>;
+
+/// Descriptors that a thread is given in the course of a trap, and their numbers.
+pub(crate) type Given<'a> = [(u32, BorrowedFd<'a>)];
+
+/// What became of an injected call.
+pub(crate) struct Made {
+    /// What it returned.
+    pub(crate) result: i64,
+    /// The thread that it made.
+    pub(crate) born: Option<Tid>,
 }
 
 /// What injecting takes.
@@ -36,7 +64,7 @@ pub(crate) struct Injector<'a> {
 }
 
 impl Injector<'_> {
-    /// Has a stopped thread make one call, and returns it stopped at the call's exit.
+    /// Has a stopped thread make one call, and returns it stopped when the call is done.
     ///
     /// A stop of the whole process may come at any point, since SIGSTOP cannot be blocked: it
     /// takes effect when the thread is let go, and a call that it interrupts is made again.
@@ -45,43 +73,31 @@ impl Injector<'_> {
         mut stopped: Stopped,
         base: &ptrace::Regs,
         call: &Call,
-        give: Option<&[(u32, BorrowedFd<'_>)]>,
-    ) -> Result<(Stopped, Option<Tid>), PlantError> {
+        give: &Given<'_>,
+    ) -> Result<(Stopped, Made), PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
-        let mut born = None;
+        let mut by_stops = false;
         loop {
-            let running = enter(stopped, base, call)?;
-            let (left, event) = if call.trapped {
-                match self.answer_own(running, call, give)? {
-                    Answered::Yes(running) => next_event(running)?,
-                    Answered::Withdrawn(stopped, event) => (stopped, event),
-                }
+            let (left, born) = if call.sight != Sight::Untrapped {
+                (self.trapped(stopped, base, call, give, by_stops)?, None)
             } else {
-                next_event(running)?
+                untrapped(stopped, base, call)?
             };
-            let (left, event) = match event {
-                Event::Clone(child) => {
-                    born = Some(child);
-                    next_event(left.to_syscall(0).map_err(gone)?)?
-                }
-                event => (left, event),
-            };
-            if event != Event::Syscall {
-                return Err(unexpected(tid, call.name, format!("{event:?}")));
-            }
             let result = Native::result(&left.regs().map_err(gone)?);
             if !RESTART.contains(&result) {
-                return Ok((left, born));
+                return Ok((left, Made { result, born }));
             }
             stopped = left;
+            by_stops = true;
         }
     }
 
     /// Ends a stopped thread.
     pub(crate) fn end(&self, stopped: Stopped, base: &ptrace::Regs) -> Result<(), PlantError> {
         let tid = stopped.tid();
-        let exit = Call { name: "exit", nr: Native::NUMBERS.exit, args: [0; 6], trapped: false };
+        let exit =
+            Call { name: "exit", nr: Native::NUMBERS.exit, args: [0; 6], sight: Sight::Untrapped };
         match next_event(enter(stopped, base, &exit)?) {
             Err(PlantError::Gone(_)) => Ok(()),
             Err(e) => Err(e),
@@ -89,44 +105,150 @@ impl Injector<'_> {
         }
     }
 
-    /// The injected call passes our own filter too: receives and answers its notification.
-    fn answer_own(
+    /// Has a thread make a call that passes our own filter, too, and stop when the call is done.
+    ///
+    /// The trap shows the call before the kernel makes it, so a stop at its entry would say nothing
+    /// new, and a thread that is asked to stop while it waits for the answer stops after the call.
+    /// `by_stops`: with both stops all the same, because the thread did not wait for the answer:
+    /// under a filter of others, whose waits need not be killable.
+    fn trapped(
         &mut self,
-        mut running: Running,
+        stopped: Stopped,
+        base: &ptrace::Regs,
         call: &Call,
-        give: Option<&[(u32, BorrowedFd<'_>)]>,
-    ) -> Result<Answered, PlantError> {
-        let tid = running.tid();
+        give: &Given<'_>,
+        by_stops: bool,
+    ) -> Result<Stopped, PlantError> {
+        let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
+        let mut running = if by_stops {
+            enter(stopped, base, call)?
+        } else {
+            stopped.set_regs(&Native::inject(base, call.nr, call.args)).map_err(gone)?;
+            stopped.go_on(0).map_err(gone)?
+        };
+        let mut answered = false;
         loop {
-            if let Some(notif) = self.traps.next(tid).map_err(gone)? {
+            let waited = if answered {
+                let (stopped, event) = running.wait().map_err(gone)?;
+                Waited::Stopped(stopped, event)
+            } else if let Some(notif) = self.traps.next(tid).map_err(gone)? {
+                // The instruction is the guest's memory, where another call may stand by now.
                 if notif.nr != call.nr || notif.args != call.args {
                     return Err(unexpected(tid, call.name, format!("trap {}", notif.nr)));
                 }
-                let Some(give) = give else {
-                    self.listener.reply(notif.id, Reply::Continue).map_err(gone)?;
-                    return Ok(Answered::Yes(running));
-                };
-                let mut add = give.iter().map(|(at, fd)| {
-                    let how = AddFd { at: Some(*at), ..AddFd::default() };
-                    self.listener.add_fd(notif.id, *fd, how)
-                });
-                let answer = match add.find_map(Result::err).and_then(|e| e.raw_os_error()) {
-                    None => Reply::Value(0),
-                    Some(errno) => Reply::Errno(errno),
-                };
-                self.listener.reply(notif.id, answer).map_err(gone)?;
-                return Ok(Answered::Yes(running));
-            }
-            match running.try_wait().map_err(gone)? {
-                Waited::Nothing(still) => running = still,
-                Waited::Gone => return Err(PlantError::Gone(tid)),
-                Waited::Stopped(stopped, event) => {
-                    return Ok(Answered::Withdrawn(stopped, event));
+                if !by_stops {
+                    running.interrupt().map_err(gone)?;
                 }
+                match self.answer(&notif, call.sight, give) {
+                    Err(e) if e.raw_os_error() == Some(libc::ENOENT) && !by_stops => {}
+                    replied => replied.map_err(gone)?,
+                }
+                answered = true;
+                continue;
+            } else {
+                running.try_wait().map_err(gone)?
+            };
+            running = match waited {
+                Waited::Nothing(still) => still,
+                Waited::Gone => return Err(PlantError::Gone(tid)),
+                Waited::Stopped(stopped, Event::Syscall) if by_stops => return Ok(stopped),
+                Waited::Stopped(stopped, Event::Stop) if answered && !by_stops => {
+                    return Ok(stopped);
+                }
+                Waited::Stopped(stopped, event) => match group_stop(&event) {
+                    Some(signal) if by_stops => stopped.to_syscall(signal).map_err(gone)?,
+                    _ => through_stop(stopped, &event, call.name)?,
+                },
+            };
+        }
+    }
+
+    /// Lets a stopped thread run from somewhere on, where it makes these trapped calls by itself, until
+    /// it stops after the last one, whose result its registers show; or after one that failed, with
+    /// the call and its result.
+    pub(crate) fn follow<'a>(
+        &mut self,
+        stopped: Stopped,
+        from: &ptrace::Regs,
+        calls: &'a [Call],
+    ) -> Result<(Stopped, Followed<'a>), PlantError> {
+        let tid = stopped.tid();
+        let gone = move |e: io::Error| lost(tid, e);
+        let Some((last, others)) = calls.split_last() else { return Ok((stopped, Ok(()))) };
+        self.traps.foresee(tid, others.iter().map(|call| (call.nr, call.args)).collect());
+        stopped.set_regs(from).map_err(gone)?;
+        let mut running = stopped.go_on(0).map_err(gone)?;
+        let notif = loop {
+            if let Some(notif) = self.traps.next(tid).map_err(gone)? {
+                break notif;
+            }
+            running = match running.try_wait().map_err(gone)? {
+                Waited::Nothing(still) => still,
+                Waited::Gone => return Err(PlantError::Gone(tid)),
+                Waited::Stopped(stopped, event) => through_stop(stopped, &event, last.name)?,
+            };
+        };
+        let made = others.len() - self.traps.foreseen();
+        let is_last = made == others.len() && notif.nr == last.nr && notif.args == last.args;
+        let latest = made.checked_sub(1).and_then(|at| others.get(at));
+        let failed = match latest {
+            _ if is_last => None,
+            Some(call) if notif.nr == Native::NUMBERS.ioctl => {
+                Some((call, Stub::shown_result(&notif)))
+            }
+            _ => return Err(unexpected(tid, last.name, format!("trap {}", notif.nr))),
+        };
+        self.traps.foresee(tid, Vec::new());
+        running.interrupt().map_err(gone)?;
+        match self.answer(&notif, if is_last { last.sight } else { Sight::Answered }, &[]) {
+            // It stops at once, as if the call was interrupted.
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => {}
+            replied => replied.map_err(gone)?,
+        }
+        loop {
+            match running.wait().map_err(gone)? {
+                (stopped, Event::Stop) => return Ok((stopped, failed.map_or(Ok(()), Err))),
+                (stopped, event) => running = through_stop(stopped, &event, "its last call")?,
             }
         }
     }
+
+    /// Answers the trap of an injected call, once its thread has been given descriptors.
+    fn answer(&self, notif: &Notification, sight: Sight, give: &Given<'_>) -> io::Result<()> {
+        let mut add = give.iter().map(|(at, fd)| {
+            let how = AddFd { at: Some(*at), ..AddFd::default() };
+            self.listener.add_fd(notif.id, *fd, how)
+        });
+        let answer = match add.find_map(Result::err).and_then(|e| e.raw_os_error()) {
+            Some(errno) => Reply::Errno(errno),
+            None if sight == Sight::Answered => Reply::Value(0),
+            None => Reply::Continue,
+        };
+        self.listener.reply(notif.id, answer)
+    }
+}
+
+/// Has a thread make a call that no filter of ours sees, and stop when the call is done.
+fn untrapped(
+    stopped: Stopped,
+    base: &ptrace::Regs,
+    call: &Call,
+) -> Result<(Stopped, Option<Tid>), PlantError> {
+    let tid = stopped.tid();
+    let gone = move |e: io::Error| lost(tid, e);
+    let (left, event) = next_event(enter(stopped, base, call)?)?;
+    let (left, event, born) = match event {
+        Event::Clone(child) => {
+            let (left, event) = next_event(left.to_syscall(0).map_err(gone)?)?;
+            (left, event, Some(child))
+        }
+        event => (left, event, None),
+    };
+    if event != Event::Syscall {
+        return Err(unexpected(tid, call.name, format!("{event:?}")));
+    }
+    Ok((left, born))
 }
 
 /// Lets a stopped thread into a call, past the point where it could still be another.
@@ -145,16 +267,8 @@ fn enter(stopped: Stopped, base: &ptrace::Regs, call: &Call) -> Result<Running, 
     entered.to_syscall(0).map_err(gone)
 }
 
-/// What became of an injected call's notification.
-enum Answered {
-    /// It was answered.
-    Yes(Running),
-    /// None came: the call was interrupted before it was received.
-    Withdrawn(Stopped, Event),
-}
-
 /// `-ERESTARTSYS` to `-ERESTART_RESTARTBLOCK`, include/linux/errno.h: a call was interrupted.
-const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
+pub(crate) const RESTART: std::ops::RangeInclusive<i64> = -516..=-512;
 
 /// The signal to go on with after a stop of the whole process; `None` for any other event.
 fn group_stop(event: &Event) -> Option<i32> {
@@ -163,6 +277,19 @@ fn group_stop(event: &Event) -> Option<i32> {
         // About to stop the process, which this thread can only pass on.
         Event::Signal(libc::SIGSTOP) => Some(libc::SIGSTOP),
         _ => None,
+    }
+}
+
+/// Lets a thread go on that takes part in a stop of its process.
+fn through_stop(
+    stopped: Stopped,
+    event: &Event,
+    call: &'static str,
+) -> Result<Running, PlantError> {
+    let tid = stopped.tid();
+    match group_stop(event) {
+        Some(signal) => stopped.go_on(signal).map_err(|e| lost(tid, e)),
+        None => Err(unexpected(tid, call, format!("{event:?}"))),
     }
 }
 

@@ -26,6 +26,7 @@ pub mod plant;
 pub mod post;
 pub mod process;
 pub mod ptrace;
+pub mod range_lock;
 pub mod resident;
 pub mod rights;
 pub mod sandbox;

@@ -1,15 +1,15 @@
 //! The planting of a stub: a new thread in the guest's own process that runs vetted requests.
 //!
-//! The guest thread whose request is being served makes the stub, stopped for the planting: `clone`
-//! without CLONE_FILES gives the new thread a descriptor table of its own, and the frame's
-//! descriptors appear in that table alone. So no guest thread can replace these descriptors between
+//! The guest thread whose request is being served makes the stub, stopped for the planting. The new
+//! thread leaves the guest's descriptor table for an empty one of its own (`CLOSE_RANGE_UNSHARE`), and
+//! the frame's descriptors appear in that table alone. So no guest thread can replace these descriptors between
 //! the moment they are given and the moment they are mapped, and none can replace a request's
 //! descriptors between check and use. Every injected call has scalar arguments only; each is
-//! verified at its syscall-entry-stop before the call is let through.
+//! verified, at its trap or at its syscall-entry-stop, before the call is let through.
 //!
-//! The memory is mapped without access until it is safe from fork(2). So a child that another
-//! thread makes meanwhile inherits only addresses, and the child's own planting takes these
-//! addresses back.
+//! The frame is mapped without access until it is safe from fork(2). So a child that another
+//! thread makes meanwhile inherits only addresses, and the code, which does nothing without a frame;
+//! the child's own planting takes these addresses back.
 
 mod ends;
 mod error;
@@ -17,7 +17,6 @@ mod error;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
-use std::os::fd::OwnedFd;
 
 use crate::Tid;
 use crate::arch::Arch;
@@ -27,10 +26,14 @@ use crate::arch::StubAddrs;
 use crate::arch::stub_fd;
 use crate::caller::Caller;
 use crate::control;
-use crate::frame::Frame;
-use crate::frame::FrameFds;
+use crate::frame;
+use crate::frame::Ready;
 use crate::inject::Call;
+use crate::inject::Given;
 use crate::inject::Injector;
+use crate::inject::Made;
+use crate::inject::RESTART;
+use crate::inject::Sight;
 use crate::process;
 use crate::process::Process;
 use crate::process::Thread;
@@ -45,8 +48,6 @@ use crate::stub;
 use crate::stub::Stub;
 use crate::window::AddrWindow;
 use crate::window::CODE_LEN;
-use crate::window::RO_LEN;
-use crate::window::RW_LEN;
 
 pub use self::ends::Ends;
 pub use self::error::PlantError;
@@ -58,6 +59,13 @@ pub(crate) use self::error::unexpected;
 pub trait Traps {
     /// Has the traps of a thread come here from now on.
     fn expect(&mut self, tid: Tid);
+
+    /// The same; that thread is about to make these trapped calls, numbers and arguments, in this order,
+    /// which whoever receives their traps has the kernel make.
+    fn foresee(&mut self, tid: Tid, calls: Vec<(u32, [u64; 6])>);
+
+    /// How many of these have not been made.
+    fn foreseen(&self) -> usize;
 
     /// Waits for the next trap of that thread, for a millisecond or so.
     ///
@@ -74,8 +82,8 @@ pub struct Planter<'a> {
     pub traps: &'a mut dyn Traps,
     /// The window.
     pub window: AddrWindow,
-    /// The stub's code ([`crate::frame::code_memfd`]).
-    pub code: &'a OwnedFd,
+    /// A frame that is ready.
+    pub ready: &'a Ready,
     /// Who takes note of the end of threads that planting has failed with.
     pub ends: &'a Ends,
 }
@@ -99,11 +107,11 @@ pub(crate) type Worked<T> = Result<(Stopped, Result<(T, After), PlantError>), Pl
 
 /// What a new stub is given besides its memory.
 struct New<'a> {
-    /// Memory that is to be mapped; none where a stub has ended, whose memory is still there.
-    fds: Option<&'a FrameFds>,
+    /// The code and the read-only half, which are to be mapped; none where a stub has ended, whose memory is still
+    /// there.
+    ro: Option<BorrowedFd<'a>>,
     /// No stub of this address space exists yet: the code, too.
     first: bool,
-    socket: &'a OwnedFd,
     scratch: BorrowedFd<'a>,
 }
 
@@ -125,15 +133,13 @@ impl Planter<'_> {
         slot: usize,
         first: bool,
     ) -> Result<Stub, PlantError> {
-        let unready = |what| move |source| PlantError::Unready { what, source };
-        let (frame, fds) = Frame::new().map_err(unready("a frame"))?;
-        let (ours, theirs) = stub::socket_pair().map_err(unready("a socket pair"))?;
-        let scratch = frame.scratch();
-        let new = New { fds: Some(&fds), first, socket: &theirs, scratch };
+        let unready = |source| PlantError::Unready { what: "a frame", source };
+        let (frame, ro) = self.ready.take(self.window).map_err(unready)?;
+        let new = New { ro: Some(ro.as_fd()), first, scratch: frame.scratch() };
         let thread = self.attached(process, trap, |planter, held, before| {
             planter.made(held, before, slot, &new)
         })?;
-        Ok(Stub::new(thread, slot, frame, ours, self.window))
+        Ok(Stub::new(thread, slot, frame, self.window))
     }
 
     /// Plants a stub in the place of one that has ended, whose memory is still mapped.
@@ -146,15 +152,12 @@ impl Planter<'_> {
         trap: &Notification,
         ended: &mut Stub,
     ) -> Result<(), PlantError> {
-        let unready = |source| PlantError::Unready { what: "a socket pair", source };
-        let (ours, theirs) = stub::socket_pair().map_err(unready)?;
-        let scratch = ended.frame.scratch();
-        let new = New { fds: None, first: false, socket: &theirs, scratch };
+        let new = New { ro: None, first: false, scratch: ended.frame.scratch() };
         let slot = ended.slot;
         let thread = self.attached(process, trap, |planter, held, before| {
             planter.made(held, before, slot, &new)
         })?;
-        ended.replaced_by(thread, ours);
+        ended.replaced_by(thread);
         Ok(())
     }
 
@@ -244,24 +247,23 @@ impl Planter<'_> {
         new: &New<'_>,
     ) -> Worked<Thread> {
         let flags = libc::CLONE_VM
+            | libc::CLONE_FILES
             | libc::CLONE_FS
             | libc::CLONE_SIGHAND
             | libc::CLONE_THREAD
             | libc::CLONE_SYSVSEM;
         let args = [u64::from(flags.cast_unsigned()), 0, 0, 0, 0, 0];
-        let clone = Call { name: "clone", nr: Native::NUMBERS.clone, args, trapped: false };
-        let tid = stopped.tid();
-        let (stopped, born) = self.injector().inject(stopped, before, &clone, None)?;
+        let clone =
+            Call { name: "clone", nr: Native::NUMBERS.clone, args, sight: Sight::Untrapped };
+        let (stopped, Made { result, born }) =
+            self.injector().inject(stopped, before, &clone, &[])?;
         let planted = match born {
             Some(born) => {
                 self.traps.expect(born);
                 let (stub, _) = Running::born(born).wait().map_err(|e| lost(born, e))?;
                 self.furnish(stub, before, slot, new)
             }
-            None => {
-                let regs = stopped.regs().map_err(|e| lost(tid, e))?;
-                Err(failed(&clone, Native::result(&regs)))
-            }
+            None => Err(failed(&clone, result)),
         };
         Ok((stopped, planted.map(|thread| (thread, After::Again))))
     }
@@ -290,6 +292,8 @@ impl Planter<'_> {
             request: ro_at + stub::request_offset(stub::INPUTS) as u64,
             after: ro_at + control::AFTER as u64,
             message: ro_at + control::MESSAGE as u64,
+            // The second lock; the filter is the first, and the only one before 6.10.
+            sealed: frame::range(self.window, slot, new.first),
         };
         let thread = Thread::of_traced(tid).map_err(|e| lost(tid, e))?;
         stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
@@ -305,102 +309,88 @@ impl Planter<'_> {
         new: &New<'_>,
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
         let n = &Native::NUMBERS;
-        let mut lend = vec![
-            (stub_fd::SOCKET, new.socket.as_fd()),
-            (stub_fd::SCRATCH, new.scratch),
-            (CODE_FD, self.code.as_fd()),
-        ];
-        if let Some(fds) = new.fds {
-            lend.extend([(RO_FD, fds.ro.as_fd()), (RW_FD, fds.rw.as_fd())]);
+        let own = [0, u64::from(u32::MAX), CLOSE_RANGE_UNSHARE, 0, 0, 0];
+        let trapped = |name, nr, args| Call { name, nr, args, sight: Sight::Trapped };
+        // Instead of a copy of a table, which may be large: the kernel copies 64 descriptors at most
+        // before it closes them (fs/file.c).
+        let empty = [trapped("close_range", n.close_range, own)];
+        let (stub, emptied) = self.make(stub, like, &empty, &[])?;
+        if emptied.is_err() {
+            return Ok((stub, emptied));
         }
-        let all = [0, u64::from(u32::MAX), 0, 0, 0, 0];
-        // Any trapped call will do to get a notification in whose course descriptors can be given;
-        // this one is answered, not executed.
-        let give = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
-        let begin = [
-            Call { name: "close_range", nr: n.close_range, args: all, trapped: true },
-            Call { name: "ioctl", nr: n.ioctl, args: give, trapped: true },
-        ];
-        let (mut stub, mut result) = self.make(stub, like, &begin, &lend)?;
-        if result.is_ok() && new.fds.is_some() {
-            let range = self.range(slot, new.first);
-            let maps = self.maps(slot, new.first);
-            (stub, result) = self.make(stub, like, &maps, &[])?;
-            if exists(&result) && holds_leftovers_only(stub.tid(), range) {
-                // Of a planting in the parent, which had not got farther when this process was
-                // made: without access, so of no use to anybody.
-                let args = [range.0, range.1, 0, 0, 0, 0];
-                let clear = Call { name: "munmap", nr: n.munmap, args, trapped: true };
-                (stub, result) = self.make(stub, like, &[clear], &[])?;
-                if result.is_ok() {
-                    (stub, result) = self.make(stub, like, &maps, &[])?;
-                }
-            }
+        let Some(ro) = new.ro else {
+            let args = [0, RDMA_VERBS_IOCTL.into(), 0, 0, 0, 0];
+            let give = Call { name: "ioctl", nr: n.ioctl, args, sight: Sight::Answered };
+            return self.make(stub, like, &[give], &[(stub_fd::SCRATCH, new.scratch)]);
+        };
+        let give = [(stub_fd::SCRATCH, new.scratch), (frame::FILE, ro)];
+        let range = frame::range(self.window, slot, new.first);
+        let (stub, mapped) = self.map(stub, like, slot, new.first, &give)?;
+        if !exists(&mapped) || !holds_leftovers_only(stub.tid(), range) {
+            return Ok((stub, mapped));
         }
-        if result.is_ok() {
-            let args = [u64::from(stub_fd::NEW), u64::from(stub_fd::LAST), 0, 0, 0, 0];
-            let lent = Call { name: "close_range", nr: n.close_range, args, trapped: false };
-            (stub, result) = self.make(stub, like, &[lent], &[])?;
+        // Of a planting in the parent, which had not got farther when this process was made: without
+        // access, so of no use to anybody.
+        let clear = [trapped("munmap", n.munmap, [range.0, range.1, 0, 0, 0, 0])];
+        let (stub, cleared) = self.make(stub, like, &clear, &[])?;
+        if cleared.is_err() {
+            return Ok((stub, cleared));
         }
-        Ok((stub, result))
+        self.map(stub, like, slot, new.first, &give)
     }
 
-    /// The addresses that a slot takes: first and length.
-    fn range(&self, slot: usize, first: bool) -> (u64, u64) {
-        let (at, len) = (self.window.slot(slot), (RO_LEN + RW_LEN) as u64);
-        // The code stands right before the first slot.
-        if first { (self.window.code(), len + CODE_LEN as u64) } else { (at, len) }
-    }
-
-    /// The calls that map a stub's memory.
-    fn maps(&self, slot: usize, first: bool) -> Vec<Call> {
-        let n = &Native::NUMBERS;
-        let (ro_at, rw_at) = (self.window.slot(slot), self.window.slot(slot) + RO_LEN as u64);
+    /// Has a new stub map its memory: by its own code if that is not there yet, which takes fewer
+    /// stops.
+    fn map(
+        &mut self,
+        stub: Stopped,
+        like: &ptrace::Regs,
+        slot: usize,
+        first: bool,
+        give: &Given<'_>,
+    ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
+        let sight = Sight::Trapped;
+        let frame = frame::calls(self.window, slot, first);
+        let frame = frame.map(|(name, nr, args)| Call { name, nr, args, sight });
+        if !first {
+            return self.make(stub, like, &frame, give);
+        }
         let number = |flags: i32| u64::from(flags.cast_unsigned());
+        let rx = number(libc::PROT_READ | libc::PROT_EXEC);
         let fixed = number(libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE);
-        let [none, r, rw, rx] = [
-            libc::PROT_NONE,
-            libc::PROT_READ,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::PROT_READ | libc::PROT_EXEC,
-        ]
-        .map(number);
-        let call = |name, nr, args, trapped| Call { name, nr, args, trapped };
-        let code = (self.window.code(), CODE_LEN as u64, rx, CODE_FD);
-        let halves = [(ro_at, RO_LEN as u64, r, RO_FD), (rw_at, RW_LEN as u64, rw, RW_FD)];
-        let parts = || first.then_some(code).into_iter().chain(halves);
-        let mut calls = Vec::with_capacity(8);
-        for (at, len, _, fd) in parts() {
-            calls.push(call("mmap", n.mmap, [at, len, none, fixed, fd.into(), 0], true));
+        let at = self.window.code();
+        let args = [at, CODE_LEN as u64, rx, fixed, frame::FILE.into(), 0];
+        let code = Call { name: "mmap", nr: Native::NUMBERS.mmap, args, sight };
+        let (stub, mapped) = self.make(stub, like, &[code], give)?;
+        if mapped.is_err() {
+            return Ok((stub, mapped));
         }
-        let (at, len) = self.range(slot, first);
-        let dontfork = number(libc::MADV_DONTFORK);
-        calls.push(call("madvise", n.madvise, [at, len, dontfork, 0, 0, 0], true));
-        for (at, len, prot, _) in parts() {
-            calls.push(call("mprotect", n.mprotect, [at, len, prot, 0, 0, 0], true));
+        let begin = Native::begin(at + Native::stub_code(&[]).calls_at, like);
+        let (stub, done) = self.injector().follow(stub, &begin, &frame)?;
+        let result = done.map_err(|(call, result)| failed(call, result));
+        let Some(last) = frame.last().filter(|_| result.is_ok()) else { return Ok((stub, result)) };
+        let shown = Native::result(&stub.regs().map_err(|e| lost(stub.tid(), e))?);
+        match shown {
+            0 => Ok((stub, Ok(()))),
+            shown if RESTART.contains(&shown) => self.make(stub, like, &[*last], &[]),
+            shown => Ok((stub, Err(failed(last, shown)))),
         }
-        calls.push(call("mseal", n.mseal, [at, len, 0, 0, 0, 0], false));
-        calls
     }
 
-    /// Makes calls until one fails. The outer error leaves the thread in the middle of one.
+    /// Makes calls until one fails, the first of which gets descriptors. The outer error leaves the thread in the middle of one.
     fn make(
         &mut self,
         mut stub: Stopped,
         like: &ptrace::Regs,
         calls: &[Call],
-        lend: &[(u32, BorrowedFd<'_>)],
+        mut give: &Given<'_>,
     ) -> Result<(Stopped, Result<(), PlantError>), PlantError> {
         let n = &Native::NUMBERS;
         for call in calls {
             let tid = stub.tid();
-            let give = (call.nr == n.ioctl).then_some(lend);
-            let (after, _) = self.injector().inject(stub, like, call, give)?;
-            stub = after;
-            let result = Native::result(&stub.regs().map_err(|e| lost(tid, e))?);
-            // The second lock; the filter is the first, and the only one before 6.10.
-            let optional = call.nr == n.mseal;
-            if (-4095..0).contains(&result) && !optional {
+            let (after, Made { result, .. }) = self.injector().inject(stub, like, call, give)?;
+            (stub, give) = (after, &[]);
+            if (-4095..0).contains(&result) {
                 return Ok((stub, Err(failed(call, result))));
             }
             if call.nr == n.mmap && result.cast_unsigned() != call.args[0] {
@@ -412,9 +402,8 @@ impl Planter<'_> {
     }
 }
 
-const CODE_FD: u32 = stub_fd::LENT;
-const RO_FD: u32 = stub_fd::LENT + 1;
-const RW_FD: u32 = stub_fd::LENT + 2;
+/// include/uapi/linux/close_range.h.
+const CLOSE_RANGE_UNSHARE: u64 = 2;
 
 /// Whether something was mapped already.
 fn exists(result: &Result<(), PlantError>) -> bool {

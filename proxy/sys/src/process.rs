@@ -38,6 +38,7 @@ pub(crate) use self::by_number::same_file;
 pub(crate) use self::by_number::same_memory;
 pub use self::by_number::started;
 pub use self::by_number::state;
+pub(crate) use self::by_number::text;
 pub use self::by_number::tgid;
 pub use self::by_number::threads;
 pub use self::by_number::tracer;

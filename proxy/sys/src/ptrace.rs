@@ -6,6 +6,7 @@ use std::ptr;
 
 use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
+use rustix::process::WaitIdStatus;
 
 use crate::Tid;
 use crate::arch::Arch;
@@ -145,49 +146,65 @@ impl Running {
     /// # Errors
     /// `ESRCH`: it is gone. waitpid(2)'s.
     pub fn wait(mut self) -> io::Result<(Stopped, Event)> {
-        let mut options = WaitIdOptions::NOHANG;
         loop {
+            if let Some(event) = self.take_stop()? {
+                return Ok((Stopped(self.0), event));
+            }
+            // A process's first thread does not end before its others, and those that are traced
+            // not before that is taken note of: wait for any of them.
+            let blocks = match sleep()? {
+                Seen::Ended(tid) if tid == self.0 => false,
+                Seen::Ended(tid) => !take_end(tid),
+                Seen::Stopped(tid) if tid == self.0 => continue,
+                // Another's stop, which is not ours to take.
+                Seen::Stopped(_) | Seen::Nothing => {
+                    std::thread::yield_now();
+                    false
+                }
+            };
+            let options = if blocks { WaitIdOptions::empty() } else { WaitIdOptions::NOHANG };
             match self.waited(options)? {
                 Waited::Stopped(stopped, event) => return Ok((stopped, event)),
                 Waited::Gone => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
                 Waited::Nothing(running) => self = running,
             }
-            // A process's first thread does not end before its others, and those that are traced
-            // not before that is taken note of: wait for any of them.
-            match sleep()? {
-                Some(tid) if tid != self.0 && !take_end(tid) => options = WaitIdOptions::empty(),
-                Some(_) => {}
-                // Another's stop, which is not ours to take; this one's is about to come.
-                None => std::thread::yield_now(),
+        }
+    }
+
+    fn ask(&self, what: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
+        let id = rustix::process::Pid::from_raw(self.0.0).ok_or(rustix::io::Errno::CHILD)?;
+        // Threads too.
+        let all = WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
+        rustix::process::waitid(WaitId::Pid(id), what | all)
+    }
+
+    /// Its stop, if it has stopped: without a look at whether it has ended.
+    fn take_stop(&self) -> io::Result<Option<Event>> {
+        match self.ask(WaitIdOptions::STOPPED | WaitIdOptions::NOHANG) {
+            Ok(Some(status)) => {
+                let code = status.trapping_signal().or(status.stopping_signal());
+                event(self.0, code.unwrap_or(0)).map(Some)
             }
+            Ok(None) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CHILD) => Ok(None),
+            Err(e) => Err(e.into()),
         }
     }
 
     fn waited(self, options: WaitIdOptions) -> io::Result<Waited> {
-        let wait = |what: WaitIdOptions| {
-            let id = rustix::process::Pid::from_raw(self.0.0).ok_or(rustix::io::Errno::CHILD)?;
-            // Threads too.
-            let all = WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
-            rustix::process::waitid(WaitId::Pid(id), what | all)
-        };
+        if let Some(event) = self.take_stop()? {
+            return Ok(Waited::Stopped(Stopped(self.0), event));
+        }
         // Looked at before it is taken: the end of the supervisor's own child is its main
         // thread's to take.
         let look = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-        let stopped = match wait(look | options) {
-            Ok(Some(seen)) if seen.trapped() || seen.stopped() => {
-                wait(WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)
-            }
+        match self.ask(look | options) {
+            Ok(Some(seen)) if seen.trapped() || seen.stopped() => match self.take_stop()? {
+                Some(event) => Ok(Waited::Stopped(Stopped(self.0), event)),
+                None => Ok(Waited::Nothing(self)),
+            },
             Ok(Some(_)) => {
                 take_end(self.0);
-                return Ok(Waited::Gone);
-            }
-            other => other,
-        };
-        match stopped {
-            Ok(Some(status)) => {
-                let code = status.trapping_signal().or(status.stopping_signal());
-                let event = event(self.0, code.unwrap_or(0))?;
-                Ok(Waited::Stopped(Stopped(self.0), event))
+                Ok(Waited::Gone)
             }
             Ok(None) | Err(rustix::io::Errno::INTR) => Ok(Waited::Nothing(self)),
             Err(rustix::io::Errno::CHILD) => Ok(Waited::Gone),
@@ -196,9 +213,15 @@ impl Running {
     }
 }
 
-/// Waits until something has happened to a thread that this one traces, without taking note of it:
-/// gives which one if it has ended.
-fn sleep() -> io::Result<Option<Tid>> {
+/// What has happened to a thread that this one traces, or to a child.
+enum Seen {
+    Stopped(Tid),
+    Ended(Tid),
+    Nothing,
+}
+
+/// Waits until something has happened, without taking note of it.
+fn sleep() -> io::Result<Seen> {
     // SAFETY: all zeros are a valid siginfo_t.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     let options = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
@@ -206,13 +229,15 @@ fn sleep() -> io::Result<Option<Tid>> {
     let ret = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, options) };
     match check(ret.into()) {
         Ok(_) => {}
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECHILD)) => return Ok(None),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ECHILD)) => {
+            return Ok(Seen::Nothing);
+        }
         Err(e) => return Err(e),
     }
     let ended = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&info.si_code);
     // SAFETY: waitid has filled it in, as for SIGCHLD.
-    let tid = unsafe { info.si_pid() };
-    Ok(ended.then_some(Tid(tid)))
+    let tid = Tid(unsafe { info.si_pid() });
+    Ok(if ended { Seen::Ended(tid) } else { Seen::Stopped(tid) })
 }
 
 /// Whether a thread that this process traces has ended, or is not traced at all.

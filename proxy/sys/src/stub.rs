@@ -2,6 +2,7 @@
 
 use std::io;
 use std::io::IoSliceMut;
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ use crate::frame::Frame;
 use crate::frame::SPARE;
 use crate::frame::SPARE_LEN;
 use crate::process::Thread;
+use crate::seccomp::AddFd;
+use crate::seccomp::Listener;
+use crate::seccomp::NotifId;
 use crate::seccomp::Notification;
 use crate::window::AddrWindow;
 use crate::window::RO_LEN;
@@ -35,7 +39,8 @@ pub struct Stub {
     pub slot: usize,
     /// Its frame.
     pub frame: Frame,
-    socket: OwnedFd,
+    /// Our end of the socket over which it sends descriptors, once it has one.
+    socket: Option<OwnedFd>,
     /// Where its program counter stands while it waits.
     trap_ip: u64,
 }
@@ -55,30 +60,33 @@ pub const fn request_offset(inputs: usize) -> usize {
 /// attributes that no method knows.
 pub const INPUTS: usize = 32;
 
-/// The socket over which descriptors made by the kernel reach the supervisor: its end, and the
-/// stub's.
-pub(crate) fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?)
-}
-
 impl Stub {
-    pub(crate) fn new(
-        thread: Thread,
-        slot: usize,
-        frame: Frame,
-        socket: OwnedFd,
-        window: AddrWindow,
-    ) -> Self {
-        let trap_ip = window.code() + Native::stub_code().trap_ip;
+    pub(crate) fn new(thread: Thread, slot: usize, frame: Frame, window: AddrWindow) -> Self {
+        let trap_ip = window.code() + Native::stub_code(&[]).trap_ip;
         let thread = Arc::new(thread);
-        Self { thread, slot, frame, socket, trap_ip }
+        Self { thread, slot, frame, socket: None, trap_ip }
     }
 
     /// The thread has ended, and another serves in its place.
-    pub(crate) fn replaced_by(&mut self, thread: Thread, socket: OwnedFd) {
+    pub(crate) fn replaced_by(&mut self, thread: Thread) {
         self.thread = Arc::new(thread);
-        self.socket = socket;
+        self.socket = None;
+    }
+
+    /// Gives the stub, which waits in a trap, the socket over which descriptors made by the kernel
+    /// reach the supervisor. Due before the first request that makes one.
+    ///
+    /// # Errors
+    /// `ENOENT`: the stub is gone. When descriptors run out.
+    pub fn lend_socket(&mut self, listener: &Listener, idle: NotifId) -> io::Result<()> {
+        if self.socket.is_none() {
+            let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+            let (ours, its) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+            let how = AddFd { at: Some(stub_fd::SOCKET), ..AddFd::default() };
+            listener.add_fd(idle, its.as_fd(), how)?;
+            self.socket = Some(ours);
+        }
+        Ok(())
     }
 
     /// Whether a trap is this stub's, waiting for work or showing a result: its place in the code
@@ -112,11 +120,13 @@ impl Stub {
     /// # Errors
     /// `EAGAIN`: it has sent none.
     pub fn take_fd(&self) -> io::Result<OwnedFd> {
+        let none = || io::Error::from_raw_os_error(libc::EAGAIN);
+        let socket = self.socket.as_ref().ok_or_else(none)?;
         let mut byte = [0_u8];
         let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         rustix::net::recvmsg(
-            &self.socket,
+            socket,
             &mut [IoSliceMut::new(&mut byte)],
             &mut ancillary,
             RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
@@ -128,7 +138,7 @@ impl Stub {
                 return Ok(fd);
             }
         }
-        Err(io::Error::from_raw_os_error(libc::EAGAIN))
+        Err(none())
     }
 }
 

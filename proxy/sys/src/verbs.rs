@@ -17,10 +17,10 @@ use nix::sys::mman::ProtFlags;
 
 use crate::arch::RDMA_VERBS_IOCTL;
 use crate::frame::Frame;
-use crate::frame::FrameFds;
 use crate::process;
 use crate::stub::INPUTS;
 use crate::stub::request_offset;
+use crate::window::CODE_LEN;
 use crate::window::RO_LEN;
 use crate::window::RW_LEN;
 
@@ -55,22 +55,22 @@ unsafe impl Send for View {}
 impl View {
     const LEN: NonZeroUsize = NonZeroUsize::new(RO_LEN + RW_LEN).unwrap();
 
-    fn new(fds: &FrameFds) -> io::Result<Self> {
+    fn new(ro: BorrowedFd<'_>, rw: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let start = unsafe {
             mman::mmap_anonymous(None, Self::LEN, ProtFlags::PROT_NONE, MapFlags::MAP_PRIVATE)
         }?;
         let view = Self { start };
-        let half = |at: usize, len: usize, fd: &OwnedFd, prot: ProtFlags| {
+        let half = |at: usize, len: usize, fd: BorrowedFd<'_>, from: i64, prot: ProtFlags| {
             let len = NonZeroUsize::new(len).unwrap_or(NonZeroUsize::MIN);
             let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
             let addr = start.addr().checked_add(at);
             // SAFETY: it replaces a part of the mapping made above, to which nothing refers: the
             // halves are RO_LEN and RW_LEN bytes long, and the mapping is both.
-            unsafe { mman::mmap(addr, len, prot, flags, fd, 0) }
+            unsafe { mman::mmap(addr, len, prot, flags, fd, from) }
         };
-        half(0, RO_LEN, &fds.ro, ProtFlags::PROT_READ)?;
-        half(RO_LEN, RW_LEN, &fds.rw, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
+        half(0, RO_LEN, ro, i64::try_from(CODE_LEN).unwrap_or(0), ProtFlags::PROT_READ)?;
+        half(RO_LEN, RW_LEN, rw, 0, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE)?;
         Ok(view)
     }
 
@@ -131,8 +131,8 @@ impl Device {
     }
 
     fn with(file: OwnedFd, makes_descriptors: bool) -> io::Result<Self> {
-        let (frame, fds) = Frame::new()?;
-        let view = View::new(&fds)?;
+        let (frame, ro) = Frame::new()?;
+        let view = View::new(ro.as_fd(), frame.scratch())?;
         Ok(Self { file, frame, view, makes_descriptors })
     }
 

@@ -1,5 +1,6 @@
 //! A stub planted in a real process, on the host, with a null device.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::io::Read;
@@ -16,7 +17,7 @@ use verbgate_sys::Tid;
 use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
-use verbgate_sys::frame;
+use verbgate_sys::frame::Ready;
 use verbgate_sys::plant::Ends;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
@@ -46,10 +47,19 @@ impl Drop for KillOnDrop {
 struct Alone<'a> {
     listener: &'a Listener,
     others: &'a mut Vec<Notification>,
+    foreseen: VecDeque<(u32, [u64; 6])>,
 }
 
 impl Traps for Alone<'_> {
     fn expect(&mut self, _: Tid) {}
+
+    fn foresee(&mut self, _: Tid, calls: Vec<(u32, [u64; 6])>) {
+        self.foreseen = calls.into();
+    }
+
+    fn foreseen(&self) -> usize {
+        self.foreseen.len()
+    }
 
     fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
         if !self.listener.wait(1)? {
@@ -57,6 +67,11 @@ impl Traps for Alone<'_> {
         }
         let notif = self.listener.receive()?;
         if notif.tid == tid {
+            if self.foreseen.front() == Some(&(notif.nr, notif.args)) {
+                self.foreseen.pop_front();
+                self.listener.reply(notif.id, Reply::Continue)?;
+                return Ok(None);
+            }
             return Ok(Some(notif));
         }
         self.others.push(notif);
@@ -86,7 +101,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
     let pidfd = PidFd::open(tgid).unwrap();
     let listener = Listener::from(pidfd.get_fd(GuestFd(LISTENER_AT)).unwrap());
     let _ = listener.wake_synchronously();
-    let code = frame::code_memfd(&Native::stub_code().bytes).unwrap();
+    let ready = Ready::default();
     let null = File::options().read(true).write(true).open("/dev/null").unwrap();
 
     let ends = Ends::default();
@@ -128,12 +143,13 @@ fn a_stub_runs_requests_and_shows_their_results() {
         match (stub.is_some(), idle.take()) {
             (false, _) => {
                 let start = std::time::Instant::now();
-                let mut traps = Alone { listener: &listener, others: &mut others };
+                let mut traps =
+                    Alone { listener: &listener, others: &mut others, foreseen: VecDeque::new() };
                 let mut planter = Planter {
                     listener: &listener,
                     traps: &mut traps,
                     window,
-                    code: &code,
+                    ready: &ready,
                     ends: &ends,
                 };
                 stub = Some(planter.plant(&process, &notif, 0, true).unwrap());

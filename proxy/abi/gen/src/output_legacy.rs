@@ -234,6 +234,14 @@ fn write_uhw(out: &mut String, facts: &Facts, spec: &Private) -> anyhow::Result<
             field.name,
         )?;
     }
+    writeln!(out, "    ], plain: &[")?;
+    for name in &spec.plain {
+        let [offset, size] = facts.private_field(&spec.structure, name)?;
+        writeln!(
+            out,
+            "        UhwField {{ name: {name:?}, offset: {offset}, size: {size}, role: UhwRole::Plain, note: \"\" }},",
+        )?;
+    }
     writeln!(out, "    ] }},")?;
     Ok(())
 }

@@ -19,9 +19,9 @@ const ATTACKS: &[(&str, Attack)] = &[
     ("remap", memory::remap),
     ("premap", memory::premap),
     ("write", write::by_every_means),
-    ("store-frame", |device| write::store(device, "verbgate-frame")),
-    ("store-code", |device| write::store(device, "verbgate-stub")),
-    ("store-scratch", |device| write::store(device, "verbgate-scratch")),
+    ("store-frame", |device| write::store(device, "frame")),
+    ("store-code", |device| write::store(device, "code")),
+    ("store-scratch", |device| write::store(device, "scratch")),
     ("forge-owner", forge::owner),
     ("inherit", forge::inherit),
     ("scribble", race::scribble),
@@ -43,8 +43,15 @@ pub(crate) fn run(name: &str, device: &str) -> Result<(), Box<dyn Error>> {
 
 /// The parts of the first stub's memory. The second request after this makes a planted process.
 pub(crate) fn regions() -> Vec<(&'static str, Mapping)> {
-    let names =
-        [("code", "verbgate-stub"), ("frame", "verbgate-frame"), ("scratch", "verbgate-scratch")];
-    let first = |name| kernel::mappings(name).first().copied();
-    names.into_iter().filter_map(|(short, name)| Some((short, first(name)?))).collect()
+    // The first stub's code stands right before its frame, in one file.
+    let parts = [
+        ("code", "verbgate-stub", 0),
+        ("frame", "verbgate-stub", 1),
+        ("scratch", "verbgate-scratch", 0),
+    ];
+    let found = |name, which| kernel::mappings(name).get(which).copied();
+    parts
+        .into_iter()
+        .filter_map(|(short, name, which)| Some((short, found(name, which)?)))
+        .collect()
 }

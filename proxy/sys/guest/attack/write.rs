@@ -17,7 +17,6 @@ use crate::kernel::call;
 use crate::kernel::fork;
 use crate::kernel::gettid;
 use crate::kernel::int;
-use crate::kernel::mappings;
 use crate::kernel::mmap;
 use crate::kernel::outcome;
 use crate::kernel::peek;
@@ -135,7 +134,8 @@ pub(super) fn store(device: &str, region: &str) -> Result<(), Box<dyn Error>> {
     let file = raw::open(device)?;
     let mut out = [0_u64; 2];
     say("before", &raw::query_context(&mut out).send(file.as_raw_fd()));
-    let found = mappings(region).first().copied().ok_or("no such region")?;
+    let regions = regions();
+    let (_, found) = *regions.iter().find(|(name, _)| *name == region).ok_or("no such region")?;
     poke(found.start, WORD);
     println!("stored");
     Ok(())

@@ -35,6 +35,7 @@ const SVC: u32 = 0xd400_0001;
 const SYS_IOCTL: u32 = 29;
 const SYS_PREADV: u32 = 69;
 const SYS_MMAP: u32 = 222;
+const SYS_MSEAL: u32 = 462;
 const SYS_SENDMSG: u32 = 211;
 const SYS_EXIT: u32 = 93;
 const SYS_CLOSE_RANGE: u32 = 436;
@@ -45,9 +46,9 @@ const SEND_FLAGS: u32 = 0x4040;
 const fn movz(d: u32, value: u32) -> u32 {
     0xd280_0000 | (value << 5) | d
 }
-/// `movk xD, #value, lsl #16`.
-const fn movk16(d: u32, value: u32) -> u32 {
-    0xf2a0_0000 | (value << 5) | d
+/// `movk xD, #value, lsl #(16 * half)`.
+const fn movk(d: u32, value: u32, half: u32) -> u32 {
+    0xf280_0000 | half << 21 | (value << 5) | d
 }
 /// `mov xD, xM`.
 const fn mov(d: u32, m: u32) -> u32 {
@@ -164,42 +165,49 @@ impl Arch for Aarch64 {
             ("setgroups", 159),
         ],
         clone: 220,
-        mseal: 462,
+        mseal: SYS_MSEAL,
         pidfd_open: 434,
         exit: SYS_EXIT,
     };
 
     /// x19 holds the request, x20 the word that says what comes after, x22 the message, w23 the
     /// word that was acted on last, x24 what writing the outputs returned.
-    fn stub_code() -> StubCode {
-        const START: u32 = 0;
-        const SEND: u32 = 26;
-        const CLOSE: u32 = 32;
-        const MAP: u32 = 38;
-        const LOOP: u32 = 48;
-        const EXIT: u32 = 50;
+    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode {
+        const START: u32 = 7;
+        const SEND: u32 = 33;
+        const CLOSE: u32 = 39;
+        const MAP: u32 = 45;
+        const LOOP: u32 = 55;
+        const EXIT: u32 = 57;
         const IOCTL_LO: u32 = RDMA_VERBS_IOCTL & 0xffff;
         const IOCTL_HI: u32 = RDMA_VERBS_IOCTL >> 16;
-        const WORDS: [u32; 54] = [
-            mov(3, 0),  // the last results become the fourth and fifth argument, which the
+        const WORDS: [u32; 61] = [
+            SVC, // mseal, by the registers that the stub begins with
+            movz(8, SYS_CLOSE_RANGE),
+            movz(0, stub_fd::NEW),
+            movz(1, stub_fd::LAST),
+            movz(2, 0),
+            SVC,
+            movz(0, 0),
+            mov(3, 0), // START: the last results become the fourth and fifth argument, which the
             mov(4, 24), // trap shows
             movz(8, SYS_IOCTL),
             movz(0, stub_fd::UCONTEXT),
             movz(1, IOCTL_LO),
-            movk16(1, IOCTL_HI),
+            movk(1, IOCTL_HI, 1),
             mov(2, 19),
             SVC,
             ldr_w(9, 20, 0),
             cmp_ww(9, 23),
-            b_eq(10, EXIT),
+            b_eq(17, EXIT),
             mov(23, 9),
             movz(24, 0),
             and_w_31(9, 9),
-            cbz_w(9, 14, START),
-            tbnz(23, AfterIoctl::EXIT, 15, EXIT),
+            cbz_w(9, 21, START),
+            tbnz(23, AfterIoctl::EXIT, 22, EXIT),
             mov(21, 0),
-            tbz(23, AfterIoctl::WRITE, 17, SEND),
-            tbnz_sign(21, 18, SEND),
+            tbz(23, AfterIoctl::WRITE, 24, SEND),
+            tbnz_sign(21, 25, SEND),
             movz(8, SYS_PREADV),
             movz(0, stub_fd::SCRATCH),
             add(1, 22, VECTORS_FROM_MESSAGE),
@@ -230,14 +238,27 @@ impl Arch for Aarch64 {
             SVC,
             mov(21, 0),
             mov(0, 21), // LOOP
-            b(49, START),
+            b(56, START),
             movz(8, SYS_EXIT), // EXIT
             movz(0, 0),
             SVC,
             0, // udf: not reached
         ];
-        let bytes = WORDS.iter().flat_map(|word| word.to_le_bytes()).collect();
-        StubCode { bytes, trap_ip: 8 * INSN }
+        let mut words = WORDS.to_vec();
+        for (nr, args) in calls {
+            for (register, value) in (0..).zip(args) {
+                let [a, b, c, d] = [0, 16, 32, 48].map(|shift| value >> shift & 0xffff);
+                let half = |value: u64| u32::try_from(value).unwrap_or(0);
+                words.push(movz(register, half(a)));
+                words.extend((1..).zip([b, c, d]).map(|(at, v)| movk(register, half(v), at)));
+            }
+            words.extend([movz(8, *nr), SVC]);
+            let from = u32::try_from(words.len()).unwrap_or(0);
+            words.push(tbnz_sign(0, from, START));
+        }
+        words.push(0); // udf: not reached
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        StubCode { bytes, trap_ip: 15 * INSN, calls_at: WORDS.len() as u64 * INSN }
     }
 
     fn inject(stopped: &UserPtRegs, nr: u32, args: [u64; 6]) -> UserPtRegs {
@@ -267,11 +288,17 @@ impl Arch for Aarch64 {
     }
 
     fn enter_stub(at: &StubAddrs, like: &UserPtRegs) -> UserPtRegs {
-        let mut regs = UserPtRegs { pc: at.code, pstate: like.pstate, ..UserPtRegs::default() };
+        let mut regs = Self::begin(at.code, like);
+        regs.x[8] = u64::from(SYS_MSEAL);
+        (regs.x[0], regs.x[1]) = at.sealed;
         regs.x[19] = at.request;
         regs.x[20] = at.after;
         regs.x[22] = at.message;
         regs
+    }
+
+    fn begin(at: u64, like: &UserPtRegs) -> UserPtRegs {
+        UserPtRegs { pc: at, pstate: like.pstate, ..UserPtRegs::default() }
     }
 
     fn entry(regs: &UserPtRegs) -> (u64, [u64; 6], u64) {
@@ -294,17 +321,18 @@ mod tests {
     }
 
     #[test]
-    fn the_landmark_follows_the_first_svc() {
-        let code = Aarch64::stub_code();
-        assert_eq!(word(&code, code.trap_ip - INSN), SVC);
-        assert!((0..code.trap_ip - INSN).step_by(4).all(|at| word(&code, at) != SVC));
+    fn the_landmark_follows_the_third_svc() {
+        let code = Aarch64::stub_code(&[]);
+        let calls: Vec<_> =
+            (0..code.trap_ip).step_by(4).filter(|at| word(&code, *at) == SVC).collect();
+        assert_eq!(calls, [0, 5 * INSN, code.trap_ip - INSN]);
     }
 
     /// The words of `aarch64-linux-gnu-as` for the branches and the less common encodings.
     #[test]
     fn encodings_are_the_assemblers() {
         assert_eq!(movz(8, 29), 0xd280_03a8); // mov x8, #0x1d
-        assert_eq!(movk16(1, 0xc018), 0xf2b8_0301); // movk x1, #0xc018, lsl #16
+        assert_eq!(movk(1, 0xc018, 1), 0xf2b8_0301); // movk x1, #0xc018, lsl #16
         assert_eq!(mov(2, 19), 0xaa13_03e2); // mov x2, x19
         assert_eq!(ldr_w(9, 20, 0), 0xb940_0289); // ldr w9, [x20]
         assert_eq!(ldr_w(2, 20, 4), 0xb940_0682); // ldr w2, [x20, #4]

@@ -159,6 +159,9 @@ pub struct StubCode {
     pub bytes: Vec<u8>,
     /// Where the program counter stands while the stub waits in its trap.
     pub trap_ip: u64,
+    /// Where a new stub begins that makes calls of its own first. It stops in its trap, and shows the
+    /// result, if one fails; nothing follows after the last.
+    pub calls_at: u64,
 }
 
 /// How far the vectors of outputs stand behind the message, how far their number and their source
@@ -188,7 +191,7 @@ const fn near(at: usize, from: usize) -> u8 {
     (at - from) as u8
 }
 
-/// Where a stub finds its frame.
+/// Where a stub finds its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StubAddrs {
     /// The code page.
@@ -199,6 +202,8 @@ pub struct StubAddrs {
     pub after: u64,
     /// The `struct msghdr` to send; the vectors of outputs stand at a fixed distance from it.
     pub message: u64,
+    /// The range that nobody may map anew, first address and length: all of it, or nothing.
+    pub sealed: (u64, u64),
 }
 
 /// A processor architecture.
@@ -213,8 +218,10 @@ pub trait Arch {
     /// System call numbers.
     const NUMBERS: Numbers;
 
-    /// The stub's code.
-    fn stub_code() -> StubCode;
+    /// The stub's code, with calls that the first stub makes of its own: numbers and arguments.
+    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode;
+    /// Registers with which a new thread begins at an address, and nothing else of its maker's.
+    fn begin(at: u64, like: &Self::Regs) -> Self::Regs;
     /// Registers with which a stopped thread executes `nr(args)` at the system call instruction
     /// that it executed last.
     fn inject(stopped: &Self::Regs, nr: u32, args: [u64; 6]) -> Self::Regs;
@@ -223,7 +230,8 @@ pub trait Arch {
     /// Registers with which a thread stopped after a system call goes on as if that had returned
     /// `value`.
     fn returning(stopped: &Self::Regs, value: i64) -> Self::Regs;
-    /// Registers with which a new thread enters the stub's code.
+    /// Registers with which a new thread enters the stub's code, which begins with the system call
+    /// instruction: mseal(2) of its memory. Then the stub closes what it was lent, and traps.
     fn enter_stub(at: &StubAddrs, like: &Self::Regs) -> Self::Regs;
     /// The number of the system call that a thread in syscall-entry-stop is about to make, its
     /// arguments, and the program counter after it.

@@ -60,6 +60,7 @@ const SYS_CLOSE_RANGE: u32 = 436;
 const SYS_IOCTL: u32 = 16;
 const SYS_PREADV: u32 = 295;
 const SYS_MMAP: u32 = 9;
+const SYS_MSEAL: u32 = 462;
 /// `MSG_DONTWAIT | MSG_NOSIGNAL`: a guest cannot make the stub wait for the supervisor.
 const SEND_FLAGS: u32 = 0x4040;
 
@@ -124,15 +125,19 @@ impl Arch for X86_64 {
             ("capset", 126),
         ],
         clone: 56,
-        mseal: 462,
+        mseal: SYS_MSEAL,
         pidfd_open: 434,
         exit: SYS_EXIT,
     };
 
     /// r12 holds the request, r13 the word that says what comes after, r15 the message, ebp the
     /// word that was acted on last, rbx what writing the outputs returned.
-    fn stub_code() -> StubCode {
+    fn stub_code(calls: &[(u32, [u64; 6])]) -> StubCode {
         let mut code = Code::default();
+        code.syscall(); // mseal, by the registers that the stub begins with
+        code.close_lent();
+        code.put(&[0x31, 0xc0]); // xor eax, eax
+        let start = code.0.len();
         // The last results become the fourth and fifth argument, which `ioctl` ignores and the
         // trap shows.
         code.put(&[0x49, 0x89, 0xc2]); // mov r10, rax
@@ -149,7 +154,7 @@ impl Arch for X86_64 {
         code.put(&[0x89, 0xcd]); // mov ebp, ecx
         code.put(&[0x31, 0xdb]); // xor ebx, ebx
         code.test_order(AfterIoctl::MASK);
-        code.jump_back(JE, 0);
+        code.jump_back(JE, start);
         code.test_order(AfterIoctl::EXIT.bits());
         let to_exit = code.jump_forward(JNE);
         code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
@@ -178,11 +183,7 @@ impl Arch for X86_64 {
         code.land(no_send);
         code.test_order(AfterIoctl::CLOSE.bits());
         let no_close = code.jump_forward(JE);
-        code.mov_eax(SYS_CLOSE_RANGE);
-        code.mov_edi(stub_fd::NEW);
-        code.mov_esi(stub_fd::LAST);
-        code.mov_edx(0);
-        code.syscall();
+        code.close_lent();
         code.land(no_close);
         code.test_order(AfterIoctl::MAP.bits());
         let no_map = code.jump_forward(JE);
@@ -199,14 +200,35 @@ impl Arch for X86_64 {
         code.put(&[0x49, 0x89, 0xc6]); // mov r14, rax
         code.land(no_map);
         code.put(&[0x4c, 0x89, 0xf0]); // mov rax, r14
-        code.jump_back(JMP, 0);
+        code.jump_back(JMP, start);
         code.land(to_exit);
         code.land(to_end);
         code.mov_eax(SYS_EXIT);
         code.mov_edi(0);
         code.syscall();
-        code.put(&[0x0f, 0x0b]); // ud2: not reached
-        StubCode { bytes: code.0, trap_ip }
+        code.put(UD2);
+        let calls_at = code.0.len() as u64;
+        for (nr, args) in calls {
+            code.mov_eax(*nr);
+            // rdi, rsi, rdx, r10, r8, r9
+            let to = [
+                [0x48, 0xbf],
+                [0x48, 0xbe],
+                [0x48, 0xba],
+                [0x49, 0xba],
+                [0x49, 0xb8],
+                [0x49, 0xb9],
+            ];
+            for (opcode, value) in to.into_iter().zip(args) {
+                code.put(&opcode);
+                code.put(&value.to_le_bytes());
+            }
+            code.syscall();
+            code.put(&[0x48, 0x85, 0xc0]); // test rax, rax
+            code.jump_back(JS, start);
+        }
+        code.put(UD2);
+        StubCode { bytes: code.0, trap_ip, calls_at }
     }
 
     fn inject(stopped: &UserRegs, nr: u32, args: [u64; 6]) -> UserRegs {
@@ -240,12 +262,22 @@ impl Arch for X86_64 {
     }
 
     fn enter_stub(at: &StubAddrs, like: &UserRegs) -> UserRegs {
+        let (rdi, rsi) = at.sealed;
         UserRegs {
-            orig_rax: u64::MAX,
-            rip: at.code,
+            rax: u64::from(SYS_MSEAL),
+            rdi,
+            rsi,
             r12: at.request,
             r13: at.after,
             r15: at.message,
+            ..Self::begin(at.code, like)
+        }
+    }
+
+    fn begin(at: u64, like: &UserRegs) -> UserRegs {
+        UserRegs {
+            orig_rax: u64::MAX,
+            rip: at,
             cs: like.cs,
             ss: like.ss,
             ds: like.ds,
@@ -295,6 +327,13 @@ impl Code {
     fn syscall(&mut self) {
         self.put(&[0x0f, 0x05]);
     }
+    fn close_lent(&mut self) {
+        self.mov_eax(SYS_CLOSE_RANGE);
+        self.mov_edi(stub_fd::NEW);
+        self.mov_esi(stub_fd::LAST);
+        self.mov_edx(0);
+        self.syscall();
+    }
     /// Whether the order that is being carried out, in ebp, has any of these bits.
     fn test_order(&mut self, bits: u8) {
         self.put(&[0x40, 0xf6, 0xc5, bits]); // test bpl, bits
@@ -320,6 +359,8 @@ impl Code {
     }
 }
 
+/// Not reached.
+const UD2: &[u8] = &[0x0f, 0x0b];
 /// Jumps with distances of 32 bits.
 const JE: &[u8] = &[0x0f, 0x84];
 const JNE: &[u8] = &[0x0f, 0x85];
@@ -332,8 +373,8 @@ mod tests {
 
     #[test]
     fn the_stub_is_short_and_its_landmark_follows_a_syscall() {
-        let code = X86_64::stub_code();
-        assert!(code.bytes.len() < 256, "{}", code.bytes.len());
+        let code = X86_64::stub_code(&[]);
+        assert!(code.bytes.len() < 320, "{}", code.bytes.len());
         let ip = usize::try_from(code.trap_ip).unwrap();
         assert_eq!(&code.bytes[ip - 2..ip], &[0x0f, 0x05]);
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -14,6 +15,35 @@ use crate::node::MountId;
 
 const KCMP_FILE: libc::c_long = 0;
 const KCMP_VM: libc::c_long = 1;
+
+/// Bytes of a file of `/proc` that one read usually gives whole.
+const USUAL: usize = 4096;
+
+/// A file of `/proc`, whole: such files say no size, by which the standard library would know how much
+/// to ask for, and each read costs.
+fn bytes(path: String) -> io::Result<Vec<u8>> {
+    let mut file = fs::File::open(path)?;
+    let mut bytes = vec![0; USUAL];
+    let mut len = 0;
+    loop {
+        match file.read(bytes.get_mut(len..).unwrap_or_default()) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+        if len == bytes.len() {
+            bytes.resize(2 * len, 0);
+        }
+    }
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
+/// The same as text.
+pub(crate) fn text(path: String) -> io::Result<String> {
+    String::from_utf8(bytes(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
 
 /// The thread group of a thread, from `/proc/TID/status`.
 ///
@@ -44,7 +74,7 @@ pub fn tracer(tid: Tid) -> io::Result<i32> {
 /// # Errors
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn ids(tid: Tid) -> io::Result<Vec<i32>> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let status = text(format!("/proc/{tid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     Ok(line.split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }
@@ -65,7 +95,7 @@ pub fn threads(tgid: Tgid) -> io::Result<Vec<Tid>> {
 /// # Errors
 /// `ENOENT` or `ESRCH`: the thread is gone. `EPERM`.
 pub fn mapped(tid: Tid, at: u64, len: u64) -> io::Result<Vec<String>> {
-    let maps = fs::read_to_string(format!("/proc/{tid}/maps"))?;
+    let maps = text(format!("/proc/{tid}/maps"))?;
     let meets = |line: &&str| {
         let (start, end) = line.split_whitespace().next()?.split_once('-')?;
         let number = |hex| u64::from_str_radix(hex, 16).ok();
@@ -100,7 +130,7 @@ pub fn enter_network(network: &fs::File) -> io::Result<()> {
 /// Whether a signal waits for a thread that it does not block, of its own or of its process, or
 /// another thread has begun a stop of the process.
 pub(crate) fn is_called_away(tid: Tid) -> io::Result<bool> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let status = text(format!("/proc/{tid}/status"))?;
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let mask = |name: &str| field(name).and_then(|mask| u64::from_str_radix(mask, 16).ok());
     let [pending, shared, blocked] =
@@ -135,7 +165,7 @@ pub(crate) fn descriptor_mount(tid: Tid, fd: GuestFd) -> io::Result<MountId> {
 }
 
 fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let status = text(format!("/proc/{tid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|v| v.trim().parse().ok())
         .ok_or_else(|| io::Error::other(format!("no {name} in /proc/{tid}/status")))
@@ -146,7 +176,7 @@ fn status_field(tid: Tid, name: &str) -> io::Result<i32> {
 /// # Errors
 /// `ENOENT` or `ESRCH`: the thread is gone.
 pub fn state(tid: Tid) -> io::Result<char> {
-    let stat = fs::read(format!("/proc/{tid}/stat"))?;
+    let stat = bytes(format!("/proc/{tid}/stat"))?;
     // The name before the state may hold anything, parentheses included.
     let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2));
     after.map(|b| char::from(*b)).ok_or_else(|| io::Error::other("short /proc/TID/stat"))
@@ -158,7 +188,7 @@ pub fn state(tid: Tid) -> io::Result<char> {
 /// # Errors
 /// `ENOENT` or `ESRCH`: it has ended; or the kernel is without CONFIG_SCHED_INFO.
 pub fn ran(tid: Tid) -> io::Result<Duration> {
-    let stat = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
+    let stat = text(format!("/proc/{tid}/schedstat"))?;
     let times = stat.split_whitespace().take(2).map(str::parse::<u64>);
     let nanoseconds = times.sum::<Result<u64, _>>().map_err(io::Error::other)?;
     Ok(Duration::from_nanos(nanoseconds))
@@ -173,7 +203,7 @@ pub fn started(tid: Tid) -> io::Result<u64> {
     /// Fields after the name, from the state on.
     const STATE: usize = 0;
     const STARTED: usize = 19;
-    let stat = fs::read(format!("/proc/{tid}/stat"))?;
+    let stat = bytes(format!("/proc/{tid}/stat"))?;
     let after = stat.iter().rposition(|b| *b == b')').and_then(|at| stat.get(at + 2..));
     let text = after.and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
     let fields: Vec<&str> = text.split(' ').collect();

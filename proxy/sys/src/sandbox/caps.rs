@@ -5,11 +5,12 @@ use rustix::thread::CapabilitySet;
 
 /// What is cut from all sets of the guest, and why.
 ///
-/// Kept on purpose: NET_ADMIN and NET_RAW (RDMA programs set up their own interfaces and use raw
-/// QPs), IPC_LOCK (pinned memory), SYS_RESOURCE (root's programs raise their rlimits; what it
-/// adds to `PR_SET_MM` the filter refuses), SYS_NICE, SYS_CHROOT (mounts outside a chroot are
+/// Those of [`KEEPABLE`] stay where the operator says so.
+///
+/// Kept on purpose: IPC_LOCK (pinned memory), SYS_RESOURCE (root's programs raise their rlimits; what
+/// it adds to `PR_SET_MM` the filter refuses), SYS_NICE, SYS_CHROOT (mounts outside a chroot are
 /// `nodev` as well), SETUID and the rest of what a container's root has.
-pub const CUT: &[(CapabilitySet, &str)] = &[
+const CUT: &[(CapabilitySet, &str)] = &[
     (CapabilitySet::MKNOD, "makes a node of the device"),
     (CapabilitySet::SYS_ADMIN, "unmounts the private /dev/infiniband, or enters the host's mounts"),
     (CapabilitySet::SYS_RAWIO, "reads and writes I/O ports, /dev/mem and PCI registers"),
@@ -20,19 +21,34 @@ pub const CUT: &[(CapabilitySet, &str)] = &[
     (CapabilitySet::BPF, "loads programs that read kernel memory"),
     (CapabilitySet::PERFMON, "lets those programs trace and read any process"),
     (CapabilitySet::CHECKPOINT_RESTORE, "opens other processes' files through map_files"),
+    (CapabilitySet::NET_RAW, "sends packets that the NIC of another executes as RDMA"),
+    (CapabilitySet::NET_ADMIN, "takes addresses of others, and the fence of its network away"),
 ];
 
-fn cut() -> CapabilitySet {
-    CUT.iter().fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
+/// Of these, what an operator can leave to a guest, by name: raw queue pairs and interfaces of the
+/// guest's own need them.
+pub const KEEPABLE: [&str; 2] = ["NET_RAW", "NET_ADMIN"];
+
+/// What is cut from a guest that keeps these, and why.
+pub fn cut_but(kept: &[String]) -> impl Iterator<Item = &'static (CapabilitySet, &'static str)> {
+    let stays = |one: &CapabilitySet| {
+        let mut names = one.iter_names().map(|(name, _)| name);
+        names.any(|name| KEEPABLE.contains(&name) && kept.iter().any(|kept| kept == name))
+    };
+    CUT.iter().filter(move |(one, _)| !stays(one))
 }
 
-/// Cuts [`CUT`] from the bounding set, so that no exec brings it back, and from the others.
+fn cut(kept: &[String]) -> CapabilitySet {
+    cut_but(kept).fold(CapabilitySet::empty(), |all, (one, _)| all | *one)
+}
+
+/// Cuts [`CUT`], less what is kept, from the bounding set, so that no exec brings it back, and from the others.
 ///
 /// Of these the caller keeps CAP_SYS_ADMIN, with which the filter is installed next; the program's
 /// execve(2) takes it, because a program gets what the bounding set has. (Under the filter capset(2)
 /// would wait for a supervisor that does not serve yet.)
-pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
-    for (capability, _) in CUT {
+pub(super) fn drop_for_guest(kept: &[String]) -> rustix::io::Result<()> {
+    for (capability, _) in cut_but(kept) {
         match rustix::thread::capability_is_in_bounding_set(*capability) {
             Ok(true) => rustix::thread::remove_capability_from_bounding_set(*capability)?,
             // EINVAL: this kernel is older than the capability.
@@ -42,10 +58,11 @@ pub(super) fn drop_for_guest() -> rustix::io::Result<()> {
     }
     let mut sets = rustix::thread::capabilities(None)?;
     // The ambient set follows: the kernel keeps it within permitted and inheritable.
-    let now = cut() - CapabilitySet::SYS_ADMIN;
+    let cut = cut(kept);
+    let now = cut - CapabilitySet::SYS_ADMIN;
     sets.effective -= now;
     sets.permitted -= now;
-    sets.inheritable -= cut();
+    sets.inheritable -= cut;
     rustix::thread::set_capabilities(None, sets)
 }
 
@@ -55,18 +72,26 @@ mod tests {
 
     #[test]
     fn what_rdma_programs_need_is_kept() {
-        let kept = CapabilitySet::NET_ADMIN
-            | CapabilitySet::NET_RAW
-            | CapabilitySet::IPC_LOCK
-            | CapabilitySet::SYS_RESOURCE
-            | CapabilitySet::SETUID;
-        assert!((cut() & kept).is_empty());
+        let kept = CapabilitySet::IPC_LOCK | CapabilitySet::SYS_RESOURCE | CapabilitySet::SETUID;
+        assert!((cut(&[]) & kept).is_empty());
+    }
+
+    #[test]
+    fn an_operator_leaves_two_to_a_guest_and_no_others() {
+        let names: Vec<String> = CUT
+            .iter()
+            .flat_map(|(one, _)| one.iter_names().map(|(name, _)| name.to_owned()))
+            .collect();
+        let network = CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
+        assert!(cut(&[]).contains(network));
+        assert_eq!(cut(&[]) - cut(&names), network);
+        assert_eq!(cut(&[]) - cut(&["NET_RAW".to_owned()]), CapabilitySet::NET_RAW);
     }
 
     #[test]
     fn each_is_one_capability_named_once() {
         let bits: u32 = CUT.iter().map(|(c, _)| c.bits().count_ones()).sum();
         assert_eq!(bits as usize, CUT.len());
-        assert_eq!(cut().bits().count_ones() as usize, CUT.len());
+        assert_eq!(cut(&[]).bits().count_ones() as usize, CUT.len());
     }
 }

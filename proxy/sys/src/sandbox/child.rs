@@ -136,7 +136,7 @@ fn prepare(plan: &Plan<'_>, socket: BorrowedFd<'_>) -> Result<OwnedFd, SetUpErro
     ))?;
 
     landlock::enter().map_err(step("enter a Landlock domain", ""))?;
-    caps::drop_for_guest().map_err(step(
+    caps::drop_for_guest(plan.spec.keep).map_err(step(
         "give up capabilities",
         "verbgate needs CAP_SETPCAP where it has CAP_SYS_ADMIN",
     ))?;

@@ -58,7 +58,8 @@ use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
 
 pub use self::alone::leave_parent;
-pub use self::caps::CUT as CUT_CAPABILITIES;
+pub use self::caps::KEEPABLE as KEEPABLE_CAPABILITIES;
+pub use self::caps::cut_but as cut_capabilities;
 pub use self::devices::RDMA_DIR;
 pub use self::devices::rdma_numbers;
 pub use self::devices::show_nodes;
@@ -305,6 +306,7 @@ mod tests {
             argv: &argv,
             devices: &[],
             netns: None,
+            keep: &[],
             preserve_fds: 0,
             sysfs: None,
             install: &install,

@@ -36,6 +36,8 @@ pub struct Spawn<'a> {
     pub devices: &'a [DeviceNode],
     /// The network namespace to enter, e.g. `/run/netns/pod1`.
     pub netns: Option<&'a Path>,
+    /// Of [`KEEPABLE_CAPABILITIES`](super::KEEPABLE_CAPABILITIES), what the guest keeps.
+    pub keep: &'a [String],
     /// How many descriptors behind the standard streams the guest gets whatever they are.
     pub preserve_fds: u16,
     /// Who serves `/sys`; the guest sees the host's without.

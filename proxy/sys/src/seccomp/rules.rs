@@ -16,6 +16,7 @@ const NETLINK_RDMA: u32 = 20;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
 const AF_RDS: u32 = 21;
+const AF_RXRPC: u32 = 33;
 const AF_SMC: u32 = 43;
 /// Linux 6.11, include/uapi/linux/in.h.
 const IPPROTO_SMC: u32 = 256;
@@ -156,9 +157,12 @@ const SEIZE: When = When::Words(&[word(0, PTRACE_SEIZE)]);
 /// Sockets that the kernel itself carries over RDMA devices (net/smc, net/rds), and what socket(2)
 /// says where the kernel was built without them. Their queue pairs are the kernel's: no supervisor
 /// sees them, and neither a grant nor a quota bounds them.
-const RDMA_SOCKETS: [(When, u32); 4] = [
+const RDMA_SOCKETS: [(When, u32); 5] = [
     (When::Words(&[word(0, AF_SMC)]), EAFNOSUPPORT),
     (When::Words(&[word(0, AF_RDS)]), EAFNOSUPPORT),
+    // Speaks UDP by a socket of the kernel's own (net/rxrpc/local_object.c), to any port: RoCE's
+    // 4791, too, of which no packet filter can tell that it is not Soft-RoCE's.
+    (When::Words(&[word(0, AF_RXRPC)]), EAFNOSUPPORT),
     // SMC by the family of TCP.
     (When::Words(&[word(0, AF_INET), word(2, IPPROTO_SMC)]), EPROTONOSUPPORT),
     (When::Words(&[word(0, AF_INET6), word(2, IPPROTO_SMC)]), EPROTONOSUPPORT),

@@ -105,11 +105,12 @@ fn no_socket_carries_rdma_from_within_the_kernel() {
     let arm = program::<Aarch64>(W, F).unwrap();
     let arm = |nr, audit, args| interpret(&arm, nr, audit, args).unwrap();
     for high in [0, 1 << 32] {
-        // AF_SMC and AF_RDS, of any kind; TCP's families with SMC's protocol.
+        // AF_SMC, AF_RDS and AF_RXRPC, of any kind; TCP's families with SMC's protocol.
         for (family, kind, protocol, errno) in [
             (43, 1, 0, EAFNOSUPPORT),
             (43, 1 | 0o2_000_000, 1, EAFNOSUPPORT),
             (21, 5, 0, EAFNOSUPPORT),
+            (33, 2, 2, EAFNOSUPPORT),
             (2, 1, 256, EPROTONOSUPPORT),
             (10, 1, 256, EPROTONOSUPPORT),
         ] {

@@ -1,0 +1,157 @@
+//! The keys of a policy file, for the manual page and for the JSON schema. A test compares the list
+//! with the keys that are read.
+
+/// What a key holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// A text.
+    Text,
+    /// A list of texts.
+    Texts,
+    /// A number.
+    Number,
+    /// A list of numbers.
+    Numbers,
+    /// `true` or `false`.
+    Flag,
+    /// A table of this name.
+    Table(&'static str),
+    /// A list of such tables.
+    Tables(&'static str),
+    /// Such tables, by names of one's own.
+    Named(&'static str),
+    /// Texts, by names of one's own.
+    NamedTexts,
+    /// Such tables, by two names: a command or a driver's operation, and a field.
+    Fields(&'static str),
+    /// The same, where `"any"` stands for every value.
+    FieldsOrAny(&'static str),
+}
+
+/// A key.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The kind of table that has the key.
+    pub table: &'static str,
+    /// The key.
+    pub name: &'static str,
+    /// What the key holds.
+    pub holds: Holds,
+    /// Whether the key must be there.
+    pub needed: bool,
+    /// What the key means.
+    pub text: &'static str,
+}
+
+const fn key(table: &'static str, name: &'static str, holds: Holds, text: &'static str) -> Key {
+    Key { table, name, holds, needed: false, text }
+}
+
+const fn needed(key: Key) -> Key {
+    Key { needed: true, ..key }
+}
+
+/// The table that a whole file is.
+pub const FILE: &str = "file";
+
+/// All keys.
+#[rustfmt::skip]
+pub const KEYS: [Key; 43] = [
+    needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
+    key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
+    key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
+
+    key("profile", "name", Holds::Text, "Name of a profile that an embedding program brings; in a file, the heading is the name."),
+    key("profile", "extends", Holds::Text, "Profile to begin with: standard, hpc, full, or one of these files. Without the key, a profile grants nothing but what the profile names."),
+    key("profile", "everything", Holds::Flag, "Grants every method, command, queue pair type, attribute and private input. For tests, and for programs that you would trust with the device."),
+    key("profile", "rdma_cm", Holds::Flag, "Whether programs get the connection manager, /dev/infiniband/rdma_cm."),
+    key("profile", "qp_types", Holds::Texts, "Queue pair types to add: RC, UC, UD, RAW_PACKET, XRC_INI, XRC_TGT, efa:SRD, mlx5:DC."),
+    key("profile", "methods", Holds::Texts, "Methods to add, as `verbgate abi list` prints them. DEVICE.QUERY_PORT is the core's, mlx5:DEVICE.QUERY_PORT is a driver's own."),
+    key("profile", "commands", Holds::Texts, "Legacy commands to add, as `verbgate abi list` prints them."),
+    key("profile", "remove", Holds::Table("remove"), "Names to take away from the profile that this one extends."),
+    key("profile", "rules", Holds::Table("rules"), "Limits on values. A key replaces the same key of the profile that this one extends."),
+    key("profile", "private", Holds::FieldsOrAny("private field"), "Fields of drivers' private input that pass, by driver:OPERATION and by the field's name in include/uapi/rdma. Addresses, lengths and handles pass with the operation; all other bytes must be zero."),
+
+    key("remove", "qp_types", Holds::Texts, "Queue pair types. Remove UD where tenants share a port of mlx5 or Soft-RoCE: there, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant."),
+    key("remove", "methods", Holds::Texts, "Methods."),
+    key("remove", "commands", Holds::Texts, "Legacy commands."),
+
+    key("rules", "access", Holds::Texts, "Access flags that memory regions and queue pairs may have: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, ON_DEMAND, HUGETLB, FLUSH_GLOBAL, FLUSH_PERSISTENT, RELAXED_ORDERING."),
+    key("rules", "region_bytes", Holds::Table("predicate"), "Bytes of a memory region."),
+    key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD and of mlx5:DC name their destination in the work request, which nobody checks: remove these types, too."),
+    key("rules", "peer_qp", Holds::Table("predicate"), "Numbers of destination queue pairs. The standard profile has min = 2: 0 and 1 belong to the fabric's managers."),
+    key("rules", "service_level", Holds::Table("predicate"), "Service level (RoCE: priority) of paths."),
+    key("rules", "traffic_class", Holds::Table("predicate"), "Traffic class of paths: DSCP and ECN of RoCE v2."),
+    key("rules", "static_rate", Holds::Table("predicate"), "Rate of paths, enum ib_rate; 0 is the port's."),
+    key("rules", "rate_limit", Holds::Table("predicate"), "Rate limit of a queue pair, in kilobits a second."),
+    key("rules", "vector", Holds::Table("predicate"), "Completion vectors: the processors that are interrupted."),
+    key("rules", "pkeys", Holds::Numbers, "P_Keys that queue pairs and rdma_cm may have, full or limited members alike."),
+    key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
+    key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
+
+    needed(key("tenant", "match", Holds::Table("match"), "Who the tenant is. All conditions that are given must hold. A sandbox that matches no tenant gets no RDMA; a sandbox that matches two is refused.")),
+    needed(key("tenant", "profile", Holds::Text, "The tenant's profile.")),
+    key("tenant", "rules", Holds::Table("rules"), "Limits on values, in the place of those that the profile has for the same values."),
+    needed(key("tenant", "devices", Holds::Tables("device"), "The tenant's devices.")),
+
+    key("match", "annotation", Holds::NamedTexts, "Annotations of the container, with patterns: * stands for any text, ? for any character. Match only annotations that the engine sets itself, such as io.kubernetes.cri.sandbox-namespace; who writes a pod can write others."),
+    key("match", "uid", Holds::Number, "The user who starts verbgate run. Containers have none."),
+    key("match", "unit", Holds::Text, "Pattern of the systemd unit: the outermost .service or .scope of the cgroup's path, because users name the units below that."),
+    key("match", "cgroup", Holds::Text, "Pattern of the path in the cgroup hierarchy: of the program that starts verbgate run, or of the container."),
+
+    key("device", "pci", Holds::Text, "PCI address, as 0000:3b:00.2."),
+    key("device", "name", Holds::Text, "Pattern of the device's name or its node's: mlx5_3, uverbs3; * means every device. A device with pci and name must have both."),
+    key("device", "ports", Holds::Numbers, "Ports that requests may name, from 1; all without the key."),
+
+    key("predicate", "only", Holds::Numbers, "One of these numbers."),
+    key("predicate", "min", Holds::Number, "At least this number."),
+    key("predicate", "max", Holds::Number, "At most this number."),
+    key("predicate", "mask", Holds::Number, "No bits but these."),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::text::FileText;
+    use super::*;
+
+    /// The keys that serde would take in the place of an unknown one.
+    fn read(text: &str) -> BTreeSet<String> {
+        let error = toml::from_str::<FileText>(text).unwrap_err();
+        let words = error.message().split('`').skip(1).step_by(2).map(str::to_owned);
+        words.filter(|word| word != "zzz").collect()
+    }
+
+    #[test]
+    fn every_key_that_is_read_is_explained_and_no_other() {
+        let begin = "version = 1\n";
+        for (table, text) in [
+            (FILE, "zzz = 1"),
+            ("profile", "[profile.a]\nzzz = 1"),
+            ("remove", "[profile.a.remove]\nzzz = 1"),
+            ("rules", "[tenant.a.rules]\nzzz = 1"),
+            ("tenant", "[tenant.a]\nzzz = 1"),
+            ("match", "[tenant.a.match]\nzzz = 1"),
+            ("device", "[tenant.a]\nmatch = {}\nprofile = \"\"\ndevices = [{ zzz = 1 }]"),
+            ("predicate", "[profile.a.rules.vector]\nzzz = 1"),
+        ] {
+            let known = KEYS.iter().filter(|key| key.table == table);
+            let known: BTreeSet<String> = known.map(|key| key.name.to_owned()).collect();
+            assert_eq!(read(&format!("{begin}{text}\n")), known, "{table}");
+        }
+    }
+
+    #[test]
+    fn every_table_that_a_key_holds_is_one() {
+        for key in KEYS {
+            let (Holds::Table(of) | Holds::Tables(of) | Holds::Named(of) | Holds::Fields(of)) =
+                key.holds
+            else {
+                continue;
+            };
+            assert!(KEYS.iter().any(|other| other.table == of), "{}", key.name);
+            assert!(key.text.ends_with('.'), "{}", key.name);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Limits on values: the numbers and addresses that a request of a granted kind may carry.
+//!
+//! A limit is data: what the value is ([`Meaning`]) or where the value is (a command or method, and a
+//! path), and a [`Predicate`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
+
+use serde::Deserialize;
+use verbgate_abi::legacy;
+use verbgate_abi::request::Request;
+use verbgate_abi::table;
+use verbgate_abi::values::Meaning;
+use verbgate_abi::values::Value;
+
+use super::error::PolicyError;
+use super::error::Source;
+use super::error::hint;
+use super::text::Name;
+use super::text::RulesText;
+
+/// `enum ib_uverbs_access_flags`, include/uapi/rdma/ib_user_ioctl_verbs.h.
+const ACCESS: [(&str, u64); 11] = [
+    ("LOCAL_WRITE", 1 << 0),
+    ("REMOTE_WRITE", 1 << 1),
+    ("REMOTE_READ", 1 << 2),
+    ("REMOTE_ATOMIC", 1 << 3),
+    ("MW_BIND", 1 << 4),
+    ("ZERO_BASED", 1 << 5),
+    ("ON_DEMAND", 1 << 6),
+    ("HUGETLB", 1 << 7),
+    ("FLUSH_GLOBAL", 1 << 8),
+    ("FLUSH_PERSISTENT", 1 << 9),
+    ("RELAXED_ORDERING", 1 << 20),
+];
+
+/// `enum ib_uverbs_gid_type`, include/uapi/rdma/ib_user_ioctl_verbs.h, as sysfs writes the types.
+const GID_TYPES: [(&str, u32); 3] = [("IB", 0), ("RoCE v1", 1), ("RoCE v2", 2)];
+
+/// Which numbers pass; all that is given must hold.
+#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Predicate {
+    /// One of these.
+    pub only: Option<Vec<u64>>,
+    /// At least this.
+    pub min: Option<u64>,
+    /// At most this.
+    pub max: Option<u64>,
+    /// No bits but these.
+    pub mask: Option<u64>,
+}
+
+impl Predicate {
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&number))
+            && self.min.is_none_or(|min| number >= min)
+            && self.max.is_none_or(|max| number <= max)
+            && self.mask.is_none_or(|mask| number & !mask == 0)
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.only.as_ref().map(|only| format!("only = {only:?}")));
+        words.extend(self.min.map(|min| format!("min = {min}")));
+        words.extend(self.max.map(|max| format!("max = {max}")));
+        words.extend(self.mask.map(|mask| format!("mask = {mask:#x}")));
+        write!(f, "{{ {} }}", words.join(", "))
+    }
+}
+
+/// Addresses with a common prefix; an IPv4 address is the GID that RoCE makes of the address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Net {
+    first: u128,
+    bits: u32,
+    v4: bool,
+}
+
+impl Net {
+    fn read(text: &str) -> Option<Self> {
+        let (addr, bits) = match text.split_once('/') {
+            Some((addr, bits)) => (addr, Some(bits.parse::<u32>().ok()?)),
+            None => (text, None),
+        };
+        let (addr, whole, v4) = match addr.parse().ok()? {
+            IpAddr::V4(addr) => (addr.to_ipv6_mapped(), 32, true),
+            IpAddr::V6(addr) => (addr, 128, false),
+        };
+        let bits = bits.unwrap_or(whole);
+        let bits = if bits <= whole { bits + 128 - whole } else { return None };
+        let first = u128::from(addr);
+        (first & !mask(bits) == 0).then_some(Self { first, bits, v4 })
+    }
+
+    fn holds(&self, gid: Ipv6Addr) -> bool {
+        u128::from(gid) & mask(self.bits) == self.first
+    }
+}
+
+fn mask(bits: u32) -> u128 {
+    u128::MAX.checked_shl(128 - bits).unwrap_or(0)
+}
+
+impl fmt::Display for Net {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addr = Ipv6Addr::from(self.first);
+        match addr.to_ipv4_mapped().filter(|_| self.v4) {
+            Some(v4) => write!(f, "{v4}/{}", self.bits - 96),
+            None => write!(f, "{addr}/{}", self.bits),
+        }
+    }
+}
+
+/// A value that does not pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beyond {
+    /// The field or attribute.
+    pub name: String,
+    /// The value, as the request has the value.
+    pub value: String,
+    /// The rule, as a policy writes the rule.
+    pub rule: String,
+}
+
+/// Limits on values.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Limits {
+    numbers: BTreeMap<Meaning, Predicate>,
+    peers: Option<Vec<Net>>,
+    pub(super) pkeys: Option<Vec<u16>>,
+    pub(super) gid_types: Option<Vec<u32>>,
+    /// By command or method, and by field or attribute.
+    fields: BTreeMap<String, BTreeMap<String, Predicate>>,
+}
+
+impl Limits {
+    /// These limits, with those of a text in the place of those for the same value.
+    pub(super) fn with(
+        mut self,
+        text: &RulesText,
+        source: Source<'_>,
+    ) -> Result<Self, PolicyError> {
+        let numbers = [
+            (Meaning::PeerQp, &text.peer_qp),
+            (Meaning::ServiceLevel, &text.service_level),
+            (Meaning::TrafficClass, &text.traffic_class),
+            (Meaning::StaticRate, &text.static_rate),
+            (Meaning::RateLimit, &text.rate_limit),
+            (Meaning::RegionBytes, &text.region_bytes),
+            (Meaning::Vector, &text.vector),
+        ];
+        for (meaning, predicate) in numbers {
+            self.numbers.extend(predicate.clone().map(|predicate| (meaning, predicate)));
+        }
+        if let Some(names) = &text.access {
+            let bits = |known: &(&str, u64)| known.1;
+            let mask = names
+                .iter()
+                .map(|name| named(name, &ACCESS, "access flag", source).map(|known| bits(&known)))
+                .try_fold(0, |all, bit| Ok(all | bit?))?;
+            let predicate = Predicate { mask: Some(mask), ..Predicate::default() };
+            self.numbers.insert(Meaning::Access, predicate);
+        }
+        if let Some(types) = &text.gid_types {
+            let of = |name| named(name, &GID_TYPES, "GID type", source).map(|known| known.1);
+            self.gid_types = Some(types.iter().map(of).collect::<Result<_, _>>()?);
+        }
+        if let Some(peers) = &text.peers {
+            let of = |name: &Name| {
+                Net::read(name.get_ref()).ok_or_else(|| {
+                    let slip = format!(
+                        "{:?} is no range of addresses; write one as 10.7.0.0/16 or fe80::/64, with \
+                         zeros behind the prefix",
+                        name.get_ref()
+                    );
+                    source.slip(&name.span(), slip)
+                })
+            };
+            self.peers = Some(peers.iter().map(of).collect::<Result<_, _>>()?);
+        }
+        if let Some(pkeys) = &text.pkeys {
+            self.pkeys = Some(pkeys.clone());
+        }
+        for (of, fields) in &text.fields {
+            for (path, predicate) in fields {
+                known_field(of, path, source)?;
+                let own = self.fields.entry(of.get_ref().clone()).or_default();
+                own.insert(path.get_ref().clone(), predicate.clone());
+            }
+        }
+        Ok(self)
+    }
+
+    pub(super) fn write(&self, text: &mut String) {
+        // Writing to a string cannot fail.
+        for (meaning, predicate) in &self.numbers {
+            let _ = match (meaning, predicate.mask) {
+                (Meaning::Access, Some(mask)) => {
+                    let names = ACCESS.iter().filter(|(_, bit)| mask & bit != 0);
+                    let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+                    writeln!(text, "rules.access = {names:?}")
+                }
+                _ => writeln!(text, "rules.{} = {predicate}", meaning.name()),
+            };
+        }
+        if let Some(peers) = &self.peers {
+            let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
+            let _ = writeln!(text, "rules.peers = {peers:?}");
+        }
+        if let Some(pkeys) = &self.pkeys {
+            let _ = writeln!(text, "rules.pkeys = {pkeys:?}");
+        }
+        if let Some(types) = &self.gid_types {
+            let names = GID_TYPES.iter().filter(|(_, number)| types.contains(number));
+            let names: Vec<&str> = names.map(|(name, _)| *name).collect();
+            let _ = writeln!(text, "rules.gid_types = {names:?}");
+        }
+        for (of, fields) in &self.fields {
+            for (path, predicate) in fields {
+                let _ = writeln!(text, "rules.fields.{of:?}.{path:?} = {predicate}");
+            }
+        }
+    }
+
+    /// The first value of a request that does not pass.
+    pub(super) fn beyond(&self, request: &Request) -> Option<Beyond> {
+        if *self == Self::default() {
+            return None;
+        }
+        request.values().find_map(|value| self.judge(&value)).or_else(|| self.field(request))
+    }
+
+    fn judge(&self, value: &Value) -> Option<Beyond> {
+        if let (Meaning::PeerGid, Some(gid)) = (value.meaning, value.gid) {
+            return self.peer(Ipv6Addr::from(gid), value.name);
+        }
+        let predicate = self.numbers.get(&value.meaning)?;
+        (!predicate.holds(value.number)).then(|| Beyond {
+            name: value.name.to_owned(),
+            value: format!("{:#x}", value.number),
+            rule: format!("{} = {predicate}", value.meaning.name()),
+        })
+    }
+
+    /// Whether a peer's address does not pass.
+    pub(super) fn peer(&self, gid: Ipv6Addr, name: &str) -> Option<Beyond> {
+        let peers = self.peers.as_ref()?;
+        (!peers.iter().any(|net| net.holds(gid))).then(|| {
+            let all: Vec<String> = peers.iter().map(ToString::to_string).collect();
+            Beyond {
+                name: name.to_owned(),
+                value: gid.to_string(),
+                rule: format!("peers = {all:?}"),
+            }
+        })
+    }
+
+    /// Whether peers are limited at all.
+    pub(super) fn has_peers(&self) -> bool {
+        self.peers.is_some()
+    }
+
+    fn field(&self, request: &Request) -> Option<Beyond> {
+        if self.fields.is_empty() {
+            return None;
+        }
+        let (of, legacy) = match request.legacy() {
+            Some(legacy) => (legacy.spec.short_name.to_owned(), true),
+            None => (request.method().full_name(), false),
+        };
+        self.fields.get(&of)?.iter().find_map(|(path, predicate)| {
+            let numbers: Vec<u64> = if legacy {
+                request.legacy_field(path).into_iter().collect()
+            } else {
+                // Of the core's and of a driver's, if both have one of the name.
+                let named = request.attrs().iter().filter(|attr| attr.spec.short_name() == path);
+                named.filter_map(|attr| request.u64_of(attr)).collect()
+            };
+            let number = numbers.into_iter().find(|number| !predicate.holds(*number))?;
+            Some(Beyond {
+                name: path.clone(),
+                value: format!("{number:#x}"),
+                rule: format!("fields.{of:?}.{path:?} = {predicate}"),
+            })
+        })
+    }
+}
+
+fn named<T: Copy>(
+    name: &Name,
+    known: &[(&'static str, T)],
+    what: &str,
+    source: Source<'_>,
+) -> Result<(&'static str, T), PolicyError> {
+    known.iter().find(|(one, _)| *one == name.get_ref().as_str()).copied().ok_or_else(|| {
+        let hint = hint(name.get_ref(), known.iter().map(|(one, _)| *one));
+        source.slip(&name.span(), format!("there is no {what} {:?}; {hint}", name.get_ref()))
+    })
+}
+
+/// Refuses a rule on a field that no command has, or that is no number.
+fn known_field(of: &Name, path: &Name, source: Source<'_>) -> Result<(), PolicyError> {
+    let (name, field) = (of.get_ref(), path.get_ref());
+    let known: Vec<String> =
+        if let Some(spec) = legacy::commands().iter().find(|spec| spec.short_name == name) {
+            if spec.req.field(field).is_some_and(|field| matches!(field.size, 1 | 2 | 4 | 8)) {
+                return Ok(());
+            }
+            spec.req.fields.iter().map(|field| field.name.to_owned()).collect()
+        } else if let Some(spec) = table::methods().iter().find(|spec| spec.full_name() == *name) {
+            if spec.attrs.iter().any(|attr| attr.short_name() == field && !attr.is_output()) {
+                return Ok(());
+            }
+            spec.attrs.iter().map(|attr| attr.short_name().to_owned()).collect()
+        } else {
+            let known: Vec<String> = (legacy::commands().iter().map(|c| c.short_name.to_owned()))
+                .chain(table::methods().iter().map(table::MethodSpec::full_name))
+                .collect();
+            let hint = hint(name, known.iter().map(String::as_str));
+            let slip = format!("there is no command or method {name:?}; {hint}");
+            return Err(source.slip(&of.span(), slip));
+        };
+    let hint = hint(field, known.iter().map(String::as_str));
+    Err(source.slip(&path.span(), format!("{name} has no number {field:?}; {hint}")))
+}

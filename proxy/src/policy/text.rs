@@ -1,0 +1,133 @@
+//! The text of policies, as serde reads it: every key is known, and every name has its place.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::limits::Predicate;
+use super::private::PrivateText;
+
+/// A name with its place.
+pub(super) type Name = Spanned<String>;
+
+/// A file of `policy.d`.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileText {
+    pub(super) version: Spanned<u32>,
+    #[serde(default)]
+    pub(super) profile: BTreeMap<Name, ProfileText>,
+    #[serde(default)]
+    pub(super) tenant: BTreeMap<Name, TenantText>,
+}
+
+/// A profile.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProfileText {
+    /// Of a profile that stands alone; in a file, the heading is the name.
+    pub(super) name: Option<Name>,
+    /// Another profile, all of which is granted too.
+    pub(super) extends: Option<Name>,
+    /// Every method, command and queue pair type.
+    #[serde(default)]
+    pub(super) everything: bool,
+    /// The connection manager, `/dev/infiniband/rdma_cm`.
+    pub(super) rdma_cm: Option<bool>,
+    #[serde(default)]
+    pub(super) qp_types: Vec<Name>,
+    #[serde(default)]
+    pub(super) methods: Vec<Name>,
+    #[serde(default)]
+    pub(super) commands: Vec<Name>,
+    /// What is taken from the profile that this one extends.
+    #[serde(default)]
+    pub(super) remove: NamesText,
+    /// Limits on values.
+    #[serde(default)]
+    pub(super) rules: RulesText,
+    /// What is granted of drivers' private input.
+    #[serde(default)]
+    pub(super) private: PrivateText,
+}
+
+/// Limits on values, each by what the value is.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RulesText {
+    /// Access flags that memory and queue pairs may have.
+    pub(super) access: Option<Vec<Name>>,
+    /// Bytes of a memory region.
+    pub(super) region_bytes: Option<Predicate>,
+    /// Ranges of the destinations' addresses.
+    pub(super) peers: Option<Vec<Name>>,
+    /// Numbers of destination queue pairs.
+    pub(super) peer_qp: Option<Predicate>,
+    pub(super) service_level: Option<Predicate>,
+    pub(super) traffic_class: Option<Predicate>,
+    /// `enum ib_rate` of paths.
+    pub(super) static_rate: Option<Predicate>,
+    /// Kilobits a second of a queue pair.
+    pub(super) rate_limit: Option<Predicate>,
+    /// Completion vectors.
+    pub(super) vector: Option<Predicate>,
+    /// P_Keys that a queue pair may have.
+    pub(super) pkeys: Option<Vec<u16>>,
+    /// Types of the source's GID.
+    pub(super) gid_types: Option<Vec<Name>>,
+    /// Any number in a request, by command or method, and by field or attribute.
+    #[serde(default)]
+    pub(super) fields: BTreeMap<Name, BTreeMap<Name, Predicate>>,
+}
+
+/// Names to take away.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamesText {
+    #[serde(default)]
+    pub(super) qp_types: Vec<Name>,
+    #[serde(default)]
+    pub(super) methods: Vec<Name>,
+    #[serde(default)]
+    pub(super) commands: Vec<Name>,
+}
+
+/// A tenant.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TenantText {
+    pub(super) r#match: Spanned<MatchText>,
+    pub(super) profile: Name,
+    /// Limits on values, in the place of those that the profile has for the same values.
+    #[serde(default)]
+    pub(super) rules: RulesText,
+    pub(super) devices: Spanned<Vec<Spanned<DeviceText>>>,
+}
+
+/// Who is the tenant; all conditions that are given must hold.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MatchText {
+    /// Annotations of a container, and patterns of their values.
+    #[serde(default)]
+    pub(super) annotation: BTreeMap<String, String>,
+    /// The user who starts `verbgate run`.
+    pub(super) uid: Option<u32>,
+    /// Pattern of the systemd unit.
+    pub(super) unit: Option<String>,
+    /// Pattern of the path in the cgroup hierarchy.
+    pub(super) cgroup: Option<String>,
+}
+
+/// A device; all that is given must be the device's.
+#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeviceText {
+    /// The PCI function, as `0000:3b:00.2`.
+    pub(super) pci: Option<String>,
+    /// Pattern of the device's name, or of its node's.
+    pub(super) name: Option<String>,
+    /// Ports, from 1; all when there are none.
+    pub(super) ports: Option<Vec<u32>>,
+}
