@@ -70,11 +70,30 @@ impl Contents<'_> {
         match self.tree.kind(id) {
             Some(Kind::File(file)) => match &file.gid {
                 Some(gid) => self.gid_file(id, file, gid),
+                None if self.counts_others(id) => Err(libc::EACCES),
                 None => self.raw(id, file),
             },
             Some(Kind::Dir(_)) => Err(libc::EISDIR),
             Some(Kind::Link(_)) => Err(libc::EINVAL),
             None => Err(libc::ENODEV),
+        }
+    }
+
+    /// Whether a file counts what goes through a port, and others speak by that port, too. A
+    /// device's own counters are those of all of its ports.
+    fn counts_others(&self, id: NodeId) -> bool {
+        let path = self.tree.path(id);
+        let Some((ibdev, port)) = counter(&path) else { return false };
+        match port {
+            Some(port) => self.view.is_shared(ibdev, port),
+            None => {
+                let ports =
+                    path.rsplit_once("/hw_counters/").map(|(dir, _)| format!("{dir}/ports"));
+                let ports = ports.and_then(|ports| self.tree.find(&ports));
+                let ports = ports.into_iter().flat_map(|ports| self.tree.entries(ports));
+                let numbers = ports.filter_map(|port| self.tree.name(*port).parse().ok());
+                numbers.into_iter().any(|port| self.view.is_shared(ibdev, port))
+            }
         }
     }
 
@@ -120,6 +139,21 @@ impl Contents<'_> {
     }
 }
 
+/// The device, and the port, of a file of counters: `DEVICE/ports/P/counters/NAME`,
+/// `DEVICE/ports/P/hw_counters/NAME` and `DEVICE/hw_counters/NAME`
+/// (Documentation/ABI/stable/sysfs-class-infiniband).
+fn counter(path: &str) -> Option<(&str, Option<u32>)> {
+    let (_, rest) = path.split_once("/infiniband/")?;
+    let names: Vec<&str> = rest.split('/').collect();
+    match *names {
+        [device, "ports", port, "counters" | "hw_counters", _] => {
+            Some((device, Some(port.parse().ok()?)))
+        }
+        [device, "hw_counters", _] => Some((device, None)),
+        _ => None,
+    }
+}
+
 /// The tables of GIDs, for [`crate::select::select`].
 pub struct Tables<'a> {
     /// Where values come from.
@@ -153,5 +187,22 @@ impl gids::Ports for Tables<'_> {
                 }
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_are_known_by_their_place() {
+        let of =
+            |rest: &str| counter(&format!("devices/pci0/infiniband/mlx5_0/{rest}")).map(|c| c.1);
+        assert_eq!(of("ports/2/counters/port_xmit_data"), Some(Some(2)));
+        assert_eq!(of("ports/1/hw_counters/out_of_sequence"), Some(Some(1)));
+        assert_eq!(of("hw_counters/lifespan"), Some(None));
+        for other in ["ports/1/gids/0", "ports/1/state", "node_guid", "ports/1/counters"] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 }

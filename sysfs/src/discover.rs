@@ -2,6 +2,7 @@
 //! order in which people count. The root is a parameter, so that a directory tree can stand for a
 //! host.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -20,6 +21,8 @@ const CLASS: &str = "class/infiniband";
 pub const ROCE_V2: &str = "RoCE v2";
 /// The link layer of RoCE.
 pub const ETHERNET: &str = "Ethernet";
+/// The link layer of InfiniBand.
+pub const INFINIBAND: &str = "InfiniBand";
 
 /// An entry of a port's GID table that is in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +53,9 @@ pub struct Port {
     pub netdevs: BTreeSet<String>,
     /// The table's entries that are in use.
     pub gids: Vec<Gid>,
-    /// Partition keys in use.
-    pub pkeys: Vec<u16>,
+    /// Partition keys in use, by their indices.
+    #[serde(default)]
+    pub pkeys: BTreeMap<u32, u16>,
 }
 
 /// An RDMA device.
@@ -226,14 +230,13 @@ impl PortDir {
     }
 }
 
-fn pkeys(dir: &Path) -> Vec<u16> {
-    let found = names(dir).unwrap_or_default();
-    let keys = found.iter().filter_map(|name| {
-        let text = attribute(&dir.join(name))?;
-        u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+fn pkeys(dir: &Path) -> BTreeMap<u32, u16> {
+    let found = numbers(dir).unwrap_or_default();
+    let keys = found.into_iter().filter_map(|index| {
+        let text = attribute(&dir.join(index.to_string()))?;
+        Some((index, u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()?))
     });
-    let keys: BTreeSet<u16> = keys.filter(|key| *key != 0).collect();
-    keys.into_iter().collect()
+    keys.filter(|(_, key)| *key != 0).collect()
 }
 
 /// A netdev's speed in Mb/s, if it has a link.
@@ -276,7 +279,7 @@ pub(crate) fn after_number(text: String) -> String {
 }
 
 /// One attribute; none where the kernel refuses to tell.
-fn attribute(path: &Path) -> Option<String> {
+pub(crate) fn attribute(path: &Path) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }

@@ -21,6 +21,11 @@ pub trait GidView: Send + Sync {
     fn length(&self, _ibdev: &str, _port: u32) -> Option<u32> {
         None
     }
+
+    /// Whether others speak by the port, too, so that its counters tell of others.
+    fn is_shared(&self, _ibdev: &str, _port: u32) -> bool {
+        false
+    }
 }
 
 /// Shows every GID.

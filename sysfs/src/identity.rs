@@ -195,6 +195,13 @@ impl Identity {
         self.rdma.as_ref().map(|rdma| &*rdma.uverbs)
     }
 
+    /// The device's parent in sysfs: of a PCI device the address, as `0000:3b:00.2`; none of a
+    /// software device.
+    #[must_use]
+    pub fn parent(&self) -> Option<&str> {
+        self.rdma.as_ref()?.parent.as_deref()
+    }
+
     /// The name that the RDMA device had, as `mlx5_0`.
     #[must_use]
     pub fn ibdev(&self) -> Option<&str> {

@@ -4,13 +4,16 @@
 //! [`record`] reads the host once into a [`Snapshot`], [`select`] reduces it to what the sandbox
 //! was granted, [`tree`] turns that into directories, files and links that are path-identical to
 //! the host, and [`serve`] mounts it or [`materialise`] writes it as a plain tree. [`discover`] reads the
-//! host's devices, ports and GIDs alone, and [`collect`] those that user space can open.
+//! host's devices, ports and GIDs alone, [`collect`] those that user space can open, and [`hardware`]
+//! what the devices are made of.
 
 pub mod collect;
+mod config;
 pub mod contents;
 pub mod diff;
 pub mod discover;
 pub mod gids;
+pub mod hardware;
 pub mod identity;
 pub mod materialise;
 mod names;
