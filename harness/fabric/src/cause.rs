@@ -18,6 +18,8 @@ pub(crate) enum Cause {
     RailDown,
     /// A GID index that is empty, or of no network device of this namespace.
     WrongGid,
+    /// A partition key that the port does not have.
+    WrongPkey,
     /// RoCE v1 against RoCE v2.
     GidTypeMismatch,
     /// IPv4 against IPv6.
@@ -27,6 +29,8 @@ pub(crate) enum Cause {
     ArpFlux,
     WrongRoute,
     NoNeighbour,
+    /// It did not come to the rendezvous.
+    PeerAbsent,
     PeerRestarted,
     PeerKilled,
     PeerHangs,
@@ -35,6 +39,8 @@ pub(crate) enum Cause {
     NoReceives,
     LocalError,
     CannotConnect,
+    /// Short packets arrive, and those as long as the path's MTU do not.
+    PathMtu,
     PacketLoss,
     /// Neighbours and routes are right, and no packet of RDMA arrives.
     NothingArrives,
@@ -56,12 +62,14 @@ const TABLE: &[(Cause, &str, &str)] = &[
                                                   each rank, by --device"),
     (Cause::RailDown, "rail-down", "bring the network device up, and look at cable and switch port"),
     (Cause::WrongGid, "wrong-gid", "choose a RoCE v2 GID of a network device of this namespace, by --device DEVICE@INDEX"),
+    (Cause::WrongPkey, "wrong-pkey", "put the port into the partition at the subnet manager, or choose another by --pkey"),
     (Cause::GidTypeMismatch, "gid-type-mismatch", "choose a RoCE v2 index on each rank, by --device DEVICE@INDEX"),
     (Cause::AddressFamilyMismatch, "address-family-mismatch", "choose GIDs of IPv4 addresses, or of IPv6, on all ranks, by --device DEVICE@INDEX"),
     (Cause::MtuMismatch, "mtu-mismatch", "set the same MTU on each rail's network devices and on the switches between"),
     (Cause::ArpFlux, "arp-flux", "set arp_ignore=1 and arp_announce=2 on the NICs of the rank that is asked for (`verbgate netdev move` does), then `ip neighbour flush all`"),
     (Cause::WrongRoute, "wrong-route", "give each rail a routing table and a source rule (`verbgate netdev move` does)"),
     (Cause::NoNeighbour, "no-neighbour", "look at cable, VLAN and switch: the peer's address is not answered for"),
+    (Cause::PeerAbsent, "peer-absent", "look whether the rank was started, and whether its host reaches the rendezvous"),
     (Cause::PeerRestarted, "peer-restarted", "start all ranks again: the queue pairs of a process that has ended are gone"),
     (Cause::PeerKilled, "peer-killed", "read the rank's output, and the kernel log of the rank's host (out of memory?)"),
     (Cause::PeerHangs, "peer-hangs", "look where the rank waits: `cat /proc/PID/stack`"),
@@ -70,6 +78,7 @@ const TABLE: &[(Cause, &str, &str)] = &[
     (Cause::NoReceives, "no-receives", "post receives before the peer may send; set rnr_retry and min_rnr_timer"),
     (Cause::LocalError, "local-error", "check keys, addresses, lengths and operations of the work request"),
     (Cause::CannotConnect, "cannot-connect", "look at GID type, address family, route and neighbour of both ends"),
+    (Cause::PathMtu, "path-mtu", "set the MTU of every switch and router on the way to that of the NICs and more (RoCE adds up to 100 bytes), or the NICs' MTU to the way's"),
     (Cause::PacketLoss, "packet-loss", "look at drops and pauses of the NICs and switch ports between them: PFC, ECN, cables"),
     (Cause::NothingArrives, "nothing-arrives", "let UDP port 4791 through firewalls, and look at VLANs and the switch"),
     (Cause::Stall, "stall", "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters"),

@@ -1,5 +1,7 @@
 //! All of a rank's connections: endpoints on real queue pairs, over the rendezvous.
 
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::time::Duration;
 use std::time::Instant;
@@ -18,6 +20,7 @@ use crate::error::Error;
 use crate::hardware::Hardware;
 use crate::hardware::Made;
 use crate::hardware::Place;
+use crate::hardware::Rails;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::random;
@@ -25,6 +28,10 @@ use crate::rendezvous::Link;
 
 /// How often time passes for endpoints.
 const TICK: Duration = Duration::from_millis(20);
+/// A rail that has failed with so many partners is not tried with the others: each failure takes
+/// many seconds.
+const ENOUGH: usize = 3;
+
 /// What ranks say to each other.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Control {
@@ -44,6 +51,20 @@ pub(crate) enum Control {
     },
     /// What was measured, to rank 0, which knows its form.
     Cells(Vec<Value>),
+    /// Whether the receiver is there; that it is, and whether it is done with all exchanges.
+    Ask,
+    Here {
+        done: bool,
+    },
+    /// A rank that says nothing, for all to know.
+    Silent {
+        rank: u32,
+    },
+    /// A path that failed after a while, for all to know.
+    Failed {
+        peer: u32,
+        rail: usize,
+    },
 }
 
 /// One connection to one peer on one rail.
@@ -79,7 +100,7 @@ impl Open {
 #[derive(Debug)]
 pub(crate) struct Mesh {
     pub rank: u32,
-    pub(crate) hardware: Vec<Hardware>,
+    pub(crate) hardware: Rails,
     pub(crate) peers: Vec<Peer>,
     /// Completions that were taken from the queue of the rail in use, and not yet awaited.
     pub(crate) completed: VecDeque<verbgate_verbs::Completion>,
@@ -87,6 +108,15 @@ pub(crate) struct Mesh {
     pub said: VecDeque<(u32, Control)>,
     /// Of the queue pairs that are connected from now on.
     pub(crate) tuning: Tuning,
+    /// When ranks said last that they are there.
+    pub(crate) alive: BTreeMap<u32, Instant>,
+    /// This rank has made all of its exchanges, and ranks that have made theirs.
+    pub(crate) done: bool,
+    pub(crate) ended: BTreeSet<u32>,
+    /// Ranks that say nothing, as somebody found.
+    pub(crate) silent: BTreeSet<u32>,
+    /// With whom a rank's rail has failed after a while.
+    failed: BTreeMap<(u32, usize), BTreeSet<u32>>,
     began: Instant,
 }
 
@@ -123,7 +153,7 @@ impl Peer {
 
 impl Mesh {
     /// One connection to each other rank on each rail, none of them begun.
-    pub(crate) fn new(rank: u32, ranks: u32, hardware: Vec<Hardware>) -> Self {
+    pub(crate) fn new(rank: u32, ranks: u32, hardware: Rails) -> Self {
         let others = (0..ranks).filter(|other| *other != rank);
         let rails = hardware.len();
         let peers = others.flat_map(|rank| {
@@ -139,7 +169,22 @@ impl Mesh {
         let peers = peers.collect();
         let (said, completed) = (VecDeque::new(), VecDeque::new());
         let (tuning, began) = (TUNING, Instant::now());
-        Self { rank, hardware, peers, completed, said, tuning, began }
+        let (alive, silent, failed) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let (done, ended) = (false, BTreeSet::new());
+        Self {
+            rank,
+            hardware,
+            peers,
+            completed,
+            said,
+            tuning,
+            alive,
+            done,
+            ended,
+            silent,
+            failed,
+            began,
+        }
     }
 
     /// Connects to all, whoever begins, and waits until all others have, too.
@@ -167,10 +212,12 @@ impl Mesh {
         patience: Duration,
     ) -> Result<Vec<(u32, Open)>, Error> {
         let open = self.begin(link, patience)?;
-        let wait = patience * 2;
-        let all =
-            link.gather(stage, &open, wait, |link, from, body| self.hear(link, from, body))?;
-        Ok((0..).zip(all).flat_map(|(rank, all)| all.into_iter().map(move |o| (rank, o))).collect())
+        let all = link
+            .gather(stage, &open, patience * 2, |link, from, body| self.hear(link, from, body))?;
+        Ok(all
+            .into_iter()
+            .flat_map(|(rank, all)| all.into_iter().map(move |o| (rank, o)))
+            .collect())
     }
 
     /// Leaves out what is not to be connected.
@@ -178,11 +225,19 @@ impl Mesh {
         self.peers.retain(|peer| keep(peer.rank, peer.rail));
     }
 
-    /// Connects, until all are or the time is up; which are not.
+    /// Connects, until all are or no more have been for so long; which are not.
     fn begin(&mut self, link: &mut Link, patience: Duration) -> Result<Vec<Open>, Error> {
-        let deadline = Instant::now() + patience;
-        let mut begun = false;
-        while self.peers.iter().any(|peer| peer.endpoint.state() != State::Connected) {
+        let mut deadline = Instant::now() + patience;
+        let (mut begun, mut most) = (false, 0);
+        let missing = |mesh: &Self, link: &Link| {
+            let there = mesh.peers.iter().filter(|peer| link.has(peer.rank));
+            there.filter(|peer| peer.endpoint.state() != State::Connected).count()
+        };
+        while missing(self, link) > 0 {
+            let connected = self.peers.len() - missing(self, link);
+            if connected > most {
+                (most, deadline) = (connected, Instant::now() + patience);
+            }
             for index in 0..self.peers.len() {
                 self.act(link, index, |endpoint, now, fresh| {
                     if begun { endpoint.tick(now, fresh) } else { endpoint.start(now, fresh) }
@@ -251,15 +306,55 @@ impl Mesh {
     pub(crate) fn hear(&mut self, link: &mut Link, from: u32, body: Value) -> Result<(), Error> {
         // What is not understood was not meant for this version, which all ranks have: drop it.
         let Ok(control) = serde_json::from_value(body) else { return Ok(()) };
-        let Control::Endpoint { rail, message } = control else {
-            self.said.push_back((from, control));
-            return Ok(());
+        let (rail, message) = match control {
+            Control::Endpoint { rail, message } => (rail, message),
+            Control::Ask => return link.send(from, &Control::Here { done: self.done }),
+            Control::Here { done } => {
+                self.alive.insert(from, Instant::now());
+                self.ended.extend(Some(from).filter(|_| done));
+                return Ok(());
+            }
+            Control::Silent { rank } => {
+                // Whoever says so of this rank is wrong.
+                self.silent.extend(Some(rank).filter(|rank| *rank != self.rank));
+                return Ok(());
+            }
+            Control::Failed { peer, rail } => {
+                self.note_failure(from, peer, rail);
+                return Ok(());
+            }
+            other => {
+                self.said.push_back((from, other));
+                return Ok(());
+            }
         };
         let of = |peer: &Peer| (peer.rank, peer.rail) == (from, rail);
         let Some(index) = self.peers.iter().position(of) else { return Ok(()) };
         let nonce =
             random::unique().map_err(|error| Error::Io { what: "/dev/urandom".into(), error })?;
         self.act(link, index, |endpoint, now, fresh| endpoint.receive(message, now, fresh, nonce))
+    }
+
+    /// Tells all other ranks.
+    pub(crate) fn tell_all(&self, link: &Link, control: &Control) -> Result<(), Error> {
+        let ranks: BTreeSet<u32> = self.peers.iter().map(|peer| peer.rank).collect();
+        ranks.into_iter().filter(|rank| link.has(*rank)).try_for_each(|to| link.send(to, control))
+    }
+
+    pub(crate) fn note_failure(&mut self, a: u32, b: u32, rail: usize) {
+        self.failed.entry((a, rail)).or_default().insert(b);
+        self.failed.entry((b, rail)).or_default().insert(a);
+    }
+
+    /// Whether enough is known of a path's ends: a rail has failed with several others.
+    pub(crate) fn is_known(&self, peer: u32, rail: usize) -> bool {
+        let known = |rank| self.failed.get(&(rank, rail)).is_some_and(|with| with.len() >= ENOUGH);
+        known(self.rank) || known(peer)
+    }
+
+    /// How many paths all ranks have found bad after a while, as far as this rank has heard.
+    pub(crate) fn failures(&self) -> usize {
+        self.failed.values().map(BTreeSet::len).sum::<usize>() / 2
     }
 
     /// Lets one endpoint act, and does what it asks for.

@@ -5,92 +5,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::explain::Counter;
+pub(crate) use crate::explain::Sign;
 use crate::rail::Rail;
 
-/// What a counter that moves tells.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sign {
-    /// Packets did not arrive, or were repeated.
-    Loss,
-    /// The receiver had no buffers.
-    Unready,
-    /// Somebody was told to slow down.
-    Congestion,
-    /// The link was down, or damages.
-    Link,
-    /// Keys and rights.
-    Access,
-}
-
-/// Counters that tell, by the names of the drivers that have them: rxe (rxe_hw_counters.h), mlx5
-/// (counters.c), the ports of InfiniBand (sysfs.c), network devices (if_link.h), and ethtool of mlx5
-/// and others.
-#[rustfmt::skip]
-const TELLING: &[(&str, Sign)] = &[
-    // rxe
-    ("duplicate_request", Sign::Loss),
-    ("out_of_seq_request", Sign::Loss),
-    ("rcvd_seq_err", Sign::Loss),
-    ("completer_retry_err", Sign::Loss),
-    ("retry_exceeded_err", Sign::Loss),
-    ("send_err", Sign::Loss),
-    ("rcvd_rnr_err", Sign::Unready),
-    ("send_rnr_err", Sign::Unready),
-    ("retry_rnr_exceeded_err", Sign::Unready),
-    // mlx5
-    ("out_of_sequence", Sign::Loss),
-    ("packet_seq_err", Sign::Loss),
-    ("local_ack_timeout_err", Sign::Loss),
-    ("implied_nak_seq_err", Sign::Loss),
-    ("roce_adp_retrans", Sign::Loss),
-    ("rx_icrc_encapsulated", Sign::Link),
-    ("rnr_nak_retry_err", Sign::Unready),
-    ("out_of_buffer", Sign::Unready),
-    ("np_cnp_sent", Sign::Congestion),
-    ("np_ecn_marked_roce_packets", Sign::Congestion),
-    ("rp_cnp_handled", Sign::Congestion),
-    ("resp_remote_access_errors", Sign::Access),
-    ("req_remote_access_errors", Sign::Access),
-    ("resp_local_length_error", Sign::Access),
-    // ports
-    ("port_rcv_errors", Sign::Link),
-    ("port_rcv_remote_physical_errors", Sign::Link),
-    ("port_xmit_discards", Sign::Loss),
-    ("port_xmit_wait", Sign::Congestion),
-    ("symbol_error", Sign::Link),
-    ("link_downed", Sign::Link),
-    ("link_error_recovery", Sign::Link),
-    ("local_link_integrity_errors", Sign::Link),
-    ("excessive_buffer_overrun_errors", Sign::Link),
-    // network devices
-    ("netdev rx_dropped", Sign::Loss),
-    ("netdev tx_dropped", Sign::Loss),
-    ("netdev rx_errors", Sign::Link),
-    ("netdev tx_errors", Sign::Link),
-    ("netdev rx_crc_errors", Sign::Link),
-    ("netdev rx_missed_errors", Sign::Loss),
-    ("netdev tx_carrier_errors", Sign::Link),
-    // ethtool
-    ("ethtool rx_discards_phy", Sign::Loss),
-    ("ethtool tx_discards_phy", Sign::Loss),
-    ("ethtool rx_out_of_buffer", Sign::Loss),
-    ("ethtool rx_crc_errors_phy", Sign::Link),
-    ("ethtool rx_symbol_err_phy", Sign::Link),
-    ("ethtool link_down_events_phy", Sign::Link),
-];
-
-/// What a counter tells, if it is one that does.
+/// What a counter tells, if it is one that does: drivers have names of their own.
 pub(crate) fn sign(name: &str) -> Option<Sign> {
     if name.starts_with("ethtool ") && name.contains("pause") {
         return Some(Sign::Congestion);
     }
-    TELLING.iter().find(|(known, _)| *known == name).map(|(_, sign)| *sign)
-}
-
-/// The names of all that tell, for those who explain them.
-#[cfg(test)]
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    TELLING.iter().map(|(name, _)| *name)
+    Counter::named(name)?.sign()
 }
 
 /// How much counters of a kind moved, all told.
@@ -135,11 +59,22 @@ pub(crate) fn moved(
     before: &BTreeMap<String, u64>,
     after: &BTreeMap<String, u64>,
 ) -> BTreeMap<String, u64> {
-    let delta = |(name, value): (&String, &u64)| {
-        let delta = value.checked_sub(*before.get(name)?).filter(|delta| *delta > 0)?;
+    let moved = |(name, value): (&String, &u64)| {
+        let delta = delta(*before.get(name)?, *value).filter(|delta| *delta > 0)?;
         Some((name.clone(), delta))
     };
-    after.iter().filter_map(delta).collect()
+    after.iter().filter_map(moved).collect()
+}
+
+/// From one reading to the next. Some counters have 32 bits and begin again at 0; one that has fallen
+/// by more than that explains was reset, of which nothing is known.
+pub(crate) fn delta(before: u64, after: u64) -> Option<u64> {
+    const BITS: u64 = 1 << 32;
+    let wrapped = || {
+        let delta = (after + BITS).checked_sub(before)?;
+        (before < BITS && delta < BITS / 2).then_some(delta)
+    };
+    after.checked_sub(before).or_else(wrapped)
 }
 
 /// Parts of names of counters that are not in the table, and tell of errors all the same.
@@ -169,6 +104,25 @@ mod tests {
         assert_eq!(total(&moved, Sign::Loss), 3);
         assert_eq!(sign("ethtool rx_prio3_pause"), Some(Sign::Congestion));
         assert_eq!(sign("ethtool rx_packets"), None);
+        // Each driver by its own names, and what has the same name elsewhere is something else.
+        for name in [
+            "to_retransmits",
+            "packet_seq_err",
+            "RetransSegs",
+            "retrans_timeout_events",
+            "responder_oos",
+            "resp_rx_outouf_seq",
+            "out_of_sequence",
+            "netdev rx_dropped",
+            "ethtool rx_discards_phy",
+        ] {
+            assert_eq!(sign(name), Some(Sign::Loss), "{name}");
+        }
+        assert_eq!((sign("rx_dropped"), sign("netdev out_of_sequence")), (None, None));
+        assert_eq!(sign("rx_err_pkt"), Some(Sign::Link));
+        // 32 bits that begin again, and a driver that was loaded again.
+        assert_eq!(delta(u64::from(u32::MAX) - 1, 3), Some(5));
+        assert_eq!((delta(100, 3), delta(1 << 40, 3), delta(3, 3)), (None, None, Some(0)));
         let some = map(&[("sent_pkts", 9), ("rcvd_seq_err", 1), ("ethtool rx_new_errors", 2)]);
         assert_eq!(telling(some.clone(), false), map(&[("rcvd_seq_err", 1)]));
         let of_failed = map(&[("rcvd_seq_err", 1), ("ethtool rx_new_errors", 2)]);

@@ -14,6 +14,7 @@ use verbgate_verbs::Pd;
 use verbgate_verbs::QueuePair;
 use verbgate_verbs::Region;
 
+use crate::class::Class;
 use crate::endpoint::Sid;
 use crate::explain;
 use crate::explain::Of;
@@ -101,26 +102,58 @@ pub(crate) struct Hardware {
     pub(crate) cq: CompletionQueue,
     pd: Pd,
     limits: Limits,
+    class: Class,
+}
+
+/// The rails of a rank, of which some may not have opened.
+#[derive(Debug, Default)]
+pub(crate) struct Rails(Vec<Option<Hardware>>);
+
+impl Rails {
+    pub(crate) fn new(rails: Vec<Option<Hardware>>) -> Self {
+        Self(rails)
+    }
+
+    pub(crate) fn get(&self, rail: usize) -> Option<&Hardware> {
+        self.0.get(rail)?.as_ref()
+    }
+
+    /// All of them, also those that have not opened.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Those that have opened, with their numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Hardware)> {
+        self.0.iter().enumerate().filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
+    }
 }
 
 impl Hardware {
     /// # Errors
     /// What the verb said, and what that means.
-    pub(crate) fn new(rail: &Rail, context: &Context, peers: u32) -> Result<Self, String> {
+    pub(crate) fn new(
+        rail: &Rail,
+        context: &Context,
+        peers: u32,
+        class: Class,
+    ) -> Result<Self, String> {
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
             let region = Region::new(&pd, MEMORY, Access::Remote)?;
             let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
             let cq = CompletionQueue::new(context, entries)?;
-            Ok(Self { rail: rail.clone(), region, cq, pd, limits })
+            Ok(Self { rail: rail.clone(), region, cq, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
 
     /// A queue pair of a new session.
     pub(crate) fn make(&self) -> Result<Made, String> {
-        let Self { rail, region, cq, pd, limits } = self;
+        let Self { rail, region, cq, pd, limits, class } = self;
+        let pkey = class.pkey.map_or(Some(0), |pkey| rail.pkey_index(pkey));
+        let pkey = pkey.ok_or("the port does not have the partition key")?;
         let caps = Caps {
             send: DEPTH.min(limits.max_qp_wr),
             receive: DEPTH.min(limits.max_qp_wr),
@@ -128,8 +161,8 @@ impl Hardware {
             inline: INLINE,
         };
         let small = Caps { inline: 0, ..caps };
-        let qp = QueuePair::new(pd, cq, caps, rail.port)
-            .or_else(|_| QueuePair::new(pd, cq, small, rail.port))
+        let qp = QueuePair::new(pd, cq, caps, rail.port, pkey)
+            .or_else(|_| QueuePair::new(pd, cq, small, rail.port, pkey))
             .map_err(|error| error.to_string())?;
         let number =
             || random::unique().map_err(|error| format!("cannot read /dev/urandom: {error}"));
@@ -154,6 +187,8 @@ impl Hardware {
             sgid_index: u8::try_from(self.rail.gid_index).unwrap_or(u8::MAX),
             dgid: place.gid,
             dlid: place.lid,
+            traffic_class: self.class.traffic,
+            service_level: self.class.level,
             qp_num: place.qp_num,
             psn: (place.psn, made.place.psn),
             mtu: place.mtu.min(self.rail.mtu),

@@ -8,7 +8,7 @@
 //! status, an event or a counter means.
 //!
 //! ```
-//! let meaning = verbgate_fabric::explain(&["RNR_RETRY".to_owned()])?;
+//! let meaning = verbgate_fabric::explain(&["RNR_RETRY".to_owned()], false)?;
 //! assert!(meaning.contains("receive"));
 //! # Ok::<(), verbgate_fabric::Error>(())
 //! ```
@@ -33,6 +33,7 @@
 mod bench;
 mod blame;
 mod cause;
+mod class;
 mod connect;
 mod counters;
 mod diagnose;
@@ -40,12 +41,19 @@ mod endpoint;
 mod error;
 mod exchange;
 mod explain;
+mod files;
 mod findings;
 mod hardware;
 mod interrupt;
+mod launch;
+mod matrix;
+mod meeting;
 mod options;
+mod outcome;
+mod outputs;
 mod preflight;
-mod protocol;
+mod probe;
+mod progress;
 mod rail;
 mod random;
 mod rendezvous;
@@ -53,7 +61,9 @@ mod reopen;
 mod report;
 mod session;
 mod simulate;
+mod sound;
 mod steps;
+mod trial;
 mod verify;
 
 pub use crate::bench::BenchOptions;
@@ -61,6 +71,7 @@ pub use crate::bench::By;
 pub use crate::bench::Sweep;
 pub use crate::error::Error;
 pub use crate::exchange::Injection;
+pub use crate::files::Outputs;
 pub use crate::options::Common;
 pub use crate::options::DiagnoseOptions;
 use crate::options::Identity;
@@ -114,12 +125,13 @@ pub fn simulate(options: &SimulateOptions) -> Result<String, Error> {
     simulate::run(options)
 }
 
-/// Says what statuses, events, errnos, codes and counters mean, also in lines of logs.
+/// Says what statuses, events, errnos, codes and counters mean, also in lines of logs. `json`: as a
+/// list, and not in words.
 ///
 /// # Errors
 /// When one of them means nothing here.
-pub fn explain(codes: &[String]) -> Result<String, Error> {
-    explain::run(codes)
+pub fn explain(codes: &[String], json: bool) -> Result<String, Error> {
+    explain::run(codes, json)
 }
 
 fn me(common: &Common) -> Result<Identity, Error> {

@@ -4,18 +4,17 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::class::Class;
 use crate::error::Error;
 use crate::exchange::Injection;
+use crate::files::Outputs;
 use crate::hardware::SLOT;
+use crate::launch;
+use crate::launch::Environment;
+use crate::meeting;
 use crate::rail;
 use crate::rail::Choice;
 
-/// What the launchers call the rank and the number of ranks.
-const LAUNCHERS: &[(&str, &str, &str)] = &[
-    ("Slurm", "SLURM_PROCID", "SLURM_NTASKS"),
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("torchrun", "RANK", "WORLD_SIZE"),
-];
 /// More than this is a typing error.
 const RANKS: u32 = 1 << 16;
 const LONGEST_WAIT: u64 = 86_400;
@@ -23,7 +22,8 @@ const LONGEST_WAIT: u64 = 86_400;
 /// What every rank of every command is told.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// Where the ranks meet, `HOST:PORT`, on rank 0's host; the launcher may say.
+    /// Where the ranks meet, `HOST:PORT` on rank 0's host, or `file:PATH` of a file that all see; the
+    /// launcher may say.
     pub rendezvous: Option<String>,
     /// Where rank 0 listens, if that is not the address by which the others find it.
     pub bind: Option<String>,
@@ -35,14 +35,30 @@ pub struct Common {
     pub devices: Vec<Choice>,
     /// How long a stage may wait for the slowest rank, in seconds.
     pub timeout: u64,
+    /// `traffic_class` of all queue pairs; that of NCCL's or UCX's variables if there is none.
+    pub traffic_class: Option<u8>,
+    /// Service level, 0 to 15; likewise.
+    pub service_level: Option<u8>,
+    /// Partition key; likewise.
+    pub pkey: Option<u16>,
     /// Whether results are JSON.
     pub json: bool,
 }
 
 impl Default for Common {
     fn default() -> Self {
-        let (rendezvous, bind, devices) = (None, None, Vec::new());
-        Self { rendezvous, bind, rank: None, ranks: None, devices, timeout: 60, json: false }
+        Self {
+            rendezvous: None,
+            bind: None,
+            rank: None,
+            ranks: None,
+            devices: Vec::new(),
+            timeout: 60,
+            traffic_class: None,
+            service_level: None,
+            pkey: None,
+            json: false,
+        }
     }
 }
 
@@ -61,6 +77,8 @@ pub struct VerifyOptions {
     pub inject: Option<Injection>,
     /// File for the report of all ranks, on rank 0 (JSON).
     pub report: Option<PathBuf>,
+    /// What to write beside that.
+    pub outputs: Outputs,
 }
 
 /// What to diagnose.
@@ -74,6 +92,8 @@ pub struct DiagnoseOptions {
     pub inject: Option<Injection>,
     /// File for the report of all ranks, on rank 0 (JSON).
     pub report: Option<PathBuf>,
+    /// What to write beside that.
+    pub outputs: Outputs,
 }
 
 /// Many ranks in two processes, without verbs.
@@ -85,6 +105,12 @@ pub struct SimulateOptions {
     pub rounds: usize,
     /// Only the ranks, which meet here.
     pub at: Option<String>,
+    /// Rails of each rank; with 0, ranks meet and connect, and no more.
+    pub rails: usize,
+    /// Faults of the cluster, each `CAUSE@PLACE`.
+    pub faults: Vec<String>,
+    /// What to write of the cluster.
+    pub outputs: Outputs,
 }
 
 /// Sizes, as all ranks must have been told them.
@@ -116,33 +142,17 @@ pub(crate) struct Identity {
     pub bind: String,
     pub rails: Vec<Choice>,
     pub(crate) patience: Duration,
+    pub(crate) class: Class,
 }
-
-/// The environment, or a test's.
-pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Identity {
     pub(crate) fn find(common: &Common, environment: Environment<'_>) -> Result<Self, Error> {
         let usage = |text: String| Err(Error::Usage(text));
-        let number = |name: &str| -> Result<Option<u32>, Error> {
-            let Some(text) = environment(name) else { return Ok(None) };
-            let number = text.parse().map(Some);
-            number.map_err(|_| {
-                Error::Usage(format!("${name} is {text:?}, not a number: give --rank and --ranks"))
-            })
-        };
-        let mut found = None;
-        for (_, rank, ranks) in LAUNCHERS {
-            if let (Some(rank), Some(ranks)) = (number(rank)?, number(ranks)?) {
-                found = Some((rank, ranks));
-                break;
-            }
-        }
-        let rank = common.rank.or(found.map(|(rank, _)| rank));
-        let ranks = common.ranks.or(found.map(|(_, ranks)| ranks));
+        let found = launch::who(environment)?;
+        let rank = common.rank.or(found.0);
+        let ranks = common.ranks.or(found.1);
         let (Some(rank), Some(ranks)) = (rank, ranks) else {
-            let launchers: Vec<&str> = LAUNCHERS.iter().map(|(name, ..)| *name).collect();
-            let launchers = launchers.join(", ");
+            let launchers = launch::names();
             return usage(format!(
                 "--rank and --ranks are needed: nothing was said by {launchers}"
             ));
@@ -153,24 +163,24 @@ impl Identity {
         if rank >= ranks {
             return usage(format!("--rank {rank}: of {ranks} ranks, the last is {}", ranks - 1));
         }
-        let torchrun = || -> Result<Option<String>, Error> {
-            // Its own store listens at its port.
-            let port = number("MASTER_PORT")?;
-            Ok(environment("MASTER_ADDR")
-                .zip(port)
-                .map(|(host, port)| format!("{host}:{}", port + 1)))
-        };
         let named = common.rendezvous.clone().or_else(|| environment("VERBGATE_RENDEZVOUS"));
         let named = match named {
             Some(at) => Some(at),
-            None => torchrun()?,
+            None => {
+                let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+                let host = read("/proc/sys/kernel/hostname");
+                launch::meeting(environment, host.trim(), &read("/etc/hosts"))?
+            }
         };
         let Some(rendezvous) = named else {
             return usage(
-                "--rendezvous HOST:PORT is needed: any free port of rank 0's host".into(),
+                "--rendezvous HOST:PORT is needed: any free port of rank 0's host, or file:PATH of a \
+                 file that all ranks see".into(),
             );
         };
-        for at in [Some(&rendezvous), common.bind.as_ref()].into_iter().flatten() {
+        let by_file = meeting::file(&rendezvous).is_some();
+        let given = [Some(&rendezvous).filter(|_| !by_file), common.bind.as_ref()];
+        for at in given.into_iter().flatten() {
             let port = at.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
                 return usage(format!("{at:?} is not an address: write HOST:PORT"));
@@ -180,9 +190,12 @@ impl Identity {
             return usage(format!("--timeout {}: give 1 to {LONGEST_WAIT} s", common.timeout));
         }
         let rails = if common.devices.is_empty() { rail::all()? } else { common.devices.clone() };
-        let bind = common.bind.clone().unwrap_or_else(|| rendezvous.clone());
+        let anywhere = || if by_file { "0.0.0.0:0".to_owned() } else { rendezvous.clone() };
+        let bind = common.bind.clone().unwrap_or_else(anywhere);
         let patience = Duration::from_secs(common.timeout);
-        Ok(Self { rank, ranks, rendezvous, bind, rails, patience })
+        let given = (common.traffic_class, common.service_level, common.pkey);
+        let class = Class::find(given, environment)?;
+        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class })
     }
 }
 
@@ -212,11 +225,9 @@ mod tests {
 
     #[test]
     fn launchers_say_who_it_is_and_the_command_line_overrules_them() {
-        let at = ["--rendezvous", "h:1"];
-        for (_, rank, ranks) in LAUNCHERS {
-            let found = identity(&at, &[(rank, "2"), (ranks, "4")]).unwrap();
-            assert_eq!((found.rank, found.ranks), (2, 4));
-        }
+        let by_file =
+            identity(&["--rendezvous", "file:/x"], &[("PMI_RANK", "0"), ("PMI_SIZE", "2")]);
+        assert_eq!(by_file.unwrap().bind, "0.0.0.0:0");
         let found = identity(
             &["--rank", "1"],
             &[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "h"), ("MASTER_PORT", "29500")],

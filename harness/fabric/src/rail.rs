@@ -39,6 +39,9 @@ pub(crate) struct Rail {
     pub(crate) mtu: u32,
     pub(crate) lid: u16,
     pub(crate) active: bool,
+    /// Its rate is not a wire's: it has no device of its own, or is made upon another (rxe_sysfs).
+    #[serde(default)]
+    pub(crate) software: bool,
     /// Why it cannot be used; the rest is then unknown.
     pub fault: Option<String>,
 }
@@ -111,6 +114,8 @@ impl Rail {
         self.active = port.state == rdma::PORT_ACTIVE;
         (self.mtu, self.lid) = (port.active_mtu, port.lid);
         let place = self.place();
+        let device = Path::new(SYSFS_ROOT).join("class/infiniband").join(&self.device);
+        self.software = device.join("parent").exists() || !device.join("device").exists();
         let read = |file: &str| place.attribute(file).unwrap_or_default();
         (self.link_layer, self.rate) = (read("link_layer"), read("rate"));
         let index = match choice.gid_index {
@@ -151,6 +156,23 @@ impl Rail {
     pub(crate) fn counters(&self) -> BTreeMap<String, u64> {
         let place = self.place();
         ["counters", "hw_counters"].iter().flat_map(|dir| place.counters(dir)).collect()
+    }
+
+    /// Where the port's table has a partition's key: as it is, or with the other kind of membership
+    /// (the highest bit, InfiniBand architecture 10.9.1.1).
+    pub(crate) fn pkey_index(&self, key: u16) -> Option<u16> {
+        let place = self.place();
+        let value = |index: &u16| {
+            let text = place.attribute(&format!("pkeys/{index}"))?;
+            u16::from_str_radix(text.trim_start_matches("0x"), 16).ok()
+        };
+        // Tables have up to a few hundred entries, one file each, without a gap.
+        let table: Vec<u16> = (0..u16::MAX).map_while(|index| value(&index)).collect();
+        let alike = |of: &dyn Fn(&u16) -> bool| table.iter().position(of);
+        let base = |key: u16| key & 0x7fff;
+        let found = alike(&|entry| *entry == key)
+            .or_else(|| alike(&|entry| *entry != 0 && base(*entry) == base(key)));
+        found.and_then(|index| u16::try_from(index).ok())
     }
 
     pub(crate) fn is_roce(&self) -> bool {

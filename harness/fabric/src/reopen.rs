@@ -43,7 +43,7 @@ pub(crate) fn run(
     let drawn =
         random::unique().map_err(|e| Error::Io { what: "/dev/urandom".into(), error: e })?;
     let seeds = link.gather_quietly("seed", &seed.unwrap_or(drawn), me.patience)?;
-    let seed = seeds.first().copied().unwrap_or(drawn);
+    let seed = seeds.get(&0).copied().unwrap_or(drawn);
     let mut delays = SplitMix64::seed_from_u64(seed ^ u64::from(me.rank) << 32);
     let mut counted = Some(0);
     for round in 0..times {

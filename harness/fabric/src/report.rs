@@ -8,14 +8,27 @@ use serde::Serialize;
 use crate::exchange::Trouble;
 use crate::preflight::Check;
 
-/// One pair on one rail, as one of them saw it.
+/// What one rank has tried on one rail.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Tally {
+    pub rank: u32,
+    pub rail: usize,
+    /// Paths, and those of them that are well.
+    pub(crate) tried: usize,
+    pub(crate) good: usize,
+    /// Of those that are well.
+    pub(crate) steps: usize,
+    pub bytes: usize,
+}
+
+/// One pair on one rail, as one of them saw it, if something is to be told of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct PathReport {
     pub rank: u32,
     pub(crate) peer: u32,
     pub rail: usize,
-    pub(crate) steps: usize,
-    pub bytes: usize,
+    /// Rails that were tried between the two.
+    pub(crate) rails: usize,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trouble: Option<Trouble>,
     /// Counters of the rail that moved meanwhile, of those that tell.
@@ -36,6 +49,6 @@ impl PathReport {
         trouble: Option<Trouble>,
         evidence: BTreeMap<String, u64>,
     ) -> Self {
-        Self { rank, peer, rail, steps: 1, bytes: 1, trouble, evidence, state: Vec::new() }
+        Self { rank, peer, rail, rails: 1, trouble, evidence, state: Vec::new() }
     }
 }

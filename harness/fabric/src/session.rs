@@ -4,12 +4,16 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::error::Error;
 use crate::hardware::Hardware;
+use crate::hardware::Rails;
 use crate::interrupt::Interrupt;
+use crate::meeting;
+use crate::meeting::Published;
 use crate::options::Identity;
 use crate::preflight;
 use crate::preflight::Check;
@@ -21,6 +25,11 @@ use crate::rendezvous::Link;
 use crate::rendezvous::Server;
 use crate::rendezvous::Table;
 use crate::rendezvous::VERSION;
+use crate::sound::Failed;
+use crate::sound::Sound;
+
+/// How long checks may take: neighbours that do not answer take a few seconds.
+const CHECKS: Duration = Duration::from_secs(15);
 
 /// A rank among the others.
 #[derive(Debug)]
@@ -28,12 +37,12 @@ pub(crate) struct Session {
     pub(crate) server: Option<Server>,
     pub(crate) link: Link,
     pub(crate) table: Table,
-    /// Of all ranks: on rank 0 all of them, on the others those that failed.
+    /// On rank 0 those of all ranks, on the others their own that failed.
     pub(crate) checks: Vec<Check>,
-    /// None of them failed.
-    pub(crate) sound: bool,
-    /// All rails, if all of them open.
-    pub(crate) hardware: Option<Vec<Hardware>>,
+    /// What passed.
+    pub(crate) sound: Sound,
+    /// This rank's rails, as far as they open.
+    pub(crate) hardware: Rails,
 }
 
 impl Session {
@@ -52,6 +61,8 @@ impl Session {
         let interrupt = Arc::new(Interrupt::by_signals());
         let server = (me.rank == 0).then(|| Server::start(&me.bind, me.ranks, me.patience));
         let server = server.transpose()?;
+        let published = meeting::file(&me.rendezvous).zip(server.as_ref());
+        let published = published.map(|(file, (_, at))| Published::new(file, *at)).transpose()?;
         let mut looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
         looked.iter_mut().for_each(|(rail, _)| change(rail));
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
@@ -71,25 +82,26 @@ impl Session {
                 return Err(error);
             }
         };
+        // All have found it.
+        drop(published);
         let table = link.table()?;
         let opened: Vec<Result<Hardware, String>> = looked
             .into_iter()
             .map(|(rail, context)| {
                 let context = context.ok_or("not open")?;
-                Hardware::new(&rail, &context, ranks - 1)
+                Hardware::new(&rail, &context, ranks - 1, me.class)
             })
             .collect();
         let registered: Vec<Result<(), String>> =
             opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
-        let checks = preflight::run(&entry, &table, &registered);
-        let all = link.collect_quietly("preflight", &checks, me.patience)?;
+        let checks = preflight::run(&entry, &table, &registered, me.class);
+        let all = link.collect_quietly("preflight", &checks, me.patience + CHECKS)?;
+        let own = Failed::of(&checks);
+        let failed = link.gather_quietly("failed checks", &own, me.patience + CHECKS)?;
+        let sound = Sound::new(&failed);
         let failed = checks.into_iter().filter(|check| check.verdict == Verdict::Fail);
-        let failed: Vec<Check> = failed.collect();
-        let failed = link.gather_quietly("failed checks", &failed, me.patience)?;
-        let failed: Vec<Check> = failed.into_iter().flatten().collect();
-        let sound = failed.is_empty();
-        let checks = all.unwrap_or(failed);
-        let hardware = opened.into_iter().collect::<Result<_, _>>().ok();
+        let checks = all.unwrap_or_else(|| failed.collect());
+        let hardware = Rails::new(opened.into_iter().map(Result::ok).collect());
         Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
     }
 }

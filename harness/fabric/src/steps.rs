@@ -1,8 +1,9 @@
 //! Plans of exchanges and their order. All ranks make the same plan.
 
+use verbgate_segments as protocol;
+use verbgate_segments::MessageKind;
+
 use crate::hardware::Place;
-use crate::protocol;
-use crate::protocol::MessageKind;
 
 /// Messages of a train, and every which of them completes with an entry.
 pub(crate) const TRAIN: usize = 16;

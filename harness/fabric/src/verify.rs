@@ -7,15 +7,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::class::Class;
 use crate::connect::Mesh;
-use crate::counters;
 use crate::endpoint::Counts;
 use crate::error::EXIT_CHECK;
 use crate::error::EXIT_INTERRUPTED;
+use crate::error::EXIT_TIMEOUT;
 use crate::error::Error;
-use crate::exchange::Exchange;
-use crate::exchange::Fault;
-use crate::exchange::INTERRUPTED;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
@@ -23,17 +21,23 @@ use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
 use crate::options::VerifyOptions;
+use crate::outcome::Changes;
+use crate::outcome::Outcome;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
 use crate::rendezvous::Link;
+use crate::rendezvous::Loss;
 use crate::rendezvous::Table;
 use crate::reopen;
 use crate::reopen::Reopened;
 use crate::report::PathReport;
+use crate::report::Tally;
 use crate::session;
 use crate::session::Session;
-use crate::steps::rounds;
+use crate::trial;
+use crate::trial::Trial;
+use crate::trial::Tried;
 
 /// What all ranks hear from rank 0, which alone has the paths of all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -46,9 +50,10 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(paths: &[PathReport]) -> Self {
-        let bad = paths.iter().filter(|path| path.trouble.is_some()).count();
-        Self { ends: paths.len(), bad, causes: findings::of(paths) }
+    fn of(tried: &Tried) -> Self {
+        let ends = tried.tallies.iter().map(|tally| tally.tried).sum();
+        let bad = tried.paths.iter().filter(|path| path.trouble.is_some()).count();
+        Self { ends, bad, causes: findings::of(tried) }
     }
 
     /// Rank 0's, on each rank.
@@ -58,7 +63,7 @@ impl Summary {
             Self { causes, ..self }
         };
         let all = link.gather_quietly("outcome", &(rank == 0).then(brief), patience)?;
-        let first = all.into_iter().next().flatten();
+        let first = all.into_iter().next().and_then(|(_, first)| first);
         Ok(first.filter(|_| rank != 0).unwrap_or(self))
     }
 }
@@ -70,13 +75,17 @@ struct VerifyReport {
     hash: String,
     strays: u64,
     tuning: Tuning,
+    class: Class,
     preflight: Vec<Check>,
+    /// Ranks that the others went on without.
+    lost: BTreeMap<u32, Loss>,
     /// Of all ranks on rank 0, and of itself on each other.
+    tallies: Vec<Tally>,
     paths: Vec<PathReport>,
     #[serde(flatten)]
     outcome: Summary,
-    /// Of all ranks, in their order.
-    endpoints: Vec<Counts>,
+    /// Of all ranks that are there.
+    endpoints: BTreeMap<u32, Counts>,
     reopened: Option<Reopened>,
     /// Not all was tried.
     interrupted: bool,
@@ -85,70 +94,104 @@ struct VerifyReport {
 
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
+    let baseline = args.outputs.baseline(me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, parameters(args))?;
-    let (rank, ranks) = (me.rank, me.ranks);
+        Session::open(me, parameters(args) + &me.class.text())?;
     let mut report = VerifyReport {
         hash: link.hash(),
         strays: link.strays(),
         table,
         tuning: TUNING,
+        class: me.class,
         preflight: checks,
+        lost: BTreeMap::new(),
+        tallies: Vec::new(),
         paths: Vec::new(),
         outcome: Summary::default(),
-        endpoints: Vec::new(),
+        endpoints: BTreeMap::new(),
         reopened: None,
         interrupted: false,
         passed: false,
     };
-    // All have the same checks before them, and so decide alike.
-    if let Some(hardware) = hardware.filter(|_| sound) {
-        let mut mesh = Mesh::new(rank, ranks, hardware);
-        report.reopened = match args.reconnects {
-            0 => None,
-            times => Some(reopen::run(times, args.seed, me, &mut mesh, &mut link)?),
-        };
-        mesh.connect(&mut link, "connect", me.patience)?;
-        let paths = paths(args, me, &mut mesh, &mut link)?;
-        let wait = me.patience * ranks;
-        let all =
-            link.collect("verify", &paths, wait, |link, from, body| mesh.hear(link, from, body));
-        report.interrupted = link.interrupt.has_come();
-        match all {
-            Ok(all) => {
-                report.paths = all.unwrap_or(paths);
-                // What the others find in their own paths alone is less than rank 0 does in all.
-                let own = if rank == 0 { Summary::of(&report.paths) } else { Summary::default() };
-                report.outcome = own.agreed(rank, &mut link, wait)?;
-                report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
-                reopen::close(me, &mut mesh, &mut link, "close")?;
-            }
-            // The others do not end: what this rank has seen is better than nothing.
-            Err(Error::Interrupted) => {
-                report.outcome = Summary::of(&paths);
-                report.paths = paths;
-            }
-            Err(error) => return Err(error),
+    let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
+    let table = report.table.clone();
+    let (sizes, injection) = (&args.sizes, args.inject);
+    let trial = Trial { what: "verify", me, table: &table, sizes, injection };
+    trial.leave_out(&mut mesh, &link, &sound);
+    report.reopened = match args.reconnects {
+        0 => None,
+        times => Some(reopen::run(times, args.seed, me, &mut mesh, &mut link)?),
+    };
+    let mut tried = Tried::default();
+    trial.run(&mut mesh, &mut link, &mut tried)?;
+    let all = trial.collect(&mut mesh, &mut link, &tried);
+    report.interrupted = link.interrupt.has_come();
+    match all {
+        Ok(all) => {
+            let whole = all.unwrap_or(tried);
+            // What the others find in their own paths alone is less than rank 0 does in all.
+            let own = if me.rank == 0 { Summary::of(&whole) } else { Summary::default() };
+            report.outcome = own.agreed(me.rank, &mut link, trial::wait(me, &mesh))?;
+            report.endpoints = link.gather_quietly("endpoints", &mesh.counts(), me.patience)?;
+            reopen::close(me, &mut mesh, &mut link, "close")?;
+            (report.tallies, report.paths) = (whole.tallies, whole.paths);
         }
-        report.passed = report.outcome.bad == 0 && !report.interrupted;
+        // The others do not end: what this rank has seen is better than nothing.
+        Err(Error::Interrupted) => {
+            report.outcome = Summary::of(&tried);
+            (report.tallies, report.paths) = (tried.tallies, tried.paths);
+        }
+        Err(error) => return Err(error),
     }
+    report.lost = link.lost.clone();
+    let well = report.outcome.bad == 0 && report.lost.is_empty() && sound.is_whole();
+    report.passed = well && !report.interrupted;
     session::leave(link, server)?;
-    if let (0, Some(file)) = (rank, &args.report) {
+    let changes = outputs(args, me, baseline.as_ref(), &report)?;
+    if let (0, Some(file)) = (me.rank, &args.report) {
         session::save(&report, file)?;
     }
     let text = if args.common.json {
         serde_json::to_string_pretty(&report).unwrap_or_default() + "\n"
-    } else if rank == 0 {
+    } else if me.rank == 0 {
         whole(&report)
     } else {
-        own(&report, rank)
+        own(&report, me.rank)
     };
+    let hangs = report.lost.values().any(|why| *why == Loss::Silent);
     let code = match &report {
         VerifyReport { interrupted: true, .. } => EXIT_INTERRUPTED,
         VerifyReport { passed: true, .. } => 0,
+        _ if hangs => EXIT_TIMEOUT,
         _ => EXIT_CHECK,
     };
-    Ok((text, code))
+    // JSON is one document, and has none of this.
+    let changes = changes.filter(|_| !args.common.json);
+    let code = if code == 0 && changes.as_ref().is_some_and(|c| !c.worse.is_empty()) {
+        EXIT_CHECK
+    } else {
+        code
+    };
+    Ok((text + &changes.map_or_else(String::new, |changes| changes.text()), code))
+}
+
+/// Writes what is asked for beside what is printed; what has changed since the baseline.
+fn outputs(
+    args: &VerifyOptions,
+    me: &Identity,
+    baseline: Option<&Outcome>,
+    report: &VerifyReport,
+) -> Result<Option<Changes>, Error> {
+    if me.rank != 0 {
+        return Ok(None);
+    }
+    let outcome = Outcome::new("verify", &report.table, report.passed).tried(
+        &report.tallies,
+        &report.paths,
+        &report.lost,
+        &report.outcome.causes,
+    );
+    args.outputs.write(&outcome, baseline, 0.0)
 }
 
 /// What must be the same on all ranks.
@@ -157,52 +200,6 @@ fn parameters(args: &VerifyOptions) -> String {
     let sizes = if sizes.is_empty() { "default".to_owned() } else { sizes.join(",") };
     let seed = args.seed.map_or_else(String::new, |seed| format!(" --seed {seed}"));
     format!("verify --sizes {sizes} --reconnects {}{seed}", args.reconnects)
-}
-
-/// All pairs on all rails; each rank has one partner at a time.
-fn paths(
-    args: &VerifyOptions,
-    me: &Identity,
-    mesh: &mut Mesh,
-    link: &mut Link,
-) -> Result<Vec<PathReport>, Error> {
-    let mut reports = Vec::new();
-    for partner in rounds(me.rank, me.ranks) {
-        for rail in 0..mesh.hardware.len() {
-            let of = |peer: &crate::connect::Peer| (peer.rank, peer.rail) == (partner, rail);
-            let Some(peer) = mesh.peers.iter().position(of) else { continue };
-            let patience = me.patience;
-            let before = counted(mesh, rail);
-            let mut exchange = Exchange { mesh, link, peer, patience, injection: args.inject };
-            if exchange.link.interrupt.has_come() {
-                exchange.give_up(INTERRUPTED)?;
-                continue;
-            }
-            let (mut steps, mut bytes, mut trouble) = (0, 0, None);
-            match exchange.run(&args.sizes) {
-                Ok((s, b)) => (steps, bytes) = (s, b),
-                Err(Fault::All(error)) => return Err(error),
-                Err(Fault::Step(why)) => {
-                    if !why.heard {
-                        exchange.give_up(&why.words)?;
-                    }
-                    trouble = Some(why);
-                }
-            }
-            let evidence = trouble
-                .as_ref()
-                .map(|_| counters::telling(counters::moved(&before, &counted(mesh, rail)), true))
-                .unwrap_or_default();
-            let (rank, peer) = (me.rank, partner);
-            let state = Vec::new();
-            reports.push(PathReport { rank, peer, rail, steps, bytes, trouble, evidence, state });
-        }
-    }
-    Ok(reports)
-}
-
-pub(crate) fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
-    mesh.hardware.get(rail).map(|hardware| counters::of(&hardware.rail)).unwrap_or_default()
 }
 
 /// What rank 0 prints.
@@ -214,31 +211,49 @@ fn whole(report: &VerifyReport) -> String {
         let _ = write!(text, "; {strays} stray connections were dropped");
     }
     text.push('\n');
-    text += &ranks(table, *tuning);
+    text += &ranks(table, *tuning, report.class);
     for check in preflight {
         text += &line(check);
     }
     text += &reopened(report.reopened.as_ref());
-    for PathReport { rank, peer, rail, steps, bytes, trouble, .. } in paths {
-        match trouble {
-            Some(Trouble { words, .. }) => {
-                let _ = writeln!(text, "FAIL  rank {rank} with {peer}, rail {rail}: {words}");
-            }
-            // Each pair has two reports, and one is enough of what is well.
-            None if rank < peer => {
-                let _ = writeln!(
-                    text,
-                    "OK    rank {rank} with {peer}, rail {rail}: {steps} steps, {bytes} bytes, both \
-                     ways"
-                );
-            }
-            None => {}
+    text += &lost(&report.lost);
+    for PathReport { rank, peer, rail, trouble, .. } in paths {
+        if let Some(Trouble { words, .. }) = trouble {
+            let _ = writeln!(text, "FAIL  rank {rank} with {peer}, rail {rail}: {words}");
         }
     }
+    text += &tallied(&report.tallies);
     for cause in &report.outcome.causes {
         let _ = writeln!(text, "{cause}");
     }
     text + &verdict(report)
+}
+
+/// Ranks that the others went on without.
+pub(crate) fn lost(lost: &BTreeMap<u32, Loss>) -> String {
+    let line = |(rank, why): (&u32, &Loss)| {
+        format!("FAIL  rank {rank} {}: read that rank's output\n", why.words())
+    };
+    lost.iter().map(line).collect()
+}
+
+/// What each rank has found to be well.
+pub(crate) fn tallied(tallies: &[Tally]) -> String {
+    let mut ranks: BTreeMap<u32, Tally> = BTreeMap::new();
+    for Tally { rank, tried, good, steps, bytes, .. } in tallies {
+        let all = ranks.entry(*rank).or_default();
+        (all.tried, all.good) = (all.tried + tried, all.good + good);
+        (all.steps, all.bytes) = (all.steps + steps, all.bytes + bytes);
+    }
+    let line = |(rank, of): (&u32, &Tally)| {
+        let Tally { tried, good, steps, bytes, .. } = of;
+        let verdict = if tried == good { "OK" } else { "FAIL" };
+        format!(
+            "{verdict:<5} rank {rank}: {good} of {tried} paths are well: {steps} steps, {bytes} \
+             bytes, both ways\n"
+        )
+    };
+    ranks.iter().filter(|(_, of)| of.tried > 0).map(line).collect()
 }
 
 fn reopened(reopened: Option<&Reopened>) -> String {
@@ -253,7 +268,7 @@ fn reopened(reopened: Option<&Reopened>) -> String {
 }
 
 /// All ranks and rails, and how hard queue pairs try.
-pub(crate) fn ranks(table: &Table, tuning: Tuning) -> String {
+pub(crate) fn ranks(table: &Table, tuning: Tuning, class: Class) -> String {
     let mut text = String::new();
     for entry in &table.entries {
         let _ = writeln!(text, "rank {} on {}", entry.rank, entry.host);
@@ -272,6 +287,9 @@ pub(crate) fn ranks(table: &Table, tuning: Tuning) -> String {
         "queue pairs: min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, \
          retry_cnt {retry_cnt}"
     );
+    if class != Class::default() {
+        let _ = writeln!(text, "class:{}, DSCP {}", class.text(), class.dscp());
+    }
     text
 }
 
@@ -302,6 +320,11 @@ fn verdict(report: &VerifyReport) -> String {
     }
     if report.passed {
         return format!("verify: all is well: {paths} ends of paths\n");
+    }
+    if let (0, 0, gone @ 1..) = (failed, broken, report.lost.len()) {
+        return format!(
+            "verify: FAILED: {gone} ranks were lost, and the others' {paths} ends of paths are well\n"
+        );
     }
     match (failed, broken) {
         (0, broken) => format!("verify: FAILED: {broken} ends of paths\n"),

@@ -78,7 +78,7 @@ impl Counted<'_> {
     fn sum(&self, names: &[&str]) -> Option<u64> {
         let deltas = names.iter().filter_map(|name| {
             let (before, after) = (self.before.get(*name)?, self.after.get(*name)?);
-            Some(after.saturating_sub(*before))
+            counters::delta(*before, *after)
         });
         deltas.fold(None, |sum, delta| Some(sum.unwrap_or(0) + delta))
     }
@@ -156,7 +156,7 @@ mod tests {
     use crate::bench::options::BenchOptions;
     use crate::bench::options::By;
     use crate::bench::plan::Shape;
-    use crate::bench::plan::steps;
+    use crate::bench::plan::plan;
 
     #[test]
     fn what_failed_has_no_numbers_and_what_is_not_counted_is_not_zero() {
@@ -166,7 +166,7 @@ mod tests {
             sizes: vec![5000],
             ..BenchOptions::default()
         };
-        let steps = steps(&options, &shape);
+        let steps = plan(&options, &shape).unwrap().steps;
         let flow = Flow { from: 0, to: 1, rail: 0 };
         let before = BTreeMap::from([("rcvd_rnr_err".to_owned(), 1), ("sent_pkts".to_owned(), 5)]);
         let after = BTreeMap::from([("rcvd_rnr_err".to_owned(), 4), ("sent_pkts".to_owned(), 5)]);

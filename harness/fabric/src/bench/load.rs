@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use crate::bench::options::By;
+use crate::bench::pace::interval;
+use crate::bench::pace::span;
 use crate::bench::sender::FLUSH;
 use crate::exchange::Injection;
-
-/// At least so many messages make a pace.
-const PACED: f64 = 10.0;
 
 /// A load.
 #[derive(Clone, Debug)]
@@ -26,15 +25,12 @@ pub(crate) struct Load {
 impl Load {
     /// From one message to the next, in seconds, at a pace.
     pub(crate) fn interval(&self) -> Option<f64> {
-        Some(self.size as f64 * 8e-9 / self.target?)
+        interval(self.size, self.target)
     }
 
     /// How long messages are sent, in seconds: at a pace, a whole number of intervals.
     pub(crate) fn span(&self) -> f64 {
-        match self.interval() {
-            Some(interval) => (self.seconds / interval).ceil().max(PACED) * interval,
-            None => self.seconds,
-        }
+        span(self.seconds, self.size, self.target)
     }
 
     /// The longest that a rank may take, when a peer takes this long until it is ready.

@@ -5,11 +5,13 @@ mod cell;
 mod load;
 mod options;
 mod output;
+mod pace;
 mod part;
 mod plan;
 mod plot;
 mod sender;
 mod verdict;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +23,7 @@ pub use options::By;
 pub use options::Sweep;
 use serde::Deserialize;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::bench::cell::Counted;
 use crate::bench::load::Load;
@@ -28,6 +31,7 @@ use crate::bench::output::Output;
 use crate::bench::output::Settings;
 use crate::bench::part::Part;
 use crate::bench::part::Rings;
+use crate::bench::part::gone;
 use crate::bench::plan::Flow;
 use crate::bench::plan::Shape;
 use crate::bench::plan::Step;
@@ -37,21 +41,29 @@ use crate::connect::Mesh;
 use crate::counters;
 use crate::error::EXIT_CHECK;
 use crate::error::EXIT_INTERRUPTED;
+use crate::error::EXIT_TIMEOUT;
 use crate::error::Error;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::options::Identity;
 use crate::preflight::Verdict;
+use crate::probe;
+use crate::progress::Progress;
+use crate::rail::Rail;
 use crate::rendezvous::Link;
+use crate::rendezvous::Loss;
 use crate::rendezvous::Table;
 use crate::reopen;
 use crate::session;
 use crate::session::Session;
+use crate::trial;
 use crate::verify;
 use verbgate_host::output::print;
 
 /// A path that failed so often is not tried again: each failure takes seconds.
 const FAILURES: u32 = 2;
+/// More cells than this are not printed one by one.
+const SHOWN: usize = 2000;
 /// Cells that are passed on in one message.
 const CELLS: usize = 1000;
 /// What ranks may be apart at the beginning of a step.
@@ -86,6 +98,8 @@ struct Bench<'a> {
     output: Output<'a>,
     /// How often each has failed.
     failures: BTreeMap<RailPath, u32>,
+    /// Paths that were not connected, or dead from the beginning, the lower rank first.
+    unusable: BTreeMap<RailPath, String>,
 }
 
 /// Runs one rank; the exit code.
@@ -94,29 +108,40 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     if me.ranks < 2 {
         return Err(Error::Usage("--ranks 1: a single rank has no peer: give 2 or more".into()));
     }
-    let output = Output::new(args, me.rank)?;
+    let mut output = Output::new(args, me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, args.parameters())?;
-    let shape = shape(&table);
-    let steps = plan::steps(args, &shape);
-    let lasts = steps.iter().map(|step| load_of(args, step).span()).sum();
-    let (hash, strays) = (link.hash(), link.strays());
-    let (rank, ranks, steps_of) = (me.rank, me.ranks, steps.len());
-    output::begin(args, Settings { table: &hash, strays, rank, ranks, steps: steps_of, lasts })?;
-    let Some(hardware) = hardware.filter(|_| sound) else {
-        session::leave(link, server)?;
-        let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail);
-        eprint!("{}", failed.map(verify::line).collect::<String>());
-        return Err(Error::Check("bench: the preflight failed".to_owned()));
+        Session::open(me, args.parameters() + &me.class.text())?;
+    let shape = shape(me.ranks, &table);
+    // All ranks plan alike, and so refuse alike.
+    let plan = match plan::plan(args, &shape) {
+        Ok(plan) => plan,
+        Err(error) => {
+            session::leave(link, server)?;
+            return Err(error);
+        }
     };
-    let mut mesh = Mesh::new(rank, ranks, hardware);
+    let cells = plan.steps.len() * shape.rates.len() * usize::try_from(me.ranks).unwrap_or(0) / 2;
+    let shown = args.details || cells <= SHOWN;
+    output.prepare(shown, wire_rates(&table));
+    let (hash, strays) = (link.hash(), link.strays());
+    let (rank, ranks) = (me.rank, me.ranks);
+    output::begin(args, Settings { table: &hash, strays, rank, ranks, plan: &plan, shown })?;
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).map(verify::line);
+    let failed: Vec<String> = failed.collect();
+    eprint!("{}", failed.concat());
+    let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
     mesh.tuning = args.tuning();
+    mesh.retain(|peer, rail| link.has(peer) && sound.path(rank, peer, rail));
     let (rings, counted, failures) = (Rings::new(), BTreeMap::new(), BTreeMap::new());
-    let mut bench = Bench { args, me, mesh, rings, counted, shape, output, failures };
-    let ended = bench.measure(&mut link, &steps);
+    let unusable = BTreeMap::new();
+    let mut bench = Bench { args, me, mesh, rings, counted, shape, output, failures, unusable };
+    let ended = bench.measure(&mut link, plan.steps);
     // Whatever came between, what there is is shown and saved.
-    let complete = matches!(ended, Ok(End::Complete));
-    let passed = if rank == 0 { Some(bench.output.end(complete)?) } else { None };
+    let complete = matches!(ended, Ok(End::Complete)) && link.lost.is_empty();
+    let mut before: Vec<String> =
+        failed.iter().map(|line| line.trim_start_matches("FAIL").trim().to_owned()).collect();
+    before.extend(link.lost.iter().map(|(rank, why)| format!("rank {rank} {}", why.words())));
+    let passed = if rank == 0 { Some(bench.output.end(complete, &table, &before)?) } else { None };
     if ended? == End::Interrupted {
         // The others were told, and end, too.
         let _ = bench.mesh.close(&mut link, "close", me.patience);
@@ -125,23 +150,43 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     }
     let passed = link.gather_quietly("verdict", &passed, me.patience)?;
     reopen::close(me, &mut bench.mesh, &mut link, "close")?;
+    let hangs = link.lost.values().any(|why| *why == Loss::Silent);
     session::leave(link, server)?;
-    let well = passed.into_iter().flatten().all(|passed| passed);
+    let well = passed.into_values().flatten().all(|passed| passed);
     if rank != 0 && !args.common.json {
         print(if well { "bench: all is well\n" } else { "bench: FAILED: see rank 0\n" })?;
     }
-    Ok(if well { 0 } else { EXIT_CHECK })
+    Ok(match (well, hangs) {
+        (true, _) => 0,
+        (false, true) => EXIT_TIMEOUT,
+        (false, false) => EXIT_CHECK,
+    })
+}
+
+/// The plan for a cluster, in words.
+pub(crate) fn plan_words(args: &BenchOptions, ranks: u32, table: &Table) -> Result<String, Error> {
+    Ok(plan::plan(args, &shape(ranks, table))?.words)
 }
 
 /// What all ranks know alike.
-fn shape(table: &Table) -> Shape {
+fn shape(ranks: u32, table: &Table) -> Shape {
+    Shape { ranks, rates: rates(table, |rail| plan::rate(&rail.rate)) }
+}
+
+/// Of each rail the least of all ranks; none, if one of them does not tell.
+fn rates(table: &Table, of: impl Fn(&Rail) -> Option<f64>) -> Vec<Option<f64>> {
     let rails = table.entries.first().map_or(0, |entry| entry.rails.len());
     let rate = |rail: usize| {
         let rates = table.entries.iter().filter_map(|entry| entry.rails.get(rail));
-        rates.map(|rail| plan::rate(&rail.rate)).reduce(|a, b| Some(a?.min(b?))).flatten()
+        let rates = rates.filter(|rail| rail.fault.is_none()).map(&of);
+        rates.reduce(|a, b| Some(a?.min(b?))).flatten()
     };
-    let ranks = u32::try_from(table.entries.len()).unwrap_or(u32::MAX);
-    Shape { ranks, rates: (0..rails).map(rate).collect() }
+    (0..rails).map(rate).collect()
+}
+
+/// Rates that are a wire's: that of a software device says nothing.
+fn wire_rates(table: &Table) -> Vec<Option<f64>> {
+    rates(table, |rail| plan::rate(&rail.rate).filter(|_| !rail.software))
 }
 
 fn load_of(args: &BenchOptions, step: &Step) -> Load {
@@ -151,36 +196,78 @@ fn load_of(args: &BenchOptions, step: &Step) -> Load {
     Load { by, size, window, target, seconds, stall, injection: inject }
 }
 
+/// Both directions of a path.
+fn ends(a: u32, b: u32, rail: usize) -> RailPath {
+    (a.min(b), a.max(b), rail)
+}
+
 fn path(flow: Flow) -> RailPath {
     (flow.from, flow.to, flow.rail)
 }
 
 impl Bench<'_> {
-    fn measure(&mut self, link: &mut Link, steps: &[Step]) -> Result<End, Error> {
-        self.mesh.connect(link, "connect", self.me.patience)?;
-        for (number, step) in steps.iter().enumerate() {
+    fn measure(&mut self, link: &mut Link, mut steps: Vec<Step>) -> Result<End, Error> {
+        self.connect(link, "connect")?;
+        let wait = trial::wait(self.me, &self.mesh);
+        let probed = probe::run(self.me, &mut self.mesh, link, wait)?;
+        for ((peer, rail), trouble) in probed.troubles {
+            self.unusable.insert(ends(self.me.rank, peer, rail), trouble.words);
+        }
+        let mut progress = Progress::new("bench", steps.len(), self.me.rank == 0);
+        let mut number = 0;
+        let mut quick = self.args.quick;
+        let alone = usize::try_from(self.me.ranks).unwrap_or(usize::MAX) - 1;
+        while let Some(step) = steps.get(number).cloned().filter(|_| link.lost.len() < alone) {
+            let bad = self.output.cells.iter().filter(|cell| !cell.valid).count();
+            progress.step(number, bad);
             let began = Instant::now();
-            let (cells, broken) = self.step(link, number, step)?;
+            let (cells, broken) = self.step(link, number, &step)?;
             self.pass_on(link, cells)?;
             let after = After { interrupted: link.interrupt.has_come(), broken };
             // No rank takes longer than this.
-            let most = load_of(self.args, step).most(self.me.patience) + MARGIN;
+            let most = load_of(self.args, &step).most(self.me.patience) + MARGIN;
             let patience = most.saturating_sub(began.elapsed()).max(MARGIN);
-            let mesh = &mut self.mesh;
-            let all =
-                link.gather(&format!("step {number}"), &after, patience, |link, from, body| {
-                    mesh.hear(link, from, body)
-                })?;
+            let all = self.gather(link, &format!("step {number}"), &after, patience)?;
             self.take_cells()?;
-            if all.iter().any(|after| after.interrupted) {
+            if all.values().any(|after| after.interrupted) {
                 return Ok(End::Interrupted);
             }
-            let broken: Vec<_> = all.into_iter().flat_map(|after| after.broken).collect();
+            let broken: Vec<_> = all.into_values().flat_map(|after| after.broken).collect();
             if !broken.is_empty() {
                 self.mend(link, number, &broken)?;
             }
+            number += 1;
+            if number == steps.len() && std::mem::take(&mut quick) {
+                let own = match self.me.rank {
+                    0 => wire::suspects(&self.output.wire()),
+                    _ => Vec::new(),
+                };
+                let all = self.gather(link, "more", &own, self.me.patience)?;
+                let pairs: Vec<(u32, u32)> = all.into_values().flatten().collect();
+                steps.extend(plan::more(self.args, &self.shape, &pairs));
+            }
         }
         Ok(End::Complete)
+    }
+
+    fn gather<T: Serialize + DeserializeOwned>(
+        &mut self,
+        link: &mut Link,
+        stage: &str,
+        value: &T,
+        patience: Duration,
+    ) -> Result<BTreeMap<u32, T>, Error> {
+        let mesh = &mut self.mesh;
+        link.gather(stage, value, patience, |link, from, body| mesh.hear(link, from, body))
+    }
+
+    /// Connects what can be connected; the rest is not measured.
+    fn connect(&mut self, link: &mut Link, stage: &str) -> Result<(), Error> {
+        for (rank, open) in self.mesh.connect_some(link, stage, self.me.patience)? {
+            let why = format!("cannot connect: {}", open.why);
+            self.unusable.entry(ends(rank, open.peer, open.rail)).or_insert(why);
+        }
+        Ok(())
     }
 
     /// This rank's cells, and the paths that are of no use any more.
@@ -194,14 +281,21 @@ impl Bench<'_> {
             // As if it had been killed: nobody is told.
             std::process::exit(9);
         }
-        let flows = step.flows(self.me.rank, &self.shape);
-        let given_up =
-            |flow: &Flow| self.failures.get(&path(*flow)).is_some_and(|count| *count >= FAILURES);
-        let (paused, flows): (Vec<Flow>, Vec<Flow>) = flows.into_iter().partition(given_up);
+        let mut flows = step.flows(self.me.rank, &self.shape);
+        // What failed before, and who is gone, is told elsewhere.
+        flows.retain(|flow| {
+            let peer = flow.from + flow.to - self.me.rank;
+            link.has(peer)
+                && self.mesh.peers.iter().any(|of| (of.rank, of.rail) == (peer, flow.rail))
+        });
+        let (paused, flows): (Vec<Flow>, Vec<Flow>) =
+            flows.into_iter().partition(|flow| self.given_up(*flow).is_some());
         let mine = |flow: &&Flow| flow.from == self.me.rank;
         let mut cells = Vec::new();
-        let why = format!("not tried again: the connection failed {FAILURES} times");
-        cells.extend(paused.iter().filter(mine).map(|flow| Cell::paused(step, *flow, &why)));
+        for flow in paused.iter().filter(mine) {
+            let why = self.given_up(*flow).unwrap_or_default();
+            cells.push(Cell::paused(step, *flow, &why));
+        }
         let rails: Vec<usize> = flows.iter().filter(mine).map(|flow| flow.rail).collect();
         // Nothing is sent between two steps.
         let mut before = std::mem::take(&mut self.counted);
@@ -231,13 +325,25 @@ impl Bench<'_> {
         }
         self.counted = after;
         // Nothing is wrong with what was not measured to its end.
-        cells.retain(|cell| cell.first_error.as_deref() != Some(INTERRUPTED));
+        cells.retain(|cell| match cell.first_error.as_deref() {
+            Some(INTERRUPTED) => false,
+            Some(why) => why != gone(cell.to),
+            None => true,
+        });
         Ok((cells, broken))
+    }
+
+    /// Why a path is not measured any more.
+    fn given_up(&self, flow: Flow) -> Option<String> {
+        let often = self.failures.get(&path(flow)).is_some_and(|count| *count >= FAILURES);
+        let often =
+            often.then(|| format!("not tried again: the connection failed {FAILURES} times"));
+        often.or_else(|| self.unusable.get(&ends(flow.from, flow.to, flow.rail)).cloned())
     }
 
     /// Of some rails' ports.
     fn counters(&self, rails: &[usize]) -> BTreeMap<usize, BTreeMap<String, u64>> {
-        let hardware = self.mesh.hardware.iter().enumerate();
+        let hardware = self.mesh.hardware.iter();
         let used = hardware.filter(|(index, _)| rails.contains(index));
         used.map(|(index, hardware)| (index, counters::of(&hardware.rail))).collect()
     }
@@ -277,7 +383,7 @@ impl Bench<'_> {
         }
         reopen::close(self.me, &mut self.mesh, link, &format!("close {number}"))?;
         self.rings.clear();
-        self.mesh.connect(link, &format!("connect {number}"), self.me.patience)
+        self.connect(link, &format!("connect {number}"))
     }
 }
 

@@ -7,14 +7,16 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::exchange::Injection;
+use crate::files::Outputs;
 use crate::hardware::DEPTH;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Common;
+use crate::random;
 
-/// How often each target of the pace sweep is measured: what collapses now and then does not do so
+/// How often each cell of the sweeps of sizes and pace is measured: what collapses now and then does not do so
 /// each time.
-const PACE_REPEATS: u32 = 3;
+const REPEATS: u32 = 3;
 /// In Gb/s; those that a port cannot reach are left out.
 const TARGETS: &[f64] = &[1.0, 5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 200.0, 400.0, 0.0];
 
@@ -88,7 +90,8 @@ pub struct BenchOptions {
     /// Targets of the pace sweep in Gb/s, 0 is unpaced; those that the ports can reach if there are
     /// none.
     pub pace: Vec<f64>,
-    /// How often each cell is measured; 3 times in the pace sweep, else once, if it is not given.
+    /// How often each cell is measured; 3 times in the sweeps of sizes and pace, else once, if it is
+    /// not given.
     pub repeat: Option<u32>,
     /// How long each cell is measured, in seconds.
     pub seconds: f64,
@@ -111,6 +114,26 @@ pub struct BenchOptions {
     pub ack_timeout: u8,
     /// How often what was not acknowledged is repeated: 0 to 7.
     pub retry_cnt: u8,
+    /// One round of disjoint pairs and few sizes, and then more where it is slow.
+    pub quick: bool,
+    /// So many rounds of disjoint pairs; all if it is not given.
+    pub sample: Option<u32>,
+    /// These pairs alone; all if there are none.
+    pub pairs: Vec<(u32, u32)>,
+    /// The time that the plan must fit into, in seconds.
+    pub within: Option<f64>,
+    /// Each rail by itself, and not all at the same time.
+    pub one_rail: bool,
+    /// The least part of the port's rate that each path must reach, in percent.
+    pub min_share: f64,
+    /// The least part of the median of all paths that each path must reach, in percent.
+    pub min_of_median: f64,
+    /// The most that the latency of a path may be, times the least of all paths.
+    pub max_times_least: f64,
+    /// All cells are printed, however many there are.
+    pub details: bool,
+    /// What to write beside what is printed.
+    pub outputs: Outputs,
     /// File for the cells as CSV, on rank 0.
     pub csv: Option<PathBuf>,
     /// File for a plot of the sweeps, on rank 0 (SVG).
@@ -138,6 +161,16 @@ impl Default for BenchOptions {
             rnr_retry: TUNING.rnr_retry,
             ack_timeout: TUNING.timeout,
             retry_cnt: TUNING.retry_cnt,
+            quick: false,
+            sample: None,
+            pairs: Vec::new(),
+            within: Some(600.0),
+            one_rail: false,
+            min_share: 80.0,
+            min_of_median: 90.0,
+            max_times_least: 2.5,
+            details: false,
+            outputs: Outputs::default(),
             csv: None,
             plot: None,
             inject: None,
@@ -163,6 +196,19 @@ impl BenchOptions {
                 self.seconds
             ));
         }
+        for (option, percent) in
+            [("--min-share", self.min_share), ("--min-of-median", self.min_of_median)]
+        {
+            if !(0.0..=100.0).contains(&percent) {
+                return usage(format!("{option} {percent}: give a percentage up to 100"));
+            }
+        }
+        if self.max_times_least.is_nan() || self.max_times_least < 1.0 {
+            return usage(format!("--max-times-least {}: give 1 or more", self.max_times_least));
+        }
+        if self.within.is_some_and(|within| within.is_nan() || within <= 0.0) {
+            return usage("--within 0: give a time, as in 10m".into());
+        }
         if !(self.tolerance > 0.0 && self.tolerance < 100.0) {
             return usage(format!("--tolerance {}: give a percentage below 100", self.tolerance));
         }
@@ -185,7 +231,7 @@ impl BenchOptions {
     }
 
     pub(crate) fn repeats(&self, sweep: Sweep) -> u32 {
-        self.repeat.unwrap_or(if sweep == Sweep::Pace { PACE_REPEATS } else { 1 })
+        self.repeat.unwrap_or(if matches!(sweep, Sweep::Pace | Sweep::Sizes) { REPEATS } else { 1 })
     }
 
     pub(crate) fn tuning(&self) -> Tuning {
@@ -197,12 +243,26 @@ impl BenchOptions {
         }
     }
 
+    /// The smallest and the largest size alone, each once.
+    pub(crate) fn shorten(&mut self) {
+        self.repeat = Some(1);
+        self.sizes.sort_unstable();
+        if let (Some(first), Some(last)) = (self.sizes.first().copied(), self.sizes.last().copied())
+        {
+            self.sizes = vec![first, last];
+            self.sizes.dedup();
+        }
+    }
+
     /// What must be the same on all ranks.
     pub(crate) fn parameters(&self) -> String {
         let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
+        let Self { quick, sample, pairs, within, one_rail, .. } = self;
+        let pairs = random::hash(format!("{pairs:?}").as_bytes());
         format!(
             "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} \
-             --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?}",
+             --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?} --quick \
+             {quick} --sample {sample:?} --pairs {pairs:x} --within {within:?} --one-rail {one_rail}",
             self.tuning()
         )
     }

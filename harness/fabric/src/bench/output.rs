@@ -12,11 +12,20 @@ use crate::bench::cell::Cell;
 use crate::bench::options::BenchOptions;
 use crate::bench::options::By;
 use crate::bench::options::Sweep;
+use crate::bench::plan::Plan;
 use crate::bench::plot;
 use crate::bench::verdict::Judgement;
 use crate::bench::verdict::Verdicts;
+use crate::bench::wire;
+use crate::bench::wire::Wire;
+use crate::counters;
 use crate::error::Error;
 use crate::hardware::Tuning;
+use crate::matrix;
+use crate::outcome::Changes;
+use crate::outcome::Outcome;
+use crate::outcome::PathView;
+use crate::rendezvous::Table;
 use verbgate_host::output::print;
 
 /// A line of JSON.
@@ -32,15 +41,21 @@ enum Line<'a> {
         window: u32,
         seconds: f64,
         tuning: Tuning,
+        plan: &'a str,
+        /// In seconds, about.
+        lasts: f64,
     },
     Cell(&'a Cell),
     Verdicts(&'a Verdicts),
+    Changes(&'a Changes),
 }
 
 /// A column of the table and of the CSV, and what is in it.
 type Column = (&'static str, fn(&Cell) -> Option<String>);
 /// Columns of the table are at least as wide as this.
 const WIDTH: usize = 8;
+/// Lines of one verdict.
+const LINES: usize = 40;
 
 fn number(value: Option<f64>) -> Option<String> {
     value.map(|value| format!("{value:.3}"))
@@ -85,6 +100,11 @@ pub(crate) struct Output<'a> {
     args: &'a BenchOptions,
     csv: Option<(&'a Path, File)>,
     pub cells: Vec<Cell>,
+    /// Whether each cell is printed.
+    shown: bool,
+    /// Of each rail's ports, in Gb/s, where the rate is a wire's.
+    rates: Vec<Option<f64>>,
+    baseline: Option<Outcome>,
 }
 
 /// What is said before the first cell.
@@ -94,17 +114,20 @@ pub(crate) struct Settings<'a> {
     pub(crate) strays: u64,
     pub rank: u32,
     pub ranks: u32,
-    pub(crate) steps: usize,
-    /// At least, in seconds.
-    pub(crate) lasts: f64,
+    pub(crate) plan: &'a Plan,
+    /// Whether each cell is printed.
+    pub(crate) shown: bool,
 }
 
 /// Each rank says this; the rest is rank 0's.
 pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), Error> {
-    let Settings { table, strays, rank, ranks, steps, lasts } = settings;
+    let Settings { table, strays, rank, ranks, plan, shown } = settings;
+    let Plan { words: plan, lasts, .. } = plan;
     let (by, window, seconds, tuning) = (args.by, args.window, args.seconds, args.tuning());
     if args.common.json {
-        let settings = Line::Settings { table, strays, rank, ranks, by, window, seconds, tuning };
+        let lasts = *lasts;
+        let settings =
+            Line::Settings { table, strays, rank, ranks, by, window, seconds, tuning, plan, lasts };
         return json(&settings);
     }
     let mut text = format!("rank table {table}: this is rank {rank} of {ranks}\n");
@@ -116,12 +139,14 @@ pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), E
         }
         let _ = writeln!(
             text,
-            "{steps} steps, at least {lasts:.0} s; by {by:?}, {window} at a time; queue pairs: \
-             min_rnr_timer {min_rnr_timer}, rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt \
-             {retry_cnt}"
+            "{plan}; by {by:?}, {window} at a time; queue pairs: min_rnr_timer {min_rnr_timer}, \
+             rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt {retry_cnt}\nlatency is from posting \
+             to the acknowledgement of the peer's NIC, a whole round trip"
         );
-        let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
-        let _ = writeln!(text, "{}", titles.collect::<String>());
+        if shown {
+            let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));
+            let _ = writeln!(text, "{}", titles.collect::<String>());
+        }
     }
     Ok(print(&text)?)
 }
@@ -135,6 +160,7 @@ impl<'a> Output<'a> {
     /// # Errors
     /// When the file for the CSV cannot be made.
     pub(super) fn new(args: &'a BenchOptions, rank: u32) -> Result<Self, Error> {
+        let baseline = args.outputs.baseline(rank)?;
         let csv = match args.csv.as_deref().filter(|_| rank == 0) {
             Some(path) => {
                 let file = File::create(path).map_err(|error| cannot_write(path, error))?;
@@ -142,7 +168,8 @@ impl<'a> Output<'a> {
             }
             None => None,
         };
-        let mut output = Self { args, csv, cells: Vec::new() };
+        let (cells, rates) = (Vec::new(), Vec::new());
+        let mut output = Self { args, csv, cells, shown: true, rates, baseline };
         let titles: Vec<&str> = COLUMNS.iter().chain(OF_CSV).map(|(title, _)| *title).collect();
         output.save(&titles.join(","))?;
         Ok(output)
@@ -152,10 +179,13 @@ impl<'a> Output<'a> {
     pub(super) fn cell(&mut self, cell: Cell) -> Result<(), Error> {
         if self.args.common.json {
             json(&Line::Cell(&cell))?;
-        } else {
+        } else if self.shown {
             print(&row(&cell))?;
         }
         self.save(&csv(&cell))?;
+        // Of millions of cells, what explains something is kept.
+        let mut cell = cell;
+        cell.counters.retain(|name, _| counters::sign(name).is_some());
         self.cells.push(cell);
         Ok(())
     }
@@ -165,9 +195,34 @@ impl<'a> Output<'a> {
         writeln!(file, "{line}").map_err(|error| cannot_write(path, error))
     }
 
-    /// What it comes to; whether all is well.
-    pub(crate) fn end(&self, complete: bool) -> Result<bool, Error> {
-        let verdicts = Verdicts::of(self.args, &self.cells, complete);
+    /// How cells are shown and judged.
+    pub(super) fn prepare(&mut self, shown: bool, rates: Vec<Option<f64>>) {
+        (self.shown, self.rates) = (shown, rates);
+    }
+
+    pub(super) fn wire(&self) -> Wire {
+        wire::judge(self.args, &self.cells, &self.rates)
+    }
+
+    /// What it comes to; whether all is well. `before`: what was wrong before anything was measured.
+    pub(crate) fn end(
+        &self,
+        complete: bool,
+        table: &Table,
+        before: &[String],
+    ) -> Result<bool, Error> {
+        let wire = self.wire();
+        let paths = wire.paths.clone();
+        let mut verdicts = Verdicts::of(self.args, &self.cells, wire, complete);
+        verdicts.faults.extend_from_slice(before);
+        verdicts.passed &= before.is_empty();
+        let mut outcome = Outcome::new("bench", table, verdicts.passed);
+        let of = |path: &PathView| [(path.from, path.rail), (path.to, path.rail)];
+        outcome.tested = paths.iter().flat_map(of).collect();
+        outcome.paths = paths;
+        let judged = [&verdicts.wire, &verdicts.sizes, &verdicts.pace];
+        let findings = judged.into_iter().flat_map(|verdict| verdict.findings.iter());
+        outcome.findings = findings.chain(&verdicts.faults).cloned().collect();
         if let Some(path) = &self.args.plot {
             let drawn = plot::svg(&self.cells).map_err(|e| Error::Check(e.to_string()))?;
             fs::write(path, drawn).map_err(|error| cannot_write(path, error))?;
@@ -175,9 +230,18 @@ impl<'a> Output<'a> {
         if self.args.common.json {
             json(&Line::Verdicts(&verdicts))?;
         } else {
-            print(&(plot::bars(&self.cells) + &text(&verdicts)))?;
+            print(&(plot::bars(&self.cells) + &matrix::text(&outcome) + &text(&verdicts)))?;
         }
-        Ok(verdicts.passed)
+        let tolerance = self.args.tolerance;
+        let changes = self.args.outputs.write(&outcome, self.baseline.as_ref(), tolerance)?;
+        if let Some(changes) = &changes {
+            if self.args.common.json {
+                json(&Line::Changes(changes))?;
+            } else {
+                print(&changes.text())?;
+            }
+        }
+        Ok(verdicts.passed && changes.is_none_or(|changes| changes.worse.is_empty()))
     }
 }
 
@@ -213,16 +277,31 @@ fn csv(cell: &Cell) -> String {
     fields.collect::<Vec<_>>().join(",")
 }
 
-fn text(verdicts: &Verdicts) -> String {
-    let Verdicts { sizes, pace, faults, cells, complete, passed } = verdicts;
-    let mut text = String::new();
-    for Judgement { findings, explained, .. } in [sizes, pace] {
-        findings.iter().for_each(|finding| text += &format!("FAIL  {finding}\n"));
-        explained.iter().for_each(|note| text += &format!("NOTE  {note}\n"));
+/// Lines of a kind; of very many the first, since the report and the page have all.
+fn lines(mark: &str, of: &[String]) -> String {
+    let mut text: String =
+        of.iter().take(LINES).map(|line| format!("{mark:<5} {line}\n")).collect();
+    if let more @ 1.. = of.len().saturating_sub(LINES) {
+        text += &format!("{mark:<5} and {more} more: see --csv, --html or --details\n");
     }
-    faults.iter().for_each(|fault| text += &format!("FAIL  {fault}\n"));
+    text
+}
+
+fn text(verdicts: &Verdicts) -> String {
+    let Verdicts { sizes, pace, wire, slowest, faults, cells, complete, passed } = verdicts;
+    let mut text = String::new();
+    for Judgement { findings, explained, .. } in [wire, sizes, pace] {
+        text += &lines("FAIL", findings);
+        text += &lines("NOTE", explained);
+    }
+    text += &lines("FAIL", faults);
+    if !slowest.is_empty() {
+        text += "the slowest paths:\n";
+        slowest.iter().for_each(|path| text += &format!("      {path}\n"));
+    }
     let _ = writeln!(text, "verdict on sizes: {}", sizes.words);
     let _ = writeln!(text, "verdict on pace: {}", pace.words);
+    let _ = writeln!(text, "verdict on the wire: {}", wire.words);
     let end = match (complete, passed) {
         (false, _) => "not all was measured",
         (true, true) => "all is well",

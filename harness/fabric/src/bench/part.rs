@@ -63,6 +63,11 @@ struct Receiver {
     done: bool,
 }
 
+/// Of a rank that is not there any more.
+pub(crate) fn gone(rank: u32) -> String {
+    format!("rank {rank} is not there any more")
+}
+
 impl Part<'_> {
     /// What became of the flows that this rank sends.
     pub(super) fn run(mut self, flows: &[Flow]) -> Result<Vec<(Flow, FlowOutcome)>, Error> {
@@ -127,6 +132,12 @@ impl Part<'_> {
             let pause = if idle { WORD } else { Duration::ZERO };
             self.listen(senders, receivers, pause)?;
             looked = Instant::now();
+            for sender in senders.iter_mut().filter(|sender| !self.link.has(sender.flow.to)) {
+                sender.give_up(&gone(sender.flow.to));
+            }
+            for receiver in receivers.iter_mut().filter(|of| !self.link.has(of.flow.from)) {
+                receiver.done = true;
+            }
             if self.link.interrupt.has_come() {
                 senders.iter_mut().for_each(|sender| sender.give_up(INTERRUPTED));
             }
@@ -163,7 +174,7 @@ impl Part<'_> {
     fn poll(&mut self, senders: &mut [Sender], receivers: &[Receiver]) -> Result<bool, Error> {
         let mut any = false;
         let mut completions = [(); BATCH].map(|()| Completion::default());
-        for (rail, hardware) in self.mesh.hardware.iter().enumerate() {
+        for (rail, hardware) in self.mesh.hardware.iter() {
             let used = senders.iter().any(|sender| sender.flow.rail == rail)
                 || receivers.iter().any(|receiver| receiver.flow.rail == rail);
             if !used {

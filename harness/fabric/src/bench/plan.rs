@@ -1,7 +1,13 @@
 //! The plan of cells, and their order: all ranks make the same plan, and each rank takes its part.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;
+use crate::bench::pace::span;
+use crate::error::Error;
+use crate::progress::time;
 use crate::steps::partner;
 use crate::steps::round_count;
 
@@ -14,21 +20,65 @@ pub(crate) struct Flow {
 }
 
 /// Who sends to whom at the same time.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Pattern {
-    /// The pairs of a round of the tournament on one rail: the lower rank sends, or the higher.
+    /// Disjoint pairs: the lower rank sends, or the higher, or both.
     Pairs {
-        round: u32,
-        rail: usize,
-        lower: bool,
-    },
-    /// Both.
-    Both {
-        round: u32,
-        rail: usize,
+        pairs: Pairs,
+        senders: Senders,
+        /// None: all rails at the same time, which are different NICs.
+        rail: Option<usize>,
     },
     All,
     Ring,
+}
+
+/// Disjoint pairs.
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Pairs {
+    /// Those of a round of the tournament.
+    Round(u32),
+    /// These, the lower rank first.
+    Listed(Arc<[(u32, u32)]>),
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Senders {
+    Lower,
+    Higher,
+    Both,
+}
+
+impl Pairs {
+    fn partner(&self, rank: u32, ranks: u32) -> Option<u32> {
+        match self {
+            Self::Round(round) => partner(rank, ranks, *round),
+            Self::Listed(pairs) => pairs.iter().find_map(|(a, b)| match rank {
+                rank if rank == *a => Some(*b),
+                rank if rank == *b => Some(*a),
+                _ => None,
+            }),
+        }
+    }
+}
+
+/// Pairs in as few lists of disjoint ones as the first that fits makes; nobody twice in one list.
+fn disjoint(pairs: &[(u32, u32)]) -> Vec<Pairs> {
+    // Each with the ranks that are in it.
+    type List = (BTreeSet<u32>, Vec<(u32, u32)>);
+    let mut lists: Vec<List> = Vec::new();
+    let pairs: BTreeSet<(u32, u32)> = pairs.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
+    for (a, b) in pairs {
+        let free = |list: &&mut (BTreeSet<u32>, _)| !list.0.contains(&a) && !list.0.contains(&b);
+        match lists.iter_mut().find(free) {
+            Some((busy, list)) => {
+                busy.extend([a, b]);
+                list.push((a, b));
+            }
+            None => lists.push((BTreeSet::from([a, b]), vec![(a, b)])),
+        }
+    }
+    lists.into_iter().map(|(_, list)| Pairs::Listed(list.into())).collect()
 }
 
 /// What is measured at the same time.
@@ -52,38 +102,146 @@ pub(crate) struct Shape {
     pub(crate) rates: Vec<Option<f64>>,
 }
 
-/// All steps, in their order.
-pub(crate) fn steps(args: &BenchOptions, shape: &Shape) -> Vec<Step> {
+/// All steps, in their order, and how they were chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) steps: Vec<Step>,
+    /// In seconds, about.
+    pub(crate) lasts: f64,
+    /// For people, before it begins.
+    pub(crate) words: String,
+}
+
+/// What a step takes beside the measuring: words between ranks, and counters, in seconds.
+const BESIDE: f64 = 0.1;
+
+/// The plan that fits into the time that there is: fewer rounds of pairs, then fewer repeats, then
+/// fewer sizes.
+///
+/// # Errors
+/// When not even the shortest fits.
+pub(crate) fn plan(args: &BenchOptions, shape: &Shape) -> Result<Plan, Error> {
+    let listed = disjoint(&args.pairs);
+    let count = u32::try_from(listed.len()).unwrap_or(u32::MAX);
+    let all = if args.pairs.is_empty() { round_count(shape.ranks) } else { count };
+    let budget = args.within.unwrap_or(f64::INFINITY);
+    let wished = match (args.quick, args.sample) {
+        (true, None) => 1,
+        (_, Some(sample)) => sample.clamp(1, all.max(1)),
+        (false, None) => all,
+    };
+    let mut args = args.clone();
+    if args.quick {
+        args.shorten();
+    }
+    let rounds = |count: u32| -> Vec<Pairs> {
+        // Spread over the tournament, so that neighbours by number are not all there is.
+        let at = |n: u32| u64::from(n) * u64::from(all) / u64::from(count.max(1));
+        let picked = (0..count).map(|n| u32::try_from(at(n)).unwrap_or(0));
+        match listed.is_empty() {
+            true => picked.map(Pairs::Round).collect(),
+            false => picked.filter_map(|n| listed.get(usize::try_from(n).ok()?).cloned()).collect(),
+        }
+    };
+    let lasts = |args: &BenchOptions, count: u32| -> f64 {
+        steps(args, shape, &rounds(count))
+            .iter()
+            .map(|step| span(args.seconds, step.size, step.target) + BESIDE)
+            .sum()
+    };
+    let mut left_out = Vec::new();
+    type Shorten = fn(&mut BenchOptions);
+    let shorter: [(&str, Shorten); 2] =
+        [("repeats", |args| args.repeat = Some(1)), ("sizes between", BenchOptions::shorten)];
+    for (what, shorten) in shorter {
+        if lasts(&args, 1) > budget {
+            shorten(&mut args);
+            left_out.push(what);
+        }
+    }
+    if lasts(&args, 1) > budget {
+        let least = time(lasts(&args, 1));
+        return Err(Error::Usage(format!(
+            "--within {}: the shortest plan takes {least}: give more time, fewer --sweep, or fewer \
+             --seconds",
+            time(budget)
+        )));
+    }
+    // The most rounds that fit; more rounds take longer.
+    let (mut fits, mut too_many) = (1, wished + 1);
+    while too_many - fits > 1 {
+        let middle = fits + (too_many - fits) / 2;
+        if lasts(&args, middle) <= budget { fits = middle } else { too_many = middle }
+    }
+    let rounds = rounds(fits.min(wished));
+    let steps = steps(&args, shape, &rounds);
+    let lasts = steps.iter().map(|step| span(args.seconds, step.size, step.target) + BESIDE).sum();
+    let mut words = format!(
+        "plan: {} steps, about {}: {} of {all} rounds of disjoint pairs",
+        steps.len(),
+        time(lasts),
+        rounds.len()
+    );
+    if u32::try_from(rounds.len()).is_ok_and(|count| count < wished) {
+        words += &format!(", for --within {}", time(budget));
+    }
+    for what in left_out {
+        words += &format!("; without {what}");
+    }
+    Ok(Plan { steps, lasts, words })
+}
+
+/// Once more, between these pairs: what was slow with one partner is tried with others.
+pub(crate) fn more(args: &BenchOptions, shape: &Shape, pairs: &[(u32, u32)]) -> Vec<Step> {
+    let mut args = args.clone();
+    args.shorten();
+    args.sweeps.retain(|sweep| matches!(sweep, Sweep::Latency | Sweep::Sizes));
+    if args.sweeps.is_empty() {
+        args.sweeps = vec![Sweep::Latency, Sweep::Sizes];
+    }
+    steps(&args, shape, &disjoint(pairs))
+}
+
+/// The steps between these pairs, and between all.
+fn steps(args: &BenchOptions, shape: &Shape, rounds: &[Pairs]) -> Vec<Step> {
     let mut steps = Vec::new();
-    let rails = || shape.rates.iter().enumerate();
-    let rounds = round_count(shape.ranks);
-    let mut push = |sweep, pattern, sizes: &[usize], targets: &[Option<f64>], window| {
+    let mut push = |sweep, pattern: Pattern, sizes: &[usize], targets: &[Option<f64>], window| {
         for repeat in 0..args.repeats(sweep) {
             for (size, target) in
                 sizes.iter().flat_map(|size| targets.iter().map(move |target| (*size, *target)))
             {
+                let pattern = pattern.clone();
                 steps.push(Step { sweep, pattern, size, target, window, repeat });
             }
         }
     };
     let (message, unpaced) = ([args.message], [None]);
+    // Each rail by itself, or all at once at targets that all can reach.
+    let rails: Vec<(Option<usize>, Option<f64>)> = if args.one_rail {
+        shape.rates.iter().enumerate().map(|(rail, rate)| (Some(rail), *rate)).collect()
+    } else {
+        let least = shape.rates.iter().copied().reduce(|a, b| Some(a?.min(b?))).flatten();
+        vec![(None, least)]
+    };
     for sweep in [Sweep::Latency, Sweep::Sizes, Sweep::Pace] {
-        for (rail, rate) in rails().filter(|_| args.has(sweep)) {
-            let paced = args.targets(*rate);
-            for (round, lower) in (0..rounds).flat_map(|round| [(round, true), (round, false)]) {
-                let pairs = Pattern::Pairs { round, rail, lower };
+        for (rail, rate) in rails.iter().copied().filter(|_| args.has(sweep)) {
+            let paced = args.targets(rate);
+            for (pairs, senders) in
+                rounds.iter().flat_map(|pairs| [(pairs, Senders::Lower), (pairs, Senders::Higher)])
+            {
+                let pattern = Pattern::Pairs { pairs: pairs.clone(), senders, rail };
                 match sweep {
-                    Sweep::Latency => push(sweep, pairs, &args.sizes, &unpaced, 1),
-                    Sweep::Sizes => push(sweep, pairs, &args.sizes, &unpaced, args.window),
-                    _ => push(sweep, pairs, &message, &paced, args.window),
+                    Sweep::Latency => push(sweep, pattern, &args.sizes, &unpaced, 1),
+                    Sweep::Sizes => push(sweep, pattern, &args.sizes, &unpaced, args.window),
+                    _ => push(sweep, pattern, &message, &paced, args.window),
                 }
             }
         }
     }
-    for (rail, _) in rails().filter(|_| args.has(Sweep::Bidirectional)) {
-        for round in 0..rounds {
-            let both = Pattern::Both { round, rail };
-            push(Sweep::Bidirectional, both, &message, &unpaced, args.window);
+    for (rail, _) in rails.iter().copied().filter(|_| args.has(Sweep::Bidirectional)) {
+        for pairs in rounds {
+            let pattern = Pattern::Pairs { pairs: pairs.clone(), senders: Senders::Both, rail };
+            push(Sweep::Bidirectional, pattern, &message, &unpaced, args.window);
         }
     }
     for (sweep, pattern) in [(Sweep::AllToAll, Pattern::All), (Sweep::Ring, Pattern::Ring)] {
@@ -99,27 +257,29 @@ impl Step {
     pub(crate) fn flows(&self, rank: u32, shape: &Shape) -> Vec<Flow> {
         let Shape { ranks, rates } = shape;
         let ranks = *ranks;
-        let all = |pairs: Vec<(u32, u32)>| -> Vec<Flow> {
-            let on = |rail| pairs.iter().map(move |(from, to)| Flow { from: *from, to: *to, rail });
-            (0..rates.len()).flat_map(on).collect()
+        let on = |pairs: &[(u32, u32)], only: Option<usize>| -> Vec<Flow> {
+            let rails = (0..rates.len()).filter(|rail| only.is_none_or(|only| only == *rail));
+            let flows =
+                |rail| pairs.iter().map(move |(from, to)| Flow { from: *from, to: *to, rail });
+            rails.flat_map(flows).collect()
         };
-        match self.pattern {
-            Pattern::Pairs { round, rail, lower } => {
-                let Some(other) = partner(rank, ranks, round) else { return Vec::new() };
+        match &self.pattern {
+            Pattern::Pairs { pairs, senders, rail } => {
+                let Some(other) = pairs.partner(rank, ranks) else { return Vec::new() };
                 let (low, high) = (rank.min(other), rank.max(other));
-                let (from, to) = if lower { (low, high) } else { (high, low) };
-                vec![Flow { from, to, rail }]
-            }
-            Pattern::Both { round, rail } => {
-                let Some(other) = partner(rank, ranks, round) else { return Vec::new() };
-                [(rank, other), (other, rank)].map(|(from, to)| Flow { from, to, rail }).into()
+                match senders {
+                    Senders::Lower => on(&[(low, high)], *rail),
+                    Senders::Higher => on(&[(high, low)], *rail),
+                    Senders::Both => on(&[(rank, other), (other, rank)], *rail),
+                }
             }
             Pattern::All => {
                 let others = (0..ranks).filter(|other| *other != rank);
-                all(others.flat_map(|other| [(rank, other), (other, rank)]).collect())
+                let pairs = others.flat_map(|other| [(rank, other), (other, rank)]);
+                on(&pairs.collect::<Vec<_>>(), None)
             }
             Pattern::Ring => {
-                all(vec![(rank, (rank + 1) % ranks), ((rank + ranks - 1) % ranks, rank)])
+                on(&[(rank, (rank + 1) % ranks), ((rank + ranks - 1) % ranks, rank)], None)
             }
         }
     }
@@ -135,10 +295,18 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::bench::options::BenchOptions;
+
+    fn all_steps(args: &BenchOptions, shape: &Shape) -> Vec<Step> {
+        plan(args, shape).unwrap().steps
+    }
 
     fn of_sizes(pace: &[f64]) -> BenchOptions {
-        BenchOptions { sizes: vec![64, 4096], pace: pace.to_vec(), ..BenchOptions::default() }
+        BenchOptions {
+            sizes: vec![64, 4096],
+            pace: pace.to_vec(),
+            within: None,
+            ..BenchOptions::default()
+        }
     }
 
     fn shape(ranks: u32) -> Shape {
@@ -149,7 +317,7 @@ mod tests {
     fn both_ends_of_each_flow_take_part_in_it_at_the_same_time() {
         for ranks in 1..=5 {
             let shape = shape(ranks);
-            for step in steps(&of_sizes(&[]), &shape) {
+            for step in all_steps(&of_sizes(&[]), &shape) {
                 let parts: Vec<Vec<Flow>> =
                     (0..ranks).map(|rank| step.flows(rank, &shape)).collect();
                 for (rank, flow) in
@@ -166,7 +334,7 @@ mod tests {
     #[test]
     fn every_path_is_measured_in_each_direction_by_every_sweep() {
         let shape = shape(4);
-        let steps = steps(&of_sizes(&[1.0, 0.0]), &shape);
+        let steps = all_steps(&of_sizes(&[1.0, 0.0]), &shape);
         let count = |sweep: Sweep| -> (usize, usize) {
             let flows = steps.iter().filter(|step| step.sweep == sweep).flat_map(|step| {
                 let of =
@@ -178,11 +346,67 @@ mod tests {
         };
         // 4 times 3 directed pairs on 2 rails.
         assert_eq!(count(Sweep::Latency), (24, 24 * 2));
-        assert_eq!(count(Sweep::Sizes), (24, 24 * 2));
+        assert_eq!(count(Sweep::Sizes), (24, 24 * 2 * 3));
         assert_eq!(count(Sweep::Pace), (24, 24 * 2 * 3));
         assert_eq!(count(Sweep::Bidirectional), (24, 24));
         assert_eq!(count(Sweep::AllToAll), (24, 24));
         assert_eq!(count(Sweep::Ring), (8, 8));
+    }
+
+    fn cluster() -> Shape {
+        Shape { ranks: 128, rates: vec![Some(400.0); 8] }
+    }
+
+    #[test]
+    fn a_large_cluster_is_measured_in_the_time_that_there_is() {
+        let within = |seconds| BenchOptions { within: Some(seconds), ..BenchOptions::default() };
+        for seconds in [120.0, 600.0, 3600.0] {
+            let plan = plan(&within(seconds), &cluster()).unwrap();
+            assert!(plan.lasts <= seconds && plan.lasts > seconds / 3.0, "{}", plan.words);
+            assert!(
+                plan.words.contains("of 127 rounds of disjoint pairs, for --within"),
+                "{}",
+                plan.words
+            );
+        }
+        let error = plan(&within(2.0), &cluster()).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--within 2 s: the shortest plan takes "), "{error}");
+        // Rails are different NICs: eight take no longer than one.
+        let of = |rates, one_rail| {
+            let args = BenchOptions { one_rail, within: None, ..BenchOptions::default() };
+            plan(&args, &Shape { ranks: 16, rates }).unwrap().lasts
+        };
+        assert_eq!(of(vec![Some(400.0); 8], false), of(vec![Some(400.0)], false));
+        assert!(of(vec![Some(400.0); 8], true) > 7.0 * of(vec![Some(400.0)], true));
+    }
+
+    #[test]
+    fn the_quick_plan_has_half_as_many_links_as_ranks_and_pairs_are_those_given() {
+        let shape = cluster();
+        let quick = BenchOptions { quick: true, ..BenchOptions::default() };
+        let quick = plan(&quick, &shape).unwrap();
+        let links = |steps: &[Step]| -> BTreeSet<(u32, u32)> {
+            let of = |step: &Step| {
+                (0..128).flat_map(|rank| step.flows(rank, &shape)).collect::<Vec<_>>()
+            };
+            let pairs = steps.iter().filter(|step| step.sweep == Sweep::Sizes).flat_map(of);
+            pairs.map(|flow| (flow.from.min(flow.to), flow.from.max(flow.to))).collect()
+        };
+        assert_eq!(links(&quick.steps).len(), 64);
+        assert!(quick.lasts < 60.0, "{}", quick.words);
+        let pairs = vec![(0, 1), (1, 2), (5, 2), (7, 9)];
+        let given = BenchOptions { pairs: pairs.clone(), within: None, ..BenchOptions::default() };
+        let given = plan(&given, &shape).unwrap().steps;
+        assert_eq!(links(&given), BTreeSet::from([(0, 1), (1, 2), (2, 5), (7, 9)]));
+        // Nobody meets two at a time.
+        for step in given.iter().filter(|step| step.sweep == Sweep::Latency) {
+            for rank in 0..128 {
+                assert!(step.flows(rank, &shape).iter().all(|flow| flow.rail < 8));
+                assert!(step.flows(rank, &shape).len() <= 8);
+            }
+        }
+        assert_eq!(links(&more(&BenchOptions::default(), &shape, &pairs)).len(), 4);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::bench::cell::Cell;
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;
+use crate::bench::wire::Wire;
 
 /// Below this part of what a smaller size reaches, the bandwidth of a size has collapsed.
 const COLLAPSED: f64 = 0.5;
@@ -29,6 +30,10 @@ pub(crate) struct Judgement {
 pub(crate) struct Verdicts {
     pub sizes: Judgement,
     pub pace: Judgement,
+    /// Against the ports' rates, and against each other.
+    pub(crate) wire: Judgement,
+    /// The slowest paths.
+    pub(crate) slowest: Vec<String>,
     /// Cells without numbers, and thresholds that are missed.
     pub(crate) faults: Vec<String>,
     pub cells: usize,
@@ -38,13 +43,15 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn of(args: &BenchOptions, cells: &[Cell], complete: bool) -> Self {
+    pub(super) fn of(args: &BenchOptions, cells: &[Cell], wire: Wire, complete: bool) -> Self {
         let tolerance = args.tolerance / 100.0;
         let (sizes, pace) = (sizes(cells, tolerance), pace(cells, tolerance));
         let faults = faults(args, cells);
         let good = |verdict: &Judgement| verdict.passed != Some(false);
-        let passed = complete && good(&sizes) && good(&pace) && faults.is_empty();
-        Self { sizes, pace, faults, cells: cells.len(), complete, passed }
+        let Wire { judgement: wire, ranked: slowest, .. } = wire;
+        let well = good(&sizes) && good(&pace) && good(&wire) && faults.is_empty();
+        let (cells, passed) = (cells.len(), complete && well);
+        Self { sizes, pace, wire, slowest, faults, cells, complete, passed }
     }
 }
 
@@ -186,7 +193,7 @@ fn faults(args: &BenchOptions, cells: &[Cell]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::options::BenchOptions;
+    use crate::bench::wire;
 
     fn cell(sweep: Sweep, size: usize, per_second: Option<f64>) -> Cell {
         Cell {
@@ -267,7 +274,10 @@ mod tests {
         let strict = asked(1.0, 8.0);
         assert_eq!(faults(&strict, &cells[..1]).len(), 2);
         assert_eq!(faults(&asked(0.5, 9.0), &cells[..1]), [""; 0]);
-        assert!(Verdicts::of(&BenchOptions::default(), &cells[..1], true).passed);
-        assert!(!Verdicts::of(&BenchOptions::default(), &cells[..1], false).passed);
+        let verdicts = |complete| {
+            let wire = wire::judge(&BenchOptions::default(), &cells[..1], &[None]);
+            Verdicts::of(&BenchOptions::default(), &cells[..1], wire, complete)
+        };
+        assert!(verdicts(true).passed && !verdicts(false).passed);
     }
 }

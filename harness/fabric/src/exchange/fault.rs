@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_segments as protocol;
 use verbgate_verbs::Completion;
 
 use crate::cause::Cause;
 use crate::error::Error;
 use crate::explain;
-use crate::protocol;
 
 /// What became of an exchange that was not over.
 pub(crate) const INTERRUPTED: &str = "interrupted";

@@ -10,6 +10,9 @@ pub(crate) use fault::INTERRUPTED;
 pub use fault::Injection;
 pub(crate) use fault::Trouble;
 use fault::step;
+use verbgate_segments as protocol;
+use verbgate_segments::MessageKind;
+use verbgate_segments::Role;
 use verbgate_verbs::Completion;
 use verbgate_verbs::Operation;
 use verbgate_verbs::Piece;
@@ -22,9 +25,6 @@ use crate::hardware::IN;
 use crate::hardware::OUT;
 use crate::hardware::Place;
 use crate::hardware::TARGET;
-use crate::protocol;
-use crate::protocol::MessageKind;
-use crate::protocol::Role;
 use crate::random;
 use crate::rendezvous::Link;
 use crate::steps::SEGMENT;
@@ -41,11 +41,13 @@ pub(crate) struct Exchange<'a> {
     pub(crate) link: &'a mut Link,
     /// Of the connection, in the mesh.
     pub(crate) peer: usize,
-    /// The peer may still be busy with another before its first step.
+    /// How long the peer may say nothing at all.
     pub(crate) patience: Duration,
     pub(crate) injection: Option<Injection>,
 }
 
+/// What the end says that leaves a path out.
+pub(crate) const KNOWN: &str = "not tried: enough is known of this rail";
 /// At which step it ends.
 const EXIT_STEP: u64 = 7;
 

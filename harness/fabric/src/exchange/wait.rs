@@ -13,20 +13,29 @@ use super::fault::judge;
 use super::fault::step;
 use crate::cause::Cause;
 use crate::connect::Control;
+use crate::rendezvous::Loss;
 
 /// How long a step may take: longer than a queue pair repeats before it gives up.
 const STEP: Duration = Duration::from_secs(20);
-/// How often somebody who polls looks.
+/// How often somebody who polls looks, and how often somebody who waits listens to the others.
 const POLL: Duration = Duration::from_micros(50);
+const LISTEN: Duration = Duration::from_millis(100);
+/// How often a peer that says nothing is asked whether it is there.
+const ASK: Duration = Duration::from_secs(3);
 
 impl Exchange<'_> {
     /// The next completion on the rail; other pairs' exchanges have none outstanding.
     pub(super) fn complete(&mut self, number: u64) -> Result<Completion, Fault> {
         let deadline = Instant::now() + STEP;
+        let mut listened = Instant::now();
         let rail = self.rail();
         let queue_pair = self.queue_pair()?.number();
-        let buffer = &mut self.mesh.completed;
         loop {
+            if listened.elapsed() >= LISTEN {
+                listened = Instant::now();
+                self.listen(Duration::ZERO)?;
+            }
+            let buffer = &mut self.mesh.completed;
             if let Some(completion) = buffer.pop_front() {
                 // Of an exchange that was given up, something may be left.
                 if (completion.qp_num, completion.wr_id) == (queue_pair, number) {
@@ -62,17 +71,36 @@ impl Exchange<'_> {
         self.await_word(number, |control| matches!(control, Control::Done { .. }))
     }
 
-    /// Waits for the peer's word on this step.
+    /// Hears what the others say; an error if the peer is not there any more.
+    fn listen(&mut self, pause: Duration) -> Result<(), Fault> {
+        if let Some((from, body)) = self.link.receive(pause)? {
+            self.mesh.hear(self.link, from, body)?;
+        }
+        let peer = self.peer_rank();
+        let (words, cause) = match self.link.lost.get(&peer) {
+            Some(Loss::Silent) => (Loss::Silent.words(), Cause::PeerHangs),
+            Some(why) => (why.words(), Cause::PeerKilled),
+            None if self.mesh.silent.contains(&peer) => {
+                ("hangs, as others found", Cause::PeerHangs)
+            }
+            None => return Ok(()),
+        };
+        let (words, cause) = (format!("rank {peer} {words}"), Some(cause));
+        Err(Fault::Step(Trouble { words, hangs: true, heard: true, cause, ..Trouble::default() }))
+    }
+
+    /// Waits for the peer's word on this step, however long, while the peer says that it is there: it
+    /// may be busy with another.
     fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<(), Fault> {
         let (peer, rail) = (self.peer_rank(), self.rail());
-        let patience = if number == 0 { self.patience } else { STEP * 2 };
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
+        let mut asked = began;
         loop {
             let of_this = |(from, control): &(u32, Control)| match control {
                 Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
                     (*from, *r) == (peer, rail)
                 }
-                Control::Endpoint { .. } | Control::Cells(_) => false,
+                _ => false,
             };
             let found = self.mesh.said.iter().position(of_this);
             if let Some((_, control)) = found.and_then(|index| self.mesh.said.remove(index)) {
@@ -93,16 +121,24 @@ impl Exchange<'_> {
             if self.link.interrupt.has_come() {
                 return Err(step(INTERRUPTED));
             }
-            if Instant::now() >= deadline {
-                let seconds = patience.as_secs();
+            if self.mesh.ended.contains(&peer) {
+                return Err(step(format!("rank {peer} has ended without this exchange")));
+            }
+            let alive = self.mesh.alive.get(&peer).copied().unwrap_or(began).max(began);
+            if alive.elapsed() >= self.patience.min(STEP * 2) {
+                let seconds = alive.elapsed().as_secs();
                 let words = format!("rank {peer} hangs: no message for {seconds} s");
+                self.mesh.silent.insert(peer);
+                self.mesh.tell_all(self.link, &Control::Silent { rank: peer })?;
                 let cause = Some(Cause::PeerHangs);
                 let trouble = Trouble { words, hangs: true, cause, ..Trouble::default() };
                 return Err(Fault::Step(trouble));
             }
-            if let Some((from, body)) = self.link.receive(Duration::from_millis(100))? {
-                self.mesh.hear(self.link, from, body)?;
+            if asked.elapsed() >= ASK {
+                asked = Instant::now();
+                self.link.send(peer, &Control::Ask)?;
             }
+            self.listen(LISTEN)?;
         }
     }
 }

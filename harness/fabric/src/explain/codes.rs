@@ -90,10 +90,10 @@ table! {
     Cm 4 "CONNECT_REQUEST" "none" [] "call rdma_accept or rdma_reject" [];
     Cm 5 "CONNECT_RESPONSE" "none" [] "establish the connection: only an id without a queue pair sees this event" [];
     Cm 6 "CONNECT_ERROR" "configuration" ["a queue pair that could not be made or moved"] "look at the errno in the event's status" [];
-    Cm 7 "UNREACHABLE" "fabric" ["the peer does not answer: loss, a firewall on UDP port 4791, a wrong route"] "ping from the rail's address; look at drops" [];
-    Cm 8 "REJECTED" "remote application" ["nobody listens on that port", "the peer refused the connection; status 28 is the application's own reason"] "check that the server runs and listens on this device" [];
+    Cm 7 "UNREACHABLE" "fabric" ["the peer does not answer: loss, a firewall on UDP port 4791, a wrong route", "an MTU that differs between the ends, or is smaller on the way: replies are dropped", "the link is down or flaps"] "ping from the rail's address with the MTU's length and no fragments (`ping -M do -s`); look at drops and link counters" ["link_downed", "port_rcv_errors"];
+    Cm 8 "REJECTED" "remote application" ["nobody listens on that port", "the peer refused the connection; status 28 is the application's own reason", "both ends run different versions of the application or library, whose private data do not fit together"] "check that the server runs and listens on this device, and that both ends have the same version" [];
     Cm 9 "ESTABLISHED" "none" [] "nothing to do" [];
-    Cm 10 "DISCONNECTED" "link or peer" ["the peer closed the connection or ended", "the link went down"] "look at the peer's first error" [];
+    Cm 10 "DISCONNECTED" "link or peer" ["the link went down or flaps: look at the link counters first", "the peer closed the connection or ended", "retries were exceeded: loss, or an MTU that is smaller on the way"] "look at the link counters of both ends, and then at the peer's first error" ["link_downed", "symbol_error", "port_rcv_errors"];
     Cm 11 "DEVICE_REMOVAL" "device" ["the driver was unloaded, or the NIC moved to another network namespace"] "make the connections again" [];
     Cm 12 "MULTICAST_JOIN" "none" [] "nothing to do" [];
     Cm 13 "MULTICAST_ERROR" "fabric" ["the subnet manager refused the group, or the group ended", "the port has no MGID table entry left"] "check the subnet manager and the group's parameters; join again" [];

@@ -1,4 +1,19 @@
-//! The meanings of counters, for people.
+//! The meanings of counters, for people and for `diagnose`.
+
+/// What a counter that moves tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sign {
+    /// Packets did not arrive, or were repeated.
+    Loss,
+    /// The receiver had no buffers.
+    Unready,
+    /// Somebody was told to slow down.
+    Congestion,
+    /// The link was down, or damages.
+    Link,
+    /// Keys and rights.
+    Access,
+}
 
 /// A counter by its name, without `netdev` or `ethtool` before it.
 #[derive(Debug)]
@@ -20,6 +35,9 @@ const KEYS: &str = "exchange address, length and rkey again; compare access flag
 const REQUEST: &str = "compare sizes, operations and access flags of both queue pairs";
 const NONE: &str = "nothing to do";
 
+const NETDEV: &str = "the network device";
+const ETHTOOL: &str = "ethtool";
+
 macro_rules! counters {
     ($($of:literal { $($name:literal $counts:literal $remedy:ident;)* })*) => {
         pub(super) const COUNTERS: &[Counter] = &[$($(Counter {
@@ -28,7 +46,9 @@ macro_rules! counters {
     };
 }
 
-// Names: rxe_hw_counters.c, counters.c and en_stats.c of mlx5, sysfs.c of the RDMA core, if_link.h.
+// Names: rxe_hw_counters.c, counters.c and en_stats.c of mlx5, hw_counters.c of bnxt_re (whose names
+// Linux 7 changed to those of mlx5), verbs.c of irdma, efa_verbs.c, counters.c of mana,
+// hns_roce_main.c, sysfs.c of the RDMA core, if_link.h. Those of ionic are its firmware's.
 #[rustfmt::skip]
 counters! {
     "Soft-RoCE" {
@@ -77,10 +97,118 @@ counters! {
         "rx_read_requests" "read requests of peers" NONE;
         "rx_atomic_requests" "atomic requests of peers" NONE;
     }
+    "bnxt_re hw_counters" {
+        "to_retransmits" "packets repeated because no acknowledgement came in time" LOST;
+        "seq_err_naks_rcvd" "negative acknowledgements for a missed packet" LOST;
+        "max_retry_exceeded" "work requests given up after retry_cnt" LOST;
+        "missing_resp" "answers that did not come" LOST;
+        "dup_req" "requests that came twice: the answer was lost or late" LOST;
+        "oos_drop_count" "packets dropped because one before was lost" LOST;
+        "rx_roce_discards" "RoCE packets dropped on receipt" LOST;
+        "tx_roce_discards" "RoCE packets dropped before they were sent" LOST;
+        "rx_roce_errors" "RoCE packets received with an error" LINK;
+        "tx_roce_errors" "RoCE packets that could not be sent" LINK;
+        "rnr_naks_rcvd" "answers of the peer that it has no receive" UNREADY;
+        "np_cnp_pkts" "congestion notifications sent to senders" SLOWED;
+        "remote_access_err" "own requests that a peer refused for key or right" KEYS;
+        "res_rx_invalid_rkey" "requests of peers with an rkey that is not known here" KEYS;
+        "res_rx_no_perm" "requests of peers that the memory does not allow" KEYS;
+        "res_rx_range_err" "requests of peers outside of the memory" KEYS;
+        "local_protection_err" "local keys, addresses or lengths that are wrong" REQUEST;
+        "remote_invalid_req_err" "own requests that a peer refused as invalid" REQUEST;
+        "remote_op_err" "own requests that a peer could not finish" REQUEST;
+        "unrecoverable_err" "queue pairs that ended with an error" REQUEST;
+        "bad_resp_err" "answers that do not fit their requests" REQUEST;
+        "res_length_mismatch" "messages whose length does not fit" REQUEST;
+        "res_exceed_max" "messages longer than the receive here" REQUEST;
+    }
+    "irdma hw_counters" {
+        "RetransSegs" "segments that were repeated" LOST;
+        "RTO" "repetitions because no answer came in time" LOST;
+        "ip4InDiscards" "packets dropped on receipt" LOST;
+        "ip6InDiscards" "packets dropped on receipt" LOST;
+        "ip4OutNoRoutes" "packets that had no route" LOST;
+        "ip6OutNoRoutes" "packets that had no route" LOST;
+        "rxVlanErrors" "packets of a VLAN that is not this one" LOST;
+        "ip4InTruncatedPkts" "packets that were cut short" LINK;
+        "ip6InTruncatedPkts" "packets that were cut short" LINK;
+        "InOptErrors" "packets whose options are wrong" LINK;
+        "InProtoErrors" "packets whose protocol is wrong" LINK;
+        "RxECNMrkd" "packets that a switch marked as congested" SLOWED;
+        "cnpHandled" "congestion notifications that slowed this sender" SLOWED;
+        "cnpSent" "congestion notifications sent to senders" SLOWED;
+        "cnpIgnored" "congestion notifications that were ignored" SLOWED;
+    }
+    "efa hw_counters" {
+        "rx_drops" "packets dropped for lack of receives" UNREADY;
+        "retrans_pkts" "packets that were repeated" LOST;
+        "retrans_timeout_events" "repetitions because no answer came in time" LOST;
+        "impaired_remote_conn_events" "times that the way to a peer got bad" LOST;
+        "unresponsive_remote_events" "peers that did not answer any more" LOST;
+        "rdma_read_wr_err" "reads that ended with an error" REQUEST;
+        "rdma_write_wr_err" "writes that ended with an error" REQUEST;
+        "cmds_err" "commands that the device refused" REQUEST;
+        "no_completion_cmds" "commands that the device did not finish" REQUEST;
+        "create_ah_err" "address handles that could not be made" REQUEST;
+    }
+    "mana hw_counters" {
+        "requester_timeout" "acknowledgements that did not come in time" LOST;
+        "requester_oos_nak" "negative acknowledgements for a missed packet" LOST;
+        "requester_implicit_nak" "answers that imply that one before was lost" LOST;
+        "requester_readresp_psn_mismatch" "answers to reads that came out of order" LOST;
+        "requester_retries_exceeded" "work requests given up after retry_cnt" LOST;
+        "responder_oos" "packets that came out of order: one before was lost" LOST;
+        "responder_dup_request" "requests that came twice: the answer was lost or late" LOST;
+        "requester_rnr_nak" "answers of the peer that it has no receive" UNREADY;
+        "responder_rnr_nak" "answers to the peer that there is no receive here" UNREADY;
+        "requester_rnr_nak_retries_exceeded" "work requests given up after rnr_retry" UNREADY;
+        "sent_cnps" "congestion notifications sent to senders" SLOWED;
+        "received_cnps" "congestion notifications that slowed this sender" SLOWED;
+        "received_ecns" "packets that a switch marked as congested" SLOWED;
+        "qp_congested_events" "queue pairs that were slowed" SLOWED;
+        "nak_access_error" "requests refused for key or right" KEYS;
+        "responder_rem_access_error" "requests of peers refused for key or right" KEYS;
+        "nak_inv_req" "requests refused as invalid" REQUEST;
+        "nak_opp_error" "requests that could not be finished" REQUEST;
+        "nak_inv_read" "reads refused as invalid" REQUEST;
+        "responder_local_len_error" "messages longer than the receive here" REQUEST;
+        "requestor_local_prot_error" "local keys, addresses or lengths that are wrong" REQUEST;
+        "total_fatal_error" "queue pairs that ended with an error" REQUEST;
+    }
+    "hns hw_counters" {
+        "rx_err_pkt" "packets received with an error" LINK;
+        "tx_err_pkt" "packets that could not be sent" LINK;
+        "rx_cnp_pkt" "congestion notifications that slowed this sender" SLOWED;
+        "tx_cnp_pkt" "congestion notifications sent to senders" SLOWED;
+        "trp_get_mpt_err_pkt" "packets with a key that is not known here" KEYS;
+        "trp_get_irrl_err_pkt" "answers to reads that nobody asked for" REQUEST;
+    }
+    "ionic hw_counters" {
+        "req_rx_pkt_seq_err" "negative acknowledgements for a missed packet" LOST;
+        "req_rx_impl_nak_seq_err" "answers that imply that one before was lost" LOST;
+        "req_tx_retry_excd_err" "work requests given up after retry_cnt" LOST;
+        "resp_rx_dup_request" "requests that came twice: the answer was lost or late" LOST;
+        "resp_rx_outouf_seq" "packets that came out of order: one before was lost" LOST;
+        "resp_tx_pkt_seq_err" "negative acknowledgements to the peer for a missed packet" LOST;
+        "tx_rdma_ack_timeout" "acknowledgements that did not come in time" LOST;
+        "tx_rdma_retx_pkts" "packets that were repeated" LOST;
+        "req_rx_rnr_retry_err" "answers of the peer that it has no receive" UNREADY;
+        "resp_rx_outof_buf" "packets dropped because no receive was posted" UNREADY;
+        "resp_tx_rnr_retry_err" "answers to the peer that there is no receive here" UNREADY;
+        "rx_rdma_cnp_pkts" "congestion notifications that slowed this sender" SLOWED;
+        "tx_rdma_cnp_pkts" "congestion notifications sent to senders" SLOWED;
+        "rx_rdma_ecn_pkts" "packets that a switch marked as congested" SLOWED;
+        "req_rx_rmt_acc_err" "own requests that a peer refused for key or right" KEYS;
+        "resp_tx_rmt_acc_err" "requests of peers refused for key or right" KEYS;
+        "req_rx_rmt_req_err" "own requests that a peer refused as invalid" REQUEST;
+        "resp_rx_loc_len_err" "messages longer than the receive here" REQUEST;
+        "req_rx_cqe_err" "own requests that ended with an error" REQUEST;
+        "resp_rx_cqe_err" "receives that ended with an error" REQUEST;
+    }
     "the port" {
         "port_rcv_errors" "packets received with an error" LINK;
         "port_rcv_remote_physical_errors" "packets that were marked bad on an earlier link" LINK;
-        "port_rcv_switch_relay_errors" "packets that a switch could not pass on" LOST;
+        "port_rcv_switch_relay_errors" "packets that a switch could not pass on, also the port's own multicasts" NONE;
         "port_xmit_discards" "packets discarded before they were sent" LOST;
         "port_xmit_wait" "ticks in which there was something to send and no credit" SLOWED;
         "symbol_error" "symbols received with an error" LINK;
@@ -88,7 +216,7 @@ counters! {
         "link_error_recovery" "times that the link recovered from an error" LINK;
         "local_link_integrity_errors" "more errors of the link than are allowed" LINK;
         "excessive_buffer_overrun_errors" "overruns of the port's buffers" LINK;
-        "VL15_dropped" "management packets that were dropped" LOST;
+        "VL15_dropped" "management packets that were dropped" NONE;
     }
     "the network device" {
         "rx_dropped" "packets dropped on receipt" LOST;
@@ -123,6 +251,34 @@ static SENT: Counter = Counter {
     remedy: SLOWED,
 };
 
+impl Counter {
+    /// What the counter tells when it moves; nothing, if it does not tell of a fault.
+    pub(crate) fn sign(&self) -> Option<Sign> {
+        match self.remedy {
+            LOST => Some(Sign::Loss),
+            UNREADY => Some(Sign::Unready),
+            SLOWED => Some(Sign::Congestion),
+            LINK => Some(Sign::Link),
+            KEYS => Some(Sign::Access),
+            _ => None,
+        }
+    }
+
+    /// Of a name as `diagnose` has it: with `netdev` or `ethtool` before it, if it is of those.
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        let (bare, of) = match name.split_once(' ') {
+            Some(("netdev", bare)) => (bare, NETDEV),
+            Some(("ethtool", bare)) => (bare, ETHTOOL),
+            _ => (name, ""),
+        };
+        let is = |counter: &&Self| {
+            let of_folder = [NETDEV, ETHTOOL].contains(&counter.of);
+            counter.name == bare && if of.is_empty() { !of_folder } else { counter.of == of }
+        };
+        COUNTERS.iter().find(is)
+    }
+}
+
 /// A counter by its name, as tools print it or with its folder.
 pub(super) fn find(name: &str) -> Option<&'static Counter> {
     let name = name.rsplit(['/', ' ']).next().unwrap_or(name);
@@ -140,4 +296,12 @@ pub(super) fn find(name: &str) -> Option<&'static Counter> {
 pub(super) fn text(counter: &Counter) -> String {
     let Counter { name, of, counts, remedy } = counter;
     format!("{name}, counter of {of}\n  counts: {counts}\n  remedy: {remedy}\n")
+}
+
+/// A counter for programs.
+pub(super) fn json(counter: &Counter) -> serde_json::Value {
+    let Counter { name, of, counts, remedy } = counter;
+    serde_json::json!({
+        "kind": format!("counter of {of}"), "name": name, "counts": counts, "remedy": remedy,
+    })
 }

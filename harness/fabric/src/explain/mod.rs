@@ -10,11 +10,12 @@ use verbgate_verbs as rdma;
 
 use self::codes::MLX5;
 use self::codes::TABLE;
-use self::counters::Counter;
 use crate::error::Error;
 
 pub(crate) use self::codes::CodeEntry;
 pub(crate) use self::codes::Of;
+pub(crate) use self::counters::Counter;
+pub(crate) use self::counters::Sign;
 
 /// Prefixes of names in C, and what they are names of; none: of several.
 const PREFIXES: &[(&str, Option<Of>)] = &[
@@ -159,6 +160,26 @@ impl Meaning {
     }
 }
 
+impl Meaning {
+    fn json(self) -> serde_json::Value {
+        match self {
+            Self::Row(entry) => {
+                let CodeEntry { of, number, name, class, causes, remedy, counters } = entry;
+                serde_json::json!({
+                    "kind": of.words(), "name": name, "number": number, "class": class,
+                    "causes": causes, "remedy": remedy, "counters": counters,
+                })
+            }
+            Self::Counter(counter) => counters::json(counter),
+            Self::Mlx5((number, vendor, status, says)) => serde_json::json!({
+                "kind": if *vendor { "vendor error of mlx5" } else { "syndrome of mlx5" },
+                "name": format!("{number:#04x}"), "number": number, "says": says,
+                "status": row(Of::Completion, *status).map(|entry| entry.name),
+            }),
+        }
+    }
+}
+
 /// Known names that are much like an unknown one.
 fn nearest(word: &str) -> Vec<&'static str> {
     let wanted = bare(word).1;
@@ -190,7 +211,7 @@ fn unknown(word: &str) -> String {
 }
 
 /// `verbgate explain CODE...`: codes, names, counters and lines of logs; `-` is standard input.
-pub(crate) fn run(args: &[String]) -> Result<String, Error> {
+pub(crate) fn run(args: &[String], json: bool) -> Result<String, Error> {
     let mut input = String::new();
     if args.iter().any(|arg| arg == "-") {
         let read = std::io::stdin().take(TEXT_MAX).read_to_string(&mut input);
@@ -221,6 +242,10 @@ pub(crate) fn run(args: &[String]) -> Result<String, Error> {
             all.clear();
         }
         add(&mut all, found);
+    }
+    if json {
+        let list: Vec<serde_json::Value> = all.into_iter().map(Meaning::json).collect();
+        return Ok(serde_json::Value::from(list).to_string() + "\n");
     }
     Ok(all.into_iter().map(Meaning::text).collect::<Vec<_>>().join("\n"))
 }

@@ -4,7 +4,7 @@ use super::*;
 
 fn explained(args: &[&str]) -> String {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    run(&args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
+    run(&args, false).unwrap_or_else(|error| panic!("{args:?}: {error}"))
 }
 
 /// The first lines of all that is said, without what follows the name.
@@ -16,7 +16,7 @@ fn titles(args: &[&str]) -> Vec<String> {
 
 fn refusal(args: &[&str]) -> String {
     let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-    let error = run(&args).unwrap_err();
+    let error = run(&args, false).unwrap_err();
     assert_eq!(error.exit_code(), 2);
     error.to_string()
 }
@@ -62,8 +62,11 @@ fn no_row_is_there_twice_and_all_that_is_referred_to_is_there() {
 /// All that `diagnose` names as evidence can be asked about.
 #[test]
 fn every_counter_that_tells_is_explained() {
-    for name in crate::counters::names() {
-        assert!(counters::find(name).is_some(), "{name}");
+    for counter in counters::COUNTERS {
+        // Of two drivers with one name the first is found: it tells the same.
+        if let Some(found) = Counter::named(counter.name) {
+            assert_eq!(counters::text(found), counters::text(counter), "it is there twice");
+        }
     }
     assert_eq!(titles(&["out_of_sequence", "Local_Ack_Timeout_Err"]).len(), 2);
     assert!(explained(&["hw_counters/rnr_nak_retry_err"]).contains("post more receives"));
@@ -175,4 +178,29 @@ fn what_is_unknown_is_said_with_what_is_like_it() {
     // Prose is no code.
     refusal(&["the job ended with exit status 12"]);
     refusal(&[""]);
+}
+
+#[test]
+fn programs_get_the_same_as_json() {
+    let args = ["12", "0x81", "out_of_sequence"].map(str::to_owned);
+    let all: serde_json::Value = serde_json::from_str(&run(&args, true).unwrap()).unwrap();
+    let all = all.as_array().unwrap();
+    assert_eq!(all[0]["name"], "RETRY_EXC_ERR");
+    assert_eq!((&all[0]["kind"], &all[0]["number"]), (&"completion status".into(), &12.into()));
+    assert!(!all[0]["causes"].as_array().unwrap().is_empty());
+    let of = |name: &str| all.iter().find(|one| one["name"] == name).unwrap();
+    assert_eq!(of("0x81")["status"], "RETRY_EXC_ERR");
+    assert_eq!(of("out_of_sequence")["kind"], "counter of mlx5 hw_counters");
+}
+
+/// Whoever meets these first suspects the application; it is the MTU, the version or the link.
+#[test]
+fn events_of_connections_name_what_is_often_overlooked() {
+    for (event, words) in [
+        ("RDMA_CM_EVENT_UNREACHABLE", "MTU"),
+        ("RDMA_CM_EVENT_REJECTED", "versions"),
+        ("RDMA_CM_EVENT_DISCONNECTED", "link counters first"),
+    ] {
+        assert!(explained(&[event]).contains(words), "{event}");
+    }
 }

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::cause::Cause;
+use crate::class::Class;
 use crate::hardware::MEMORY;
 use crate::rail::Rail;
 use crate::rendezvous::Entry;
@@ -91,12 +92,47 @@ impl Said {
 /// All checks that one rank can make of its own.
 ///
 /// `registered`: what became of opening and registering the memory of each rail.
-pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) -> Vec<Check> {
-    let mut checks = Vec::new();
+pub(crate) fn run(
+    me: &Entry,
+    table: &Table,
+    registered: &[Result<(), String>],
+    class: Class,
+) -> Vec<Check> {
+    let mut checks = of_table(me, table);
     let mut push = |rail: Option<usize>, check: &str, said: Said| {
         checks.push(said.check(me.rank, rail, check));
     };
     push(None, "locked memory", memlock(me.rails.len()));
+    let rails = me.rails.iter().enumerate().filter(|(_, rail)| rail.fault.is_none());
+    for (index, rail) in rails {
+        let mut push = |check, said| push(Some(index), check, said);
+        if let Some(key) = class.pkey {
+            push("partition", partition(rail, key));
+        }
+        push(
+            "memory registers",
+            match registered.get(index) {
+                Some(Err(why)) => fail(Cause::MemlockTooSmall, why.clone()),
+                _ => ok(format!("{MEMORY} bytes")),
+            },
+        );
+        push("ARP answers", reach::answers(me.rank, rail));
+        let each: [(&str, reach::OfPeer); 2] =
+            [("neighbours", reach::neighbour), ("routes", reach::route)];
+        for (name, check) in each {
+            let all = reach::of_peers(me, table, index, check);
+            all.into_iter().for_each(|said| push(name, said));
+        }
+    }
+    checks
+}
+
+/// The checks of what ranks say of themselves.
+pub(crate) fn of_table(me: &Entry, table: &Table) -> Vec<Check> {
+    let mut checks = Vec::new();
+    let mut push = |rail: Option<usize>, check: &str, said: Said| {
+        checks.push(said.check(me.rank, rail, check));
+    };
     push(None, "rails symmetric", symmetric(me, table));
     for (index, rail) in me.rails.iter().enumerate() {
         let mut push = |check, said| push(Some(index), check, said);
@@ -115,13 +151,6 @@ pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) 
         push("port active", port(rail));
         push("GID", gid(rail));
         push(
-            "memory registers",
-            match registered.get(index) {
-                Some(Err(why)) => fail(Cause::MemlockTooSmall, why.clone()),
-                _ => ok(format!("{MEMORY} bytes")),
-            },
-        );
-        push(
             "MTU along the rail",
             alike(me, table, index, (Cause::MtuMismatch, "MTU"), |rail| {
                 format!("{}", rail.mtu_bytes())
@@ -139,11 +168,18 @@ pub(crate) fn run(me: &Entry, table: &Table, registered: &[Result<(), String>]) 
                 family(rail).to_owned()
             }),
         );
-        push("ARP answers", reach::answers(me.rank, rail));
-        push("neighbours", reach::of_peers(me, table, index, reach::neighbour));
-        push("routes", reach::of_peers(me, table, index, reach::route));
     }
     checks
+}
+
+fn partition(rail: &Rail, key: u16) -> Said {
+    match rail.pkey_index(key) {
+        Some(index) => ok(format!("{key:#06x} at index {index}")),
+        None => fail(
+            Cause::WrongPkey,
+            format!("the port's table does not have the partition key {key:#06x}: see pkeys/"),
+        ),
+    }
 }
 
 fn port(rail: &Rail) -> Said {
@@ -223,40 +259,50 @@ fn memlock(rails: usize) -> Said {
     }
 }
 
-/// The same number of rails of the same kind as rank 0 has.
+/// Whether most ranks have another value, and which: of those who differ, the few are at fault.
+fn odd<'a>(all: &'a [(u32, String)], mine: &str) -> Option<&'a (u32, String)> {
+    let count = |value: &str| all.iter().filter(|(_, other)| other == value).count();
+    let others = all.iter().filter(|(_, value)| value != mine);
+    // Of the most frequent, the first rank's.
+    let other = others.max_by_key(|(rank, value)| (count(value), std::cmp::Reverse(*rank)))?;
+    (count(mine) * 2 <= all.len()).then_some(other)
+}
+
+/// As many rails, and of the same kinds, as most ranks have.
 fn symmetric(me: &Entry, table: &Table) -> Said {
-    let Some(first) = table.entries.first() else { return skip("no table") };
-    let (mine, theirs) = (me.rails.len(), first.rails.len());
-    if mine != theirs {
+    let kind = |rail: &Rail| format!("{} of {}", rail.link_layer, rail.rate);
+    let counts: Vec<(u32, String)> =
+        table.entries.iter().map(|entry| (entry.rank, entry.rails.len().to_string())).collect();
+    let mine = me.rails.len().to_string();
+    if let Some((rank, theirs)) = odd(&counts, &mine) {
         return fail(
             Cause::AsymmetricRails,
             format!(
-                "rank {} has {mine} rails, and rank {} has {theirs}: name the same on each by \
+                "rank {} has {mine} rails, and rank {rank} has {theirs}: name the same on each by \
                  --device",
-                me.rank, first.rank
+                me.rank
             ),
         );
     }
-    for (index, (mine, theirs)) in me.rails.iter().zip(&first.rails).enumerate() {
-        if mine.fault.is_some() || theirs.fault.is_some() {
-            continue;
-        }
-        let kind = |rail: &Rail| format!("{} of {}", rail.link_layer, rail.rate);
-        if kind(mine) != kind(theirs) {
+    for (index, rail) in me.rails.iter().enumerate().filter(|(_, rail)| rail.fault.is_none()) {
+        let kinds = table.entries.iter().filter_map(|entry| {
+            let rail = entry.rails.get(index).filter(|rail| rail.fault.is_none())?;
+            Some((entry.rank, kind(rail)))
+        });
+        let kinds: Vec<(u32, String)> = kinds.collect();
+        if let Some((rank, theirs)) = odd(&kinds, &kind(rail)) {
             return fail(
                 Cause::AsymmetricRails,
                 format!(
-                    "rail {index} is {} on rank {}, and {} on rank {}: name rails in the same \
-                     order",
-                    kind(mine),
-                    me.rank,
-                    kind(theirs),
-                    first.rank
+                    "rail {index} is {} on rank {}, and {theirs} on rank {rank}: name rails in the \
+                     same order",
+                    kind(rail),
+                    me.rank
                 ),
             );
         }
     }
-    ok(format!("{mine}"))
+    ok(mine)
 }
 
 /// Whether a property of a rail is what most ranks have.
@@ -274,9 +320,7 @@ fn alike(
     let all: Vec<(u32, String)> = rails.collect();
     let Some(mine) = me.rails.get(index).map(&of) else { return skip("no such rail") };
     let same = all.iter().filter(|(_, value)| *value == mine).count();
-    let Some((rank, other)) = all.iter().find(|(_, value)| *value != mine) else {
-        return ok(mine);
-    };
+    let Some((rank, other)) = odd(&all, &mine) else { return ok(mine) };
     let count = all.len();
     fail(
         cause,
@@ -315,7 +359,7 @@ mod tests {
     fn failures(table: &Table) -> Vec<(String, String)> {
         let me = &table.entries[1];
         let registered: Vec<_> = me.rails.iter().map(|_| Ok(())).collect();
-        let checks = run(me, table, &registered).into_iter();
+        let checks = run(me, table, &registered, Class::default()).into_iter();
         let failed = checks.filter(|c| c.verdict == Verdict::Fail && c.check != "locked memory");
         failed.map(|check| (check.check, check.detail)).collect()
     }

@@ -20,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Hello;
+use super::Loss;
 use super::Table;
 use super::ToRank;
 use super::ToServer;
@@ -27,6 +28,7 @@ use super::frame;
 use crate::error::Error;
 use crate::interrupt::FAREWELL;
 use crate::interrupt::Interrupt;
+use crate::meeting;
 
 /// How long one attempt to connect may take, and the pause before the next.
 const ATTEMPT: Duration = Duration::from_secs(2);
@@ -52,6 +54,8 @@ pub(crate) struct Link {
     /// As it came: its hash is of these bytes.
     table: String,
     strays: u64,
+    /// Ranks that are not there any more: the others go on.
+    pub(crate) lost: BTreeMap<u32, Loss>,
     pub(crate) interrupt: Arc<Interrupt>,
 }
 
@@ -86,14 +90,25 @@ impl Link {
             })
             .map_err(lost)?;
         let (table, strays) = (String::new(), 0);
-        let (early, parts) = (VecDeque::new(), BTreeMap::new());
-        let mut link =
-            Self { stream, at: address, inbox, rank, early, parts, table, strays, interrupt };
+        let (early, parts, lost_ranks) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
+        let mut link = Self {
+            stream,
+            at: address,
+            inbox,
+            rank,
+            early,
+            parts,
+            table,
+            strays,
+            lost: lost_ranks,
+            interrupt,
+        };
         let deadline = deadline + GRACE;
         loop {
             match link.next(deadline)? {
-                Some(ToRank::Welcome { table, strays }) => {
+                Some(ToRank::Welcome { table, strays, absent }) => {
                     (link.table, link.strays) = (table, strays);
+                    link.lost.extend(absent.into_iter().map(|rank| (rank, Loss::Absent)));
                     return Ok(link);
                 }
                 // Of a rank that was welcomed earlier.
@@ -109,13 +124,13 @@ impl Link {
     /// Rank 0's side says nothing, not even who is late. Rank 0 does not accuse itself of that.
     fn silence(&self, stage: &str, seconds: u64) -> Error {
         match self.rank {
-            0 => self.lost(&format!("no message for {seconds} s at \"{stage}\"")),
+            0 => self.gone(&format!("no message for {seconds} s at \"{stage}\"")),
             _ => Error::Missing { stage: stage.to_owned(), ranks: vec![0], seconds },
         }
     }
 
     pub(crate) fn table(&self) -> Result<Table, Error> {
-        serde_json::from_str(&self.table).map_err(|error| self.lost(&error.to_string()))
+        serde_json::from_str(&self.table).map_err(|error| self.gone(&error.to_string()))
     }
 
     pub(crate) fn hash(&self) -> String {
@@ -129,7 +144,7 @@ impl Link {
 
     /// Says something to one rank.
     pub(crate) fn send(&self, to: u32, body: &impl Serialize) -> Result<(), Error> {
-        let body = serde_json::to_value(body).map_err(|e| self.lost(&e.to_string()))?;
+        let body = serde_json::to_value(body).map_err(|e| self.gone(&e.to_string()))?;
         self.write(&ToServer::Relay { to, body })
     }
 
@@ -144,34 +159,43 @@ impl Link {
         }
     }
 
-    /// Gives a value, and returns all ranks' values, in their order, once the last has given its
-    /// own. Meanwhile `other` hears what ranks say to this one.
+    /// Gives a value, and returns the values of all ranks that are there, once the last has given its
+    /// own. Meanwhile `other` hears what ranks say to this one. A rank that says nothing at all for
+    /// `patience` is lost; whoever says something, to whomever, is waited for.
     pub(crate) fn gather<T: Serialize + DeserializeOwned>(
         &mut self,
         stage: &str,
         value: &T,
         patience: Duration,
         mut other: impl FnMut(&mut Self, u32, Value) -> Result<(), Error>,
-    ) -> Result<Vec<T>, Error> {
-        let value = serde_json::to_value(value).map_err(|e| self.lost(&e.to_string()))?;
+    ) -> Result<BTreeMap<u32, T>, Error> {
+        let value = serde_json::to_value(value).map_err(|e| self.gone(&e.to_string()))?;
         let seconds = patience.as_secs();
         self.write(&ToServer::Gather { stage: stage.to_owned(), value, seconds })?;
-        let deadline = Instant::now() + patience + GRACE;
-        let mut all = Vec::new();
+        let mut deadline = Instant::now() + patience + GRACE;
+        let mut all = BTreeMap::new();
         loop {
             while let Some((from, body)) = self.early.pop_front() {
                 other(self, from, body)?;
             }
-            match self.next(deadline)? {
+            let next = self.next(deadline)?;
+            if next.is_some() {
+                // Rank 0 lives, and names those who do not.
+                deadline = Instant::now() + patience + GRACE;
+            }
+            match next {
                 Some(ToRank::Relay { from, body }) => other(self, from, body)?,
                 Some(ToRank::Gathered { stage: theirs, values, last }) if theirs == stage => {
-                    for value in values {
+                    for (rank, value) in values {
                         let value = serde_json::from_value(value);
-                        all.push(value.map_err(|e| self.lost(&e.to_string()))?);
+                        all.insert(rank, value.map_err(|e| self.gone(&e.to_string()))?);
                     }
                     if last {
                         return Ok(all);
                     }
+                }
+                Some(ToRank::Waiting { stage, missing }) => {
+                    log::info!("{missing} ranks have yet to come to {stage:?}");
                 }
                 None if Instant::now() >= deadline => return Err(self.silence(stage, seconds)),
                 _ => {}
@@ -185,7 +209,7 @@ impl Link {
         stage: &str,
         value: &T,
         patience: Duration,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<BTreeMap<u32, T>, Error> {
         let mut kept = VecDeque::new();
         let values = self.gather(stage, value, patience, |_, from, body| {
             kept.push_back((from, body));
@@ -206,7 +230,7 @@ impl Link {
     ) -> Result<Option<Vec<T>>, Error> {
         let mut piece = String::new();
         for item in items {
-            let item = serde_json::to_string(item).map_err(|e| self.lost(&e.to_string()))?;
+            let item = serde_json::to_string(item).map_err(|e| self.gone(&e.to_string()))?;
             if !piece.is_empty() && piece.len() + item.len() > frame::PIECE {
                 self.part(stage, &std::mem::take(&mut piece))?;
             }
@@ -217,13 +241,13 @@ impl Link {
             self.part(stage, &piece)?;
         }
         // Behind its last piece: who has this has those.
-        let counts: Vec<usize> = self.gather(stage, &items.len(), patience, other)?;
+        let counts: BTreeMap<u32, usize> = self.gather(stage, &items.len(), patience, other)?;
         (self.rank == 0).then(|| self.whole(stage, &counts)).transpose()
     }
 
     fn part(&self, stage: &str, piece: &str) -> Result<(), Error> {
         let items = RawValue::from_string(format!("{piece}]"));
-        let items = items.map_err(|e| self.lost(&e.to_string()))?;
+        let items = items.map_err(|e| self.gone(&e.to_string()))?;
         self.write(&ToServer::Part { stage: stage.to_owned(), items })
     }
 
@@ -231,14 +255,15 @@ impl Link {
     fn whole<T: DeserializeOwned>(
         &mut self,
         stage: &str,
-        counts: &[usize],
+        counts: &BTreeMap<u32, usize>,
     ) -> Result<Vec<T>, Error> {
-        let mut all = Vec::with_capacity(counts.iter().sum());
-        for (rank, count) in (0..).zip(counts) {
+        let mut all = Vec::with_capacity(counts.values().sum());
+        for (rank, count) in counts {
+            let rank = *rank;
             let before = all.len();
             for piece in self.parts.remove(&(stage.to_owned(), rank)).unwrap_or_default() {
                 let items: Vec<T> =
-                    serde_json::from_str(piece.get()).map_err(|e| self.lost(&e.to_string()))?;
+                    serde_json::from_str(piece.get()).map_err(|e| self.gone(&e.to_string()))?;
                 all.extend(items);
             }
             let came = all.len() - before;
@@ -267,18 +292,23 @@ impl Link {
         all
     }
 
-    /// Whether a rank that has gone comes back in this time.
-    pub(crate) fn returns(&mut self, gone: u32, patience: Duration) -> bool {
+    /// Waits so long whether ranks that have ended come back; then they were restarted.
+    pub(crate) fn await_returns(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        while Instant::now() < deadline {
+        let ended = |link: &Self| link.lost.values().any(|why| *why == Loss::Ended);
+        while ended(self) && Instant::now() < deadline {
+            // Whatever ends this link ends the wait, too, and is told by the next that uses the link.
             match self.next(deadline) {
-                Err(Error::Restarted { rank, .. }) if rank == gone => return true,
-                // Rank 0 has ended, and nobody tells any more.
-                Err(Error::Lost { .. }) => return false,
-                _ => {}
+                Ok(Some(ToRank::Relay { from, body })) => self.early.push_back((from, body)),
+                Ok(_) => {}
+                Err(_) => return,
             }
         }
-        false
+    }
+
+    /// Whether a rank is there.
+    pub(crate) fn has(&self, rank: u32) -> bool {
+        !self.lost.contains_key(&rank)
     }
 
     /// This rank is done.
@@ -287,8 +317,7 @@ impl Link {
     }
 
     /// As if its process had been killed.
-    #[cfg(test)]
-    pub(super) fn vanish(&self) {
+    pub(crate) fn vanish(&self) {
         // Its end is gone, or has gone before.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
@@ -296,11 +325,11 @@ impl Link {
     fn write(&self, message: &ToServer) -> Result<(), Error> {
         frame::write(&self.stream, message).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => Error::Check(format!("for the rendezvous, {error}")),
-            _ => self.lost(&error.to_string()),
+            _ => self.gone(&error.to_string()),
         })
     }
 
-    fn lost(&self, error: &str) -> Error {
+    fn gone(&self, error: &str) -> Error {
         Error::Lost { at: self.at, error: error.to_owned() }
     }
 
@@ -322,6 +351,11 @@ impl Link {
                 Some(ToRank::Part { stage, from, items }) => {
                     self.parts.entry((stage, from)).or_default().push(items);
                 }
+                Some(ToRank::Lost { rank, why }) => {
+                    self.lost.insert(rank, why);
+                    // Whoever waits for the rank looks again.
+                    return Ok(None);
+                }
                 other => return Ok(other),
             }
         }
@@ -337,14 +371,9 @@ impl Link {
         }
         match next {
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => Err(self.lost("the connection ended")),
-            Ok(Err(error)) => Err(self.lost(&error.to_string())),
+            Err(RecvTimeoutError::Disconnected) => Err(self.gone("the connection ended")),
+            Ok(Err(error)) => Err(self.gone(&error.to_string())),
             Ok(Ok(ToRank::Refused { code, reason })) => Err(Error::Refused { code, reason }),
-            Ok(Ok(ToRank::Missing { stage, ranks, seconds })) => {
-                Err(Error::Missing { stage, ranks, seconds })
-            }
-            Ok(Ok(ToRank::Gone { rank })) => Err(Error::Gone { rank }),
-            Ok(Ok(ToRank::Restarted { rank, host })) => Err(Error::Restarted { rank, host }),
             Ok(Ok(message)) => Ok(Some(message)),
         }
     }
@@ -357,10 +386,19 @@ fn connect(
     interrupt: &Interrupt,
 ) -> Result<(TcpStream, SocketAddr), Error> {
     let unresolved = |e| Error::Resolve(format!("--rendezvous {at}"), e);
-    let addresses: Vec<SocketAddr> = at.to_socket_addrs().map_err(unresolved)?.collect();
+    let file = meeting::file(at);
+    let mut addresses: Vec<SocketAddr> = match file {
+        Some(_) => Vec::new(),
+        None => at.to_socket_addrs().map_err(unresolved)?.collect(),
+    };
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     // Rank 0 may start last.
     loop {
+        match file.map(meeting::read) {
+            Some(Ok(found)) => addresses = found,
+            Some(Err(error)) => last = error,
+            None => {}
+        }
         for address in &addresses {
             match TcpStream::connect_timeout(address, ATTEMPT) {
                 Ok(stream) => return Ok((stream, *address)),

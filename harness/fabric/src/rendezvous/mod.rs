@@ -4,6 +4,7 @@
 mod client;
 mod frame;
 mod server;
+mod stages;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +20,7 @@ use crate::rail::Rail;
 use crate::random;
 
 /// Counts changes of what ranks tell each other.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 
 /// What a rank says first.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -53,6 +54,32 @@ impl Table {
     }
 }
 
+/// Why a rank is not there any more.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Loss {
+    /// It never came.
+    Absent,
+    /// Its process ended, or its connection did.
+    Ended,
+    /// It had ended, and another process is that rank now.
+    Restarted,
+    /// It said nothing for as long as the others wait.
+    Silent,
+}
+
+impl Loss {
+    /// For people, after the rank's name.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Absent => "did not come to the rendezvous",
+            Self::Ended => "ended before the others were done",
+            Self::Restarted => "was restarted in the middle",
+            Self::Silent => "hangs: the rank has said nothing for as long as --timeout",
+        }
+    }
+}
+
 #[derive(Debug, Deserialize, Serialize)]
 enum ToServer {
     Hello(Hello),
@@ -79,6 +106,8 @@ enum ToRank {
     Welcome {
         table: String,
         strays: u64,
+        /// Ranks that did not come.
+        absent: Vec<u32>,
     },
     Refused {
         code: u8,
@@ -88,28 +117,25 @@ enum ToRank {
         from: u32,
         body: Value,
     },
-    /// In the order of ranks, in pieces.
+    /// Of those ranks that are there, in their order, in pieces.
     Gathered {
         stage: String,
-        values: Vec<Value>,
+        values: Vec<(u32, Value)>,
         last: bool,
+    },
+    /// So many have yet to give their values.
+    Waiting {
+        stage: String,
+        missing: usize,
     },
     Part {
         stage: String,
         from: u32,
         items: Box<RawValue>,
     },
-    Missing {
-        stage: String,
-        ranks: Vec<u32>,
-        seconds: u64,
-    },
-    Gone {
+    /// The others go on without the rank.
+    Lost {
         rank: u32,
-    },
-    /// It had gone, and another process is that rank now.
-    Restarted {
-        rank: u32,
-        host: String,
+        why: Loss,
     },
 }

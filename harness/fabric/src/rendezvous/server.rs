@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::io::Write;
-use std::net::Shutdown;
 use std::net::TcpListener;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,13 +14,18 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::Entry;
 use super::Hello;
-use super::Table;
+use super::Loss;
 use super::ToRank;
 use super::ToServer;
 use super::VERSION;
 use super::frame;
+use super::stages::Gather;
+use super::stages::Member;
+use super::stages::Refusal;
+use super::stages::Stages;
+use super::stages::broadcast;
+use super::stages::send;
 use crate::error::EXIT_CHECK;
 use crate::error::EXIT_TIMEOUT;
 use crate::error::EXIT_USAGE;
@@ -50,43 +53,10 @@ pub(crate) struct Server {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
-struct Stages {
-    members: BTreeMap<u32, Member>,
-    unknown: usize,
-    strays: u64,
-    refused: Option<Refusal>,
-    /// Ranks that know why all is over.
-    told: usize,
-    gathers: BTreeMap<String, Gather>,
-    left: usize,
-    complete: bool,
-}
-
-/// Why all is over.
-#[derive(Clone, Debug)]
-struct Refusal {
-    code: u8,
-    reason: String,
-    since: Instant,
-}
-
-#[derive(Debug)]
-struct Member {
-    stream: Arc<Mutex<TcpStream>>,
-    hello: Hello,
-    done: bool,
-}
-
-#[derive(Debug)]
-struct Gather {
-    values: BTreeMap<u32, Value>,
-    deadline: Instant,
-    seconds: u64,
-}
-
 struct Shared {
     state: Mutex<Stages>,
+    /// Held by whoever writes letters: one writes at a time, and nobody while the state is locked.
+    posting: Mutex<()>,
     ranks: u32,
 }
 
@@ -104,7 +74,7 @@ impl Server {
         rustix::net::listen(&listener, BACKLOG).map_err(|errno| failed(errno.into()))?;
         let address = listener.local_addr().map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        let shared = Arc::new(Shared { state: Mutex::default(), ranks });
+        let shared = Arc::new(Shared { state: Mutex::default(), posting: Mutex::default(), ranks });
         let thread = thread::Builder::new()
             .name("rendezvous".to_owned())
             .spawn(move || serve(&listener, &shared, patience))
@@ -170,14 +140,20 @@ fn attend(stream: TcpStream, shared: &Shared) {
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
     // Whoever comes late hears what the others were told.
-    let gone = state.members.get(&rank).is_some_and(|member| member.done);
-    let back = (state.complete && gone).then(|| {
-        let host = hello.entry.host.clone();
-        let streams = state.streams();
-        broadcast(&streams, &ToRank::Restarted { rank, host: host.clone() });
-        let reason = Error::Restarted { rank, host }.to_string();
-        Refusal { code: EXIT_CHECK, reason, since: Instant::now() }
-    });
+    let done = state.members.get(&rank).map(|member| member.done);
+    let back = match done {
+        Some(true) if state.complete => {
+            let host = hello.entry.host.clone();
+            state.tell_all(ToRank::Lost { rank, why: Loss::Restarted });
+            Some((EXIT_CHECK, Error::Restarted { rank, host }.to_string()))
+        }
+        None if state.complete && rank < shared.ranks => {
+            let reason = format!("rank {rank} came too late: the others have begun without it");
+            Some((EXIT_TIMEOUT, reason))
+        }
+        _ => None,
+    };
+    let back = back.map(|(code, reason)| Refusal { code, reason, since: Instant::now() });
     let refusal = state.refused.clone().or(back).or_else(|| {
         let reason = misfit(&hello, shared.ranks, &state)?;
         Some(Refusal { code: EXIT_USAGE, reason, since: Instant::now() })
@@ -187,17 +163,23 @@ fn attend(stream: TcpStream, shared: &Shared) {
         if !state.complete {
             state.refused.get_or_insert(refusal.clone());
         }
-        drop(state);
+        shared.post(state);
         send(&writer, &refusal.message());
         // Not before: rank 0 ends when all have been told.
         shared.lock().told += 1;
         return;
     }
-    state.members.insert(rank, Member { stream: writer, hello, done: false });
+    state
+        .members
+        .insert(rank, Member { stream: writer, hello, done: false, heard: Instant::now() });
     drop(state);
     let mut reader = io::BufReader::new(&stream);
     loop {
-        match frame::read(&mut reader, frame::LIMIT) {
+        let message = frame::read(&mut reader, frame::LIMIT);
+        if let Some(member) = shared.lock().members.get_mut(&rank) {
+            member.heard = Instant::now();
+        }
+        match message {
             Ok(ToServer::Relay { to, body }) => {
                 shared.pass_on(to, &ToRank::Relay { from: rank, body })
             }
@@ -253,18 +235,6 @@ fn misfit(hello: &Hello, ranks: u32, state: &Stages) -> Option<String> {
         .then(|| format!("rank {rank} was told \"{parameters}\", and rank {other} \"{theirs}\""))
 }
 
-fn send(stream: &Arc<Mutex<TcpStream>>, message: &ToRank) {
-    broadcast(std::slice::from_ref(stream), message);
-}
-
-/// A rank that does not take it has gone, or hangs: its reader or a gather will tell.
-fn send_bytes(stream: &Mutex<TcpStream>, bytes: &[u8]) {
-    let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-    if stream.write_all(bytes).is_err() {
-        let _ = stream.shutdown(Shutdown::Both);
-    }
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Stages> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -274,15 +244,17 @@ impl Shared {
     fn look_after(&self, began: Instant, patience: Duration) -> bool {
         let mut state = self.lock();
         let all = state.members.len() == usize::try_from(self.ranks).unwrap_or(usize::MAX);
-        if !state.complete && state.refused.is_none() && began.elapsed() >= patience {
+        let late = !state.complete && state.refused.is_none() && began.elapsed() >= patience;
+        // Two make a fabric.
+        let enough = late && state.members.len() > 1 && state.members.contains_key(&0);
+        if late && !enough {
             let absent = (0..self.ranks).filter(|rank| !state.members.contains_key(rank));
             let reason = Error::Missing {
                 stage: "rendezvous".to_owned(),
                 ranks: absent.collect(),
                 seconds: patience.as_secs(),
             };
-            let (code, reason) = (EXIT_TIMEOUT, reason.to_string());
-            state.refused = Some(Refusal { code, reason, since: Instant::now() });
+            state.refuse(EXIT_TIMEOUT, reason.to_string());
         }
         if let Some(refusal) = state.refused.clone() {
             let streams = state.streams();
@@ -294,27 +266,28 @@ impl Shared {
             let all = state.told >= usize::try_from(self.ranks).unwrap_or(usize::MAX);
             return all || refusal.since.elapsed() >= FAREWELL;
         }
-        if all && !state.complete {
+        if (all || enough) && !state.complete {
             state.complete = true;
-            let welcome = state.welcome();
-            let streams = state.streams();
-            drop(state);
-            broadcast(&streams, &welcome);
+            let welcome = state.welcome(self.ranks);
+            state.tell_all(welcome);
+            self.post(state);
             return false;
         }
-        let late: Vec<String> = state
-            .gathers
-            .iter()
-            .filter(|(_, gather)| Instant::now() >= gather.deadline)
-            .map(|(stage, _)| stage.clone())
-            .collect();
-        for stage in late {
-            if let Some(Gather { values, seconds, .. }) = state.gathers.remove(&stage) {
-                let ranks = (0..self.ranks).filter(|rank| !values.contains_key(rank)).collect();
-                broadcast(&state.streams(), &ToRank::Missing { stage, ranks, seconds });
-            }
+        state.look_at_gathers();
+        state.deliver();
+        let over = state.complete && state.left == state.members.len();
+        self.post(state);
+        over
+    }
+
+    /// Writes all letters. When this returns, those that were there have been written, by whomever.
+    fn post(&self, state: MutexGuard<'_, Stages>) {
+        drop(state);
+        let _turn = self.posting.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(letter) = self.lock().next_letter() else { return };
+            letter.post();
         }
-        state.complete && state.left == state.members.len()
     }
 
     fn pass_on(&self, to: u32, message: &ToRank) {
@@ -326,90 +299,24 @@ impl Shared {
 
     fn gather(&self, rank: u32, stage: String, value: Value, seconds: u64) {
         let mut state = self.lock();
-        let deadline = Instant::now() + Duration::from_secs(seconds);
-        let new = || Gather { values: BTreeMap::new(), deadline, seconds };
-        let gather = state.gathers.entry(stage.clone()).or_insert_with(new);
-        gather.values.insert(rank, value);
-        if gather.values.len() < state.members.len() {
-            return;
-        }
-        if let Some(Gather { values, .. }) = state.gathers.remove(&stage) {
-            let streams = state.streams();
-            drop(state);
-            let mut pieces = pieces(values.into_values()).peekable();
-            while let Some(values) = pieces.next() {
-                let (stage, last) = (stage.clone(), pieces.peek().is_none());
-                broadcast(&streams, &ToRank::Gathered { stage, values, last });
-            }
-        }
+        let now = Instant::now();
+        let new = || Gather { values: BTreeMap::new(), began: now, seconds, told: now };
+        state.gathers.entry(stage).or_insert_with(new).values.insert(rank, value);
+        state.deliver();
+        self.post(state);
     }
 
     fn leave(&self, rank: u32, orderly: bool) {
         let mut state = self.lock();
-        let complete = state.complete;
-        if let Some(member) = state.members.get_mut(&rank) {
-            member.done = true;
-        }
-        if !complete {
+        if !state.complete {
             // Another may still come in its place.
             state.members.remove(&rank);
             return;
         }
-        state.left += 1;
-        let streams = state.streams();
-        drop(state);
-        if !orderly {
-            broadcast(&streams, &ToRank::Gone { rank });
+        if state.drop_out(rank) && !orderly {
+            state.tell_all(ToRank::Lost { rank, why: Loss::Ended });
         }
-    }
-}
-
-impl Stages {
-    fn streams(&self) -> Vec<Arc<Mutex<TcpStream>>> {
-        let present = self.members.values().filter(|member| !member.done);
-        present.map(|member| Arc::clone(&member.stream)).collect()
-    }
-
-    fn welcome(&self) -> ToRank {
-        let entries: Vec<Entry> =
-            self.members.values().map(|member| member.hello.entry.clone()).collect();
-        match serde_json::to_string(&Table { entries }) {
-            Ok(table) => ToRank::Welcome { table, strays: self.strays },
-            Err(error) => ToRank::Refused { code: EXIT_CHECK, reason: error.to_string() },
-        }
-    }
-}
-
-impl Refusal {
-    fn message(&self) -> ToRank {
-        ToRank::Refused { code: self.code, reason: self.reason.clone() }
-    }
-}
-
-/// Values in lists of about a piece each; one list at least.
-fn pieces(values: impl Iterator<Item = Value>) -> impl Iterator<Item = Vec<Value>> {
-    let (mut lists, mut size) = (vec![Vec::new()], 0);
-    for value in values {
-        let its = value.to_string().len();
-        if size > 0 && size + its > frame::PIECE {
-            lists.push(Vec::new());
-            size = 0;
-        }
-        size += its;
-        if let Some(list) = lists.last_mut() {
-            list.push(value);
-        }
-    }
-    lists.into_iter()
-}
-
-fn broadcast(streams: &[Arc<Mutex<TcpStream>>], message: &ToRank) {
-    let bytes = frame::encode(message, frame::PASSED_ON).or_else(|error| {
-        // Nobody may wait for what does not come.
-        let reason = format!("rank 0 cannot tell the others: {error}: use fewer ranks or rails");
-        frame::encode(&ToRank::Refused { code: EXIT_CHECK, reason }, frame::PASSED_ON)
-    });
-    if let Ok(bytes) = bytes {
-        streams.iter().for_each(|stream| send_bytes(stream, &bytes));
+        state.deliver();
+        self.post(state);
     }
 }

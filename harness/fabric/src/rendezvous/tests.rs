@@ -14,6 +14,7 @@ use std::time::Instant;
 use super::Entry;
 use super::Hello;
 use super::Link;
+use super::Loss;
 use super::Server;
 use super::ToRank;
 use super::ToServer;
@@ -111,13 +112,68 @@ fn a_rank_that_does_not_come_or_hangs_or_ends_is_named() {
         link.vanish();
     });
     let mut link = meet(&at, hello(0, 2)).unwrap();
-    let error = link.gather_quietly("connect", &1, Duration::ZERO).unwrap_err();
-    assert!(error.to_string().contains("rank 1 at \"connect\""), "{error}");
-    assert_eq!(error.exit_code(), 3);
+    // The others go on without a rank that says nothing, and hear which it is.
+    let all = link.gather_quietly("connect", &7, Duration::ZERO).unwrap();
+    assert_eq!(all, BTreeMap::from([(0, 7)]));
+    assert_eq!(link.lost, BTreeMap::from([(1, Loss::Silent)]));
     drop(hang);
-    let error = link.gather_quietly("verify", &1, PATIENCE).unwrap_err();
-    assert!(matches!(error, Error::Gone { rank: 1 }), "{error}");
+    let all = link.gather_quietly("verify", &8, PATIENCE).unwrap();
+    assert_eq!(all, BTreeMap::from([(0, 8)]));
     other.join().unwrap();
+    link.leave().unwrap();
+    server.finish();
+}
+
+/// Of four ranks one does not come, one is killed while the others wait, and one comes back.
+#[test]
+fn the_others_go_on_without_ranks_that_are_gone() {
+    let (server, at) = Server::start("127.0.0.1:0", 4, Duration::from_secs(2)).unwrap();
+    let at = at.to_string();
+    let rank = |rank: u32, killed: bool| {
+        let at = at.clone();
+        thread::spawn(move || {
+            let mut link = meet(&at, hello(rank, 4)).unwrap();
+            assert_eq!(link.lost, BTreeMap::from([(3, Loss::Absent)]));
+            if killed {
+                link.vanish();
+                // As a restarted rank, it hears that it is too late.
+                let back = meet(&at, hello(rank, 4)).unwrap_err();
+                assert!(back.to_string().contains("was restarted"), "{back}");
+                return (BTreeMap::new(), BTreeMap::new());
+            }
+            let all = link.gather_quietly("a", &rank, PATIENCE).unwrap();
+            link.await_returns(PATIENCE);
+            let lost = link.lost.clone();
+            link.leave().unwrap();
+            (all, lost)
+        })
+    };
+    let ranks = [rank(0, false), rank(1, false), rank(2, true)];
+    let [zero, one, _] = ranks.map(|rank| rank.join().unwrap());
+    assert_eq!(zero, one);
+    assert_eq!(zero.0, BTreeMap::from([(0, 0), (1, 1)]));
+    assert_eq!(zero.1, BTreeMap::from([(2, Loss::Restarted), (3, Loss::Absent)]));
+    server.finish();
+}
+
+/// Whoever is slow and says something now and then, to whomever, is waited for.
+#[test]
+fn a_rank_that_is_busy_is_not_taken_for_one_that_hangs() {
+    let (server, at) = server(2);
+    let theirs = at.clone();
+    let busy = thread::spawn(move || {
+        let mut link = meet(&theirs, hello(1, 2)).unwrap();
+        for _ in 0..8 {
+            thread::sleep(Duration::from_millis(400));
+            link.send(0, &"still here").unwrap();
+        }
+        link.gather_quietly("a", &1, PATIENCE).unwrap();
+        link.leave().unwrap();
+    });
+    let mut link = meet(&at, hello(0, 2)).unwrap();
+    let all = link.gather_quietly("a", &0, Duration::from_secs(2)).unwrap();
+    assert_eq!((all.len(), link.lost.len()), (2, 0));
+    busy.join().unwrap();
     link.leave().unwrap();
     server.finish();
 }
@@ -146,7 +202,7 @@ fn ranks_hear_each_other_while_they_gather() {
                 heard.push((from, body));
                 Ok(())
             });
-            assert_eq!(all.unwrap(), [0, 10, 20]);
+            assert_eq!(all.unwrap(), BTreeMap::from([(0, 0), (1, 10), (2, 20)]));
             while heard.is_empty() {
                 heard.extend(link.receive(PATIENCE).unwrap());
             }
@@ -216,10 +272,10 @@ fn what_is_gathered_comes_to_all_in_pieces() {
         let mut link = meet(&at, hello(rank, 2)).unwrap();
         let own: Vec<String> = vec!["x".repeat(1 << 10); 9 << 10];
         let all = link.gather_quietly("failed checks", &own, PATIENCE).unwrap();
-        assert_eq!(all.iter().map(Vec::len).sum::<usize>(), 18 << 10);
-        assert!(all.concat().iter().all(|line| line.len() == 1 << 10));
+        assert_eq!(all.values().map(Vec::len).sum::<usize>(), 18 << 10);
+        assert!(all.values().flatten().all(|line| line.len() == 1 << 10));
         let short = link.gather_quietly("next", &rank, PATIENCE).unwrap();
-        assert_eq!(short, [0, 1]);
+        assert_eq!(short, BTreeMap::from([(0, 0), (1, 1)]));
         // One that is too long by itself is told to whoever says it.
         let error = link.gather_quietly("long", &"x".repeat(frame::LIMIT), PATIENCE).unwrap_err();
         assert!(error.to_string().contains("of 16777216 at most"), "{error}");
@@ -245,7 +301,7 @@ fn rank_0_does_not_accuse_itself() {
             let (mut stream, _) = listener.accept().unwrap();
             let _: ToServer = frame::read(&stream, frame::LIMIT).unwrap();
             let table = "{\"entries\":[]}".to_owned();
-            let welcome = ToRank::Welcome { table, strays: 0 };
+            let welcome = ToRank::Welcome { table, strays: 0, absent: Vec::new() };
             stream.write_all(&frame::encode(&welcome, frame::LIMIT).unwrap()).unwrap();
             streams.push(stream);
         }

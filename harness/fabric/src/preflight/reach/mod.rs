@@ -42,35 +42,50 @@ const POLL: Duration = Duration::from_millis(50);
 /// address.
 const DISCARD: u16 = 9;
 
-/// One check of each peer's rail; the first that failed, else what the last said.
-pub(super) fn of_peers(me: &Entry, table: &Table, index: usize, check: OfPeer) -> Said {
-    let Some(mine) = me.rails.get(index) else { return skip("no such rail") };
+/// One check of each peer's rail: all that failed, or else what the last said.
+pub(super) fn of_peers(me: &Entry, table: &Table, index: usize, check: OfPeer) -> Vec<Said> {
+    let Some(mine) = me.rails.get(index) else { return vec![skip("no such rail")] };
     if !mine.is_roce() {
-        return skip("not of Ethernet");
+        return vec![skip("not of Ethernet")];
     }
-    let mut last = skip("no other rank");
-    for entry in table.entries.iter().filter(|entry| entry.rank != me.rank) {
-        let Some(theirs) = entry.rails.get(index) else { continue };
-        let Some(mut said) = of_peer(mine, theirs, check) else { continue };
+    let peers = table.entries.iter().filter(|entry| entry.rank != me.rank);
+    let peers: Vec<(u32, &Rail)> =
+        peers.filter_map(|entry| Some((entry.rank, entry.rails.get(index)?))).collect();
+    // All are asked for at once, so that those who do not answer take the time of one.
+    let deadline = Instant::now() + RESOLVE;
+    let from = mine.address();
+    let theirs = peers.iter().filter_map(|(_, rail)| rail.address());
+    theirs.for_each(|to| from.into_iter().for_each(|from| nudge(from, to)));
+    let (mut failed, mut last) = (Vec::new(), skip("no other rank"));
+    for (rank, theirs) in peers {
+        let Some(mut said) = of_peer(mine, theirs, deadline, check) else { continue };
         if said.verdict == Verdict::Fail {
-            said.of_peer(entry.rank);
-            return said;
+            said.of_peer(rank);
+            let again = said.own && failed.iter().any(|other: &Said| other.detail == said.detail);
+            failed.extend(Some(said).filter(|_| !again));
+        } else {
+            last = said;
         }
-        last = said;
     }
-    last
+    if failed.is_empty() { vec![last] } else { failed }
 }
 
-/// How a rail's peer is reached.
-pub(super) type OfPeer = fn(&Rail, &Rail, IpAddr, IpAddr) -> Said;
+/// How a rail's peer is reached, as far as is known at this time.
+pub(super) type OfPeer = fn(&Rail, &Rail, (IpAddr, IpAddr), Instant) -> Said;
 
 /// None: one of them has no address, which another check tells.
-fn of_peer(mine: &Rail, theirs: &Rail, check: OfPeer) -> Option<Said> {
+fn of_peer(mine: &Rail, theirs: &Rail, deadline: Instant, check: OfPeer) -> Option<Said> {
     let (from, to) = (mine.address()?, theirs.address()?);
     if from.is_ipv4() != to.is_ipv4() {
         return Some(skip("addresses of two families"));
     }
-    Some(check(mine, theirs, from, to))
+    Some(check(mine, theirs, (from, to), deadline))
+}
+
+/// Makes the kernel ask for an address, or for the gateway's; what becomes of the packet does not
+/// matter.
+fn nudge(from: IpAddr, to: IpAddr) {
+    let _ = UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
 }
 
 /// What can be looked at again once a path has failed: whether the port is still up, and how the
@@ -98,7 +113,7 @@ pub(crate) fn again(rank: u32, index: usize, mine: &Rail, peer: &Entry) -> Vec<C
     let Some(theirs) = peer.rails.get(index).filter(|_| now.is_roce()) else { return checks };
     let each: [(&str, OfPeer); 2] = [("neighbours", neighbour), ("routes", route)];
     for (name, check) in each {
-        if let Some(mut said) = of_peer(&now, theirs, check) {
+        if let Some(mut said) = of_peer(&now, theirs, Instant::now() + RESOLVE, check) {
             said.of_peer(peer.rank);
             checks.push(said.check(rank, rail, name));
         }
@@ -196,7 +211,12 @@ fn unasked(error: &io::Error) -> Said {
 /// Whoever is asked for the peer's MAC must answer. On the rail's own network that is the peer, with
 /// the MAC that it says it has: otherwise another NIC of it answers (ARP flux), and what is sent is
 /// dropped until retries are exceeded. Behind a router it is the gateway, and its MAC is no peer's.
-pub(super) fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) -> Said {
+pub(super) fn neighbour(
+    mine: &Rail,
+    theirs: &Rail,
+    (from, to): (IpAddr, IpAddr),
+    deadline: Instant,
+) -> Said {
     let (Some(netdev), Some(mac)) = (&mine.netdev, &theirs.mac) else {
         return skip("no network device");
     };
@@ -212,7 +232,7 @@ pub(super) fn neighbour(mine: &Rail, theirs: &Rail, from: IpAddr, to: IpAddr) ->
         _ => return skip(format!("{to} is not reached by {netdev}: see the routes")),
     };
     let asked = way.gateway.unwrap_or(to);
-    let found = match resolve(&mut netlink, way.device, asked, (from, to)) {
+    let found = match resolve(&mut netlink, way.device, asked, (from, to), deadline) {
         Ok(found) => found,
         Err(error) => return unasked(&error),
     };
@@ -246,11 +266,10 @@ fn resolve(
     device: u32,
     asked: IpAddr,
     (from, to): (IpAddr, IpAddr),
+    deadline: Instant,
 ) -> io::Result<Option<String>> {
-    let deadline = Instant::now() + RESOLVE;
     loop {
-        // What becomes of the packet does not matter.
-        let _ = UdpSocket::bind((from, 0)).and_then(|s| s.send_to(&[0], (to, DISCARD)));
+        nudge(from, to);
         let found = way::neighbour(netlink, device, asked)?;
         if found.is_some() || Instant::now() >= deadline {
             return Ok(found);
@@ -260,7 +279,7 @@ fn resolve(
 }
 
 /// What is sent from the rail's address must leave by the rail.
-pub(super) fn route(mine: &Rail, _: &Rail, from: IpAddr, to: IpAddr) -> Said {
+pub(super) fn route(mine: &Rail, _: &Rail, (from, to): (IpAddr, IpAddr), _: Instant) -> Said {
     let Some(netdev) = &mine.netdev else { return skip("no network device") };
     if is_local(to) {
         return ok("the same host");

@@ -148,8 +148,9 @@ fn ip(text: &str) -> IpAddr {
 /// What `neighbour` and `route` say on node A of a peer.
 fn both(world: &Routed, from: &str, to: &str) -> [(Verdict, String, Option<Cause>); 2] {
     let (mine, theirs) = (rail("va", "02:00:00:00:00:01"), rail("vb", B_MAC));
-    [neighbour as OfPeer, route]
-        .map(|check| world.a.says(|| check(&mine, &theirs, ip(from), ip(to))))
+    [neighbour as OfPeer, route].map(|check| {
+        world.a.says(|| check(&mine, &theirs, (ip(from), ip(to)), Instant::now() + RESOLVE))
+    })
 }
 
 #[test]
@@ -191,8 +192,11 @@ fn a_peer_on_the_same_network_must_answer_with_its_own_mac() {
     let Some(world) = Routed::new() else { return };
     let mine = rail("va", "02:00:00:00:00:01");
     for (from, to) in [(A4, "10.1.0.254"), (A6, "fd01::fe")] {
-        let says =
-            |mac: &str| world.a.says(|| neighbour(&mine, &rail("r1", mac), ip(from), ip(to)));
+        let says = |mac: &str| {
+            world.a.says(|| {
+                neighbour(&mine, &rail("r1", mac), (ip(from), ip(to)), Instant::now() + RESOLVE)
+            })
+        };
         let (verdict, detail, _) = says(ROUTER_MAC);
         assert_eq!((verdict, detail), (Verdict::Ok, format!("{to} is {ROUTER_MAC}")));
         let (_, detail, cause) = says("02:00:00:00:00:99");
@@ -226,7 +230,7 @@ fn where_no_program_is_found() {
     assert!(Command::new("ip").output().is_err());
     let (mine, theirs) = (rail("va", "02:00:00:00:00:01"), rail("vb", B_MAC));
     for check in [neighbour as OfPeer, route] {
-        let said = check(&mine, &theirs, ip(A4), ip(B4));
+        let said = check(&mine, &theirs, (ip(A4), ip(B4)), Instant::now() + RESOLVE);
         assert_eq!(said.verdict, Verdict::Ok, "{}", said.detail);
     }
     let said = answers(0, &Rail { gid: format!("::ffff:{A4}"), ..mine });

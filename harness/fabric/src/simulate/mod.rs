@@ -3,6 +3,11 @@
 //! ranks are threads of a process of their own, so that the memory of rank 0 can be told from
 //! theirs.
 
+mod cluster;
+mod faults;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -68,6 +73,9 @@ pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
             "--ranks {}: this many ranks need {needed} descriptors: raise `ulimit -Hn`",
             args.ranks
         )));
+    }
+    if args.rails > 0 {
+        return cluster::run(args);
     }
     let outcome = match &args.at {
         Some(at) => ranks(args, at)?,

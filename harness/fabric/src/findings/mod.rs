@@ -10,6 +10,8 @@ use serde::Serialize;
 
 use crate::blame;
 use crate::blame::Blamed;
+use crate::blame::RailPath;
+use crate::blame::Totals;
 use crate::cause::Cause;
 use crate::counters;
 use crate::counters::Sign;
@@ -19,6 +21,8 @@ use crate::explain;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::report::PathReport;
+use crate::report::Tally;
+use crate::trial::Tried;
 
 /// `IBV_WC_WR_FLUSH_ERR`: of those that follow an error.
 const FLUSHED: u32 = 5;
@@ -64,10 +68,14 @@ impl fmt::Display for Finding {
     }
 }
 
-/// All causes, what explains the others first.
-pub(crate) fn all(checks: &[Check], paths: &[PathReport]) -> Vec<Finding> {
+/// All causes, what explains the others first. `lost`: ranks that are not there any more, which
+/// explains whatever happened on their paths.
+pub(crate) fn all(checks: &[Check], tried: &Tried, lost: Vec<Finding>) -> Vec<Finding> {
+    let gone: BTreeSet<u32> =
+        lost.iter().flat_map(|finding| finding.ranks.iter().copied()).collect();
     let mut findings = of_checks(checks);
-    findings.extend(of(paths));
+    findings.extend(of_paths(tried, &gone));
+    findings.extend(lost);
     findings.sort_by_key(|finding| finding.cause);
     fold(findings)
 }
@@ -76,10 +84,12 @@ pub(crate) fn all(checks: &[Check], paths: &[PathReport]) -> Vec<Finding> {
 fn fold(findings: Vec<Finding>) -> Vec<Finding> {
     let mut kept: Vec<Finding> = Vec::new();
     for finding in findings {
+        // What concerns many ranks does not come of one of them.
         let explains = |earlier: &&mut Finding| {
+            let one_path = finding.ranks.len() <= 2 && !earlier.ranks.is_disjoint(&finding.ranks);
             earlier.cause <= Cause::ArpFlux
                 && (earlier.rail.is_none() || earlier.rail == finding.rail)
-                && !earlier.ranks.is_disjoint(&finding.ranks)
+                && (one_path || finding.ranks.is_subset(&earlier.ranks))
         };
         match kept.iter_mut().find(explains) {
             Some(earlier) => {
@@ -95,16 +105,26 @@ fn fold(findings: Vec<Finding>) -> Vec<Finding> {
 fn of_checks(checks: &[Check]) -> Vec<Finding> {
     type Key = (Cause, Option<u32>, Option<usize>);
     let mut groups: BTreeMap<Key, Vec<&Check>> = BTreeMap::new();
-    for check in checks.iter().filter(|check| check.verdict == Verdict::Fail) {
+    let ranks: BTreeSet<u32> =
+        checks.iter().flat_map(|c| [Some(c.rank), c.peer]).flatten().collect();
+    // Two ends that are joined by a cable see the same fault.
+    let two = ranks.len() <= 2;
+    let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail);
+    let (unanswered, failed): (Vec<&Check>, Vec<&Check>) = failed
+        .partition(|check| !two && check.cause == Some(Cause::NoNeighbour) && check.peer.is_some());
+    for check in failed {
         let cause = check.cause.unwrap_or(Cause::Failed);
         let key = match cause {
-            // Which of them differs is told by all; with most of them, by each.
             Cause::GidTypeMismatch
             | Cause::AddressFamilyMismatch
             | Cause::MtuMismatch
-            | Cause::RailDown => (cause, None, check.rail),
-            Cause::AsymmetricRails => (cause, None, None),
-            Cause::MemlockTooSmall => (cause, Some(check.rank), None),
+            | Cause::RailDown
+                if two =>
+            {
+                (cause, None, check.rail)
+            }
+            Cause::AsymmetricRails if two => (cause, None, None),
+            Cause::AsymmetricRails | Cause::MemlockTooSmall => (cause, Some(check.rank), None),
             // It is the one that is asked for who answers wrongly, or not at all.
             Cause::ArpFlux => (cause, check.peer, None),
             // A gateway is that of the rank that asks.
@@ -113,10 +133,45 @@ fn of_checks(checks: &[Check]) -> Vec<Finding> {
         };
         groups.entry(key).or_default().push(check);
     }
-    groups
-        .into_iter()
-        .map(|((cause, rank, rail), checks)| of_group(cause, rank, rail, &checks))
-        .collect()
+    let of_groups = groups.into_iter().map(|((cause, rank, rail), checks)| {
+        let mut finding = of_group(cause, rank, rail, &checks);
+        // Found on one rail alone, it says nothing of the others.
+        let first = checks.first().and_then(|check| check.rail);
+        finding.rail = rail.or(first.filter(|_| checks.iter().all(|check| check.rail == first)));
+        finding
+    });
+    of_groups.chain(unanswered_by(&unanswered, &ranks, checks)).collect()
+}
+
+/// Whoever does not answer, or does not hear the answers: what the pairs have in common.
+fn unanswered_by(failed: &[&Check], ranks: &BTreeSet<u32>, checks: &[Check]) -> Vec<Finding> {
+    let path = |check: &Check| -> Option<RailPath> {
+        let (peer, rail) = (check.peer?, check.rail?);
+        Some((check.rank.min(peer), check.rank.max(peer), rail))
+    };
+    let bad: BTreeSet<RailPath> = failed.iter().filter_map(|check| path(check)).collect();
+    let rails: BTreeSet<usize> = checks.iter().filter_map(|check| check.rail).collect();
+    let each = |rank: &u32| {
+        let others = ranks.len().saturating_sub(1);
+        rails.iter().map(|rail| ((*rank, *rail), others)).collect::<Vec<_>>()
+    };
+    let of_rails = ranks.iter().flat_map(each).collect();
+    let pairs = bad.iter().map(|(a, b, _)| ((*a, *b), rails.len())).collect();
+    let mut findings = Vec::new();
+    for place in blame::of(&Totals::of_rails(&of_rails, &pairs), &bad) {
+        let holds = |check: &&&Check| path(check).is_some_and(|path| place.holds(path));
+        let of: Vec<&Check> = failed.iter().filter(holds).copied().collect();
+        let rail = of.first().and_then(|check| check.rail);
+        let rail = rail.filter(|rail| of.iter().all(|check| check.rail == Some(*rail)));
+        let mut finding = of_group(Cause::NoNeighbour, None, rail, &of);
+        finding.ranks = match place {
+            Blamed::Rank(rank) | Blamed::RailOfRank(_, rank) => BTreeSet::from([rank]),
+            _ => of.iter().flat_map(|check| [Some(check.rank), check.peer]).flatten().collect(),
+        };
+        finding.what = format!("{place}: {}", finding.what);
+        findings.push(finding);
+    }
+    findings
 }
 
 fn of_group(cause: Cause, rank: Option<u32>, rail: Option<usize>, checks: &[&Check]) -> Finding {
@@ -135,7 +190,7 @@ fn of_group(cause: Cause, rank: Option<u32>, rail: Option<usize>, checks: &[&Che
     });
     place.push(detail);
     // Those who ask are not those who answer.
-    let asked = cause == Cause::ArpFlux;
+    let asked = rank.is_some() && matches!(cause, Cause::ArpFlux | Cause::NoNeighbour);
     let ranks = checks.iter().map(|check| check.rank).filter(|_| !asked).chain(rank).collect();
     let of = |check: &&Check| {
         let rail = check.rail.map_or_else(String::new, |rail| format!(", rail {rail}"));
@@ -169,30 +224,60 @@ struct Charge<'a> {
     trouble: Option<&'a Trouble>,
 }
 
-/// The causes that paths name.
-pub(crate) fn of(paths: &[PathReport]) -> Vec<Finding> {
-    let mut ends: BTreeMap<blame::RailPath, Ends<'_>> = BTreeMap::new();
-    for path in paths {
-        let key = (path.rank.min(path.peer), path.rank.max(path.peer), path.rail);
-        ends.entry(key).or_default().of.push(path);
+impl Charge<'_> {
+    /// The accused says nothing at all.
+    fn silent(&self) -> bool {
+        self.cause == Cause::PeerHangs && self.trouble.is_some_and(|trouble| trouble.hangs)
     }
-    let charges: BTreeMap<blame::RailPath, Charge<'_>> =
+}
+
+/// The causes that paths name.
+pub(crate) fn of(tried: &Tried) -> Vec<Finding> {
+    of_paths(tried, &BTreeSet::new())
+}
+
+fn of_paths(tried: &Tried, gone: &BTreeSet<u32>) -> Vec<Finding> {
+    let (mut ends, mut between) = (BTreeMap::<RailPath, Ends<'_>>::new(), BTreeMap::new());
+    for path in &tried.paths {
+        let pair = (path.rank.min(path.peer), path.rank.max(path.peer));
+        ends.entry((pair.0, pair.1, path.rail)).or_default().of.push(path);
+        let rails: &mut usize = between.entry(pair).or_default();
+        *rails = path.rails.max(*rails);
+    }
+    let mut of_rails = BTreeMap::new();
+    for Tally { rank, rail, tried, .. } in &tried.tallies {
+        *of_rails.entry((*rank, *rail)).or_default() += tried;
+    }
+    let totals = Totals::of_rails(&of_rails, &between);
+    let all: BTreeMap<RailPath, Charge<'_>> =
         ends.iter().filter_map(|(key, ends)| Some((*key, charge(ends)?))).collect();
-    let mut causes: BTreeMap<(Cause, Option<u32>), Vec<blame::RailPath>> = BTreeMap::new();
-    for (key, charge) in &charges {
-        causes.entry((charge.cause, charge.accused)).or_default().push(*key);
+    // Whatever happens with a rank that has gone, or hangs, comes of that.
+    let accused =
+        all.values().filter(|charge| charge.cause == Cause::PeerKilled || charge.silent());
+    let dead: BTreeSet<u32> = accused.filter_map(|charge| charge.accused).collect();
+    let comes_of_it = |(a, b, _): &RailPath, charge: &Charge<'_>| {
+        let of = |ranks: &BTreeSet<u32>| ranks.contains(a) || ranks.contains(b);
+        of(gone) || (of(&dead) && charge.accused.is_none_or(|rank| !dead.contains(&rank)))
+    };
+    let mut causes: BTreeMap<(Cause, Option<u32>), BTreeSet<RailPath>> = BTreeMap::new();
+    for (key, charge) in all.iter().filter(|(key, charge)| !comes_of_it(key, charge)) {
+        causes.entry((charge.cause, charge.accused)).or_default().insert(*key);
     }
     let mut findings = Vec::new();
     for ((cause, accused), bad) in causes {
-        let of: Vec<(blame::RailPath, &Charge<'_>, &Ends<'_>)> =
-            bad.iter().filter_map(|key| Some((*key, charges.get(key)?, ends.get(key)?))).collect();
+        let of: Vec<(RailPath, &Charge<'_>, &Ends<'_>)> =
+            bad.iter().filter_map(|key| Some((*key, all.get(key)?, ends.get(key)?))).collect();
         if let Some(rank) = accused {
             findings.push(finding(cause, &format!("rank {rank}"), BTreeSet::from([rank]), &of));
             continue;
         }
-        let tried = ends.keys().map(|key| (*key, bad.contains(key))).collect();
-        for place in blame::of(&tried) {
-            let of: Vec<_> = of.iter().filter(|(key, ..)| place.holds(*key)).copied().collect();
+        // Of a path with another fault it is not known whether it has this one, too.
+        let totals = totals.without(all.keys().filter(|key| !bad.contains(*key)));
+        let mut left = of;
+        for place in blame::of(&totals, &bad) {
+            let (held, rest) = left.into_iter().partition(|(key, ..)| place.holds(*key));
+            let of: Vec<_> = held;
+            left = rest;
             let ranks = match place {
                 Blamed::Rank(rank) | Blamed::RailOfRank(_, rank) => BTreeSet::from([rank]),
                 _ => of.iter().flat_map(|((a, b, _), ..)| [*a, *b]).collect(),
@@ -243,7 +328,9 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
         _ => cause,
     };
     let accused = match cause {
-        Cause::NoReceives | Cause::PeerHangs | Cause::SegmentCount => Some(*peer),
+        Cause::NoReceives | Cause::PeerHangs | Cause::PeerKilled | Cause::SegmentCount => {
+            Some(*peer)
+        }
         Cause::WrongRkey | Cause::LocalError => Some(*rank),
         _ => None,
     };
@@ -262,7 +349,7 @@ fn finding(
     cause: Cause,
     place: &str,
     ranks: BTreeSet<u32>,
-    of: &[(blame::RailPath, &Charge<'_>, &Ends<'_>)],
+    of: &[(RailPath, &Charge<'_>, &Ends<'_>)],
 ) -> Finding {
     let mut evidence = Vec::new();
     let mut entry = None;
@@ -315,133 +402,4 @@ fn beside(end: &PathReport) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// All paths between four ranks on two rails; those for which it says so are bad.
-    fn paths(bad: impl Fn(u32, u32, usize) -> Option<u32>) -> Vec<PathReport> {
-        let mut paths = Vec::new();
-        for rank in 0..4 {
-            for peer in (0..4).filter(|peer| *peer != rank) {
-                for rail in 0..2 {
-                    let status = bad(rank, peer, rail);
-                    let trouble = status.map(|status| Trouble {
-                        status: Some(status),
-                        words: "words".to_owned(),
-                        cause: Some(Cause::of_status(status)),
-                        ..Trouble::default()
-                    });
-                    let evidence = BTreeMap::from([("rcvd_rnr_err".to_owned(), 7)]);
-                    paths.push(PathReport::of(rank, peer, rail, trouble, evidence));
-                }
-            }
-        }
-        paths
-    }
-
-    fn first(bad: impl Fn(u32, u32, usize) -> bool) -> Option<String> {
-        let paths = paths(|a, b, rail| bad(a, b, rail).then_some(12));
-        of(&paths).first().map(Finding::to_string)
-    }
-
-    #[test]
-    fn what_bad_paths_share_is_named() {
-        assert_eq!(first(|_, _, _| false), None);
-        let found = |place: &str, bad: &dyn Fn(u32, u32, usize) -> bool| {
-            let first = first(bad).unwrap();
-            assert!(first.starts_with(&format!("CAUSE nothing-arrives: {place}: ")), "{first}");
-        };
-        found("rank 2, with all others", &|a, b, _| a == 2 || b == 2);
-        found("rail 1, of all ranks", &|_, _, rail| rail == 1);
-        found("rail 1 of rank 3", &|a, b, r| r == 1 && (a == 3 || b == 3));
-        found("the way between ranks 1 and 3", &|a, b, _| (a, b) == (1, 3));
-        found("all paths of all ranks", &|_, _, _| true);
-    }
-
-    #[test]
-    fn an_error_is_laid_at_the_door_of_its_class() {
-        let findings = of(&paths(|a, b, _| (a == 0 && b == 1).then_some(13)));
-        let [finding] = &findings[..] else { panic!("{findings:?}") };
-        let text = finding.to_string();
-        let begin = "CAUSE no-receives: rank 1: receiving application: RNR_RETRY_EXC_ERR: ";
-        assert!(text.starts_with(begin), "{text}");
-        assert!(text.contains("rcvd_rnr_err of rank 0, rail 0, rose by 7"), "{text}");
-        assert!(text.contains("remedy: post receives"), "{text}");
-    }
-
-    #[test]
-    fn what_is_lost_without_an_error_and_what_has_changed_since_are_found() {
-        let mut lossy = paths(|_, _, _| None);
-        for path in &mut lossy {
-            if (path.rank, path.peer, path.rail) == (1, 2, 0) {
-                path.evidence.insert("out_of_seq_request".to_owned(), 9);
-            }
-        }
-        let [finding] = &of(&lossy)[..] else { panic!() };
-        assert_eq!(finding.cause, Cause::PacketLoss);
-        assert!(finding.what.starts_with("the way between ranks 1 and 2 on rail 0"));
-
-        let mut changed = paths(|a, b, r| ((a, b, r) == (0, 1, 0)).then_some(12));
-        let check = Check {
-            rank: 0,
-            rail: Some(0),
-            check: "neighbours".to_owned(),
-            verdict: Verdict::Fail,
-            detail: "resolves to another".to_owned(),
-            cause: Some(Cause::ArpFlux),
-            peer: Some(1),
-        };
-        changed.iter_mut().filter(|path| path.trouble.is_some()).for_each(|path| {
-            path.state = vec![check.clone()];
-        });
-        let [finding] = &of(&changed)[..] else { panic!() };
-        assert_eq!(finding.cause, Cause::ArpFlux);
-        assert!(finding.evidence.iter().any(|line| line.contains("resolves to another")));
-    }
-
-    #[test]
-    fn what_is_repeated_for_ever_does_not_arrive() {
-        let mut stalled = paths(|a, b, r| ((a, b, r) == (0, 1, 0)).then_some(12));
-        for path in stalled.iter_mut().filter(|path| path.trouble.is_some()) {
-            path.evidence = BTreeMap::from([("completer_retry_err".to_owned(), 36)]);
-            path.trouble.iter_mut().for_each(|t| (t.status, t.cause) = (None, Some(Cause::Stall)));
-        }
-        for path in &mut stalled {
-            path.evidence.remove("rcvd_rnr_err");
-        }
-        let [finding] = &of(&stalled)[..] else { panic!() };
-        assert_eq!(finding.cause, Cause::NothingArrives);
-    }
-
-    #[test]
-    fn failed_checks_are_one_cause_each_and_what_follows_is_evidence() {
-        let check = |rank, rail, cause, detail: &str, peer| Check {
-            rank,
-            rail,
-            check: "check".to_owned(),
-            verdict: Verdict::Fail,
-            detail: detail.to_owned(),
-            cause: Some(cause),
-            peer,
-        };
-        let checks = [
-            check(0, Some(0), Cause::RailDown, "fa is up and has no carrier", None),
-            check(1, Some(0), Cause::RailDown, "fb is set down", None),
-            check(0, Some(0), Cause::NoNeighbour, "10.0.0.2 does not answer", Some(1)),
-            check(2, None, Cause::MemlockTooSmall, "RLIMIT_MEMLOCK is 1", None),
-            check(2, Some(0), Cause::MemlockTooSmall, "ibv_reg_mr failed", None),
-        ];
-        let found = all(&checks, &[]);
-        let [memory, rail] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((memory.cause, rail.cause), (Cause::MemlockTooSmall, Cause::RailDown));
-        assert_eq!(rail.what, "rail 0: rank 1: fb is set down");
-        assert!(rail.evidence.iter().any(|line| line.starts_with("hence no-neighbour")));
-        // The one that differs is named, not those that are alike.
-        let odd = [0, 1, 2].map(|rank| {
-            let detail = if rank == 1 { "MTU is 1024" } else { "MTU is 4096" };
-            check(rank, Some(0), Cause::MtuMismatch, detail, None)
-        });
-        let [mtu] = &all(&odd, &[])[..] else { panic!() };
-        assert_eq!(mtu.what, "rail 0: rank 1: MTU is 1024");
-    }
-}
+mod tests;

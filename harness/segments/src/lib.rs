@@ -1,33 +1,83 @@
-//! The protocol of messages with several segments: one table of kinds and their segments, which
-//! sender and receiver check.
+#![forbid(unsafe_code)]
+//! Messages of several segments, as parameter servers and key-value stores exchange: one table of
+//! kinds and their segments, which the sender and the receiver check alike.
 //!
-//! If each side counted segments for itself, a sender that leaves one out would look like a failure
-//! of the NIC.
+//! If each side counts segments for itself, a sender that leaves one out looks like a failure of the
+//! NIC: the receiver waits for what never comes. With one table, both sides name the kind, the number
+//! that is expected and the number that there is, in the same words.
+//!
+//! # The format
+//!
+//! A message is a header of [`HEADER`] bytes, and then its segments, one behind the other, without
+//! gaps. All numbers are little-endian.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | the mark, 0xfa |
+//! | 1 | the kind: 1 push, 2 pull, 3 pull reply, 4 push reply |
+//! | 2 | the number of segments |
+//! | 3 | 0 |
+//! | 4 to 7, 8 to 11, 12 to 15, 16 to 19 | the length of each segment in bytes; 0 for those that are not there |
+//!
+//! | kind | segments |
+//! |---|---|
+//! | push | keys, values, lengths |
+//! | pull | keys, and an empty one in place of values |
+//! | pull reply | keys, values, lengths |
+//! | push reply | none |
+//!
+//! A segment has [`SEGMENT_LIMIT`] bytes at most. A receiver that is told of more, of another number of
+//! segments, or of other lengths than the bytes that came, refuses the message as a [`Violation`], and
+//! makes no room for what a peer claims.
+//!
+//! ```
+//! use verbgate_segments::MessageKind;
+//! use verbgate_segments::header;
+//! use verbgate_segments::parse;
+//!
+//! let mut message = header(MessageKind::Push, &[8, 4, 4], "rank 0")?;
+//! message.extend(0_u64.to_le_bytes());
+//! message.extend(1.5_f32.to_le_bytes());
+//! message.extend(1_u32.to_le_bytes());
+//! let (kind, segments) = parse(&message, "rank 0")?;
+//! assert_eq!((kind, segments.len()), (MessageKind::Push, 3));
+//!
+//! let wrong = header(MessageKind::Push, &[8, 4], "rank 0").unwrap_err();
+//! assert_eq!(wrong.to_string(), "rank 0: a message of push has 3 segments, not 2");
+//! # Ok::<(), verbgate_segments::Violation>(())
+//! ```
 
 use std::fmt;
 
 /// What a message is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum MessageKind {
+pub enum MessageKind {
+    /// Keys and their values, to be kept.
     Push,
+    /// Keys whose values are asked for.
     Pull,
+    /// The answer to a pull.
     PullReply,
+    /// The answer to a push.
     PushReply,
 }
 
 /// What a segment holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Role {
+pub enum Role {
+    /// Keys.
     Keys,
+    /// The values of all keys, one behind the other.
     Values,
     /// There, and without bytes.
     NoValues,
+    /// How many values each key has.
     Lengths,
 }
 
 /// Each kind, its number on the wire, and its segments.
 #[rustfmt::skip]
-pub(crate) const KINDS: &[(MessageKind, u8, &[Role])] = &[
+pub const KINDS: &[(MessageKind, u8, &[Role])] = &[
     (MessageKind::Push,      1, &[Role::Keys, Role::Values, Role::Lengths]),
     (MessageKind::Pull,      2, &[Role::Keys, Role::NoValues]),
     (MessageKind::PullReply, 3, &[Role::Keys, Role::Values, Role::Lengths]),
@@ -37,14 +87,15 @@ pub(crate) const KINDS: &[(MessageKind, u8, &[Role])] = &[
 /// More segments than any kind has are not even counted.
 const SEGMENTS: usize = 4;
 /// Longer than this no segment may claim to be, in bytes.
-pub(crate) const SEGMENT_LIMIT: usize = 1 << 20;
+pub const SEGMENT_LIMIT: usize = 1 << 20;
 /// The header: a mark, the kind, the number of segments, a length for each.
-pub(crate) const HEADER: usize = 4 + 4 * SEGMENTS;
+pub const HEADER: usize = 4 + 4 * SEGMENTS;
 const MARK: u8 = 0xfa;
 
 /// Why a message is none.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(crate) enum Violation {
+#[allow(missing_docs, reason = "the text of each variant says all")]
+pub enum Violation {
     #[error("{by}: a message of {kind} has {expected} segments, not {got}")]
     Segments { kind: MessageKind, expected: usize, got: usize, by: String },
     #[error("{by}: segment {index} of {kind} ({role:?}) may not have {length} bytes")]
@@ -74,13 +125,18 @@ impl MessageKind {
         found.map_or((0, &[]), |(_, number, roles)| (*number, roles))
     }
 
-    /// Its segments.
-    pub(crate) fn roles(self) -> &'static [Role] {
+    /// The kind's segments.
+    #[must_use]
+    pub fn roles(self) -> &'static [Role] {
         self.row().1
     }
 
-    /// Whether segments of these lengths are a message of this kind; `by` is whose it is.
-    pub(crate) fn check(self, lengths: &[usize], by: &str) -> Result<(), Violation> {
+    /// Whether segments of these lengths, in bytes, are a message of this kind; `by` is the sender, for
+    /// people.
+    ///
+    /// # Errors
+    /// [`Violation::Segments`] or [`Violation::Length`].
+    pub fn check(self, lengths: &[usize], by: &str) -> Result<(), Violation> {
         let roles = self.roles();
         if roles.len() != lengths.len() {
             let (expected, got) = (roles.len(), lengths.len());
@@ -103,14 +159,18 @@ impl MessageKind {
     }
 }
 
-/// The header of a message, which its segments follow.
-pub(crate) fn header(kind: MessageKind, lengths: &[usize], by: &str) -> Result<Vec<u8>, Violation> {
+/// The header of a message, which its segments follow. `by` is the sender, for people.
+///
+/// # Errors
+/// As [`MessageKind::check`].
+pub fn header(kind: MessageKind, lengths: &[usize], by: &str) -> Result<Vec<u8>, Violation> {
     kind.check(lengths, by)?;
     Ok(unchecked(kind, lengths))
 }
 
-/// The header of what may be no message: for those who test what a receiver makes of it.
-pub(crate) fn unchecked(kind: MessageKind, lengths: &[usize]) -> Vec<u8> {
+/// The header of what may be no message: for those who test what a receiver makes of such a header.
+#[must_use]
+pub fn unchecked(kind: MessageKind, lengths: &[usize]) -> Vec<u8> {
     let count = u8::try_from(lengths.len()).unwrap_or(u8::MAX);
     let mut bytes = vec![MARK, kind.row().0, count, 0];
     for length in lengths.iter().take(SEGMENTS) {
@@ -120,11 +180,11 @@ pub(crate) fn unchecked(kind: MessageKind, lengths: &[usize]) -> Vec<u8> {
     bytes
 }
 
-/// The kind and the segments of what a peer sent.
-pub(crate) fn parse<'a>(
-    bytes: &'a [u8],
-    by: &str,
-) -> Result<(MessageKind, Vec<&'a [u8]>), Violation> {
+/// The kind and the segments of a message that a peer, `by`, has sent.
+///
+/// # Errors
+/// A [`Violation`], if the bytes are not exactly one message.
+pub fn parse<'a>(bytes: &'a [u8], by: &str) -> Result<(MessageKind, Vec<&'a [u8]>), Violation> {
     let damaged = || Violation::Header { by: by.to_owned() };
     let (header, mut rest) = bytes.split_at_checked(HEADER).ok_or_else(damaged)?;
     let [MARK, number, count, 0, lengths @ ..] = header else { return Err(damaged()) };
