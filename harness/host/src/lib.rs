@@ -1,7 +1,8 @@
 #![forbid(unsafe_code)]
 //! The host that Verbgate runs on, as far as several crates need the host: network namespaces
-//! ([`netns`]), links and routes ([`link`], [`route`], [`way`]) and RDMA devices ([`rdma`]) by the
-//! one netlink socket ([`netlink`]), signals between steps ([`signals`]), files that are written in
+//! ([`netns`]), links and routes ([`link`], [`route`], [`way`]), classes of traffic ([`dcb`]) and RDMA
+//! devices ([`rdma`]) by the one netlink socket ([`netlink`]), the rules around a namespace
+//! ([`fence`]), signals between steps ([`signals`]), files that are written in
 //! one step ([`files`]), and the one way to print ([`output`]).
 //!
 //! The links of this process's network namespace:
@@ -16,6 +17,8 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+pub mod dcb;
+pub mod fence;
 pub mod files;
 pub mod link;
 pub mod netlink;

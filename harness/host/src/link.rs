@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 use std::io;
 
+use netlink_packet_core::NLM_F_CREATE;
+use netlink_packet_core::NLM_F_EXCL;
 use serde::Deserialize;
 use serde::Serialize;
 
 use super::netlink::Message;
 use super::netlink::Netlink;
+use super::netlink::encode;
 use super::netlink::to_text;
 use super::netlink::to_u32;
 use super::netns::Namespace;
@@ -118,6 +121,40 @@ impl Link {
 pub fn all(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
     let found = netlink.dump(&Message::new(RTM_GETLINK))?;
     Ok(found.iter().filter(|m| m.kind == RTM_NEWLINK).map(Link::read).collect())
+}
+
+/// How often a link has gained or lost its carrier since the device was made.
+pub fn carrier_changes(netlink: &mut Netlink, index: u32) -> io::Result<Option<u32>> {
+    let mut message = Message::new(RTM_GETLINK);
+    message.set_word(IFI_INDEX, index);
+    Ok(netlink.ask(&message)?.and_then(|link| link.u32(IFLA_CARRIER_CHANGES)))
+}
+
+/// Makes a link upon another, under this name in a namespace, in one step. `data` is what the kind
+/// wants (`IFLA_INFO_DATA`).
+pub fn make_upon(
+    netlink: &mut Netlink,
+    lower: u32,
+    namespace: &Namespace,
+    name: &str,
+    kind: &str,
+    data: &[(u16, Vec<u8>)],
+) -> io::Result<()> {
+    let mut message = Message::new(RTM_NEWLINK);
+    message.set_u32(IFLA_LINK, lower);
+    message.set_text(IFLA_IFNAME, name);
+    message.set(IFLA_NET_NS_FD, namespace.raw_fd().to_ne_bytes());
+    let kind = [kind.as_bytes(), &[0]].concat();
+    let info = encode(&[(IFLA_INFO_KIND, kind), (IFLA_INFO_DATA | NLA_F_NESTED, encode(data))]);
+    message.set(IFLA_LINKINFO | NLA_F_NESTED, info);
+    netlink.change(NLM_F_CREATE | NLM_F_EXCL, &message)
+}
+
+/// Removes a link of a kind that can be made.
+pub fn remove(netlink: &mut Netlink, index: u32) -> io::Result<()> {
+    let mut message = Message::new(RTM_DELLINK);
+    message.set_word(IFI_INDEX, index);
+    netlink.change(0, &message)
 }
 
 /// The link of this identity.

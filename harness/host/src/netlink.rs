@@ -166,6 +166,7 @@ fn header_length(kind: u16) -> usize {
         16..20 | 108..111 => 16, // ifinfomsg
         20..24 => 8,             // ifaddrmsg
         24..36 => 12,            // rtmsg, ndmsg, fib_rule_hdr
+        76..80 => 4,             // dcbmsg
         _ => 0,                  // RDMA netlink has none
     }
 }

@@ -131,17 +131,23 @@ impl Namespace {
 
 /// The process of a container, as its engine knows it.
 fn container(name: &str) -> Option<u32> {
-    ["docker", "podman", "nerdctl"].iter().find_map(|engine| {
-        let pid = inspect(engine, name)?.trim().parse().ok()?;
+    const FORMAT: &str = "{{.State.Pid}}";
+    // A CRI's container is known to crictl alone, with other words for the same; ids may be cut short there, too.
+    const CRICTL: [&str; 4] = ["inspect", "--output=go-template", "--template={{.info.pid}}", "--"];
+    let docker = ["inspect", "--format", FORMAT, "--"];
+    let engines = ["docker", "podman", "nerdctl"].map(|engine| (engine, docker));
+    engines.into_iter().chain([("crictl", CRICTL)]).find_map(|(engine, words)| {
+        let pid = inspect(engine, &words, name)?.trim().parse().ok()?;
         // 0: there is such a container, and it does not run.
         (pid != 0).then_some(pid)
     })
 }
 
 /// What an engine says of a container's process; nothing if it does not answer in time.
-fn inspect(engine: &str, name: &str) -> Option<String> {
+fn inspect(engine: &str, words: &[&str], name: &str) -> Option<String> {
     let mut child = Command::new(engine)
-        .args(["inspect", "--format", "{{.State.Pid}}", "--", name])
+        .args(words)
+        .arg(name)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

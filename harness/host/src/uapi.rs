@@ -1,8 +1,9 @@
 //! Constants by their names in linux/rtnetlink.h, linux/if_addr.h, linux/if_link.h,
-//! linux/fib_rules.h, linux/neighbour.h and rdma/rdma_netlink.h. Constants of type `usize` are
+//! linux/fib_rules.h, linux/neighbour.h, linux/dcbnl.h and rdma/rdma_netlink.h. Constants of type `usize` are
 //! offsets of fields in the structure before the attributes.
 
 pub const RTM_NEWLINK: u16 = 16;
+pub const RTM_DELLINK: u16 = 17;
 pub const RTM_GETLINK: u16 = 18;
 pub const RTM_SETLINK: u16 = 19;
 pub const RTM_NEWADDR: u16 = 20;
@@ -33,6 +34,12 @@ pub const IFLA_MASTER: u16 = 10;
 pub const IFLA_TXQLEN: u16 = 13;
 pub const IFLA_LINKINFO: u16 = 18;
 pub const IFLA_INFO_KIND: u16 = 1;
+pub const IFLA_INFO_DATA: u16 = 2;
+pub const IFLA_MACVLAN_MODE: u16 = 1;
+pub const MACVLAN_MODE_BRIDGE: u32 = 4;
+pub const IFLA_IPVLAN_MODE: u16 = 1;
+pub const IPVLAN_MODE_L2: u16 = 0;
+pub const IFLA_CARRIER_CHANGES: u16 = 35;
 pub const IFLA_IFALIAS: u16 = 20;
 pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_LINK_NETNSID: u16 = 37;
@@ -136,3 +143,14 @@ pub const RDMA_NLDEV_NET_NS_FD: u16 = 68;
 pub const RTM_NEWLINKPROP: u16 = 108;
 pub const NLA_F_NESTED: u16 = 0x8000;
 pub const IFA_F_TENTATIVE: u32 = 0x40;
+
+// dcbmsg
+pub const RTM_GETDCB: u16 = 78;
+pub const DCB_COMMAND: usize = 1;
+pub const DCB_CMD_IEEE_GET: u8 = 21;
+pub const DCB_ATTR_IFNAME: u16 = 1;
+pub const DCB_ATTR_IEEE: u16 = 13;
+pub const DCB_ATTR_IEEE_PFC: u16 = 2;
+pub const DCB_ATTR_IEEE_APP_TABLE: u16 = 3;
+pub const DCB_ATTR_IEEE_APP: u16 = 1;
+pub const IEEE_8021QAZ_APP_SEL_DSCP: u8 = 5;

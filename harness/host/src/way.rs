@@ -30,6 +30,24 @@ pub struct Way {
 /// # Errors
 /// The kernel's, such as `ENETUNREACH`.
 pub fn to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io::Result<Way> {
+    let way = route(netlink, to, from)?.and_then(|route| {
+        // IPv4 by a gateway of IPv6: the family's number comes before the address (struct rtvia).
+        let via = || route.get(RTA_VIA).and_then(|via| to_ip(via.get(2..)?));
+        let gateway = route.ip(RTA_GATEWAY).or_else(via);
+        Some(Way { device: route.u32(RTA_OIF)?, gateway })
+    });
+    way.ok_or_else(|| io::Error::other("the kernel names no device"))
+}
+
+/// The address of this host that packets to an address come from, where nobody chooses another.
+///
+/// # Errors
+/// The kernel's, such as `ENETUNREACH`.
+pub fn source(netlink: &mut Netlink, to: IpAddr) -> io::Result<Option<IpAddr>> {
+    Ok(route(netlink, to, None)?.and_then(|route| route.ip(RTA_PREFSRC)))
+}
+
+fn route(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io::Result<Option<Message>> {
     let mut message = Message::new(RTM_GETROUTE);
     let bits = if to.is_ipv4() { 32 } else { 128 };
     message.set_byte(0, family(to));
@@ -39,14 +57,7 @@ pub fn to(netlink: &mut Netlink, to: IpAddr, from: Option<IpAddr>) -> io::Result
         message.set_byte(RTM_SRC_LEN, bits);
         message.set(RTA_SRC, ip_bytes(from));
     }
-    let route = netlink.ask(&message)?;
-    let way = route.and_then(|route| {
-        // IPv4 by a gateway of IPv6: the family's number comes before the address (struct rtvia).
-        let via = || route.get(RTA_VIA).and_then(|via| to_ip(via.get(2..)?));
-        let gateway = route.ip(RTA_GATEWAY).or_else(via);
-        Some(Way { device: route.u32(RTA_OIF)?, gateway })
-    });
-    way.ok_or_else(|| io::Error::other("the kernel names no device"))
+    netlink.ask(&message)
 }
 
 /// The MAC address that a neighbour has answered with, if it has.

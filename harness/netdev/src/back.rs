@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
+use verbgate_host::fence;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Message;
@@ -14,6 +15,7 @@ use verbgate_host::rdma;
 use verbgate_host::route::Route;
 
 use super::Error;
+use super::announce;
 use super::dress;
 use super::dress::Wardrobe;
 use super::journal::Entry;
@@ -68,7 +70,13 @@ pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<V
     }
     if let Some(target) = &target {
         let rules: Vec<Message> = journal.nics.iter().flat_map(|nic| nic.rules.clone()).collect();
-        target.within(|| dress::remove_rules(&mut open()?, &rules))?;
+        target.within(|| {
+            for nic in &journal.nics {
+                let what = || format!("remove the filter of {}", nic.target_name);
+                fence::lift(&nic.target_name).map_err(|e| Error::netlink(what(), e))?;
+            }
+            dress::remove_rules(&mut open()?, &rules)
+        })?;
     }
     let (nics, patience, signals) = (&journal.nics, terms.patience, terms.signals);
     left.extend(home.within(|| {
@@ -77,7 +85,7 @@ pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<V
             let lit = await_carrier(nics, patience, signals);
             let _ = lit.inspect_err(|e| log::warn!("{e}"));
         }
-        connect(nics, &touched)
+        connect(nics, &touched, !patience.is_zero())
     })?);
     if left.is_empty() {
         store.remove()?;
@@ -185,7 +193,7 @@ fn redress(nic: &Entry, same_boot: bool) -> Result<bool, Error> {
 }
 
 /// Adds routes and rules when all NICs are there, and compares; returns what is not as it was.
-fn connect(nics: &[Entry], touched: &[bool]) -> Result<Vec<String>, Error> {
+fn connect(nics: &[Entry], touched: &[bool], waits: bool) -> Result<Vec<String>, Error> {
     let mut netlink = open()?;
     let links = plan::links()?;
     let mut numbers: BTreeMap<u32, u32> = BTreeMap::new();
@@ -233,5 +241,8 @@ fn connect(nics: &[Entry], touched: &[bool]) -> Result<Vec<String>, Error> {
             left.push(format!("{} is not as it was: {difference}", nic.state.link.name));
         }
     }
+    let up = named.iter().filter(|(_, state)| state.link.up);
+    let up: Vec<_> = up.map(|(name, state)| (*name, state.ips())).collect();
+    announce::all(&up, waits);
     Ok(left)
 }

@@ -196,7 +196,7 @@ pub(crate) fn finish(netlink: &mut Netlink, nics: &[(&str, &State)]) -> Result<(
 }
 
 /// Writes the settings that are not so already.
-fn write_sysctls(name: &str, wanted: &BTreeMap<String, String>) -> Result<(), Error> {
+pub(crate) fn write_sysctls(name: &str, wanted: &BTreeMap<String, String>) -> Result<(), Error> {
     for (key, value) in wanted {
         let path = sysctl_path(key, name);
         let failed = |source| Error::file(path.clone(), source);

@@ -1,14 +1,15 @@
 //! NCCL's filter of RDMA devices, `NCCL_IB_HCA`, read exactly as NCCL reads the filter. Any other
 //! reading would move other NICs than NCCL then uses.
 //!
-//! `[^][=]NAME[:PORT],...`: without `=` a name matches every device that begins with it (mlx5_1
-//! also mlx5_10), `^` excludes; both stand before the list and hold for all of it. NCCL's
-//! documentation, "NCCL_IB_HCA"; parseStringList and matchIfList of its src/misc/socket.cc.
+//! `[^][=]NAME[:PORT[:RAIL[:PLANE]]],...`: without `=` a name matches every device that begins with it
+//! (mlx5_1 also mlx5_10), `^` excludes; both stand before the list and hold for all of it. An empty
+//! port means all ports; rail and plane (NCCL 2.30) choose nothing. NCCL's documentation,
+//! "NCCL_IB_HCA"; parseStringList and matchIfList of its src/misc/socket.cc.
 
 use super::Error;
 
 /// Number of entries that NCCL reads (`MAX_IF_NUM` of NCCL's sources).
-const ENTRIES_MAX: usize = 32;
+pub(crate) const ENTRIES_MAX: usize = 32;
 
 /// A parsed filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +28,22 @@ impl std::str::FromStr for Filter {
         let mut entries = Vec::new();
         for entry in rest.split(',').filter(|entry| !entry.is_empty()) {
             let bad = || {
-                let help = "write it as NCCL_IB_HCA, [^][=]NAME[:PORT],...";
+                let help = "write it as NCCL_IB_HCA, [^][=]NAME[:PORT[:RAIL[:PLANE]]],...";
                 Error::Usage(format!("--hca: {entry:?} does not name an RDMA device; {help}"))
             };
-            let (name, port) = match entry.split_once(':') {
-                Some((name, port)) => (name, Some(port.parse().map_err(|_| bad())?)),
-                None => (entry, None),
+            let mut fields = entry.split(':');
+            let name = fields.next().unwrap_or_default();
+            let port = match fields.next() {
+                // All ports, before a rail; a colon alone is a slip of the pen.
+                Some("") if entry.matches(':').count() > 1 => None,
+                Some(port) => Some(port.parse().map_err(|_| bad())?),
+                None => None,
             };
+            // -1: no rail, no plane.
+            let places: Vec<&str> = fields.collect();
+            if places.len() > 2 || places.iter().any(|place| place.parse::<i32>().is_err()) {
+                return Err(bad());
+            }
             if name.is_empty() || name.starts_with(['^', '=']) {
                 return Err(bad());
             }
@@ -84,6 +94,13 @@ mod tests {
     }
 
     #[test]
+    fn rail_and_plane_choose_nothing() {
+        assert_eq!(allowed("=mlx5_0:1:0:0,mlx5_1:2:0:1"), ["mlx5_0:1", "mlx5_1:2"]);
+        assert_eq!(allowed("=mlx5_0::3"), ["mlx5_0:1", "mlx5_0:2"]);
+        assert_eq!(allowed("=rxe0:2:-1:-1"), ["rxe0:2"]);
+    }
+
+    #[test]
     fn the_caret_excludes_the_whole_list() {
         assert_eq!(allowed("^mlx5"), ["mlx4_0:1", "mlx4_0:2", "rxe0:1", "rxe0:2"]);
         assert_eq!(allowed("^=mlx5_1,mlx4,rxe0:2").len(), 9);
@@ -97,7 +114,16 @@ mod tests {
 
     #[test]
     fn nonsense_is_named() {
-        for bad in [":1", "mlx5_0:x", "mlx5_0,^mlx5_1", "=mlx5_0,=mlx5_1"] {
+        for bad in [
+            ":1",
+            "mlx5_0:x",
+            "mlx5_0,^mlx5_1",
+            "=mlx5_0,=mlx5_1",
+            "mlx5_0:",
+            "mlx5_0:1:",
+            "mlx5_0:1:x",
+            "mlx5_0:1:0:0:0",
+        ] {
             let error = bad.parse::<Filter>().unwrap_err().to_string();
             assert!(error.contains("--hca"), "{bad}: {error}");
         }

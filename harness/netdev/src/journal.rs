@@ -118,6 +118,12 @@ impl Journal {
         })
     }
 
+    /// The namespace that has the NICs, if it lives.
+    pub fn namespace(&self) -> Option<netns::Namespace> {
+        let same_boot = netns::boot_id().is_ok_and(|boot| boot == self.boot_id);
+        netns::Namespace::find(self.target, &self.target_path).filter(|_| same_boot)
+    }
+
     /// The names of the NICs at home, for people.
     pub fn names(&self) -> String {
         let names: Vec<&str> = self.nics.iter().map(|nic| nic.state.link.name.as_str()).collect();

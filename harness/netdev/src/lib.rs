@@ -5,7 +5,8 @@
 //! kernel resolves addresses in the network namespace of the caller. [`select`] says which NICs go
 //! and why the others do not, [`plan`] works out a move, [`transfer`] does the move and [`back`]
 //! undoes the move, each step after the [`journal`] has the step on disk, and [`verify`] asks
-//! afterwards who answers.
+//! afterwards who answers. [`share`] gives a container a link upon a NIC that stays. [`rails`] are a
+//! node's ports, and [`mod@env`] the settings of NCCL, UCX and others for them.
 //!
 //! The NICs that would go, and the reasons why the others stay:
 //!
@@ -22,13 +23,17 @@
 //! # Ok::<(), verbgate_netdev::Error>(())
 //! ```
 
+pub mod announce;
 pub mod back;
 pub mod dress;
+pub mod env;
 mod hca;
 pub mod journal;
 pub mod plan;
 pub mod probe;
+pub mod rails;
 pub mod select;
+pub mod share;
 pub mod state;
 pub mod strict;
 pub mod transfer;

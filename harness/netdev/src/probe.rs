@@ -37,11 +37,11 @@ use verbgate_host::link::mac;
 const WINDOW: Duration = Duration::from_millis(300);
 /// Number of echo requests: the first request on a new link is lost at times.
 const TRIES: u32 = 3;
-const BROADCAST: [u8; 6] = [0xff; 6];
-const ETH_P_ARP: [u8; 2] = [0x08, 0x06];
+pub(crate) const BROADCAST: [u8; 6] = [0xff; 6];
+pub(crate) const ETH_P_ARP: [u8; 2] = [0x08, 0x06];
 /// Ethernet, IPv4, address lengths 6 and 4.
-const ARP_HEADER: [u8; 6] = [0, 1, 8, 0, 6, 4];
-const ARP_REQUEST: [u8; 2] = [0, 1];
+pub(crate) const ARP_HEADER: [u8; 6] = [0, 1, 8, 0, 6, 4];
+pub(crate) const ARP_REQUEST: [u8; 2] = [0, 1];
 const ARP_REPLY: [u8; 2] = [0, 2];
 
 /// A question: which MAC has `target`, asked by `device` in the name of `source`.
@@ -85,7 +85,7 @@ pub(crate) fn who_has(
 }
 
 /// The packet address of each device.
-fn link_addresses() -> io::Result<BTreeMap<String, LinkAddr>> {
+pub(crate) fn link_addresses() -> io::Result<BTreeMap<String, LinkAddr>> {
     let all = getifaddrs()?;
     let of = |entry: nix::ifaddrs::InterfaceAddress| {
         Some((entry.interface_name, *entry.address?.as_link_addr()?))

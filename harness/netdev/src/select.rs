@@ -94,6 +94,9 @@ pub struct Candidate {
     pub gids: Vec<Gid>,
     /// Why it stays.
     pub dropped: Option<String>,
+    /// It is a bond, which stays and is of use where it is.
+    #[serde(skip)]
+    pub stays_of_use: bool,
     /// The IP addresses, as `addresses` has them.
     #[serde(skip)]
     pub ips: Vec<(IpAddr, u8)>,
@@ -155,6 +158,12 @@ impl Host<'_> {
             let link = self.snapshot.link(&name);
             let chosen = asked.as_ref().map(|asked| {
                 asked.iter().any(|n| self.snapshot.link(n).is_some_and(|l| l.name == name))
+            });
+            candidate.stays_of_use = link.is_some_and(|link| {
+                let pattern = exclude.as_ref().filter(|_| chosen.is_none());
+                chosen != Some(false)
+                    && serves_as_bond(candidate, link, pattern, hca.as_ref())
+                    && !guarded.iter().any(|(index, _)| *index == link.index)
             });
             candidate.dropped = match link {
                 None => Some("the NIC is not in this network namespace".to_owned()),
@@ -227,6 +236,7 @@ impl Host<'_> {
                 .cloned()
                 .collect(),
             dropped: None,
+            stays_of_use: false,
             ips,
         }
     }
@@ -318,6 +328,20 @@ impl Host<'_> {
         }
         Ok(found)
     }
+}
+
+/// Whether a NIC is a bond that nothing speaks against but that a bond cannot be moved.
+fn serves_as_bond(
+    candidate: &Candidate,
+    link: &Link,
+    exclude: Option<&Regex>,
+    hca: Option<&Filter>,
+) -> bool {
+    let chosen = |port: &Port| hca.is_none_or(|filter| filter.allows(&port.device, port.port));
+    link.kind.as_deref() == Some("bond")
+        && candidate.rdma.iter().any(chosen)
+        && candidate.ips.iter().any(|(ip, _)| !is_link_local(*ip))
+        && !exclude.is_some_and(|pattern| pattern.is_match(&link.name))
 }
 
 const NO_ADDRESS: &str = "the NIC has no IPv4 address and no routable IPv6 address";

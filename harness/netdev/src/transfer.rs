@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_host::fence;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netns::Namespace;
@@ -16,6 +17,7 @@ use verbgate_sysfs::discover;
 use verbgate_sysfs::discover::PortDir;
 
 use super::Error;
+use super::announce;
 use super::back::back;
 use super::dress;
 use super::dress::Wardrobe;
@@ -63,7 +65,16 @@ pub fn execute(
         journal.complete = true;
         store.save(&journal)
     });
-    let Err(cause) = done else { return Ok(journal) };
+    let Err(cause) = done else {
+        let waits = !terms.patience.is_zero();
+        target.within(|| {
+            let nics = journal.nics.iter().filter(|nic| nic.state.link.up);
+            let links = nics.map(|nic| (nic.target_name.as_str(), nic.state.ips()));
+            announce::all(&links.collect::<Vec<_>>(), waits);
+            Ok::<(), Error>(())
+        })?;
+        return Ok(journal);
+    };
     (terms.progress)(&format!("{cause}; putting everything back"));
     let undone = match back(&mut journal, store, terms) {
         Ok(left) if left.is_empty() => "everything is as it was".to_owned(),
@@ -90,6 +101,7 @@ fn forth(
         let Some(nic) = journal.nics.get(at) else { break };
         let name = &nic.state.link.name;
         (terms.progress)(&format!("[{}/{count}] {name} to {target}", at + 1));
+        target.within(|| fence(nic))?;
         let sent = link::send_to(&mut home, nic.state.link.index, target, &nic.target_name);
         let what = || format!("move {name} to {target}");
         sent.map_err(|source| Error::netlink(what(), source))?;
@@ -122,6 +134,25 @@ fn forth(
         }
     }
     await_gids(&gids, terms)
+}
+
+/// Puts the fence around the container's namespace before the NIC is there.
+fn fence(nic: &Entry) -> Result<(), Error> {
+    match fence::put(&nic.target_name).map_err(|e| (e.raw_os_error(), e)) {
+        Ok(()) => Ok(()),
+        Err((Some(code), e)) if fence::is_absent(code) => {
+            log::warn!(
+                "{}: this kernel cannot filter packets ({e}), so programs in the container can send \
+                 RoCE by plain sockets; modprobe nf_tables, and nft_fib_inet",
+                nic.target_name
+            );
+            Ok(())
+        }
+        Err((_, source)) => {
+            let what = format!("filter packets of {}", nic.target_name);
+            Err(Error::netlink(what, source))
+        }
+    }
 }
 
 pub(crate) fn set_step(journal: &mut Journal, at: usize, step: Step) {

@@ -1,14 +1,18 @@
 //! Verification of a move: by asking the network, not by assuming.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::net::Ipv4Addr;
 use std::time::Duration;
+use std::time::Instant;
 
+use verbgate_host::netlink::Netlink;
 use verbgate_host::netns::Namespace;
 use verbgate_host::route::is_link_local;
 use verbgate_host::route::local;
 use verbgate_host::route::network;
+use verbgate_host::way;
 
 use super::Error;
 use super::journal::Journal;
@@ -48,9 +52,11 @@ pub fn claims(journal: &Journal) -> Vec<Claim> {
 }
 
 /// Checks from the thread's namespace that each address is answered for by its own NIC's MAC and by
-/// no other; returns a pair of addresses, ours and theirs, for each that was found.
+/// no other; returns a pair of addresses, ours and theirs, for each that was found. Behind a gateway
+/// nobody sees a MAC, so there the address must answer through the gateway.
 pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)>, Error> {
-    let snapshot = Snapshot::take(&mut open()?)?;
+    let mut netlink = open()?;
+    let snapshot = Snapshot::take(&mut netlink)?;
     let own: Vec<(String, IpAddr, u8)> = snapshot
         .links
         .iter()
@@ -68,11 +74,8 @@ pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)
                 && network(*ip, *length) == network(claim.ip, *length)
         });
         let Some((device, source, _)) = near else {
-            let why = format!(
-                "the peer has no address in the network of {}, so the peer cannot verify this NIC",
-                claim.ip
-            );
-            return Err(Error::Nic { nic: claim.nic.clone(), why });
+            pairs.push((through_gateway(&mut netlink, &snapshot, claim, limit)?, claim.ip));
+            continue;
         };
         pairs.push((*source, claim.ip));
         if let (IpAddr::V4(source), IpAddr::V4(target)) = (*source, claim.ip) {
@@ -110,6 +113,53 @@ pub fn resolve(claims: &[Claim], limit: Duration) -> Result<Vec<(IpAddr, IpAddr)
     }
     answers(claims, &pairs)?;
     Ok(pairs)
+}
+
+/// Checks that an address of another network answers by the way that the kernel chooses; returns the
+/// address of this host that was asked from.
+fn through_gateway(
+    netlink: &mut Netlink,
+    snapshot: &Snapshot,
+    claim: &Claim,
+    limit: Duration,
+) -> Result<IpAddr, Error> {
+    let ip = claim.ip;
+    let failed = |why: String| Error::Nic { nic: claim.nic.clone(), why };
+    let no_route = |e: io::Error| {
+        failed(format!(
+            "the peer has no address in the network of {ip}, and no route to {ip} ({e}); add a route \
+             by the peer's gateway (ip route add)"
+        ))
+    };
+    let way = way::to(netlink, ip, None).map_err(no_route)?;
+    let link = snapshot.links.iter().find(|link| link.index == way.device);
+    let device = link.map_or("?", |link| link.name.as_str());
+    let source = way::source(netlink, ip).map_err(no_route)?.ok_or_else(|| {
+        failed(format!("the peer has no address from which to reach {ip} by {device}"))
+    })?;
+    let until = Instant::now() + limit;
+    loop {
+        match probe::echoes(Some(source), ip, probe::SMALL, ECHO) {
+            Ok(true) => return Ok(source),
+            Ok(false) if Instant::now() < until => {}
+            Ok(false) => break,
+            Err(e) => return Err(failed(format!("cannot ping {ip} from {source}: {e}"))),
+        }
+    }
+    let Some(gateway) = way.gateway else {
+        return Err(failed(format!("nobody answers for the NIC's address {ip} on {device}")));
+    };
+    let resolved = way::neighbour(netlink, way.device, gateway).ok().flatten();
+    Err(failed(match resolved {
+        None => format!(
+            "the peer's gateway {gateway} to {ip} does not answer on {device}; check the cable and \
+             the switch port"
+        ),
+        Some(_) => format!(
+            "{ip} does not answer {source} through the gateway {gateway}; check the routes between \
+             the two networks, in both directions"
+        ),
+    }))
 }
 
 /// IPv6 asks by multicast and answers for a device's own addresses only, so there an answer is all

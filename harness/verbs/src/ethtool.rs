@@ -12,6 +12,12 @@ use rustix::net::SocketType;
 const DRIVER: u32 = 0x3;
 const STRINGS: u32 = 0x1b;
 const STATISTICS: u32 = 0x1d;
+/// `ETHTOOL_GFECPARAM`; `struct ethtool_fecparam`, and where its `active_fec` is, in bytes.
+const FEC: u32 = 0x50;
+const FEC_SIZE: usize = 16;
+const FEC_ACTIVE: usize = 4;
+/// `enum ethtool_fec_config_bits`, from bit 0 on.
+const FECS: [&str; 6] = ["none", "auto", "off", "rs", "baser", "llrs"];
 /// `ETH_SS_STATS`: the set of the statistics' names.
 const NAMES: u32 = 1;
 /// `ETH_GSTRING_LEN`, in bytes.
@@ -66,6 +72,23 @@ pub fn statistics(netdev: &str) -> io::Result<BTreeMap<String, u64>> {
     Ok(names.zip(values).take(count).filter_map(pair).collect())
 }
 
+/// The forward error correction that is active, as ethtool(8) calls it: `rs`, `baser`, `off`.
+///
+/// # Errors
+/// `ENODEV` without such a device in this network namespace; `EOPNOTSUPP` when its driver has none.
+pub fn fec(netdev: &str) -> io::Result<String> {
+    let mut parameters = vec![0; FEC_SIZE];
+    put(&mut parameters, 0, FEC);
+    ask(netdev, &mut parameters)?;
+    Ok(fec_name(get(&parameters, FEC_ACTIVE)))
+}
+
+fn fec_name(bits: u32) -> String {
+    let set = FECS.iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1);
+    let names: Vec<&str> = set.map(|(_, name)| *name).collect();
+    names.join("+")
+}
+
 fn put(bytes: &mut [u8], at: usize, value: u32) {
     if let Some(to) = bytes.get_mut(at..at + 4) {
         to.copy_from_slice(&value.to_ne_bytes());
@@ -99,6 +122,10 @@ mod tests {
     #[test]
     fn a_device_without_statistics_or_none_is_an_error_and_no_crash() {
         // The loopback device has no driver to ask.
+        let fec_of = |name: &str| fec(name).unwrap_err().raw_os_error();
+        assert_eq!(fec_of("lo"), Some(libc::EOPNOTSUPP));
+        assert_eq!(fec_of("no-such-device"), Some(libc::ENODEV));
+        assert_eq!((fec_name(8).as_str(), fec_name(4).as_str()), ("rs", "off"));
         let of = |name: &str| statistics(name).unwrap_err().raw_os_error();
         assert_eq!(of("lo"), Some(libc::EOPNOTSUPP));
         assert_eq!(of("no-such-device"), Some(libc::ENODEV));

@@ -112,6 +112,10 @@ pub struct Path {
     pub dgid: [u8; 16],
     /// The peer's LID, on InfiniBand.
     pub dlid: u16,
+    /// `ibv_global_route.traffic_class`: the DSCP times 4, and the two bits of ECN.
+    pub traffic_class: u8,
+    /// `ibv_ah_attr.sl`: the service level.
+    pub service_level: u8,
     /// The peer's queue pair.
     pub qp_num: u32,
     /// The packet sequence numbers that the peer and this end begin with.
@@ -180,11 +184,18 @@ impl Drop for QueuePair {
 }
 
 impl QueuePair {
-    /// A queue pair in the state INIT of this port, whose both queues complete to one.
+    /// A queue pair in the state INIT of this port, whose both queues complete to one. `pkey_index`
+    /// is the partition's place in the port's table.
     ///
     /// # Errors
     /// As `ibv_create_qp(3)` and `ibv_modify_qp(3)`.
-    pub fn new(pd: &Pd, cq: &CompletionQueue, caps: Caps, port: u8) -> Result<Self, Error> {
+    pub fn new(
+        pd: &Pd,
+        cq: &CompletionQueue,
+        caps: Caps,
+        port: u8,
+        pkey_index: u16,
+    ) -> Result<Self, Error> {
         let cap = ffi::QueuePairCap {
             max_send_wr: caps.send,
             max_recv_wr: caps.receive,
@@ -209,6 +220,7 @@ impl QueuePair {
             qp_state: STATE_INIT,
             qp_access_flags: QP_ACCESS,
             port_num: port,
+            pkey_index,
             ..Default::default()
         };
         made.modify("ibv_modify_qp to INIT", attr, TO_INIT)?;
@@ -245,6 +257,8 @@ impl QueuePair {
             dlid: path.dlid,
             is_global: 1,
             port_num: path.port,
+            traffic_class: path.traffic_class,
+            sl: path.service_level,
             ..Default::default()
         };
         let attr = ffi::QueuePairAttr {
@@ -290,8 +304,10 @@ impl QueuePair {
         check(verb, result)
     }
 
-    /// The entries of a work request; their regions are kept from now on.
-    fn pieces(&mut self, pieces: &[Piece<'_>]) -> Result<Vec<ffi::Sge>, Error> {
+    /// The entries of a work request, and how many count; their regions are kept from now on.
+    ///
+    /// There is always one: of a read, erdma's provider looks at the first entry, also if none counts.
+    fn pieces(&mut self, pieces: &[Piece<'_>]) -> Result<(Vec<ffi::Sge>, c_int), Error> {
         let mut list = Vec::with_capacity(pieces.len());
         for Piece { region, offset, length } in pieces {
             region.check(*offset, *length)?;
@@ -303,7 +319,11 @@ impl QueuePair {
                 self.regions.push((*region).clone());
             }
         }
-        Ok(list)
+        let count = c_int::try_from(list.len()).unwrap_or(c_int::MAX);
+        if list.is_empty() {
+            list.push(ffi::Sge { addr: 0, length: 0, lkey: 0 });
+        }
+        Ok((list, count))
     }
 
     /// Posts a work request.
@@ -321,11 +341,11 @@ impl QueuePair {
         signaled: bool,
         inline: bool,
     ) -> Result<(), Error> {
-        let mut list = self.pieces(pieces)?;
+        let (mut list, num_sge) = self.pieces(pieces)?;
         let mut request = ffi::SendRequest {
             wr_id: id,
             sg_list: list.as_mut_ptr(),
-            num_sge: c_int::try_from(list.len()).unwrap_or(c_int::MAX),
+            num_sge,
             ..Default::default()
         };
         if signaled {
@@ -381,11 +401,11 @@ impl QueuePair {
     /// # Errors
     /// As `ibv_post_recv(3)`.
     pub fn post_receive(&mut self, id: u64, pieces: &[Piece<'_>]) -> Result<(), Error> {
-        let mut list = self.pieces(pieces)?;
+        let (mut list, num_sge) = self.pieces(pieces)?;
         let mut request = ffi::ReceiveRequest {
             wr_id: id,
             sg_list: list.as_mut_ptr(),
-            num_sge: c_int::try_from(list.len()).unwrap_or(c_int::MAX),
+            num_sge,
             ..Default::default()
         };
         let mut bad = std::ptr::null_mut();
