@@ -15,6 +15,7 @@ use anyhow::Error;
 use anyhow::anyhow;
 use serde::Serialize;
 use serde_json::Value;
+use verbgate_host::files;
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Host;
 use verbgate_sys::sandbox::DeviceNode;
@@ -97,14 +98,69 @@ impl Node {
 /// # Errors
 /// When there is no RDMA device.
 pub fn generate() -> Result<String, Error> {
+    current()?.context(
+        "this host has no RDMA device to describe (is the driver loaded, and ib_uverbs? see: rdma link)",
+    )
+}
+
+/// The same; `None` when there is no RDMA device, because engines refuse a specification without devices.
+///
+/// # Errors
+/// When sysfs cannot be read.
+pub fn current() -> Result<Option<String>, Error> {
     let spec = of_this_host()?;
-    if spec.devices.is_empty() {
+    let text = || Ok(serde_json::to_string_pretty(&spec)? + "\n");
+    (!spec.devices.is_empty()).then(text).transpose()
+}
+
+/// What became of a specification.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refreshed {
+    /// The file was right.
+    Same,
+    /// The file was written.
+    Written,
+    /// The file was removed, because this host has no RDMA device any more.
+    Removed,
+}
+
+/// Makes a specification what it should be now.
+///
+/// # Errors
+/// When sysfs cannot be read, the file cannot be written, or the file is no specification of these devices.
+pub fn refresh(file: &Path) -> Result<Refreshed, Error> {
+    let failed =
+        |e: io::Error| anyhow!("cannot write the specification to {}: {e}", file.display());
+    let found = match fs::read_to_string(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?),
+    };
+    // Nobody asked to replace somebody else's file.
+    if let Some(text) = &found
+        && !describes_ours(text)
+    {
         return Err(anyhow!(
-            "this host has no RDMA device to describe (is the driver loaded, and ib_uverbs? see: \
-             rdma link)"
+            "{}: the file is no specification of {KIND}; remove the file, or name another by --output",
+            file.display()
         ));
     }
-    Ok(serde_json::to_string_pretty(&spec)? + "\n")
+    match (current()?, found) {
+        (now, found) if now == found => Ok(Refreshed::Same),
+        (Some(now), _) => {
+            file.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
+            files::replace(file, now.as_bytes(), files::PUBLIC).map_err(failed)?;
+            Ok(Refreshed::Written)
+        }
+        (None, _) => {
+            fs::remove_file(file).map_err(failed)?;
+            Ok(Refreshed::Removed)
+        }
+    }
+}
+
+fn describes_ours(text: &str) -> bool {
+    let read: Option<Value> = serde_json::from_str(text).ok();
+    read.is_some_and(|spec| spec.get("kind").is_some_and(|kind| kind == KIND))
 }
 
 /// The names by which engines are asked for this host's RDMA devices.
@@ -226,6 +282,18 @@ mod tests {
     fn the_version_is_the_lowest_that_has_what_is_used() {
         assert_eq!(spec(&[device("0mlx", "uverbs0", 1)], None, "v").cdi_version, "0.5.0");
         assert_eq!(spec(&[], None, "v").cdi_version, "0.3.0");
+    }
+
+    #[test]
+    fn a_file_of_somebody_else_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("site.json");
+        for text in ["", "{}", r#"{"kind": "vendor.org/gpu"}"#] {
+            fs::write(&file, text).unwrap();
+            let error = refresh(&file).unwrap_err().to_string();
+            assert!(error.contains("site.json") && error.contains("--output"), "{error}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
     }
 
     #[test]

@@ -44,12 +44,12 @@ pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
         .map_err(|e| letter::of_container(&spec.id, &letter::Untold::Gone(e)))?;
     let process = match line.process_file() {
         Some(file) => {
-            let process = read(file.as_ref())?;
+            let process = read(file.as_ref(), &spec.keep)?;
             line.set_process_file(in_memory(&process)?);
             process
         }
         None => {
-            line.remove_capabilities(rewrite::is_cut);
+            line.remove_capabilities(|name| rewrite::is_cut(name, &spec.keep));
             // The runtime takes what is not said from the container's own process.
             let config = fs::read_to_string(spec.bundle.join(CONFIG)).unwrap_or_default();
             let config: Value = serde_json::from_str(&config).unwrap_or_default();
@@ -67,11 +67,11 @@ pub(super) fn start(line: &Line, globals: &Globals) -> Result<(), Error> {
 }
 
 /// The process that a file describes, without what containers with RDMA may not have.
-fn read(file: &Path) -> Result<Value, Error> {
+fn read(file: &Path, keep: &[String]) -> Result<Value, Error> {
     let failed = |e: io::Error| anyhow!("--process {}: {e}", file.display());
     let text = fs::read_to_string(file).map_err(failed)?;
     let mut process: Value = serde_json::from_str(&text).map_err(|e| failed(e.into()))?;
-    rewrite::process(&mut process)?;
+    rewrite::process(&mut process, keep)?;
     Ok(process)
 }
 

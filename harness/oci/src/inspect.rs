@@ -24,8 +24,8 @@ pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
         return Ok(0);
     }
     let mut text = format!(
-        "{:<24} {:<8} {:<10} {:<9} {:<10} DEVICES\n",
-        "CONTAINER", "PID", "SUPERVISOR", "PROCESSES", "PROFILE"
+        "{:<24} {:<8} {:<10} {:<9} {:<10} {:<20} POD\n",
+        "CONTAINER", "PID", "SUPERVISOR", "PROCESSES", "PROFILE", "DEVICES"
     );
     for one in &all {
         let word = |key: &str| match one.get(key) {
@@ -39,11 +39,23 @@ pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
         let [id, pid, supervisor, profile, devices] =
             ["id", "pid", "supervisor", "profile", "devices"].map(word);
         let processes = processes(one);
-        text +=
-            &format!("{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices}\n");
+        let pod = pod(one);
+        text += &format!(
+            "{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices:<20} {pod}\n"
+        );
     }
     print(&text)?;
     Ok(0)
+}
+
+/// A container's place in a cluster, as namespace, pod and container; `-` for a container of no pod.
+pub(super) fn pod(one: &Value) -> String {
+    let text = |key: &str| one.get("pod")?.get(key)?.as_str();
+    match (text("namespace"), text("name"), text("container")) {
+        (Some(namespace), Some(name), Some("") | None) => format!("{namespace}/{name}"),
+        (Some(namespace), Some(name), Some(container)) => format!("{namespace}/{name}/{container}"),
+        _ => "-".to_owned(),
+    }
 }
 
 /// Number of the container's processes that use RDMA.
@@ -67,8 +79,8 @@ fn shown(place: &Place) -> Option<Value> {
     let spec = place.spec().ok()?;
     let devices: Vec<&str> = spec.devices.iter().map(|d| d.name.as_str()).collect();
     Some(json!({
-        "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "devices": devices,
-        "supervisor": Value::Null,
+        "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "pod": spec.pod,
+        "devices": devices, "supervisor": Value::Null,
     }))
 }
 

@@ -5,11 +5,14 @@ use std::fs::File;
 use std::io;
 use std::io::Write as _;
 use std::os::fd::BorrowedFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
 
 use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sandbox::Policy;
 use verbgate_sandbox::Windows;
 use verbgate_sys::post::Way;
 
@@ -73,6 +76,8 @@ pub(super) enum Word {
     Start,
     /// Asks for the counters and objects.
     Show,
+    /// A policy came along, by which what runs is narrowed.
+    Narrow,
     /// The container is gone.
     End,
 }
@@ -84,6 +89,26 @@ pub(super) struct Watch {
     pub(super) windows: Windows,
     /// The sender's filters, all counted.
     pub(super) filters: u32,
+}
+
+/// No policy in a letter is longer.
+const MAX_POLICY: usize = 1 << 20;
+
+/// The policy that came with [`Word::Narrow`].
+pub(super) fn policy_of(files: Vec<OwnedFd>) -> Result<Policy, Error> {
+    let [file] = <[OwnedFd; 1]>::try_from(files)
+        .map_err(|files| anyhow!("the message came with {} files and not 1", files.len()))?;
+    let file = File::from(file);
+    let mut bytes = vec![0; MAX_POLICY];
+    let mut have = 0;
+    while let Some(rest) = bytes.get_mut(have..).filter(|rest| !rest.is_empty()) {
+        match file.read_at(rest, u64::try_from(have)?)? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    let texts: Vec<String> = serde_json::from_slice(bytes.get(..have).unwrap_or_default())?;
+    Ok(Policy::read_all(&texts)?)
 }
 
 /// Why a supervisor did not do as it was told.

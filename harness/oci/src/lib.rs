@@ -12,8 +12,8 @@
 //! A container's files are in a directory of the host (`place`). The wrapped runtime tells by hooks
 //! when the container is made and when the container is gone (`hook`). Hooks and supervisors are
 //! processes of the program that calls [`run`]: that program has the hidden commands [`HOOK`],
-//! [`SUPERVISOR`], [`KEEPER`], [`agent::SUPERVISOR`] and [`cdi::HOOK`], and calls [`hook`],
-//! [`supervise`], [`keep`], [`agent::supervise`] and [`cdi::hook`] for them.
+//! [`SUPERVISOR`], [`KEEPER`], [`WARDEN`], [`agent::SUPERVISOR`] and [`cdi::HOOK`], and calls [`hook`],
+//! [`supervise`], [`keep`], [`ward`], [`agent::supervise`] and [`cdi::hook`] for them.
 //!
 //! The names by which containers ask an engine for this host's devices:
 //!
@@ -40,14 +40,18 @@ mod line;
 mod netdevs;
 mod options;
 mod place;
+mod pod;
 mod podman;
+mod reload;
 mod rewrite;
 mod runtime;
 mod served;
+mod settings;
 mod show;
 mod start;
 mod supervisor;
 mod under;
+mod warden;
 mod wish;
 
 use std::ffi::OsString;
@@ -63,14 +67,20 @@ pub use self::inspect::ps;
 pub use self::keeper::keep;
 use self::line::Line;
 use self::line::Verb;
+pub use self::netdevs::journals;
+pub use self::options::Allowed;
+pub use self::options::Annotations;
 pub use self::options::Globals;
 pub use self::options::HOOK;
 pub use self::options::KEEPER;
 pub use self::options::Options;
 pub use self::options::SUPERVISOR;
+pub use self::options::WARDEN;
+pub use self::reload::reload;
 pub use self::show::show;
 pub use self::show::stats;
 pub use self::supervisor::run as supervise;
+pub use self::warden::ward;
 
 /// A name by which this program is an OCI runtime, for engines that can be told a path and no
 /// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
@@ -98,6 +108,8 @@ pub fn run(options: &Options, globals: &Globals) -> Error {
             Verb::Start => exec::start(&line, globals)?,
             Verb::Exec => exec::prepare(&mut line, globals)?,
             Verb::Delete => start::forget_dead(&line, globals)?,
+            Verb::Checkpoint => start::refuse_checkpoint(&line, globals)?,
+            Verb::Restore => start::refuse_restore(&line)?,
             Verb::Other => {}
         }
         Ok(runtime)

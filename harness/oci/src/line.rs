@@ -18,6 +18,24 @@ const NONE: &[&str] = &[];
 const START: &[&str] =
     &["--bundle", "-b", "--config", "-f", "--console-socket", "--pid-file", "--preserve-fds"];
 
+/// Options of `checkpoint` and `restore` that take a value.
+const CHECKPOINT: &[&str] = &[
+    "--image-path",
+    "--work-path",
+    "--parent-path",
+    "--page-server",
+    "--status-fd",
+    "--manage-cgroups-mode",
+    "--empty-ns",
+    "--lsm-profile",
+    "--lsm-mount-context",
+    "--network-lock",
+    "--bundle",
+    "-b",
+    "--console-socket",
+    "--pid-file",
+];
+
 /// Options of `exec` that take a value.
 const EXEC: &[&str] = &[
     "--console-socket",
@@ -49,6 +67,8 @@ pub(crate) enum Verb {
     Start,
     Exec,
     Delete,
+    Checkpoint,
+    Restore,
     /// The runtime's own business.
     Other,
 }
@@ -73,6 +93,8 @@ impl Line {
             Some("start") => (Verb::Start, NONE),
             Some("delete") => (Verb::Delete, NONE),
             Some("exec") => (Verb::Exec, EXEC),
+            Some("checkpoint") => (Verb::Checkpoint, CHECKPOINT),
+            Some("restore") => (Verb::Restore, CHECKPOINT),
             _ => (Verb::Other, START),
         };
         let id = first_positional(words, command + 1, options);
@@ -93,6 +115,11 @@ impl Line {
     /// The value of an option of `create` or `run`, by any of its names.
     pub(crate) fn of_start(&self, names: &[&str]) -> Option<&OsStr> {
         option(self.between(), names, START).map(|(_, value)| value)
+    }
+
+    /// The same of `restore`.
+    pub(crate) fn of_restore(&self, names: &[&str]) -> Option<&OsStr> {
+        option(self.between(), names, CHECKPOINT).map(|(_, value)| value)
     }
 
     /// The file that describes the process of an `exec`.

@@ -123,7 +123,7 @@ fn are_there(wished: &[String], config: &Value, state: &Path) -> bool {
 }
 
 /// The directories of all journals.
-pub(super) fn journals(state: &Path) -> Vec<PathBuf> {
+pub fn journals(state: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.join(JOURNALS)).into_iter().flatten().flatten();
     let mut journals: Vec<PathBuf> =
         entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();

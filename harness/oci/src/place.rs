@@ -4,6 +4,7 @@
 //! lock     what was decided, as JSON; locked as long as the supervisor lives
 //! pid      the container's first process, and when it started
 //! control  where `verbgate` itself writes to the supervisor
+//! groups   the control groups that the supervisor made in the pod's
 //! nodes/   shown in the container as /dev/infiniband
 //! ```
 
@@ -29,6 +30,9 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_sandbox::Expected;
+use verbgate_sandbox::Policy;
+use verbgate_sandbox::PolicyError;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
@@ -36,6 +40,8 @@ use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
 use super::netdevs::Netdevs;
+use super::pod;
+use super::pod::Pod;
 
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
@@ -51,6 +57,22 @@ pub(crate) struct Spec {
     pub id: String,
     pub(crate) bundle: PathBuf,
     pub profile: String,
+    /// The tenant of the operator's policy.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The tenant's policy, as profiles that stand alone: nothing that is written later into the
+    /// operator's files changes the policy, but for `verbgate policy reload`.
+    #[serde(default)]
+    pub(crate) policy: Vec<String>,
+    /// Capabilities about the network that its processes keep.
+    #[serde(default)]
+    pub keep: Vec<String>,
+    /// Where its audit goes, and whose it is.
+    #[serde(default)]
+    pub audit: Option<(String, String)>,
+    /// What is expected of it.
+    #[serde(default)]
+    pub expected: Option<Expected>,
     pub devices: Vec<Granted>,
     /// The container's root file system.
     pub(crate) rootfs: PathBuf,
@@ -61,6 +83,22 @@ pub(crate) struct Spec {
     /// NICs that are moved into it.
     #[serde(default)]
     pub netdevs: Option<Netdevs>,
+    /// The pod that the container is of.
+    #[serde(default)]
+    pub(crate) pod: Option<Pod>,
+    /// Whether the container ends when its supervisor dies.
+    #[serde(default)]
+    pub(crate) ends_alone: bool,
+}
+
+impl Spec {
+    /// The requests that the container may make.
+    pub(crate) fn policy(&self) -> Result<Policy, PolicyError> {
+        match self.policy.as_slice() {
+            [] => Policy::named(&self.profile),
+            texts => Policy::read_all(texts),
+        }
+    }
 }
 
 /// A container's directory.
@@ -96,6 +134,11 @@ impl Place {
 
     pub(crate) fn nodes(&self) -> PathBuf {
         self.0.join("nodes")
+    }
+
+    /// The record of the control groups that were made for the supervisor.
+    pub(crate) fn groups(&self) -> PathBuf {
+        self.0.join("groups")
     }
 
     fn lock(&self) -> PathBuf {
@@ -199,6 +242,7 @@ impl Place {
 
     /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
+        pod::remove(&self.groups());
         let mut tries = 0;
         loop {
             match fs::remove_dir_all(&self.0) {
@@ -267,11 +311,18 @@ mod tests {
             id: "c1".into(),
             bundle: "/b".into(),
             profile,
+            tenant: None,
+            policy: vec![],
+            keep: Vec::new(),
+            audit: None,
+            expected: None,
             devices: vec![],
             rootfs: "/b/rootfs".into(),
             sysfs: true,
             runs: false,
             netdevs: None,
+            pod: None,
+            ends_alone: false,
         }
     }
 

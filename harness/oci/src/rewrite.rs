@@ -8,8 +8,8 @@ use std::path::Path;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
-use verbgate_sys::sandbox::CUT_CAPABILITIES;
 use verbgate_sys::sandbox::RDMA_DIR;
+use verbgate_sys::sandbox::cut_capabilities;
 
 use super::wish::GRANTED;
 
@@ -29,6 +29,8 @@ pub(crate) struct Addition<'a> {
     pub hook: &'a str,
     pub(crate) created: &'a [&'a str],
     pub(crate) stopped: &'a [&'a str],
+    /// Capabilities that the container keeps.
+    pub keep: &'a [String],
     /// Names of what is granted.
     pub granted: &'a str,
     /// [`verbgate_sys::sandbox::rdma_numbers`].
@@ -47,7 +49,7 @@ pub(crate) enum RewriteError {
 /// Rewrites it.
 pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), RewriteError> {
     let root = config.as_object_mut().ok_or(RewriteError::Shape("config.json", "an object"))?;
-    process(root.get_mut("process").ok_or(RewriteError::NoCommand)?)?;
+    process(root.get_mut("process").ok_or(RewriteError::NoCommand)?, addition.keep)?;
     mounts(array(root, "mounts")?, addition);
     let hooks = object(root, "hooks")?;
     hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
@@ -63,7 +65,7 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
 }
 
 /// Takes from a process what containers with RDMA may not have.
-pub(crate) fn process(process: &mut Value) -> Result<(), RewriteError> {
+pub(crate) fn process(process: &mut Value, keep: &[String]) -> Result<(), RewriteError> {
     let process = process.as_object_mut().ok_or(RewriteError::Shape("process", "an object"))?;
     if array(process, "args")?.is_empty() {
         return Err(RewriteError::NoCommand);
@@ -75,16 +77,17 @@ pub(crate) fn process(process: &mut Value) -> Result<(), RewriteError> {
     let capabilities = object(process, "capabilities")?;
     for set in SETS {
         if capabilities.contains_key(set) {
-            array(capabilities, set)?.retain(|one| !one.as_str().is_some_and(is_cut));
+            array(capabilities, set)?
+                .retain(|one| !one.as_str().is_some_and(|one| is_cut(one, keep)));
         }
     }
     Ok(())
 }
 
-/// Whether containers with RDMA may not have a capability, by its name in OCI.
-pub(crate) fn is_cut(name: &str) -> bool {
+/// Whether containers with RDMA that keep these may not have a capability, by its name in OCI.
+pub(crate) fn is_cut(name: &str, keep: &[String]) -> bool {
     let name = name.strip_prefix("CAP_").unwrap_or(name);
-    CUT_CAPABILITIES.iter().any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
+    cut_capabilities(keep).any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
 }
 
 fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
@@ -189,6 +192,7 @@ mod tests {
             hook: "/usr/bin/verbgate",
             created: &["created", "/run/v"],
             stopped: &["stopped", "/run/v"],
+            keep: &[],
             granted: "uverbs0,rdma_cm",
             numbers: &[(231, None), (10, Some(121))],
         }
@@ -246,7 +250,7 @@ mod tests {
         let sets = json!({"bounding": ["CAP_KILL"], "effective": ["CAP_KILL"]});
         assert_eq!(after["process"]["capabilities"], sets);
         let mut bare = json!({"args": ["sh"]});
-        process(&mut bare).unwrap();
+        process(&mut bare, &[]).unwrap();
         assert_eq!(bare, json!({"args": ["sh"]}));
         assert!(is_ours(&after) && !is_ours(&before));
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
@@ -9,9 +10,14 @@ use verbgate_proxy::Supervisor;
 use verbgate_proxy::inventory::Held;
 use verbgate_proxy::inventory::Inventory;
 use verbgate_proxy::observe::Counts;
+use verbgate_sandbox::Rights;
 use verbgate_sys::Tgid;
+use verbgate_sys::process::PidFd;
 
 use super::place::Spec;
+
+/// SIGKILL, signal(7): what programs cannot handle.
+const KILL: i32 = 9;
 
 /// The supervisors that serve a container's processes, and the counters of supervisors that are
 /// gone.
@@ -19,9 +25,38 @@ use super::place::Spec;
 pub(super) struct Served {
     pub(super) all: Vec<Arc<Supervisor>>,
     past: Counts,
+    /// When it is to be looked whether the container uses RDMA.
+    look: Option<Instant>,
 }
 
 impl Served {
+    /// The container's command begins.
+    pub(super) fn began(&mut self, spec: &Spec) {
+        self.look = spec.expected.map(|expected| Instant::now() + expected.patience());
+    }
+
+    /// Says, once it is time, if the container has made no queue pair, and ends the container if that
+    /// was required.
+    pub(super) fn expect(&mut self, spec: &Spec, rights: &Rights, first: Option<&PidFd>) {
+        let (Some(look), Some(expected)) = (self.look, spec.expected) else { return };
+        let Some(first) = first.filter(|first| !first.has_ended()) else { return };
+        if Instant::now() < look {
+            return;
+        }
+        self.look = None;
+        let all = self.all.iter().map(|one| one.counts().queue_pairs).sum::<u64>();
+        if all + self.past.queue_pairs > 0 {
+            return;
+        }
+        log::warn!("{}", expected.complaint(&format!("container {}", spec.id)));
+        rights.say(expected.event());
+        if expected.required
+            && let Err(e) = first.signal(KILL)
+        {
+            log::error!("container {}: cannot end the container: {e}", spec.id);
+        }
+    }
+
     /// Forgets those who have nobody left to serve.
     pub(super) fn retire(&mut self) {
         let past = &mut self.past;
@@ -43,6 +78,7 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
         "id": spec.id,
         "bundle": spec.bundle,
         "profile": spec.profile,
+        "pod": spec.pod,
         "devices": devices,
         "supervisor": std::process::id(),
         "pid": first.map(|tgid| tgid.0),

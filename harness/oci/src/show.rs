@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::Error;
 use anyhow::anyhow;
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -71,9 +70,10 @@ fn lines(one: &Value) -> String {
         |key: &str| one.get(key).filter(|v| !v.is_null()).map_or("-".into(), Value::to_string);
     let devices: Vec<&str> = list(one, "devices").filter_map(Value::as_str).collect();
     let mut out = format!(
-        "container   {}\nbundle      {}\nprofile     {}\ndevices     {}\npid         {}\n\
+        "container   {}\npod         {}\nbundle      {}\nprofile     {}\ndevices     {}\npid         {}\n\
          supervisor  {}\n",
         text(one, "id"),
+        inspect::pod(one),
         text(one, "bundle"),
         text(one, "profile"),
         devices.join(","),
@@ -166,15 +166,17 @@ fn answer(mut reader: UnixStream, text: &str) -> io::Result<()> {
     reader.write_all(text.as_bytes())
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Sandbox {
-    sandbox: String,
-}
+/// A time series' labels.
+type Labels = Vec<(&'static str, String)>;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Named {
-    sandbox: String,
-    name: String,
+/// The labels of a container; those of a pod's container name the pod, too.
+fn labels(one: &Value) -> Labels {
+    let of_pod = [("namespace", "namespace"), ("pod", "name"), ("container", "container")];
+    let of_pod = of_pod.into_iter().filter_map(|(label, key)| {
+        let text = one.get("pod")?.get(key)?.as_str().filter(|text| !text.is_empty())?;
+        Some((label, escaped(text)))
+    });
+    [("sandbox", escaped(text(one, "id")))].into_iter().chain(of_pod).collect()
 }
 
 /// A label's value, which the library writes as it is given.
@@ -188,7 +190,7 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
     let sandboxes = Gauge::<i64>::default();
     sandboxes.set(i64::try_from(all.len())?);
     registry.register("sandboxes", "Containers with RDMA", sandboxes);
-    let supervised = Family::<Sandbox, Gauge>::default();
+    let supervised = Family::<Labels, Gauge>::default();
     registry.register("supervised", "Whether a supervisor answers", supervised.clone());
     let counters = [
         ("executed", "Requests that the kernel executed"),
@@ -198,7 +200,7 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         ("notifications", "System calls trapped"),
     ];
     let counters = counters.map(|(key, help)| {
-        let family = Family::<Sandbox, Counter>::default();
+        let family = Family::<Labels, Counter>::default();
         registry.register(key, help, family.clone());
         (key, family)
     });
@@ -207,23 +209,23 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         ("refused", "Requests refused by verbgate, by reason"),
     ];
     let named = named.map(|(key, help)| {
-        let family = Family::<Named, Counter>::default();
+        let family = Family::<Labels, Counter>::default();
         registry.register(key, help, family.clone());
         (key, family)
     });
-    let ucontexts = Family::<Sandbox, Gauge>::default();
+    let ucontexts = Family::<Labels, Gauge>::default();
     registry.register("ucontexts", "Open devices", ucontexts.clone());
-    let objects = Family::<Named, Gauge>::default();
+    let objects = Family::<Labels, Gauge>::default();
     registry.register(
         "objects",
         "Live objects, by the kernel's name of their kind",
         objects.clone(),
     );
-    let pinned = Family::<Sandbox, Gauge>::default();
+    let pinned = Family::<Labels, Gauge>::default();
     registry.register("pinned_bytes", "Memory that devices may reach", pinned.clone());
     for one in all {
-        let sandbox = Sandbox { sandbox: escaped(text(one, "id")) };
-        let name = |name: &str| Named { sandbox: sandbox.sandbox.clone(), name: escaped(name) };
+        let sandbox = labels(one);
+        let with_name = |name: &str| [sandbox.clone(), vec![("name", escaped(name))]].concat();
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let answers = one.get("supervisor").is_some_and(|pid| !pid.is_null());
         supervised.get_or_create(&sandbox).set(answers.into());
@@ -233,13 +235,13 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
             }
             for (key, family) in &named {
                 for (what, count) in pairs(served, key) {
-                    family.get_or_create(&name(what)).inc_by(count);
+                    family.get_or_create(&with_name(what)).inc_by(count);
                 }
             }
             ucontexts.get_or_create(&sandbox).inc_by(gauge(number(served, "ucontext_count")));
             for ucontext in list(served, "ucontexts") {
                 for (kind, count) in pairs(ucontext, "objects") {
-                    objects.get_or_create(&name(kind)).inc_by(gauge(count));
+                    objects.get_or_create(&with_name(kind)).inc_by(gauge(count));
                 }
             }
             let bytes = list(served, "processes").map(|process| number(process, "pinned")).sum();
@@ -284,6 +286,12 @@ mod tests {
         ] {
             assert!(text.lines().any(|known| known == line), "{line}: {text}");
         }
+        let mut of_pod = one();
+        of_pod["pod"] =
+            json!({"namespace": "ml", "name": "rank-0", "uid": "7", "container": "main"});
+        let text = metrics(&[of_pod]).unwrap();
+        let labels = r#"{sandbox="c\"1",namespace="ml",pod="rank-0",container="main"}"#;
+        assert!(text.contains(&format!("verbgate_supervised{labels} 1")), "{text}");
         assert!(metrics(&[]).unwrap().contains("verbgate_sandboxes 0"));
     }
 

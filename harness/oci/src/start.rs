@@ -23,6 +23,7 @@ use verbgate_sys::sandbox::DeviceNode;
 
 use super::exec;
 use super::granted;
+use super::granted::Decided;
 use super::hook;
 use super::letter::heard_readiness;
 use super::line::Line;
@@ -30,10 +31,12 @@ use super::line::Verb;
 use super::netdevs;
 use super::place::Place;
 use super::place::Spec;
+use super::pod::Pod;
 use super::podman;
 use super::rewrite;
 use super::rewrite::Addition;
 use super::rewrite::CONFIG;
+use super::settings;
 use super::under;
 use super::wish::Wish;
 use crate::line::name_of;
@@ -69,8 +72,9 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
              or newer"
         ));
     }
-    let nodes = granted::granted(&wish, &options.stand_in, &config)?;
-    let profile = granted::profile(wish.profile.as_deref(), &options.profile)?;
+    let cgroup = granted::cgroup_asked(&config);
+    let Decided { devices: nodes, profile, tenant, policy } =
+        granted::decided(&wish, &options.allowed, &config, cgroup)?;
     let root = std::path::absolute(&globals.root)?;
     let place = Place::of(&root, &id, line.global("--root"));
     let exe = env::current_exe().context("cannot tell the path of this program")?;
@@ -85,6 +89,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
+    settings::add(&mut config, &nodes, netdevs.as_ref(), &options.sysfs_root)?;
     rewrite::config(
         &mut config,
         &Addition {
@@ -92,19 +97,28 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
             hook: &exe_name,
             created: &of("created"),
             stopped: &of("stopped"),
+            keep: &options.allowed.keep,
             granted: &granted.join(","),
             numbers: &numbers,
         },
     )?;
+    let audit = granted::audit(&options.allowed, &config, &id);
     let spec = Spec {
         id,
+        audit,
+        expected: options.allowed.expected,
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
         rootfs: rootfs(line, &config),
         runs: line.verb == Verb::Run,
         profile,
+        tenant,
+        policy,
+        keep: options.allowed.keep.clone(),
         devices: nodes.clone(),
         sysfs: options.virtual_sysfs && !wish.sees_host,
         netdevs,
+        pod: Pod::of(&config),
+        ends_alone: options.ends_alone,
     };
     let lock = place.make(&spec).map_err(|e| refusal(e, &place, &spec))?;
     let shown: Vec<DeviceNode> = nodes.iter().map(DeviceNode::from).collect();
@@ -150,6 +164,33 @@ fn rootfs(line: &Line, config: &Value) -> PathBuf {
     let root = config.pointer("/root/path").and_then(Value::as_str).unwrap_or_default();
     let path = bundle.join(root);
     std::path::absolute(&path).unwrap_or(path)
+}
+
+/// A device's queues, keys and connections are in the NIC, where nobody can save them.
+pub(super) fn refuse_checkpoint(line: &Line, globals: &Globals) -> Result<(), Error> {
+    match exec::known(line, globals)? {
+        None => Ok(()),
+        Some((_, spec)) => Err(anyhow!(
+            "container {}: a container with RDMA cannot be checkpointed, because its queues and \
+             connections are in the NIC; have the program itself save its state",
+            spec.id
+        )),
+    }
+}
+
+/// The same of a bundle that asks for RDMA.
+pub(super) fn refuse_restore(line: &Line) -> Result<(), Error> {
+    let bundle = line.of_restore(&["--bundle", "-b"]).map_or(Path::new("."), Path::new);
+    let Ok(text) = fs::read_to_string(bundle.join(CONFIG)) else { return Ok(()) };
+    let Ok(config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
+    match Wish::of(&config, &sandbox::rdma_numbers())? {
+        None => Ok(()),
+        Some(_) => Err(anyhow!(
+            "{}: a container with RDMA cannot be restored, because its queues and connections were \
+             in the NIC; create the container anew",
+            bundle.display()
+        )),
+    }
 }
 
 /// Removes what is left of a container that is dead, and that the runtime may not know any more.

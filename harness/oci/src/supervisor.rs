@@ -31,7 +31,6 @@ use rustix::event::Timespec;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_sandbox::Guard;
-use verbgate_sandbox::Policy;
 use verbgate_sandbox::Rights;
 use verbgate_sandbox::Views;
 use verbgate_sys::Tgid;
@@ -43,16 +42,20 @@ use verbgate_sys::sandbox::container;
 use verbgate_sys::seccomp::Listener;
 use verbgate_sys::seccomp::Reply;
 
+use super::granted;
 use super::keeper;
 use super::letter::HEARD;
 use super::letter::Watch;
 use super::letter::Word;
+use super::letter::policy_of;
 use super::letter::say_readiness;
 use super::place::Place;
 use super::place::Spec;
+use super::pod::Groups;
 use super::served::Served;
 use super::served::shown;
 use super::under;
+use super::warden;
 use crate::options::Globals;
 
 /// How often it is looked whether the processes under a filter have ended, of which no descriptor
@@ -113,6 +116,8 @@ struct Life {
     container: Option<(Tgid, PidFd)>,
     views: Option<Views>,
     started: bool,
+    /// Those of the pod that this process is in.
+    groups: Option<Groups>,
     /// Whether the container is gone, and others may have its directory.
     given_up: bool,
     /// Until when those are served who are left, when the runtime says that there shall be none.
@@ -128,7 +133,7 @@ impl Life {
         // A session of its own: what is sent to the engine's does not end it.
         rustix::process::setsid().context("cannot leave the session")?;
         rustix::process::chdir("/")?;
-        let rights = Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?;
+        let rights = granted::rights(&spec, place)?;
         let control = Post::bind(&place.control())
             .with_context(|| format!("cannot make the socket {}", place.control().display()))?;
         let runtime = PidFd::open(runtime).context("the runtime has ended")?;
@@ -143,6 +148,7 @@ impl Life {
             container: None,
             views: None,
             started: false,
+            groups: None,
             given_up: false,
             ending: None,
             siblings: Siblings::default(),
@@ -158,6 +164,8 @@ impl Life {
             }
             self.let_on();
             self.served.retire();
+            let first = self.container.as_ref().map(|(_, first)| first);
+            self.served.expect(&self.spec, &self.rights, first);
             if self.runtime.as_ref().is_some_and(PidFd::has_ended) {
                 self.runtime = None;
             }
@@ -182,6 +190,8 @@ impl Life {
     /// Lets others have the container's directory: the lock goes with standard input.
     fn give_up_place(&mut self) -> Result<(), Error> {
         if !self.given_up {
+            // Before the folder is free: who removes the folder removes the groups.
+            self.groups.take().iter().for_each(Groups::leave);
             rustix::stdio::dup2_stdin(fs::File::open("/dev/null")?)?;
             self.given_up = true;
         }
@@ -281,6 +291,13 @@ impl Life {
             }
             Word::Created(pid) if self.container.is_none() => self.created(Tgid(pid)),
             Word::Start => self.start(),
+            Word::Narrow => {
+                let policy = policy_of(files)?;
+                log::info!("container {} is narrowed by {}", self.spec.id, policy.name());
+                self.rights.narrow(policy.clone());
+                self.served.all.iter().for_each(|one| one.narrow(policy.clone()));
+                Ok(())
+            }
             Word::End => {
                 self.ending.get_or_insert(Instant::now() + LINGER);
                 Ok(())
@@ -337,14 +354,34 @@ impl Life {
             return Ok(());
         }
         let early = self.early.take().context("the container's process has ended")?;
-        if self.container.is_none() {
+        let Some((first, _)) = &self.container else {
             return Err(anyhow!("the container is not created yet"));
+        };
+        let first = *first;
+        if self.spec.ends_alone {
+            warden::start(&self.log, self.place.path(), first)?;
         }
+        self.join_pod(first);
         self.serve(&early.guard, early.listener.into(), verbgate_sandbox::start)?;
         self.started = true;
+        self.served.began(&self.spec);
         let devices: Vec<&str> = self.spec.devices.iter().map(|one| one.name.as_str()).collect();
         log::info!("container {} starts with {}", self.spec.id, devices.join(", "));
         Ok(())
+    }
+
+    /// Lets the pod's limits count this process. A pod without groups of its own has no limits.
+    fn join_pod(&mut self, first: Tgid) {
+        let Some(pod) = &self.spec.pod else { return };
+        match Groups::join(pod, first, &self.spec.id, &self.place.groups()) {
+            Ok(groups) => self.groups = Some(groups),
+            Err(e) => log::warn!(
+                "cannot join the control group of pod {}/{}: {e}; the pod's overhead does not count \
+                 this supervisor",
+                pod.namespace,
+                pod.name
+            ),
+        }
     }
 
     fn serve(

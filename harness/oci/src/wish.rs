@@ -6,6 +6,7 @@ use serde_json::Value;
 use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
+use super::rewrite;
 use crate::kind::KIND;
 use crate::kind::device_of;
 
@@ -21,6 +22,8 @@ pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
 /// Annotation for the devices that were granted when the file was rewritten: the nodes are no
 /// longer among the devices.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
+/// Where devices are asked for that annotations of CDI name.
+pub(crate) const OF_CDI: &str = "a CDI device";
 /// Annotations of this prefix are ours.
 const PREFIX: &str = "org.verbgate.";
 /// Annotations of containerd and CRI-O for the container that holds a pod's namespaces, and runs
@@ -41,8 +44,11 @@ pub(crate) const ALL: &str = "all";
 pub(crate) struct Wish {
     /// Names of devices or their nodes, or [`ALL`]; and where each is asked for.
     pub devices: Vec<(String, &'static str)>,
-    /// Whether the container wants the connection manager.
+    /// Whether the container is given the connection manager.
     pub(crate) cm: bool,
+    /// Whether the container names devices, with which the connection manager comes where annotations
+    /// grant.
+    pub(crate) cm_asked: bool,
     pub profile: Option<String>,
     /// Names of NICs, or [`ALL`]; empty for none.
     pub netdevs: Vec<String>,
@@ -72,6 +78,11 @@ pub(crate) enum WishError {
          /dev/infiniband/uverbsN", .path.display()
     )]
     OtherName { field: &'static str, path: PathBuf },
+    #[error(
+        "annotation {GRANTED}: only Verbgate writes this annotation, together with a hook, and \
+         this container has no such hook; remove the annotation"
+    )]
+    Forged,
     #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
     Sysfs { value: String },
     #[error("annotation {0}: must be a string")]
@@ -109,18 +120,23 @@ impl Wish {
         // A pod's annotations are those of its pause container, which has no use for devices.
         let pauses = is_pause(config) && text(NETDEVS)?.is_none();
         wish.annotated = has_ours(config);
+        // Whoever makes a container writes annotations, and hooks are the engine's.
+        if text(GRANTED)?.is_some() && !rewrite::is_ours(config) {
+            return Err(WishError::Forged);
+        }
         for key in [DEVICES, GRANTED] {
             let Some(value) = text(key)?.filter(|_| !pauses) else { continue };
             let names =
                 names(value).ok_or_else(|| WishError::Devices { value: value.to_owned() })?;
             // Who names devices gets the connection manager with them, as with `verbgate run`.
-            wish.cm |= key == DEVICES || names.contains(&RDMA_CM);
+            wish.cm |= key == GRANTED && names.contains(&RDMA_CM);
+            wish.cm_asked |= key == DEVICES;
             let names = names.into_iter().filter(|name| *name != RDMA_CM);
             wish.devices.extend(names.map(|name| (name.to_owned(), key)));
         }
         for name in of_cdi(config).into_iter().filter(|_| !pauses) {
-            (wish.cm, wish.annotated) = (true, true);
-            wish.devices.push((name, "a CDI device"));
+            (wish.cm_asked, wish.annotated) = (true, true);
+            wish.devices.push((name, OF_CDI));
         }
         let raw = wish.add_shown(config, numbers)?;
         if let Some(value) = text(NETDEVS)? {
@@ -193,6 +209,11 @@ fn names(value: &str) -> Option<Vec<&str>> {
     (!names.iter().any(odd)).then_some(names)
 }
 
+/// Whether this is where a container's maker asks, and nothing is given.
+pub(crate) fn is_asked(field: &str) -> bool {
+    [DEVICES, OF_CDI].contains(&field)
+}
+
 /// The names of our devices among those that CDI annotations name.
 fn of_cdi(config: &Value) -> Vec<String> {
     let annotations = config.get("annotations").and_then(Value::as_object);
@@ -259,10 +280,25 @@ mod tests {
     }
 
     #[test]
+    fn what_was_granted_is_believed_with_our_hook() {
+        let mut config = json!({"annotations": {GRANTED: "uverbs0,rdma_cm"}});
+        assert_eq!(of(&config), Err(WishError::Forged));
+        config["hooks"] = json!({"createRuntime": [{"path": "/v", "args": ["v", "other-hook"]}]});
+        assert_eq!(of(&config), Err(WishError::Forged));
+        config["hooks"] = json!({"createRuntime": [{"path": "/v", "args": ["v", "oci-hook"]}]});
+        let wish = of(&config).unwrap().unwrap();
+        assert_eq!(
+            (names(&config), wish.cm, wish.cm_asked),
+            (vec!["uverbs0".to_owned()], true, false)
+        );
+    }
+
+    #[test]
     fn devices_are_asked_for_in_three_ways() {
         let annotation = json!({"annotations": {DEVICES: "mlx5_0, uverbs1"}});
         assert_eq!(names(&annotation), ["mlx5_0", "uverbs1"]);
-        assert!(of(&annotation).unwrap().unwrap().cm);
+        let wish = of(&annotation).unwrap().unwrap();
+        assert!(wish.cm_asked && !wish.cm);
         let node = |name: &str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
         let listed = json!({"linux": {"devices": [node("uverbs3"), node("umad3"), node("issm3")]}});
         assert_eq!(names(&listed), ["uverbs3"]);

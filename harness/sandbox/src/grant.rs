@@ -35,6 +35,9 @@ pub struct Granted {
     /// other devices.
     #[serde(default = "unrecorded")]
     pub identity: Identity,
+    /// Ports that requests may name, from 1; all when there are none.
+    #[serde(default)]
+    pub ports: Option<Vec<u32>>,
 }
 
 /// Identity of no device, for listing containers that an older version has made.
@@ -89,6 +92,11 @@ pub enum GrantError {
         .path.display()
     )]
     WrongNode { path: PathBuf, uverbs: String, found: DevNumber, expected: DevNumber },
+    #[error(
+        "{device} is not for tenant {tenant:?} ({place}), who has the devices {}; ask for one of \
+         these, or add the device to the tenant", .devices.join(", ")
+    )]
+    NotOfTenant { device: String, tenant: String, place: String, devices: Vec<String> },
     #[error("two devices have the name {name}; give one device another number")]
     Twice { name: String },
     #[error("the device {name} was removed, renamed or replaced in this moment; try again")]
@@ -161,6 +169,11 @@ pub fn resolve(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, Gra
     Ok(granted)
 }
 
+/// The same of options of which there may be none.
+pub fn resolve_all(options: &[OsString], host: Host<'_>) -> Result<Vec<Granted>, GrantError> {
+    if options.is_empty() { Ok(Vec::new()) } else { resolve(options, host) }
+}
+
 /// The devices that the caller may open, with their names.
 fn all(host: Host<'_>) -> Result<Vec<(String, Granted)>, GrantError> {
     let devices = collect::devices(host.sysfs)?;
@@ -225,7 +238,7 @@ fn of_number(
 ) -> Result<Granted, GrantError> {
     let identity = Identity::below(host.sysfs, number)
         .map_err(|e| GrantError::Identity { path: source.clone(), source: e })?;
-    Ok(Granted { name, rdev: (number.major, number.minor), source, identity })
+    Ok(Granted { name, rdev: (number.major, number.minor), source, identity, ports: None })
 }
 
 /// `NAME=PATH`.

@@ -26,12 +26,16 @@
 //! make, with the [`Views`] that belong to the container's network namespace; [`start`] serves the
 //! supervisor.
 
+mod audit;
 pub mod grant;
 mod guard;
+mod recorded;
 mod rights;
 mod sandbox;
+mod tenant;
 mod threads;
 mod tracer;
+mod usage;
 mod views;
 
 use std::io;
@@ -46,26 +50,33 @@ pub use verbgate_proxy::observe::Observer;
 pub use verbgate_proxy::observe::Verdict;
 pub use verbgate_proxy::observe::name;
 pub use verbgate_proxy::policy::Policy;
-use verbgate_proxy::policy::ProfileError;
+pub use verbgate_proxy::policy::PolicyError;
+pub use verbgate_proxy::policy::Subject;
 pub use verbgate_sys::GuestFd;
 pub use verbgate_sys::Tgid;
 pub use verbgate_sys::Tid;
 pub use verbgate_sys::sandbox::Exit;
 use verbgate_sys::seccomp::bpf::AssembleError;
 
+pub use crate::audit::Audit;
 pub use crate::grant::Granted;
 pub use crate::grant::Host;
 pub use crate::grant::resolve;
 pub use crate::guard::Guard;
 pub use crate::guard::Windows;
+pub use crate::recorded::RecordError;
+pub use crate::recorded::Recorded;
 pub use crate::rights::Rights;
 pub use crate::sandbox::Program;
 pub use crate::sandbox::Running;
 pub use crate::sandbox::Sandbox;
+pub use crate::tenant::Allowed;
+pub use crate::tenant::cgroup_of;
 pub use crate::threads::counted;
 pub use crate::threads::serve;
 pub use crate::threads::start;
 pub use crate::tracer::Tracer;
+pub use crate::usage::Expected;
 pub use crate::views::Views;
 pub use crate::views::shown;
 
@@ -77,7 +88,7 @@ pub enum Error {
     Grant(#[from] grant::GrantError),
     /// The policy has a mistake.
     #[error(transparent)]
-    Profile(#[from] ProfileError),
+    Policy(#[from] PolicyError),
     /// The filter is longer than the kernel takes.
     #[error(transparent)]
     Filter(#[from] AssembleError),
@@ -124,6 +135,18 @@ pub enum Error {
         name: String,
         /// The replacement.
         source: verbgate_sysfs::Replaced,
+    },
+    /// The register of connections cannot be opened.
+    #[error(
+        "cannot open the register of connections in {}; --root names a directory that you may write \
+         to",
+        .path.display()
+    )]
+    Register {
+        /// The directory of run-time state.
+        path: PathBuf,
+        /// The file system's answer.
+        source: io::Error,
     },
     /// The program could not be started.
     #[error(transparent)]

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use serde_json::Value;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
+use verbgate_proxy::Register;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::Watched;
@@ -23,6 +25,7 @@ use verbgate_sysfs::Identity;
 use verbgate_sysfs::collect::SYSFS_ROOT;
 
 use crate::Error;
+use crate::audit::Audit;
 use crate::grant::Granted;
 use crate::grant::RDMA_CM;
 use crate::guard::Guard;
@@ -30,10 +33,14 @@ use crate::views::Views;
 
 /// The devices that a guest may use, and the requests that the guest may make: decided before the
 /// guest exists.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Rights {
     devices: Vec<Device>,
     policy: Arc<Policy>,
+    /// What has narrowed the policy since, if anything has.
+    narrowed: Option<Policy>,
+    register: Option<Arc<Register>>,
+    audit: Option<Audit>,
 }
 
 impl Rights {
@@ -44,7 +51,7 @@ impl Rights {
     pub fn new(nodes: &[Granted], policy: Policy) -> Result<Self, Error> {
         let policy = Arc::new(policy);
         let devices = nodes.iter().map(device).collect::<Result<_, _>>()?;
-        Ok(Self { devices, policy })
+        Ok(Self { devices, policy, narrowed: None, register: None, audit: None })
     }
 
     /// The same for nodes, one of which may be the connection manager's.
@@ -87,9 +94,35 @@ impl Rights {
         }
     }
 
+    /// Narrows what the guests of supervisors to come may ask for, as [`Supervisor::narrow`] does.
+    pub fn narrow(&mut self, by: Policy) {
+        self.narrowed = Some(by);
+    }
+
+    /// Claims connections in the register of a directory of run-time state, in which all sandboxes of
+    /// the host do: to be called before the supervisor confines itself.
+    pub fn register_in(&mut self, root: &Path) -> Result<(), Error> {
+        let failed = |source| Error::Register { path: root.to_owned(), source };
+        self.register = Some(Register::open(root).map_err(failed)?);
+        Ok(())
+    }
+
+    /// Writes down what the guest is refused, and whom the guest connects with.
+    pub fn audit(&mut self, audit: Audit) {
+        self.audit = Some(audit);
+    }
+
+    /// Writes an event down, if somebody wants to know.
+    pub fn say(&self, event: Value) {
+        if let Some(audit) = &self.audit {
+            audit.say(event);
+        }
+    }
+
     /// Whether the profile has the connection manager.
     pub fn grants_rdma_cm(&self) -> bool {
-        self.policy.grants_rdma_cm()
+        let narrowed = self.narrowed.as_ref().is_none_or(Policy::grants_rdma_cm);
+        self.policy.grants_rdma_cm() && narrowed
     }
 
     /// Grants the connection manager.
@@ -116,9 +149,16 @@ impl Rights {
             gids: Some(Arc::clone(&views.gids)),
             found: Some(Arc::new(views.clone())),
             siblings,
-            observer,
+            register: self.register.clone(),
+            observer: match &self.audit {
+                Some(audit) => Some(audit.observer(observer)),
+                None => observer,
+            },
         })
         .map_err(Error::Supervisor)?;
+        if let Some(narrowed) = &self.narrowed {
+            supervisor.narrow(narrowed.clone());
+        }
         Ok(Arc::new(supervisor))
     }
 }
@@ -165,5 +205,5 @@ fn moved(granted: &Granted, index: u32, into: Tgid) -> Result<Identity, anyhow::
 fn of_kind(node: &Granted, kind: Kind) -> Device {
     let identity = Watched::new(node.identity.clone(), Path::new(SYSFS_ROOT));
     let (name, source) = (node.name.clone(), node.source.clone());
-    Device { name, rdev: node.rdev, identity, source, kind }
+    Device { name, rdev: node.rdev, identity, source, kind, ports: node.ports.clone() }
 }

@@ -12,6 +12,7 @@ use verbgate_proxy::observe::Observer;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::Tgid;
 use verbgate_sys::process;
+use verbgate_sys::process::PidFd;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::Exit;
@@ -21,14 +22,19 @@ use verbgate_sys::sandbox::Spawn;
 use verbgate_sys::sandbox::Sysfs;
 
 use crate::Error;
+use crate::audit::Audit;
 use crate::grant;
 use crate::grant::Granted;
 use crate::grant::Host;
 use crate::guard::Guard;
 use crate::rights::Rights;
 use crate::threads;
+use crate::usage::Expected;
 use crate::views;
 use crate::views::Views;
+
+/// SIGKILL, signal(7): what programs cannot handle.
+const KILL: i32 = 9;
 
 /// How long killed processes may take to end, if they have work to do at their end (freeing much
 /// memory, for example). Processes that the kernel holds (in a driver, on a dead file server) are
@@ -42,6 +48,8 @@ pub struct Program<'a> {
     pub argv: &'a [OsString],
     /// Network namespace to enter, e.g. `/run/netns/pod1`.
     pub netns: Option<&'a Path>,
+    /// Capabilities about the network (`NET_RAW`, `NET_ADMIN`) that the program keeps, if it has them.
+    pub keep: &'a [String],
     /// Number of descriptors behind the standard streams that the program gets whatever they are.
     pub preserve_fds: u16,
     /// Whether the program sees a `/sys` of granted devices only, and not the host's.
@@ -52,7 +60,7 @@ impl<'a> Program<'a> {
     /// A program in this process's network namespace, with a `/sys` of granted devices only.
     #[must_use]
     pub fn new(argv: &'a [OsString]) -> Self {
-        Self { argv, netns: None, preserve_fds: 0, virtual_sysfs: true }
+        Self { argv, netns: None, keep: &[], preserve_fds: 0, virtual_sysfs: true }
     }
 }
 
@@ -82,6 +90,20 @@ impl Sandbox {
         Ok(Self { devices, rights, guard })
     }
 
+    /// Claims connections in the register of a directory of run-time state: of all sandboxes that
+    /// share the directory, each queue pair of a peer is one's.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn register_in(&mut self, root: &Path) -> Result<(), Error> {
+        self.rights.register_in(root)
+    }
+
+    /// Writes down what the program is refused, and whom the program connects with.
+    pub fn audit(&mut self, audit: Audit) {
+        self.rights.audit(audit);
+    }
+
     /// Starts the program, and in this process the threads that serve the program's requests;
     /// `observer` sees each request. From now on, this process passes SIGINT, SIGTERM and the like
     /// on to the program, and may do only what serving takes: this process can no longer make
@@ -109,6 +131,7 @@ impl Sandbox {
             argv: program.argv,
             devices: &nodes,
             netns: program.netns,
+            keep: program.keep,
             preserve_fds: program.preserve_fds,
             sysfs: program.virtual_sysfs.then_some(sysfs),
             install: &|| guard.install(),
@@ -121,7 +144,7 @@ impl Sandbox {
         let supervisor = rights.supervisor(&guard, started.listener, &views, None, observer)?;
         threads::start(&supervisor).map_err(Error::Supervisor)?;
         let guest = started.gate.exec()?;
-        Ok(Running { job, guest, supervisor })
+        Ok(Running { job, guest, supervisor, rights })
     }
 }
 
@@ -131,6 +154,7 @@ pub struct Running {
     job: Job,
     guest: Guest,
     supervisor: Arc<Supervisor>,
+    rights: Rights,
 }
 
 impl Running {
@@ -144,6 +168,31 @@ impl Running {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.supervisor.counts()
+    }
+
+    /// Looks, when the time has come, whether the program has made a queue pair; says so if not, and
+    /// ends the program if that was required.
+    ///
+    /// # Errors
+    /// When there can be no thread, or the program has ended.
+    pub fn expect(&self, expected: Expected) -> Result<(), Error> {
+        let program = PidFd::open(self.tgid()).map_err(Error::Wait)?;
+        let (supervisor, rights) = (Arc::clone(&self.supervisor), self.rights.clone());
+        let look = move || {
+            std::thread::sleep(expected.patience());
+            if supervisor.counts().queue_pairs > 0 || program.has_ended() {
+                return;
+            }
+            log::warn!("{}", expected.complaint("the program"));
+            rights.say(expected.event());
+            if expected.required
+                && let Err(e) = program.signal(KILL)
+            {
+                log::error!("cannot end the program: {e}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("usage".to_owned());
+        thread.spawn(look).map(drop).map_err(Error::Wait)
     }
 
     /// Waits for the program's end, passes signals on meanwhile, and ends the processes that the

@@ -171,6 +171,7 @@ mod tests {
             gids: None,
             found: None,
             siblings: Some(siblings.clone()),
+            register: None,
             observer: Some(Box::new(Faulty)),
         });
         let supervisor = Arc::new(supervisor.unwrap());

@@ -40,6 +40,10 @@ impl verbgate_sysfs::GidView for Shown {
     fn length(&self, ibdev: &str, port: u32) -> Option<u32> {
         self.0.length(ibdev, port)
     }
+
+    fn is_shared(&self, ibdev: &str, port: u32) -> bool {
+        self.0.is_shared(ibdev, port)
+    }
 }
 
 /// The views of a sandbox: every question gets the same answer, in whatever way somebody asks.

@@ -1,7 +1,6 @@
 //! The wish of a container that came by a seccomp profile, and whether the agent can serve the
 //! container. The bundle tells both.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 
@@ -9,25 +8,22 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
-use verbgate_sandbox::grant::Granted;
 use verbgate_sandbox::grant::RDMA_CM;
 use verbgate_sys::sandbox;
-use verbgate_sys::sandbox::CUT_CAPABILITIES;
+use verbgate_sys::sandbox::cut_capabilities;
 
 use super::super::place::Spec;
+use super::super::pod::Pod;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
 use crate::granted;
+use crate::granted::Decided;
+use crate::options::Allowed;
 
 /// The decision about a container. A container that asks for no devices has none: then the agent
 /// serves the filter, and nothing else.
-pub(super) fn spec(
-    state: &State,
-    allowed: &str,
-    stand_in: &[OsString],
-    write: bool,
-) -> Result<Spec, Error> {
+pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> Result<Spec, Error> {
     let file = state.bundle.join("config.json");
     let text = fs::read_to_string(&file)
         .with_context(|| format!("cannot read {}", file.display()))
@@ -45,8 +41,7 @@ pub(super) fn spec(
         }
     }
     let wish = Wish::of(&config, &sandbox::rdma_numbers())?;
-    let mut nodes: Vec<Granted> = Vec::new();
-    let mut profile = allowed.to_owned();
+    let mut decided = Decided { profile: allowed.profile.clone(), ..Decided::default() };
     if let Some(wish) = wish {
         if !wish.netdevs.is_empty() {
             return Err(anyhow!(
@@ -54,18 +49,27 @@ pub(super) fn spec(
                  the container by `verbgate oci`, or let the network plug-in move the NICs"
             ));
         }
-        refuse_reach(&config)?;
-        profile = granted::profile(wish.profile.as_deref(), allowed)?;
-        nodes = granted::granted(&wish, stand_in, &config)?;
+        refuse_reach(&config, &allowed.keep)?;
+        // The process is in the container's cgroup already.
+        let cgroup = granted::cgroup_of(pid);
+        decided = granted::decided(&wish, allowed, &config, cgroup)?;
         // It is spoken to by write(2) alone.
-        nodes.retain(|node| write || node.name != RDMA_CM);
+        decided.devices.retain(|node| write || node.name != RDMA_CM);
     }
+    let Decided { devices, profile, tenant, policy } = decided;
     Ok(Spec {
         id: state.id.clone(),
         bundle: state.bundle.clone(),
         profile,
-        devices: nodes,
+        tenant,
+        policy,
+        keep: allowed.keep.clone(),
+        expected: allowed.expected,
+        audit: granted::audit(allowed, &config, &state.id),
+        devices,
         netdevs: None,
+        pod: Pod::of(&config),
+        ends_alone: false,
         rootfs: PathBuf::new(),
         sysfs: false,
         runs: false,
@@ -73,7 +77,7 @@ pub(super) fn spec(
 }
 
 /// A container that can open the raw device by itself needs no supervisor, nor heeds one.
-fn refuse_reach(config: &Value) -> Result<(), Error> {
+fn refuse_reach(config: &Value, keep: &[String]) -> Result<(), Error> {
     for number in sandbox::rdma_numbers() {
         if may_open(config, number) {
             let (major, minor) = number;
@@ -90,7 +94,7 @@ fn refuse_reach(config: &Value) -> Result<(), Error> {
         bounding.into_iter().flatten().filter_map(Value::as_str).any(|one| one == name)
     };
     // The device cgroup answers for that one.
-    let cut = CUT_CAPABILITIES.iter().flat_map(|(one, why)| {
+    let cut = cut_capabilities(keep).flat_map(|(one, why)| {
         one.iter_names().filter(|(name, _)| *name != "MKNOD").map(move |(name, _)| (name, why))
     });
     for (name, why) in cut {
@@ -98,7 +102,7 @@ fn refuse_reach(config: &Value) -> Result<(), Error> {
         if has(&name) {
             return Err(anyhow!(
                 "process.capabilities.bounding: with {name} the container {why}; remove that \
-                 capability"
+                 capability, or let the agent keep it (--keep-cap), if it is NET_RAW or NET_ADMIN"
             ));
         }
     }
@@ -166,12 +170,12 @@ mod tests {
             "process": {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}},
             "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
         });
-        refuse_reach(&config).unwrap();
+        refuse_reach(&config, &[]).unwrap();
         config["process"]["capabilities"]["bounding"] = json!(["CAP_SYS_PTRACE"]);
-        let error = refuse_reach(&config).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[]).unwrap_err().to_string();
         assert!(error.contains("CAP_SYS_PTRACE"), "{error}");
         config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
-        let error = refuse_reach(&config).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[]).unwrap_err().to_string();
         assert!(error.contains("linux.resources.devices"), "{error}");
     }
 }

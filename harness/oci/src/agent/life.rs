@@ -24,16 +24,20 @@ use serde::Deserialize;
 use serde::Serialize;
 use verbgate_proxy::Siblings;
 use verbgate_sandbox::Guard;
-use verbgate_sandbox::Policy;
 use verbgate_sandbox::Rights;
 use verbgate_sandbox::Views;
 use verbgate_sys::Tgid;
+use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::rights;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
+use super::super::granted;
+use super::super::letter::HEARD;
+use super::super::letter::Word;
+use super::super::letter::policy_of;
 use super::super::place::Place;
 use super::super::place::Spec;
 use super::super::served::Served;
@@ -111,7 +115,7 @@ impl AgentLife {
         let null = fs::File::options().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdout(&null)?;
         Ok(Self {
-            rights: Rights::with_cm(&spec.devices, Policy::named(&spec.profile)?)?,
+            rights: granted::rights(&spec, &place)?,
             spec,
             agent: Some(agent),
             control: Post::bind(&place.control())?,
@@ -126,15 +130,34 @@ impl AgentLife {
         loop {
             self.wait()?;
             while let Some(letter) = self.control.take()? {
-                let first = self.first.as_ref().map(|(tgid, _)| *tgid);
-                let value = shown(&self.spec, first, self.views.is_some(), &self.served);
-                letter.reply(value.to_string().as_bytes());
+                self.answer(letter);
             }
             self.hear()?;
             self.served.retire();
+            let first = self.first.as_ref().map(|(_, first)| first);
+            self.served.expect(&self.spec, &self.rights, first);
             if self.served.all.is_empty() && (self.views.is_some() || self.agent.is_none()) {
                 return Ok(());
             }
+        }
+    }
+
+    /// Answers a letter: about the container, unless a policy came along.
+    fn answer(&mut self, mut letter: Letter) {
+        let word = serde_json::from_slice(&letter.body);
+        if !matches!(word, Ok(Word::Narrow)) {
+            let first = self.first.as_ref().map(|(tgid, _)| *tgid);
+            let value = shown(&self.spec, first, self.views.is_some(), &self.served);
+            return letter.reply(value.to_string().as_bytes());
+        }
+        match policy_of(std::mem::take(&mut letter.files)) {
+            Ok(policy) => {
+                log::info!("container {} is narrowed by {}", self.spec.id, policy.name());
+                self.rights.narrow(policy.clone());
+                self.served.all.iter().for_each(|one| one.narrow(policy.clone()));
+                letter.reply(HEARD.as_bytes());
+            }
+            Err(e) => letter.reply(format!("{e:#}").as_bytes()),
         }
     }
 
@@ -187,6 +210,7 @@ impl AgentLife {
             let first = Tgid(order.pid);
             self.first = Some((first, PidFd::open(first)?));
             verbgate_sandbox::start(&supervisor).context("cannot start the supervisor")?;
+            self.served.began(&self.spec);
         }
         self.served.all.push(supervisor);
         Ok(())

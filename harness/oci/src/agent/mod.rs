@@ -48,6 +48,7 @@ pub use self::life::run as supervise;
 use self::profile::MadeFor;
 use self::state::Arrived;
 use super::place::Place;
+use crate::options::Allowed;
 use crate::options::Globals;
 
 /// The hidden command of its supervisors.
@@ -68,15 +69,12 @@ pub struct AgentOptions {
     /// Socket to listen on; `agent.sock` in the directory of run-time state, unless systemd passes
     /// a socket.
     pub socket: Option<PathBuf>,
-    /// Requests that containers may make, unless a container's annotation allows less.
-    pub profile: String,
-    /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
-    pub stand_in: Vec<OsString>,
+    /// What the operator allows.
+    pub allowed: Allowed,
 }
 
 struct Agent {
-    profile: String,
-    stand_in: Vec<OsString>,
+    allowed: Allowed,
     /// Directory of run-time state.
     root: PathBuf,
     /// The options of the log.
@@ -98,7 +96,7 @@ struct Known {
 /// # Errors
 /// When it cannot listen.
 pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
-    verbgate_proxy::policy::Policy::named(&options.profile)?;
+    verbgate_proxy::policy::Policy::named(&options.allowed.profile)?;
     let root = std::path::absolute(&globals.root)?;
     let socket = options.socket.clone().unwrap_or_else(|| root.join("agent.sock"));
     let listener = match ListenFd::from_env().take_unix_listener(0) {
@@ -111,8 +109,7 @@ pub fn run(options: &AgentOptions, globals: &Globals) -> Result<u8, Error> {
         }
     };
     let agent = Arc::new(Agent {
-        profile: options.profile.clone(),
-        stand_in: options.stand_in.clone(),
+        allowed: options.allowed.clone(),
         root,
         log: globals.log.clone(),
         supervisors: Mutex::default(),
@@ -205,7 +202,7 @@ impl Agent {
             std::thread::sleep(LOOK);
         };
         let first = PidFd::open(Tgid(state.pid)).context("the container's process has ended")?;
-        let spec = asked::spec(&state.state, &self.profile, &self.stand_in, write)?;
+        let spec = asked::spec(&state.state, state.pid, &self.allowed, write)?;
         let lock = place.make(&spec).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => anyhow!(
                 "the container's supervisor is gone, or belongs to an agent that has ended, so \

@@ -275,6 +275,7 @@ mod tests {
             20,
             21,
             31,
+            33,
             35,
             43,
             256,
@@ -375,6 +376,7 @@ mod tests {
         for (call, numbers, values, args, errno) in [
             ("socket", (n.socket, f.socket), &[43][..], [43, 1, 0, 0, 0, 0], 97),
             ("socket", (n.socket, f.socket), &[21], [21, 5, 0, 0, 0, 0], 97),
+            ("socket", (n.socket, f.socket), &[33], [33, 2, 2, 0, 0, 0], 97),
             ("socket", (n.socket, f.socket), &[2, 256], [2, 1, 256, 0, 0, 0], 93),
             ("socket", (n.socket, f.socket), &[10, 256], [10, 1, 256, 0, 0, 0], 93),
             ("setsockopt", (n.sockets.setsockopt, f.setsockopt), &[6, 31], [5, 6, 31, 0, 3, 0], 2),

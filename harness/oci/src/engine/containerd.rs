@@ -26,6 +26,9 @@ const KNOWS_CDI: (u32, u32) = (1, 7);
 
 /// The annotations that are ours, which are not passed on to a runtime unless it is said.
 const ANNOTATIONS: &str = "org.verbgate.*";
+/// Those by which device plug-ins name CDI devices, of a container alone: whoever writes a pod writes the pod's.
+/// containerd 1.6 reads none of them, and the runtime then does.
+const CDI_ANNOTATIONS: &str = "cdi.k8s.io/*";
 
 /// The plug-in by the version of the file.
 pub(super) const PLUGINS: [(i64, &str); 3] = [
@@ -186,10 +189,18 @@ fn added(known: Option<&Effective>, name: &str) -> Table {
     fresh
 }
 
+/// Whether a runtime's program is of this name.
+fn runs(table: &dyn TableLike, program: &str) -> bool {
+    let path = table.get("options").and_then(|options| options.get("BinaryName")?.as_str());
+    path.is_some_and(|path| path.rsplit('/').next() == Some(program))
+}
+
 /// What ours is made of where the file does not have the runtime that it wraps: cgroups by systemd, and
 /// whatever else containers have by default here.
 fn made_like(known: &Effective, wrapped: &str) -> Table {
-    let like = known.runtime(wrapped).or_else(|| known.runtime(known.default_runtime()?));
+    let by_program = || Some(known.runtimes().find(|(_, table)| runs(*table, wrapped))?.1);
+    let like = known.runtime(wrapped).or_else(by_program);
+    let like = like.or_else(|| known.runtime(known.default_runtime()?));
     let mut copy = like.map(copy_of).unwrap_or_default();
     for key in ["runtime_path", "runtime_engine", "runtime_root"] {
         copy.remove(key);
@@ -219,8 +230,13 @@ fn with(
     }
     if all.get(&wanted.name).is_none() {
         // Of what is wrapped: cgroups by systemd, and whatever else containers have here.
-        let like = all.get(wanted.wrapped).and_then(Item::as_table).cloned();
-        let made = || known.map(|known| made_like(known, wanted.wrapped));
+        let wrapped = wanted.wrapped_name();
+        let by_program = || {
+            let mut tables = all.iter().filter_map(|(_, item)| item.as_table());
+            tables.find(|table| runs(*table, wrapped))
+        };
+        let like = all.get(wrapped).and_then(Item::as_table).or_else(by_program).cloned();
+        let made = || known.map(|known| made_like(known, wrapped));
         let mut ours = like.or_else(made).unwrap_or_default();
         ours.set_implicit(false);
         // Behind everything else, not among what it was copied from.
@@ -234,13 +250,19 @@ fn with(
     }
     let ours = table(all, &wanted.name)?;
     set(ours, "runtime_type", value(SHIM));
-    for key in ["pod_annotations", "container_annotations"] {
+    let passed: [(&str, &[&str]); 2] = [
+        ("pod_annotations", &[ANNOTATIONS]),
+        ("container_annotations", &[ANNOTATIONS, CDI_ANNOTATIONS]),
+    ];
+    for (key, wanted) in passed {
         let item = ours.entry(key).or_insert_with(|| value(Array::new()));
         let list = item
             .as_array_mut()
             .ok_or_else(|| anyhow!("{key}: must be an array; repair the file first"))?;
-        if !list.iter().any(|one| one.as_str() == Some(ANNOTATIONS)) {
-            list.push(ANNOTATIONS);
+        for annotations in wanted {
+            if !list.iter().any(|one| one.as_str() == Some(annotations)) {
+                list.push(*annotations);
+            }
         }
     }
     let options = ours.entry("options").or_insert_with(|| Item::Table(Table::new()));
@@ -308,10 +330,26 @@ imports = ["/etc/containerd/conf.d/*.toml"]
         assert_eq!(ours["options"]["BinaryName"].as_str(), Some("/usr/bin/verbgate-oci-runc"));
         assert_eq!(ours["options"]["SystemdCgroup"].as_bool(), Some(true));
         assert_eq!(ours["pod_annotations"][0].as_str(), Some(ANNOTATIONS));
+        assert_eq!(ours["container_annotations"][1].as_str(), Some(CDI_ANNOTATIONS));
+        assert_eq!(ours["pod_annotations"].as_array().unwrap().len(), 1);
         let diff = TextDiff::from_lines(REAL, after.as_str());
         assert!(diff.iter_all_changes().all(|one| one.tag() != ChangeTag::Delete), "{after}");
         assert_eq!(with(Some(&after), &wanted_for_tests(), None, &[]).unwrap(), after);
         assert!(!without(&after, "verbgate").unwrap().contains("verbgate"));
+    }
+
+    /// A runtime by another name than its program's, as the NVIDIA toolkit names its own.
+    #[test]
+    fn the_settings_are_those_of_the_wrapped_program() {
+        let other = REAL.replace("runtimes.runc", "runtimes.nvidia").replace(
+            "SystemdCgroup = true",
+            "BinaryName = \"/usr/bin/nvidia-container-runtime\"\nSystemdCgroup = true",
+        );
+        let wanted = Wanted { wrapped: "nvidia-container-runtime".into(), ..wanted_for_tests() };
+        let ours = read(&with(Some(&other), &wanted, None, &[]).unwrap(), PLUGINS[0].1);
+        assert_eq!(ours["options"]["SystemdCgroup"].as_bool(), Some(true));
+        let program = "/usr/bin/verbgate-oci-nvidia-container-runtime";
+        assert_eq!(ours["options"]["BinaryName"].as_str(), Some(program));
     }
 
     /// containerd 1.x keeps its default runtime only as long as no file names another one.

@@ -86,7 +86,7 @@ pub(super) fn configured(
 fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
     let (root, config, read) = parse(text.unwrap_or_default())?;
     let runtimes = object(&config, RUNTIMES)?;
-    let args = ["oci", "--runtime", wanted.wrapped, "--"];
+    let args = ["oci", "--runtime", wanted.wrapped.as_str(), "--"];
     // What is right already keeps its form.
     let ours = json!({"path": wanted.program, "runtimeArgs": args});
     if read.get(RUNTIMES).and_then(|all| all.get(&wanted.name)) != Some(&ours) {
@@ -104,6 +104,14 @@ fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
         }
     }
     Ok(root.to_string())
+}
+
+/// The paths of all runtimes.
+pub(super) fn programs(text: &str) -> Result<Vec<String>, Error> {
+    let (_, _, read) = parse(text)?;
+    let runtimes = read.get(RUNTIMES).and_then(Value::as_object).into_iter().flatten();
+    let path = |(_, runtime): (_, &Value)| Some(runtime.get("path")?.as_str()?.to_owned());
+    Ok(runtimes.filter_map(path).collect())
 }
 
 pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {

@@ -139,6 +139,11 @@ impl Effective {
         self.runtimes().find(|(known, _)| *known == name).map(|(_, table)| table)
     }
 
+    /// The programs of all runtimes that name one.
+    pub(super) fn programs(&self) -> impl Iterator<Item = &str> {
+        self.runtimes().filter_map(|(_, table)| table.get("options")?.get("BinaryName")?.as_str())
+    }
+
     /// Whether the CRI plug-in has a setting for CDI.
     pub(super) fn knows_cdi(&self) -> bool {
         self.cri().is_some_and(|cri| cri.contains_key("enable_cdi"))

@@ -29,7 +29,6 @@ use self::undo::Entry;
 use self::undo::Undo;
 pub use self::wanted::Engine;
 use self::wanted::Wanted;
-pub use self::wanted::Wrapped;
 use verbgate_host::files;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
@@ -41,8 +40,8 @@ pub struct Configure {
     pub engine: Engine,
     /// The name by which containers ask for it.
     pub name: String,
-    /// The real runtime that it wraps.
-    pub wrap: Wrapped,
+    /// The real runtime that it wraps: a name, or a path.
+    pub wrap: String,
     /// Whether the engine is to read CDI specifications, too.
     pub cdi: bool,
     /// The file to edit, or to make; the engine's own if none is given.
@@ -125,7 +124,8 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let program = env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is not UTF-8 text")?.to_owned();
     let wanted =
-        Wanted { name: args.name.clone(), program, wrapped: args.wrap.name(), cdi: args.cdi };
+        Wanted { name: args.name.clone(), program, wrapped: args.wrap.clone(), cdi: args.cdi };
+    wanted.check(engine)?;
     if engine.takes_path() && !Path::new(&wanted.called()).exists() {
         say(&format!("make the link: ln -s {} {}", wanted.program, wanted.called()));
     }
@@ -146,6 +146,39 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         say_next(engine);
     }
     Ok(0)
+}
+
+/// Whether a path is this program's, by any of its names.
+#[must_use]
+pub fn is_ours(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    name == "verbgate" || name.starts_with("verbgate-oci")
+}
+
+/// Whether an engine's file names this program as a runtime, as the engine itself reads the file.
+///
+/// # Errors
+/// When the file cannot be read, or the engine cannot read the file.
+pub fn configured(engine: Engine) -> Result<bool, Error> {
+    let path = Path::new(engine.file());
+    let text = read(path)?;
+    let known = match (engine, &text) {
+        (Engine::Containerd, _) => match Program::find("containerd", None) {
+            Ok(program) => {
+                let text = text.as_deref().filter(|text| !text.trim().is_empty());
+                effective::Effective::of(&program, path, text)
+                    .map(|all| all.programs().any(is_ours))
+            }
+            // Without the program, only its socket is here.
+            Err(_) => Ok(text.is_some_and(|text| text.contains("verbgate-oci"))),
+        },
+        (_, None) => Ok(false),
+        (Engine::Docker, Some(text)) => {
+            return docker::programs(text).map(|all| all.iter().any(|path| is_ours(path)));
+        }
+        (Engine::Podman | Engine::Crio, Some(text)) => Ok(text.contains("verbgate-oci")),
+    };
+    known.map_err(|e| anyhow!("{}: {e}", path.display()))
 }
 
 /// Takes one file back to what it was; where others have changed it since, only our entry goes.

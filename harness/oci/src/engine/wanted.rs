@@ -1,9 +1,15 @@
 //! The runtime that an engine shall know, and the facts about each engine.
 
+use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 
+use anyhow::Error;
+use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
+
+use crate::runtime;
 
 /// A container engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -19,24 +25,6 @@ pub enum Engine {
     Crio,
 }
 
-/// An OCI runtime that can be wrapped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wrapped {
-    /// runc.
-    Runc,
-    /// crun.
-    Crun,
-}
-
-impl Wrapped {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Runc => "runc",
-            Self::Crun => "crun",
-        }
-    }
-}
-
 /// The runtime that an engine shall know.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
@@ -44,22 +32,61 @@ pub(super) struct Wanted {
     pub(super) name: String,
     /// The path of this program.
     pub(super) program: String,
-    /// The wrapped runtime.
-    pub(super) wrapped: &'static str,
+    /// The wrapped runtime: a name, or a path.
+    pub(super) wrapped: String,
     pub(super) cdi: bool,
 }
 
 impl Wanted {
     /// The path for engines that take no arguments: this program by a name that says them.
     pub(super) fn called(&self) -> String {
-        let beside =
-            Path::new(&self.program).with_file_name(format!("verbgate-oci-{}", self.wrapped));
+        let beside = Path::new(&self.program)
+            .with_file_name(format!("verbgate-oci-{}", self.wrapped_name()));
         beside.to_string_lossy().into_owned()
+    }
+
+    /// The wrapped runtime's name, also where a path is known.
+    pub(super) fn wrapped_name(&self) -> &str {
+        self.wrapped.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Checks that the wrapped runtime is there, and that those who are called by a name find the same one.
+    pub(super) fn check(&self, engine: Engine) -> Result<(), Error> {
+        let odd = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
+        if self.wrapped_name().is_empty() || self.wrapped_name().contains(odd) {
+            return Err(anyhow!(
+                "--wrap {:?}: a runtime's name has letters, digits and -_. only",
+                self.wrapped
+            ));
+        }
+        if !self.wrapped.contains('/') {
+            return Ok(());
+        }
+        if !self.wrapped.starts_with('/') {
+            return Err(anyhow!("--wrap {}: the path must be absolute", self.wrapped));
+        }
+        let there = runtime::find(Some(self.wrapped.as_ref()))
+            .map_err(|_| anyhow!("--wrap {}: not an executable file", self.wrapped))?;
+        let same = |found: PathBuf| fs::canonicalize(found).ok() == fs::canonicalize(&there).ok();
+        let by_name = || runtime::find(Some(self.wrapped_name().as_ref()));
+        if engine.takes_path() && !by_name().is_ok_and(same) {
+            return Err(anyhow!(
+                "--wrap {0}: this engine calls verbgate by a name, {1}, and verbgate then looks for {2} in \
+                 PATH, where another {2} or none is; make a link: ln -s {0} \
+                 /usr/local/bin/{2}",
+                self.wrapped,
+                self.called(),
+                self.wrapped_name()
+            ));
+        }
+        Ok(())
     }
 }
 
 impl Engine {
-    pub(super) fn file(self) -> &'static str {
+    /// The file that names the engine's runtimes, or the one that Verbgate adds for that.
+    #[must_use]
+    pub fn file(self) -> &'static str {
         match self {
             Self::Docker => "/etc/docker/daemon.json",
             Self::Containerd => "/etc/containerd/config.toml",
@@ -96,7 +123,41 @@ pub(super) fn wanted_for_tests() -> Wanted {
     Wanted {
         name: "verbgate".into(),
         program: "/usr/bin/verbgate".into(),
-        wrapped: "runc",
+        wrapped: "runc".into(),
         cdi: true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_of_another_name_is_wrapped_where_it_is_found() {
+        let of = |wrapped: &str| Wanted { wrapped: wrapped.into(), ..wanted_for_tests() };
+        assert_eq!(
+            of("/opt/bin/nvidia-container-runtime").called().rsplit('/').next(),
+            Some("verbgate-oci-nvidia-container-runtime")
+        );
+        // Any program that is there.
+        let shell = runtime::find(Some("sh".as_ref())).unwrap();
+        of(shell.to_str().unwrap()).check(Engine::Containerd).unwrap();
+        of("no-such-runtime").check(Engine::Crio).unwrap();
+        for (wrapped, needle) in [
+            ("", "letters"),
+            ("a b", "letters"),
+            ("bin/sh", "absolute"),
+            ("/no/such/runtime", "not an executable file"),
+        ] {
+            let error = of(wrapped).check(Engine::Docker).unwrap_err().to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+        // Not where a runtime is looked for.
+        let dir = tempfile::tempdir().unwrap();
+        let hidden = dir.path().join("hidden-runtime");
+        fs::copy(shell, &hidden).unwrap();
+        of(hidden.to_str().unwrap()).check(Engine::Docker).unwrap();
+        let error = of(hidden.to_str().unwrap()).check(Engine::Podman).unwrap_err().to_string();
+        assert!(error.contains("ln -s") && !error.contains('\n'), "{error}");
     }
 }

@@ -1,0 +1,130 @@
+//! The settings of communication libraries, which a container asks for by annotation: variables in the
+//! environment of the container's process, for the rails that the container has.
+
+use std::path::Path;
+
+use anyhow::Error;
+use anyhow::anyhow;
+use serde_json::Value;
+use verbgate_host::netns::Namespace;
+use verbgate_netdev::env;
+use verbgate_netdev::env::Library;
+use verbgate_netdev::env::Wish;
+use verbgate_netdev::rails;
+use verbgate_netdev::select::Selection;
+use verbgate_sandbox::grant::Granted;
+use verbgate_sysfs::collect;
+
+use super::netdevs::Netdevs;
+
+/// Libraries whose settings the container gets, separated by commas: nccl, ucx, nixl, mooncake.
+const SETTINGS: &str = "org.verbgate.env";
+
+/// Adds the variables that are not there; the image's and the user's own stay as they are.
+pub(super) fn add(
+    config: &mut Value,
+    nodes: &[Granted],
+    netdevs: Option<&Netdevs>,
+    sysfs: &Path,
+) -> Result<(), Error> {
+    let failed = |why: String| anyhow!("annotation {SETTINGS}: {why}");
+    let Some(value) = config.get("annotations").and_then(|all| all.get(SETTINGS)) else {
+        return Ok(());
+    };
+    let value = value.as_str().ok_or_else(|| failed("must be a string".to_owned()))?;
+    let library = |name: &str| {
+        let known = Library::ALL.map(|(name, _)| name).join(", ");
+        let unknown = || failed(format!("{name:?} is none of {known}"));
+        Library::named(name.trim()).ok_or_else(unknown)
+    };
+    let libraries: Vec<Library> = value.split(',').map(library).collect::<Result<_, _>>()?;
+    let rails = rails_of(config, nodes, sysfs).map_err(|e| failed(e.to_string()))?;
+    let (namespace, rails) = rails;
+    let look = || env::of_ports(&rails);
+    let (class, _) = match &namespace {
+        Some(namespace) => namespace.within(look),
+        None => look(),
+    }
+    .map_err(|e| failed(e.to_string()))?;
+    // NICs that have yet to move may get other indices there.
+    let wish = Wish { class, by_address: netdevs.is_some(), ..Wish::default() };
+    for library in libraries {
+        let (found, warnings) =
+            env::of(library, &rails, &wish).map_err(|e| failed(e.to_string()))?;
+        warnings.iter().for_each(|warning| log::warn!("annotation {SETTINGS}: {warning}"));
+        for (name, variable) in &found.0 {
+            set(config, name, &variable.value)?;
+        }
+    }
+    Ok(())
+}
+
+/// The rails of granted devices: in the container's network namespace if the namespace is there, else
+/// in the one that the NICs come from.
+fn rails_of(
+    config: &Value,
+    nodes: &[Granted],
+    sysfs: &Path,
+) -> Result<(Option<Namespace>, Vec<rails::Rail>), Error> {
+    let known = collect::devices(sysfs)?;
+    let granted = known.iter().filter(|one| nodes.iter().any(|node| node.name == one.uverbs));
+    let names: Vec<&str> = granted.map(|one| one.ibdev.as_str()).collect();
+    let selection =
+        Selection { hca: Some(format!("={}", names.join(","))), ..Selection::default() };
+    let namespaces = config.pointer("/linux/namespaces").and_then(Value::as_array);
+    let network = namespaces.into_iter().flatten().find(|one| one["type"] == "network");
+    let path = network.and_then(|one| one.get("path")).and_then(Value::as_str);
+    let there = path.map(|path| Namespace::open(Path::new(path))).transpose()?;
+    if let Some(there) = there {
+        let found = rails::within(&there, &selection, sysfs)?;
+        if !found.is_empty() {
+            return Ok((Some(there), found));
+        }
+    }
+    let here = Namespace::current()?;
+    Ok((None, rails::within(&here, &selection, sysfs)?))
+}
+
+fn set(config: &mut Value, name: &str, value: &str) -> Result<(), Error> {
+    let shape = || anyhow!("process.env: must be a list of texts");
+    let process = config.get_mut("process").and_then(Value::as_object_mut).ok_or_else(shape)?;
+    let env = process.entry("env").or_insert_with(|| Value::Array(Vec::new()));
+    let env = env.as_array_mut().ok_or_else(shape)?;
+    let prefix = format!("{name}=");
+    if !env.iter().any(|one| one.as_str().is_some_and(|one| one.starts_with(&prefix))) {
+        env.push(Value::String(prefix + value));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_the_user_has_set_stays() {
+        let mut config = json!({"process": {"env": ["A=1"]}});
+        set(&mut config, "A", "2").unwrap();
+        set(&mut config, "B", "3").unwrap();
+        assert_eq!(config["process"]["env"], json!(["A=1", "B=3"]));
+        let mut bare = json!({"process": {}});
+        set(&mut bare, "B", "3").unwrap();
+        assert_eq!(bare["process"]["env"], json!(["B=3"]));
+        assert!(set(&mut json!({"process": {"env": {}}}), "A", "1").is_err());
+    }
+
+    #[test]
+    fn a_container_that_asks_for_nothing_gets_nothing_and_a_wrong_word_is_named() {
+        let none = json!({"process": {"env": []}});
+        let mut config = none.clone();
+        add(&mut config, &[], None, Path::new("/nonexistent")).unwrap();
+        assert_eq!(config, none);
+        for (value, word) in [(json!("nccl,x"), "\"x\" is none of nccl"), (json!(1), "a string")] {
+            let mut config = json!({"annotations": {SETTINGS: value}, "process": {"env": []}});
+            let error = add(&mut config, &[], None, Path::new("/nonexistent")).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+}
