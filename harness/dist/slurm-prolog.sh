@@ -4,8 +4,9 @@
 #
 # VERBGATE_MANIFESTS: a folder that all nodes see, with the manifest of each (verbgate manifest).
 # Without the folder, as for jobs of one node, all NICs of this node are moved that can be moved.
-# VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped or --by name. Without
-# --allow-dropped, a rail that is missing on some node of the job fails the job.
+# VERBGATE_AGREE: options of `verbgate manifest agree`, such as --allow-dropped, or --by name where each
+# node has networks of its own (routed RoCE). Without --allow-dropped, a rail that is missing on some node
+# of the job fails the job.
 #
 # A Prolog that fails drains the node: the script brings the NICs back first.
 set -eu
@@ -24,8 +25,9 @@ if [ -n "${VERBGATE_MANIFESTS-}" ]; then
         set -- "$@" "$VERBGATE_MANIFESTS/$node.json"
     done
     # shellcheck disable=SC2086  # Unquoted, since it may hold several options.
-    rails=$(verbgate manifest agree --node "$SLURMD_NODENAME" ${VERBGATE_AGREE-} "$@")
-    set -- --iface "$rails"
+    rails=$(verbgate manifest agree --node "$SLURMD_NODENAME" --options ${VERBGATE_AGREE-} "$@")
+    # shellcheck disable=SC2086  # The options of prepare that choose the rails.
+    set -- $rails
 else
     set --
 fi

@@ -15,7 +15,7 @@ use verbgate_abi::table::Provider;
 use verbgate_host::output::print;
 use verbgate_proxy::policy::PROFILES;
 use verbgate_proxy::policy::Policy;
-use verbgate_proxy::policy::ProfileError;
+use verbgate_proxy::policy::PolicyError;
 
 use crate::cli::AbiListArgs;
 use crate::failure::Failure;
@@ -86,8 +86,8 @@ struct Structure {
 }
 
 /// Checks that a profile exists: one that does not is a usage error.
-pub(crate) fn profile(name: &str) -> Result<String, ProfileError> {
-    Policy::named(name).map(|policy| policy.name().to_owned())
+pub(crate) fn profile(name: &str) -> Result<String, PolicyError> {
+    Policy::named(name).map(|policy| policy.name())
 }
 
 /// Prints the table.
@@ -104,7 +104,7 @@ pub(crate) fn list(args: &AbiListArgs) -> Result<u8, Failure> {
 fn collect(profiles: &[Policy], only: Option<&str>) -> AbiList {
     let granting = |grants: &dyn Fn(&Policy) -> bool| -> Option<Vec<String>> {
         let granting = profiles.iter().filter(|profile| grants(profile));
-        let names: Vec<_> = granting.map(|profile| profile.name().to_owned()).collect();
+        let names: Vec<_> = granting.map(|profile| profile.name()).collect();
         let wanted = only.is_none_or(|only| names.iter().any(|name| name == only));
         wanted.then_some(names)
     };

@@ -24,9 +24,28 @@ const COMMAND: &str = "oci";
 struct File {
     profile: Option<String>,
     sysfs: Option<String>,
+    without_supervisor: Option<String>,
+    annotations: Option<String>,
+    audit: Option<String>,
+    rdma_within: Option<u64>,
+    #[serde(default)]
+    require_rdma: bool,
+    #[serde(default)]
+    keep_cap: Vec<String>,
     log: Option<PathBuf>,
     log_level: Option<String>,
     log_format: Option<String>,
+}
+
+/// What the file says; nothing where there is none.
+fn read(file: &Path) -> Result<Option<File>, Error> {
+    let text = match fs::read_to_string(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?,
+    };
+    toml::from_str(&text)
+        .map(Some)
+        .map_err(|e| anyhow!("{}: {}", file.display(), e.to_string().trim_end().replace('\n', " ")))
 }
 
 /// A command line with what the file adds to it; the same where there is no file, or the command is
@@ -37,13 +56,7 @@ pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error
     let Some((before, after)) = command.and_then(|at| rest.split_at_checked(at + 1)) else {
         return Ok(args.to_vec());
     };
-    let text = match fs::read_to_string(file) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(args.to_vec()),
-        other => other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?,
-    };
-    let file: File = toml::from_str(&text).map_err(|e| {
-        anyhow!("{}: {}", file.display(), e.to_string().trim_end().replace('\n', " "))
-    })?;
+    let Some(file) = read(file)? else { return Ok(args.to_vec()) };
     let option = |name: &str, value: Option<OsString>| {
         value.map(|value| [OsString::from(name), value]).into_iter().flatten()
     };
@@ -54,8 +67,20 @@ pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error
     all.extend(before.iter().cloned());
     all.extend(option("--profile", file.profile.map(Into::into)));
     all.extend(option("--sysfs", file.sysfs.map(Into::into)));
+    all.extend(option("--without-supervisor", file.without_supervisor.map(Into::into)));
+    let within = file.rdma_within.map(|seconds| seconds.to_string().into());
+    all.extend(option("--rdma-within", within));
+    all.extend(file.require_rdma.then(|| "--require-rdma".into()));
+    all.extend(option("--audit", file.audit.map(Into::into)));
+    all.extend(option("--annotations", file.annotations.map(Into::into)));
+    all.extend(file.keep_cap.into_iter().flat_map(|name| option("--keep-cap", Some(name.into()))));
     all.extend(after.iter().cloned());
     Ok(all)
+}
+
+/// The view of `/sys` that the file names, if there is a file and it names one.
+pub(crate) fn sysfs(file: &Path) -> Result<Option<String>, Error> {
+    Ok(read(file)?.and_then(|file| file.sysfs))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(crate) fn run(command: &FabricCommand) -> Result<u8, Failure> {
 
 /// Says what codes mean.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<u8, Failure> {
-    verbgate_fabric::explain(&args.codes).and_then(say).map_err(fail)
+    verbgate_fabric::explain(&args.codes, args.json).and_then(say).map_err(fail)
 }
 
 fn answer(answer: Answer) -> Result<u8, Error> {

@@ -5,19 +5,23 @@ mod abi;
 mod cli;
 mod config;
 mod doctor;
+mod engines;
+mod env;
 mod fabric;
 mod failure;
 mod features;
 mod logging;
 mod manifest;
-mod nccl;
 mod netdev;
 mod oci;
 mod output;
 mod pages;
+mod policy;
+mod policy_pages;
 mod prepare;
 mod run;
 mod sysfs;
+mod topology;
 mod trace;
 
 use std::ffi::OsString;
@@ -26,12 +30,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use verbgate_host::output::say;
+use verbgate_netdev::env::Library;
 use verbgate_sys::process;
 
 use crate::cli::AbiCommand;
 use crate::cli::Cli;
 use crate::cli::Command;
-use crate::cli::NcclCommand;
+use crate::cli::EnvCommand;
 use crate::failure::Failure;
 
 fn main() -> ExitCode {
@@ -46,8 +51,8 @@ fn main() -> ExitCode {
         Err(error) => return cli::report(&error, args.into_iter()),
     };
     let result = begin(&cli).and_then(|()| match &cli.command {
-        Command::Run(args) => run::run(args),
-        Command::Trace(args) => trace::run(args),
+        Command::Run(args) => run::run(args, &cli.global.root()),
+        Command::Trace(args) => trace::run(args, &cli.global.root()),
         Command::Oci(args) => oci::run(args, &cli.global),
         Command::Agent(args) => oci::agent(args, &cli.global),
         Command::AgentSupervisor(args) => of_tool(verbgate_oci::agent::supervise(&args.place)),
@@ -71,12 +76,19 @@ fn main() -> ExitCode {
             let globals = oci::globals(&cli.global);
             of_tool(verbgate_oci::supervise(&args.place, args.runtime, &globals))
         }
+        Command::OciWarden(args) => {
+            of_tool(verbgate_oci::ward(&args.place, args.pid, args.supervisor))
+        }
         Command::OciNetdevs(args) => of_tool(verbgate_oci::keep(&args.place, args.pid)),
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
+        Command::Policy(command) => policy::run(command, &cli.global),
         Command::Netdev(command) => netdev::run(command),
-        Command::Nccl(NcclCommand::Env(args)) => nccl::env(args),
+        Command::Nccl(EnvCommand::Env(args)) => env::run(Library::Nccl, args),
+        Command::Ucx(EnvCommand::Env(args)) => env::run(Library::Ucx, args),
+        Command::Nixl(EnvCommand::Env(args)) => env::run(Library::Nixl, args),
+        Command::Mooncake(EnvCommand::Env(args)) => env::run(Library::Mooncake, args),
         Command::Prepare(args) => prepare::run(args),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use serde::Serialize;
 use verbgate_host::link;
-use verbgate_host::netns;
 use verbgate_host::netns::Namespace;
 use verbgate_host::signals::Signals;
 use verbgate_netdev::Error;
@@ -18,6 +17,9 @@ use verbgate_netdev::journal::Store;
 use verbgate_netdev::plan;
 use verbgate_netdev::plan::Plan;
 use verbgate_netdev::select::Candidate;
+use verbgate_netdev::share;
+use verbgate_netdev::share::Share;
+use verbgate_netdev::share::Wanted;
 use verbgate_netdev::transfer;
 use verbgate_netdev::transfer::Terms;
 use verbgate_netdev::verify;
@@ -29,8 +31,10 @@ use crate::cli::MoveArgs;
 use crate::cli::NetdevCommand;
 use crate::cli::RestoreArgs;
 use crate::cli::SelectArgs;
+use crate::cli::ShareArgs;
 use crate::cli::StatusArgs;
 use crate::cli::TermsArgs;
+use crate::cli::UnshareArgs;
 use crate::cli::VerifyArgs;
 use crate::failure::Failure;
 use crate::manifest;
@@ -50,6 +54,8 @@ pub(crate) fn run(command: &NetdevCommand) -> Result<u8, Failure> {
         NetdevCommand::Restore(args) => restore(args),
         NetdevCommand::Status(args) => status(args),
         NetdevCommand::Verify(args) => verify_peer(args),
+        NetdevCommand::Share(args) => make_share(args),
+        NetdevCommand::Unshare(args) => unshare(args),
     };
     Ok(done.map(|()| 0)?)
 }
@@ -239,6 +245,8 @@ pub(crate) fn move_there(to: &str, args: &TermsArgs) -> Result<Journal, Error> {
     }
     let started = Instant::now();
     let plan = planned(to, args)?;
+    let names: Vec<&str> = plan.entries.iter().map(|nic| nic.state.link.name.as_str()).collect();
+    share::refuse_shared(&args.host.state_dir, &names)?;
     let peer = args.verify_from.as_deref().map(Namespace::named).transpose()?;
     let check = |journal: &Journal, target: &Namespace| match &peer {
         Some(peer) => verify::both(journal, target, peer, Duration::from_secs(args.wait)),
@@ -310,13 +318,14 @@ struct NicStatus {
 }
 
 fn status(args: &StatusArgs) -> Result<(), Error> {
+    let shares = share::load(&args.host.state_dir)?;
     let Some(journal) = journal::load(&args.host.state_dir)? else {
-        return Ok(print(if args.json { "null\n" } else { "all NICs are home\n" })?);
+        if args.json {
+            return Ok(print("null\n")?);
+        }
+        return Ok(print(&format!("all NICs are home\n{}", shared_text(&shares)))?);
     };
-    let target = match journal.boot_id == netns::boot_id()? {
-        true => Namespace::find(journal.target, &journal.target_path),
-        false => None,
-    };
+    let target = journal.namespace();
     let here = plan::links()?;
     let there = target.as_ref().map(link::of).transpose()?.unwrap_or_default();
     let place = |nic: &journal::Entry| match () {
@@ -353,13 +362,54 @@ fn status(args: &StatusArgs) -> Result<(), Error> {
             nic.place
         );
     }
-    Ok(print(&text)?)
+    Ok(print(&(text + &shared_text(&shares)))?)
+}
+
+/// A line for each link upon a NIC.
+fn shared_text(shares: &[Share]) -> String {
+    let line = |share: &Share| {
+        let ips: Vec<String> = share.addresses.iter().map(|(ip, n)| format!("{ip}/{n}")).collect();
+        let gone = if share.namespace().is_some() { "" } else { " (which is gone)" };
+        format!(
+            "shared: {} {} upon {} in {}{gone}: {}\n",
+            share.kind.name(),
+            share.name,
+            share.nic,
+            share.target_path.display(),
+            ips.join(" ")
+        )
+    };
+    shares.iter().map(line).collect()
+}
+
+fn make_share(args: &ShareArgs) -> Result<(), Error> {
+    let wanted = Wanted {
+        nic: args.iface.clone(),
+        name: args.name.clone(),
+        kind: args.kind.into(),
+        addresses: args.address.clone(),
+        gateways: args.gateway.clone(),
+        arp: args.arp.into(),
+    };
+    let (state, sysfs) = (&args.host.state_dir, &args.host.sysfs_root);
+    let made = share::share(&wanted, &args.to, state, sysfs, Duration::from_secs(args.wait))?;
+    if args.json {
+        return print_json(&made);
+    }
+    Ok(print(&shared_text(&[made]))?)
+}
+
+fn unshare(args: &UnshareArgs) -> Result<(), Error> {
+    let to = args.to.as_deref();
+    let removed = share::unshare(to, args.name.as_deref(), &args.host.state_dir)?;
+    say(&format!("{} links are removed", removed.len()));
+    Ok(())
 }
 
 fn verify_peer(args: &VerifyArgs) -> Result<(), Error> {
     let mut claims: Vec<Claim> = Vec::new();
     for file in &args.manifests {
-        claims.extend(manifest::read(file)?.claims()?);
+        claims.extend(manifest::read(file)?.claims());
     }
     let pairs = match &args.netns {
         Some(name) => {

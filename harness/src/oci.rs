@@ -9,6 +9,7 @@ use verbgate_host::output;
 use verbgate_oci::Globals;
 use verbgate_oci::agent;
 use verbgate_oci::cdi;
+use verbgate_oci::cdi::Refreshed;
 use verbgate_oci::engine;
 
 use crate::cli;
@@ -19,6 +20,7 @@ use crate::cli::HookArgs;
 use crate::cli::OciArgs;
 use crate::cli::ProfileArgs;
 use crate::cli::RuntimeCommand;
+use crate::engines;
 use crate::failure::Failure;
 use crate::logging;
 
@@ -63,6 +65,16 @@ pub(crate) fn cdi(command: &CdiCommand) -> Result<u8, Failure> {
                     Some(path) => write(path, &text)?,
                 }
             }
+            CdiCommand::Refresh(args) => {
+                let file = args.output.display();
+                match cdi::refresh(&args.output)? {
+                    Refreshed::Same => {}
+                    Refreshed::Written => output::say(&format!("wrote {file}")),
+                    Refreshed::Removed => {
+                        output::say(&format!("removed {file}: this host has no RDMA device"));
+                    }
+                }
+            }
             CdiCommand::List(args) => {
                 let names = cdi::names()?;
                 let lines = || names.iter().map(|name| format!("{name}\n")).collect();
@@ -84,6 +96,7 @@ fn write(path: &Path, text: &str) -> Result<(), anyhow::Error> {
 pub(crate) fn runtime(command: &RuntimeCommand) -> Result<u8, Failure> {
     match command {
         RuntimeCommand::Configure(args) => engine::configure(&args.into()),
+        RuntimeCommand::Status(args) => engines::status(args.runtime.map(Into::into)),
         RuntimeCommand::Unconfigure(args) => engine::unconfigure(&args.state_dir, args.dry_run),
     }
     .map_err(Failure::of_tool)

@@ -14,6 +14,7 @@ use clap_mangen::Man;
 use crate::cli::Cli;
 use crate::cli::PagesArgs;
 use crate::failure::Failure;
+use crate::policy_pages;
 
 /// Paths of each shell's file, as packages install the file.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -33,7 +34,7 @@ fn write(dir: &Path, date: &str) -> Result<u8, Error> {
         move |e: io::Error| anyhow!("cannot write {}: {e}", path.display())
     };
     let mut command = Cli::command();
-    for name in ["man", "completions"] {
+    for name in ["man", "completions", "schema"] {
         let path = dir.join(name);
         fs::create_dir_all(&path).map_err(at(&path))?;
     }
@@ -45,6 +46,10 @@ fn write(dir: &Path, date: &str) -> Result<u8, Error> {
     }
     command.build();
     pages(&command, date, &dir.join("man"))?;
+    for (name, text) in policy_pages::all(date)? {
+        let path = dir.join(name);
+        fs::write(&path, text).map_err(at(&path))?;
+    }
     Ok(0)
 }
 

@@ -8,18 +8,22 @@ use nix::sched::CloneFlags;
 use verbgate_host::link;
 use verbgate_host::netns::Namespace;
 use verbgate_netdev::Error;
+use verbgate_netdev::env::Library;
+use verbgate_netdev::journal;
 use verbgate_netdev::journal::Journal;
 use verbgate_netdev::plan;
 use verbgate_netdev::plan::open;
+use verbgate_netdev::rails;
+use verbgate_netdev::rails::Rail;
 
 use crate::cli::Format;
 use crate::cli::PrepareArgs;
 use crate::cli::TermsArgs;
 use crate::doctor;
 use crate::doctor::Verdict;
+use crate::env;
 use crate::failure::Failure;
 use crate::manifest;
-use crate::nccl;
 use crate::netdev::move_there;
 use crate::netdev::symmetric;
 use verbgate_host::output::print;
@@ -35,7 +39,8 @@ pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
         Some(to) => to.clone(),
         None => holder(&args.role)?,
     };
-    let select = symmetric(&args.terms.select, &args.terms.host.sysfs_root)?;
+    let sysfs = &args.terms.host.sysfs_root;
+    let select = symmetric(&args.terms.select, sysfs)?;
     if let Some(path) = &args.manifest {
         let own = manifest::local(Some(&args.role), &select, &args.terms.host)?;
         let text =
@@ -43,10 +48,46 @@ pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
         fs::write(path, text).map_err(|source| Error::file(path.clone(), source))?;
     }
     let terms = TermsArgs { select, ..args.terms.clone() };
-    let journal = move_there(&to, &terms)?;
-    let environment = nccl::derive(&journal, &args.nccl, &args.terms.host.sysfs_root)?;
-    print(&summary(&args.role, &to, &journal, &nccl::lines(&environment, Format::Sh)))?;
+    let staying = staying(&terms)?;
+    let environment = |rails: &[Rail], namespace: Option<&Namespace>| -> Result<String, Error> {
+        let found = env::derive(Library::Nccl, rails, namespace, &args.env, sysfs)?;
+        Ok(env::lines(&found, Format::Sh))
+    };
+    let text = match staying {
+        Some(rails) => in_place(&args.role, &to, &rails, &environment(&rails, None)?),
+        None => {
+            let journal = move_there(&to, &terms)?;
+            let rails = rails::of_journal(&journal, &terms.select.selection(), sysfs)?;
+            let rails = manifest::declared(rails, &terms.select)?;
+            let namespace = Namespace::named(&to)?;
+            summary(&args.role, &to, &journal, &environment(&rails, Some(&namespace))?)
+        }
+    };
+    print(&text)?;
     Ok(0)
+}
+
+/// The rails, if no move concerns any of them: InfiniBand's ports, and bonds.
+fn staying(terms: &TermsArgs) -> Result<Option<Vec<Rail>>, Error> {
+    // What an earlier move left is the move's business.
+    if journal::load(&terms.host.state_dir)?.is_some() {
+        return Ok(None);
+    }
+    let rails = manifest::own(&terms.select, &terms.host.sysfs_root)?;
+    let all_stay = !rails.is_empty() && rails.iter().all(|rail| rail.stays);
+    Ok(all_stay.then_some(rails))
+}
+
+fn in_place(role: &str, to: &str, rails: &[Rail], environment: &str) -> String {
+    let mut text = format!("# {role}: {} rails, and no NIC to move\n", rails.len());
+    for rail in rails {
+        let why = match rail.is_infiniband() {
+            true => format!("InfiniBand serves every network namespace, also {to}"),
+            false => "a bond stays: run the container in the host's network namespace".to_owned(),
+        };
+        text += &format!("#   {} {}: {why}\n", rail.name(), rail.hca());
+    }
+    text + environment
 }
 
 fn preflight(args: &PrepareArgs) -> Result<(), Error> {

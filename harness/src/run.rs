@@ -1,16 +1,24 @@
 //! `verbgate run`: a program in its sandbox.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use verbgate_host::is_root;
+use verbgate_sandbox::Allowed;
+use verbgate_sandbox::Audit;
 use verbgate_sandbox::Counts;
+use verbgate_sandbox::Expected;
+use verbgate_sandbox::Granted;
 use verbgate_sandbox::Host;
 use verbgate_sandbox::Observer;
 use verbgate_sandbox::Policy;
 use verbgate_sandbox::Program;
 use verbgate_sandbox::Sandbox;
+use verbgate_sandbox::Subject;
+use verbgate_sandbox::Tgid;
 use verbgate_sandbox::resolve;
 
 use crate::cli::RunArgs;
@@ -18,31 +26,69 @@ use crate::cli::SysfsOf;
 use crate::failure::Failure;
 
 /// Runs the program; the exit code is its own.
-pub(crate) fn run(args: &RunArgs) -> Result<u8, Failure> {
-    supervised(args, None)
+pub(crate) fn run(args: &RunArgs, root: &Path) -> Result<u8, Failure> {
+    supervised(args, root, None)
 }
 
 /// The common part of `run` and `trace`.
 pub(crate) fn supervised(
     args: &RunArgs,
+    root: &Path,
     observer: Option<Box<dyn Observer>>,
 ) -> Result<u8, Failure> {
-    let devices = resolve(&args.devices, Host::real())?;
-    let sandbox = Sandbox::new(devices, Policy::named(&args.profile)?)?;
+    let (devices, policy) = granted(args)?;
+    let mut sandbox = Sandbox::new(devices, policy)?;
+    match sandbox.register_in(root) {
+        // Whoever is nobody's neighbour needs no register.
+        Err(error) if !is_root() => log::debug!("{error}"),
+        registered => registered?,
+    }
+    if let Some(to) = &args.audit {
+        let uid = std::os::unix::fs::MetadataExt::uid(
+            &std::fs::metadata("/proc/self").context("/proc is not mounted")?,
+        );
+        let audit = Audit::open(to, &format!("uid {uid}"));
+        sandbox.audit(audit.with_context(|| format!("--audit: cannot write to {to}"))?);
+    }
     // Before the start, after which this process may no longer make files.
     let file = args.report.as_deref().map(report_file).transpose()?;
     let program = Program {
         argv: &args.command,
         netns: args.netns.as_deref(),
+        keep: &args.keep,
         preserve_fds: args.preserve_fds,
         virtual_sysfs: args.sysfs == SysfsOf::Virtual,
     };
     let mut running = sandbox.start(&program, observer)?;
+    let within = args.rdma_within.or(args.require_rdma.then_some(60));
+    if let Some(within) = within {
+        running.expect(Expected { within, required: args.require_rdma })?;
+    }
     let ended = running.wait();
     if let Some(file) = &file {
         report(&running.counts(), file)?;
     }
     Ok(ended?.code())
+}
+
+/// The devices and requests that the operator allows, or the command line where no operator says.
+fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy), Failure> {
+    let subject = Subject {
+        uid: Some(nix::unistd::Uid::current().as_raw()),
+        cgroup: verbgate_sandbox::cgroup_of(Tgid(std::process::id().cast_signed())),
+        ..Subject::default()
+    };
+    let asked = args.profile.as_deref();
+    let Some(allowed) = Allowed::of(&args.policy.policy_dir, &subject, asked)? else {
+        let devices = resolve(&args.devices, Host::real())?;
+        return Ok((devices, Policy::named(asked.unwrap_or("standard"))?));
+    };
+    // A tenant who names no device gets all that the tenant has.
+    let all = args.devices.is_empty() || args.devices.iter().any(|name| name == "all");
+    let every = [OsString::from("all")];
+    let options = if args.devices.is_empty() { &every[..] } else { &args.devices };
+    let devices = allowed.devices(resolve(options, Host::real())?, !all)?;
+    Ok((devices, allowed.policy))
 }
 
 /// A file for the report.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::path::Path;
 
 use anyhow::anyhow;
 use verbgate_sandbox::Tracer;
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 use crate::run;
 
 /// Runs the program; the exit code is its own.
-pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
+pub(crate) fn run(args: &TraceArgs, root: &Path) -> Result<u8, Failure> {
     let sink: Box<dyn Write + Send> = match &args.output {
         None => Box::new(io::stderr()),
         // Unbuffered, so that the trace of a program that hangs can be read.
@@ -21,5 +22,5 @@ pub(crate) fn run(args: &TraceArgs) -> Result<u8, Failure> {
                 .map_err(|e| anyhow!("cannot write the trace to {}: {e}", path.display()))?,
         ),
     };
-    run::supervised(&args.run, Some(Box::new(Tracer::new(sink))))
+    run::supervised(&args.run, root, Some(Box::new(Tracer::new(sink, args.json))))
 }

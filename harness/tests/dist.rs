@@ -59,12 +59,75 @@ fn systemd_takes_the_units() {
     );
 }
 
+/// After an installation, the units are enabled that do nothing where there is nothing to do, and no others.
+#[test]
+fn the_preset_names_every_unit() {
+    if !has("systemctl") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let put = |dir: &str, file: &Path| {
+        let to = root.path().join("usr/lib/systemd").join(dir);
+        fs::create_dir_all(&to).unwrap();
+        fs::copy(file, to.join(file.file_name().unwrap())).unwrap();
+    };
+    let units = files("systemd", "");
+    units.iter().for_each(|unit| put("system", unit));
+    put("system-preset", &dist().join("90-verbgate.preset"));
+    let names: Vec<&str> =
+        units.iter().map(|unit| unit.file_name().unwrap().to_str().unwrap()).collect();
+    let mut preset = Command::new("systemctl");
+    let output = preset.arg("--root").arg(root.path()).arg("preset").args(&names).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let enabled = |name: &&&str| {
+        let mut asked = Command::new("systemctl");
+        let asked = asked.arg("--root").arg(root.path()).args(["is-enabled", name]).output();
+        stdout(&asked.unwrap()) == "enabled"
+    };
+    let enabled: Vec<&str> = names.iter().filter(enabled).copied().collect();
+    let wanted = [
+        "verbgate-cdi.path",
+        "verbgate-cdi.service",
+        "verbgate-gc.service",
+        "verbgate-netdev-restore.service",
+    ];
+    assert_eq!(enabled, wanted);
+    // Without a line of its own, a unit would be enabled on some distributions and not on others.
+    let text = fs::read_to_string(dist().join("90-verbgate.preset")).unwrap();
+    for name in names {
+        assert!(text.lines().any(|line| line.ends_with(&format!("able {name}"))), "{name}");
+    }
+}
+
+/// The policy module is compiled and packed by SELinux's own tools. No test loads the module: that needs a kernel
+/// with SELinux, and the policy of containers.
+#[test]
+fn selinux_compiles_the_policy_module() {
+    if !has("checkmodule") || !has("semodule_package") {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let from = |name: &str| dist().join("selinux").join(name);
+    let mut check = Command::new("checkmodule");
+    check.args(["-M", "-m", "-o"]).arg(path("verbgate.mod")).arg(from("verbgate.te"));
+    assert!(check.output().unwrap().status.success(), "{:?}", check.output());
+    let mut pack = Command::new("semodule_package");
+    pack.arg("-o").arg(path("verbgate.pp")).arg("-m").arg(path("verbgate.mod"));
+    let output = pack.arg("-f").arg(from("verbgate.fc")).output().unwrap();
+    assert!(output.status.success() && path("verbgate.pp").exists(), "{output:?}");
+    // Nothing that is a supervisor's is given to a container.
+    let rules = fs::read_to_string(from("verbgate.te")).unwrap();
+    let given = |line: &&str| line.starts_with("allow container_t verbgate");
+    assert_eq!(rules.lines().filter(given).count(), 0);
+}
+
 /// A command that a unit starts is one that there is.
 #[test]
 fn units_and_scripts_call_commands_that_there_are() {
     let mut calls = 0;
     let scripts = files("", ".sh").into_iter().chain(files("systemd", ".service"));
-    for file in scripts.chain(files("debian", "")).chain(files("kubernetes", ".yaml")) {
+    for file in scripts.chain(files("debian", "")).chain(files("kubernetes", ".sh")) {
         let text = fs::read_to_string(&file).unwrap();
         for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with('#')) {
             for (at, _) in line.match_indices("verbgate ") {
@@ -90,7 +153,8 @@ fn shellcheck_finds_nothing_in_the_scripts() {
         return;
     }
     let worlds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/world.sh");
-    let scripts = files("", ".sh").into_iter().chain(files("debian", "")).chain([worlds]);
+    let scripts = files("", ".sh").into_iter().chain(files("debian", ""));
+    let scripts = scripts.chain(files("kubernetes", ".sh")).chain([worlds]);
     silent(&Command::new("shellcheck").args(scripts).output().unwrap());
 }
 
@@ -157,13 +221,38 @@ fn pages_and_completions_are_there_for_every_command() {
     }
 }
 
+/// The chart's documents with other values, by Go's own templates, which are Helm's.
+fn rendered(change: &[(&str, &str)]) -> Option<Vec<Value>> {
+    if !has("go") {
+        return None;
+    }
+    let mut values = read(&[dist().join("helm/values.yaml")])?.remove(0);
+    change.iter().for_each(|(key, value)| values[*key] = Value::from(*value));
+    let dir = tempfile::tempdir().unwrap();
+    let [file, out] = ["values.json", "all.yaml"].map(|name| dir.path().join(name));
+    fs::write(&file, values.to_string()).unwrap();
+    let mut go = Command::new("go");
+    go.args(["run", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/render.go")]);
+    go.arg(dist().join("helm/templates")).arg(&file).arg("site").env("GO111MODULE", "off");
+    go.env("GOCACHE", dir.path().join("cache")).env("HOME", dir.path());
+    let output = go.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    fs::write(&out, &output.stdout).unwrap();
+    read(&[out]).map(|all| all.into_iter().filter(|one| !one.is_null()).collect())
+}
+
 /// Every document of the YAML files, as JSON.
 fn documents() -> Option<Vec<Value>> {
+    let mut all = read(&files("kubernetes", ".yaml"))?;
+    all.extend(rendered(&[])?);
+    Some(all)
+}
+
+fn read(files: &[PathBuf]) -> Option<Vec<Value>> {
     const READ: &str = "import json, sys, yaml\n\
                         docs = [d for f in sys.argv[1:] for d in yaml.safe_load_all(open(f))]\n\
                         print(json.dumps(docs))";
-    let read =
-        Command::new("python3").args(["-c", READ]).args(files("kubernetes", ".yaml")).output();
+    let read = Command::new("python3").args(["-c", READ]).args(files).output();
     let output = read.ok().filter(|output| output.status.success());
     match output {
         Some(output) => Some(serde_json::from_slice(&output.stdout).unwrap()),
@@ -180,8 +269,11 @@ fn kubernetes_files_are_of_one_piece() {
     let of = |kind: &str| all.iter().filter(|one| one["kind"] == kind).collect::<Vec<_>>();
     let versions = [
         ("RuntimeClass", "node.k8s.io/v1", 1),
-        ("Namespace", "v1", 1),
         ("ServiceAccount", "v1", 1),
+        ("ClusterRole", "rbac.authorization.k8s.io/v1", 1),
+        ("ClusterRoleBinding", "rbac.authorization.k8s.io/v1", 1),
+        ("ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1", 1),
+        ("ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", 1),
         ("DaemonSet", "apps/v1", 1),
         ("Service", "v1", 1),
         ("Pod", "v1", 2),
@@ -202,7 +294,8 @@ fn kubernetes_files_are_of_one_piece() {
     let spec = &daemon["template"]["spec"];
     let volumes: Vec<&Value> =
         spec["volumes"].as_array().unwrap().iter().map(|v| &v["name"]).collect();
-    for container in spec["initContainers"].as_array().unwrap() {
+    assert_eq!(of("ClusterRoleBinding")[0]["subjects"][0]["namespace"], "site");
+    for container in spec["containers"].as_array().unwrap() {
         for mount in container["volumeMounts"].as_array().unwrap() {
             assert!(volumes.contains(&&mount["name"]), "{mount}");
         }
@@ -226,6 +319,29 @@ fn kubernetes_files_are_of_one_piece() {
     }
 }
 
+/// The values reach the node, and a chart that takes itself back runs nothing else.
+#[test]
+fn the_chart_does_as_its_values_say() {
+    let values =
+        [("uninstall", "yes"), ("admission", "no"), ("engine", "crio"), ("restartEngine", "yes")];
+    let Some(all) = rendered(&values) else { return };
+    assert!(!all.iter().any(|one| one["kind"] == "ValidatingAdmissionPolicy"));
+    let daemon = all.iter().find(|one| one["kind"] == "DaemonSet").unwrap();
+    let container = &daemon["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["args"], serde_json::json!(["uninstall"]));
+    let value = |name: &str| {
+        let all = container["env"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap()["value"].clone()
+    };
+    assert_eq!((value("ENGINE"), value("RESTART")), ("crio".into(), "yes".into()));
+    // What the node's script reads is given.
+    let script = fs::read_to_string(dist().join("kubernetes/node.sh")).unwrap();
+    for name in ["NODE", "ENGINE", "RUNTIME", "RESTART"] {
+        assert!(script.contains(&format!("${name}")) || script.contains(&format!("${{{name}")));
+        value(name);
+    }
+}
+
 /// The image is made of what there is: no tool that reads the file is in Debian.
 #[test]
 fn the_image_is_made_of_what_there_is() {
@@ -234,9 +350,13 @@ fn the_image_is_made_of_what_there_is() {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     let lines: Vec<(&str, &str)> = lines.map(|line| line.split_once(' ').unwrap()).collect();
     let names: Vec<&str> = lines.iter().map(|(name, _)| *name).collect();
-    assert_eq!(names, ["FROM", "RUN", "COPY", "RUN", "CMD"]);
+    assert_eq!(names, ["FROM", "RUN", "COPY", "COPY", "COPY", "RUN", "CMD"]);
+    for (_, files) in &lines[3..5] {
+        let from = files.split_once(' ').unwrap().0.strip_prefix("harness/dist/").unwrap();
+        assert!(dist().join(from).is_file(), "{from}");
+    }
     assert_eq!(lines[2].1, "target/release/verbgate /usr/bin/verbgate");
-    let command: Vec<String> = serde_json::from_str(lines[4].1).unwrap();
+    let command: Vec<String> = serde_json::from_str(lines[6].1).unwrap();
     assert_eq!(command, ["ibv_devinfo"]);
     for (_, script) in lines.iter().filter(|(name, _)| *name == "RUN") {
         silent(&Command::new("sh").args(["-n", "-c", script]).output().unwrap());

@@ -71,7 +71,7 @@ fn what_a_container_puts_in_our_place_is_not_executed() {
         assert!(!text.contains("evil"), "{text}");
         // Under a filter, and without CAP_SYS_ADMIN, in the bounding set either.
         assert!(text.contains("Seccomp:\t2"), "{text}");
-        assert_eq!(text.matches("00000000000021a0").count(), 2, "{text}");
+        assert_eq!(text.matches("00000000000001a1").count(), 2, "{text}");
         bundle.delete();
         bundle.assert_nothing_left();
     }
@@ -109,7 +109,7 @@ fn who_executes_grants_no_capability_that_reaches_a_device() {
         let bundle = hostile(runtime, "true");
         bundle.start();
         let text = status(&bundle, &["--cap", "CAP_SYS_ADMIN", "--cap=CAP_MKNOD"]);
-        assert_eq!(text.matches("00000000000021a0").count(), 2, "{text}");
+        assert_eq!(text.matches("00000000000001a1").count(), 2, "{text}");
         bundle.delete();
         bundle.assert_nothing_left();
     }

@@ -55,6 +55,7 @@ impl Scene {
     fn bundle(&self, netdevs: &str, args: &[&str]) -> Bundle {
         let mut bundle = Bundle::new(self.runtime, args);
         bundle.edit(|config| config["annotations"]["org.verbgate.netdevs"] = netdevs.into());
+        bundle.options.extend(["--annotations".to_owned(), "grant".to_owned()]);
         let of_home = format!("--net={}", self.world.home.path().display());
         bundle.prefix = vec!["nsenter".into(), of_home];
         for (option, dir) in
@@ -129,6 +130,36 @@ fn nics_are_in_the_container_and_come_home_when_it_is_deleted() {
         assert!(!scene.has_rails());
         bundle.delete();
         scene.assert_home(&bundle, "never started");
+    }
+}
+
+/// Settings are in the environment before the NICs are in the container, and what the image has set
+/// stays.
+#[test]
+fn a_container_gets_settings_by_annotation() {
+    for scene in scenes() {
+        let mut bundle = scene.bundle("rail0,rail1", &["sh", "-c", "env"]);
+        bundle.edit(|config| {
+            config["annotations"]["org.verbgate.env"] = "nccl,ucx".into();
+            let env = config["process"]["env"].as_array_mut().unwrap();
+            env.push("UCX_IB_GID_INDEX=9".into());
+        });
+        let output = bundle.run();
+        let text = stdout(&output);
+        for line in [
+            "NCCL_IB_HCA==mlx5_0:1",
+            "NCCL_IB_ADDR_RANGE=10.0.0.0/16",
+            "UCX_NET_DEVICES=mlx5_0:1",
+            "UCX_IB_GID_INDEX=9",
+        ] {
+            assert!(text.lines().any(|its| its == line), "{line}: {output:?}");
+        }
+        assert!(!text.contains("NCCL_IB_GID_INDEX"), "{text}");
+        scene.assert_home(&bundle, "settings");
+        bundle.edit(|config| config["annotations"]["org.verbgate.env"] = "nccl,x".into());
+        let refused = bundle.run();
+        assert!(stderr(&refused).contains("\"x\" is none of nccl, ucx"), "{refused:?}");
+        scene.assert_home(&bundle, "a wrong word");
     }
 }
 

@@ -122,3 +122,81 @@ fn a_pause_container_has_no_supervisor() {
         bundle.assert_nothing_left();
     }
 }
+
+/// CAP_NET_ADMIN and CAP_NET_RAW (12 and 13, capabilities(7)) of whoever runs this.
+const NETWORK: &str = "printf '%x' $((0x$(sed -n 's/^CapBnd:.//p' /proc/self/status) & 0x3000))";
+
+#[test]
+fn capabilities_about_the_network_are_kept_if_the_operator_says_so() {
+    for runtime in runtimes() {
+        for (keep, left) in
+            [(&[][..], "0"), (&["NET_RAW"], "2000"), (&["NET_RAW", "NET_ADMIN"], "3000")]
+        {
+            let mut bundle = Bundle::new(runtime, &["sh", "-c", NETWORK]);
+            let all = json!(["CAP_KILL", "CAP_NET_ADMIN", "CAP_NET_RAW"]);
+            bundle.edit(|config| {
+                for set in ["bounding", "effective", "permitted"] {
+                    config["process"]["capabilities"][set] = all.clone();
+                }
+            });
+            assert_eq!(stdout(&bundle.run_natively()), "3000");
+            bundle
+                .options
+                .extend(keep.iter().flat_map(|name| ["--keep-cap", name]).map(str::to_owned));
+            let output = bundle.run();
+            assert_eq!(stdout(&output), left, "{output:?}");
+            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            bundle
+                .options
+                .extend(keep.iter().flat_map(|name| ["--keep-cap", name]).map(str::to_owned));
+            bundle.edit(|config| config["process"]["capabilities"]["bounding"] = all.clone());
+            bundle.start();
+            let options = ["--cap", "CAP_NET_ADMIN", "--cap", "CAP_NET_RAW"];
+            let output = bundle.verb_with("exec", &options, &["sh", "-c", NETWORK]);
+            assert_eq!(stdout(&output), left, "{output:?}");
+            bundle.delete();
+            bundle.assert_nothing_left();
+        }
+    }
+}
+
+#[test]
+fn nobody_but_verbgate_says_what_was_granted() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["ls", "/dev/infiniband"]);
+        let annotation = json!({"org.verbgate.granted": "uverbs9"});
+        bundle.edit(|config| config["annotations"] = annotation);
+        let told = stderr(&bundle.run());
+        assert!(told.contains("org.verbgate.granted: only Verbgate writes"), "{told}");
+        bundle.assert_nothing_left();
+        // Rewritten by ourselves, a bundle says so and is believed.
+        let bundle = Bundle::new(runtime, &["ls", "/dev/infiniband"]);
+        for _ in 0..2 {
+            assert_eq!(stdout(&bundle.run()), "uverbs9");
+        }
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_container_that_leaves_its_device_aside_is_told_of_and_ended_if_rdma_is_required() {
+    for runtime in runtimes() {
+        for (required, status) in [(false, 0), (true, 137)] {
+            let mut bundle = Bundle::new(runtime, &["sleep", if required { "600" } else { "8" }]);
+            let audit = bundle.path().join("audit");
+            let audit_at = audit.to_str().unwrap();
+            bundle.options.extend(["--rdma-within", "1", "--audit", audit_at].map(str::to_owned));
+            bundle.options.extend(required.then(|| "--require-rdma".to_owned()));
+            let output = bundle.run();
+            assert_eq!(output.status.code(), Some(status), "{output:?}");
+            let text = std::fs::read_to_string(&audit).unwrap();
+            let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+            assert_eq!(
+                (&event["event"], &event["ended"]),
+                (&json!("rdma_unused"), &json!(required))
+            );
+            assert!(event["tenant"].as_str().unwrap().starts_with("verbgate-test-"), "{event}");
+            bundle.assert_nothing_left();
+        }
+    }
+}

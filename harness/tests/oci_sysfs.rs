@@ -73,6 +73,9 @@ fn a_container_whose_sysfs_cannot_be_covered_is_not_created_unless_it_says_so() 
         let told = stderr(&output);
         assert!(told.contains("FUSE") && told.contains("org.verbgate.sysfs=host"), "{told}");
         bundle.edit(|config| config["annotations"]["org.verbgate.sysfs"] = "host".into());
+        let told = stderr(&bundle.run());
+        assert!(told.contains("shows the devices of others"), "{told}");
+        bundle.options.extend(["--annotations".to_owned(), "grant".to_owned()]);
         let output = bundle.run();
         assert_eq!(stdout(&output), "sysfs\nopened", "{output:?}");
         bundle.prefix.clear();

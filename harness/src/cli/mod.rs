@@ -1,9 +1,12 @@
 //! The command line of `verbgate`: options and commands.
 
+mod engine;
+mod env;
 mod fabric;
 mod groups;
 mod netdev;
 mod oci;
+mod policy;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -20,10 +23,14 @@ use clap::error::ErrorKind;
 use verbgate_host::is_root;
 use verbgate_host::output::say;
 use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
+pub(crate) use self::engine::*;
+pub(crate) use self::env::*;
 pub(crate) use self::fabric::*;
 pub(crate) use self::netdev::*;
 pub(crate) use self::oci::*;
+pub(crate) use self::policy::*;
 use crate::abi;
 use crate::sysfs::SysfsCommand;
 
@@ -121,6 +128,8 @@ pub(crate) enum Command {
     OciHook(HookArgs),
     #[command(name = verbgate_oci::SUPERVISOR, hide = true)]
     OciSupervisor(SupervisorArgs),
+    #[command(name = verbgate_oci::WARDEN, hide = true)]
+    OciWarden(WardenArgs),
     #[command(name = verbgate_oci::KEEPER, hide = true)]
     OciNetdevs(KeeperArgs),
     /// Show what this kernel and this build support
@@ -131,12 +140,24 @@ pub(crate) enum Command {
     /// List the kernel's RDMA methods that this build knows
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
+    /// Check, explain, try and reload the operator's policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Move RoCE NICs into a container's network namespace, and back
     #[command(subcommand, arg_required_else_help = false)]
     Netdev(NetdevCommand),
     /// Print the settings that NCCL needs for the NICs
     #[command(subcommand, arg_required_else_help = false)]
-    Nccl(NcclCommand),
+    Nccl(EnvCommand),
+    /// Print the settings that UCX needs for the NICs
+    #[command(subcommand, arg_required_else_help = false)]
+    Ucx(EnvCommand),
+    /// Print the settings that NIXL needs for the NICs
+    #[command(subcommand, arg_required_else_help = false)]
+    Nixl(EnvCommand),
+    /// Print the settings that Mooncake needs for the NICs
+    #[command(subcommand, arg_required_else_help = false)]
+    Mooncake(EnvCommand),
     /// Prepare this node of a cluster: check, move, verify, report
     Prepare(PrepareArgs),
     /// Write this node's rails, or agree on the rails of all nodes
@@ -157,6 +178,7 @@ impl Command {
         match self {
             Self::OciSupervisor(args) => Some(&args.place),
             Self::OciNetdevs(args) => Some(&args.place),
+            Self::OciWarden(args) => Some(&args.place),
             Self::AgentSupervisor(args) => Some(&args.place),
             _ => None,
         }
@@ -203,6 +225,11 @@ pub(crate) struct RunArgs {
     /// Network namespace to run the program in, e.g. /run/netns/NAME
     #[arg(long, value_name = "PATH")]
     pub(crate) netns: Option<PathBuf>,
+    /// Capability that the program keeps, if it has the capability: NET_RAW (raw queue pairs, and packets
+    /// that others' NICs execute as RDMA) or NET_ADMIN (interfaces, addresses and firewalls); may be
+    /// repeated
+    #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
+    pub(crate) keep: Vec<String>,
     /// Number of descriptors, from 3 on, that the program inherits whatever they are. The program
     /// inherits other open descriptors if they are files, pipes, sockets, terminals or the like;
     /// verbgate closes those that could lead out of the sandbox: directories, O_PATH, devices,
@@ -213,9 +240,23 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
     /// Requests that the program may make: standard, hpc (also XRC, multicast, device memory) or
-    /// full (every known request, also raw packets and DEVX)
-    #[arg(long, value_name = "NAME", default_value = "standard")]
-    pub(crate) profile: String,
+    /// full (every known request, also raw packets and DEVX); where the operator has a policy, a
+    /// profile can only narrow the tenant's [default: standard, or the tenant's profile]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyDir,
+    /// Where to write refusals and connections, one JSON object a line: a file, `journald`, or
+    /// unix:PATH for a datagram socket
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) audit: Option<String>,
+    /// End a program that has made no queue pair in time, with an error: libraries go on by sockets
+    /// without a word when something is wrong with RDMA
+    #[arg(long)]
+    pub(crate) require_rdma: bool,
+    /// Seconds until the first queue pair; a log line says when there is none then. With --require-rdma [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) rdma_within: Option<u64>,
     /// File for a report at the end (JSON): requests by kind, refusals, notifications, the
     /// supervisor's system calls
     #[arg(long, value_name = "FILE")]
@@ -243,6 +284,9 @@ pub(crate) struct TraceArgs {
     /// File to write the requests to [default: standard error]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Write JSON, one object for each request: verbgate policy test reads the lines
+    #[arg(short, long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

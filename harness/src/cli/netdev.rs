@@ -10,7 +10,10 @@ use clap::ValueEnum;
 use verbgate_netdev::journal::STATE_DIR;
 use verbgate_netdev::select::Selection;
 use verbgate_netdev::select::Shared;
+use verbgate_netdev::share::Kind;
 use verbgate_netdev::strict::Arp;
+
+use super::env::EnvOptions;
 
 /// Paths through which the host is read.
 #[derive(Clone, Debug, Args)]
@@ -34,7 +37,8 @@ pub(crate) struct SelectArgs {
     #[arg(
         long,
         value_name = "FILTER",
-        help = "RDMA devices whose NICs to take, as in NCCL_IB_HCA: [^][=]NAME[:PORT],..."
+        help = "RDMA devices whose NICs to take, as in NCCL_IB_HCA: \
+                [^][=]NAME[:PORT[:RAIL[:PLANE]]],..."
     )]
     pub(crate) hca: Option<String>,
     /// Names of NICs to leave out; an empty expression leaves out none
@@ -82,7 +86,8 @@ impl SelectArgs {
 /// Options that pair the rails of two nodes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingArgs {
-    /// Rail of a NIC, where nodes agree neither in names nor in PCI addresses; may be repeated
+    /// Rail of a NIC, where nodes agree neither in names nor in PCI addresses; may be repeated. With a
+    /// number (rail0), or a number and a plane (0/1), NCCL_IB_HCA has them too
     #[arg(long = "rail", value_name = "NETDEV=RAIL", value_parser = declared)]
     pub(crate) rails: Vec<(String, String)>,
     #[command(flatten)]
@@ -143,6 +148,88 @@ pub(crate) enum NetdevCommand {
     Status(StatusArgs),
     /// Check from this node that each rail of a peer answers for itself
     Verify(VerifyArgs),
+    /// Give a container a link upon a NIC that stays (macvlan or ipvlan), so that several containers
+    /// have RDMA by one NIC
+    Share(ShareArgs),
+    /// Remove such links
+    Unshare(UnshareArgs),
+}
+
+/// Kinds of links upon a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShareKind {
+    /// A MAC address of its own for each container
+    Macvlan,
+    /// The NIC's MAC address for all containers, for networks that let no other pass
+    Ipvlan,
+}
+
+impl From<ShareKind> for Kind {
+    fn from(kind: ShareKind) -> Self {
+        match kind {
+            ShareKind::Macvlan => Self::Macvlan,
+            ShareKind::Ipvlan => Self::Ipvlan,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShareArgs {
+    /// NIC to share
+    #[arg(long, value_name = "NAME")]
+    pub(crate) iface: String,
+    /// Container: a PID, a file (/run/netns/NAME), a name of ip-netns(8), or a container's name
+    #[arg(long, value_name = "PID|NETNS|CONTAINER")]
+    pub(crate) to: String,
+    /// Address of the container, with the length of the network unless the NIC is in the same one;
+    /// may be repeated
+    #[arg(long, value_name = "ADDRESS[/LENGTH]", required = true, value_parser = prefixed)]
+    pub(crate) address: Vec<(IpAddr, Option<u8>)>,
+    /// Gateway of the link's own routing table; may be repeated
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) gateway: Vec<IpAddr>,
+    /// Kind of the link; a NIC has links of one kind
+    #[arg(long, value_name = "KIND", default_value = "macvlan")]
+    pub(crate) kind: ShareKind,
+    /// Name of the link in the container [default: the NIC's, or one like it]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Way to keep apart links that share a network
+    #[arg(long, value_name = "HOW", default_value = "strict")]
+    pub(crate) arp: ArpOption,
+    /// Seconds to wait for the GIDs of the addresses; 0 does not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    pub(crate) wait: u64,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UnshareArgs {
+    /// Container whose links to remove [default: those of all containers]
+    #[arg(long, value_name = "PID|NETNS|CONTAINER")]
+    pub(crate) to: Option<String>,
+    /// Name of the link to remove [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+}
+
+/// Parses `ADDRESS[/LENGTH]`.
+fn prefixed(text: &str) -> Result<(IpAddr, Option<u8>), String> {
+    let bad = |_| format!("{text:?} is no address: write ADDRESS or ADDRESS/LENGTH");
+    match text.split_once('/') {
+        None => Ok((text.parse().map_err(bad)?, None)),
+        Some((ip, length)) => {
+            let length =
+                length.parse().map_err(|_| format!("{text:?}: the length is no number"))?;
+            Ok((ip.parse().map_err(bad)?, Some(length)))
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -218,49 +305,6 @@ pub(crate) struct VerifyArgs {
     pub(crate) netns: Option<String>,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum NcclCommand {
-    /// Print the environment variables for NCCL, from the NICs after the move
-    Env(NcclArgs),
-}
-
-/// Formats of an environment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// export NAME='VALUE', for eval in a shell
-    Sh,
-    /// A JSON object
-    Json,
-    /// NAME=VALUE, for docker run --env-file and docker exec --env-file
-    Docker,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct NcclArgs {
-    #[command(flatten)]
-    pub(crate) host: HostArgs,
-    /// Format to print: sh, json or docker
-    #[arg(long, value_name = "FORMAT", default_value = "sh")]
-    pub(crate) format: Format,
-    #[command(flatten)]
-    pub(crate) options: NcclOptions,
-}
-
-#[derive(Clone, Debug, Args)]
-pub(crate) struct NcclOptions {
-    /// Interface in the container by which the processes find each other [default: the interface of
-    /// the container's default route]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) socket_ifname: Option<String>,
-    /// Topology file of NCCL: auto lets NCCL find the topology unless NCCL_TOPO_FILE is set; none
-    /// ignores NCCL_TOPO_FILE
-    #[arg(long, value_name = "auto|FILE|none", default_value = "auto")]
-    pub(crate) topo: String,
-    /// Directory for a detailed log of NCCL; variables that are set already stay as they are
-    #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = "/tmp", require_equals = true)]
-    pub(crate) debug_all: Option<PathBuf>,
-}
-
 #[derive(Debug, Args)]
 pub(crate) struct PrepareArgs {
     /// Name of this node in the cluster
@@ -276,7 +320,7 @@ pub(crate) struct PrepareArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) nccl: NcclOptions,
+    pub(crate) env: EnvOptions,
 }
 
 #[derive(Debug, Args)]
@@ -329,6 +373,9 @@ pub(crate) struct AgreeArgs {
     /// Node whose NICs to print, in the form that --iface takes
     #[arg(long, value_name = "NAME")]
     pub(crate) node: Option<String>,
+    /// Print the node's NICs as options of `verbgate prepare`, also for InfiniBand and bonds
+    #[arg(long, requires = "node")]
+    pub(crate) options: bool,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,

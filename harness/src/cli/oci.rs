@@ -8,19 +8,25 @@ use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
 use verbgate_netdev::journal::STATE_DIR;
+use verbgate_oci::Allowed;
+use verbgate_oci::Annotations;
 use verbgate_oci::Event;
 use verbgate_oci::agent;
 use verbgate_oci::agent::profile;
 use verbgate_oci::engine::Configure;
-use verbgate_oci::engine::Engine;
-use verbgate_oci::engine::Wrapped;
+use verbgate_sandbox::Expected;
+use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
+use crate::cli::EngineArg;
+use crate::cli::PolicyDir;
 use crate::cli::SysfsOf;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CdiCommand {
     /// Write a CDI specification of this host's RDMA devices
     Generate(GenerateArgs),
+    /// Bring a CDI specification up to date: write the file, or remove the file where no device is left
+    Refresh(RefreshArgs),
     /// Print the names by which containers ask engines for the devices
     List(CdiListArgs),
 }
@@ -30,6 +36,13 @@ pub(crate) struct GenerateArgs {
     /// File to write to, e.g. /etc/cdi/verbgate.json [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RefreshArgs {
+    /// File of the specification; engines read /etc/cdi and /run/cdi
+    #[arg(short, long, value_name = "FILE", default_value = "/run/cdi/verbgate.json")]
+    pub(crate) output: PathBuf,
 }
 
 #[derive(Debug, Args)]
@@ -55,10 +68,35 @@ pub(crate) struct OciArgs {
     /// org.verbgate.profile can allow less
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) policy: PolicyDir,
+    /// Capability that containers with RDMA keep, if they have the capability: NET_RAW or NET_ADMIN, by
+    /// which a container reaches the NICs of others and takes addresses of others; may be repeated
+    #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
+    pub(crate) keep: Vec<String>,
+    /// Where to write refusals and connections, one JSON object a line: a file, `journald`, or
+    /// unix:PATH for a datagram socket
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) audit: Option<String>,
+    /// End a container that has made no queue pair in time, with an error: libraries go on by sockets
+    /// without a word when something is wrong with RDMA
+    #[arg(long)]
+    pub(crate) require_rdma: bool,
+    /// Seconds until the first queue pair; a log line says when there is none then; 0 for no such line
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) rdma_within: u64,
+    /// Power of the annotation org.verbgate.devices and the like. Whoever makes a container writes
+    /// annotations
+    #[arg(long, value_name = "POWER", default_value = "narrow")]
+    pub(crate) annotations: AnnotationsArg,
     /// View of /sys in containers: the container's devices and what surrounds them, or the mount of
     /// the wrapped runtime
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
     pub(crate) sysfs: SysfsOf,
+    /// A container whose supervisor dies: the container ends, or goes on without RDMA, which `verbgate ps` and
+    /// `verbgate stats` show
+    #[arg(long, value_name = "WHAT", default_value = "keep")]
+    pub(crate) without_supervisor: WithoutSupervisor,
     /// Character device to serve in place of an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
@@ -139,6 +177,16 @@ pub(crate) struct KeeperArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct WardenArgs {
+    /// The container's directory
+    pub(crate) place: PathBuf,
+    /// The container's first process
+    pub(crate) pid: i32,
+    /// The container's supervisor
+    pub(crate) supervisor: i32,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AgentSupervisorArgs {
     /// The container's directory
     pub(crate) place: PathBuf,
@@ -158,6 +206,27 @@ pub(crate) struct AgentArgs {
     /// org.verbgate.profile can allow less
     #[arg(long, value_name = "NAME", default_value = "standard")]
     pub(crate) profile: String,
+    #[command(flatten)]
+    pub(crate) policy: PolicyDir,
+    /// Capability that containers with RDMA keep, if they have the capability: NET_RAW or NET_ADMIN, by
+    /// which a container reaches the NICs of others and takes addresses of others; may be repeated
+    #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
+    pub(crate) keep: Vec<String>,
+    /// Where to write refusals and connections, one JSON object a line: a file, `journald`, or
+    /// unix:PATH for a datagram socket
+    #[arg(long, value_name = "WHERE")]
+    pub(crate) audit: Option<String>,
+    /// End a container that has made no queue pair in time, with an error: libraries go on by sockets
+    /// without a word when something is wrong with RDMA
+    #[arg(long)]
+    pub(crate) require_rdma: bool,
+    /// Seconds until the first queue pair; a log line says when there is none then; 0 for no such line
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(crate) rdma_within: u64,
+    /// Power of the annotation org.verbgate.devices and the like. Whoever makes a container writes
+    /// annotations
+    #[arg(long, value_name = "POWER", default_value = "narrow")]
+    pub(crate) annotations: AnnotationsArg,
     /// Character device to serve in place of an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
@@ -196,8 +265,17 @@ request may have been executed.";
 pub(crate) enum RuntimeCommand {
     /// Register `verbgate oci` with a container engine, beside the engine's other runtimes
     Configure(ConfigureArgs),
+    /// Tell whether the running engines know `verbgate oci`; the exit code is 0 if they do
+    Status(StatusOfArgs),
     /// Take back every change that `runtime configure` has made on this host
     Unconfigure(UnconfigureArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatusOfArgs {
+    /// Engine to ask [default: all that this host has]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) runtime: Option<EngineArg>,
 }
 
 #[derive(Debug, Args)]
@@ -218,9 +296,9 @@ pub(crate) struct ConfigureArgs {
     /// Name by which containers ask for the runtime (docker run --runtime NAME)
     #[arg(long, value_name = "NAME", default_value = "verbgate")]
     pub(crate) name: String,
-    /// Runtime to wrap
+    /// Runtime to wrap: runc, crun, another name in PATH (nvidia-container-runtime), or a path
     #[arg(long, value_name = "RUNTIME", default_value = "runc")]
-    pub(crate) wrap: WrappedArg,
+    pub(crate) wrap: String,
     /// Make the engine read CDI specifications; for docker and containerd, since the others always
     /// do
     #[arg(long)]
@@ -264,27 +342,50 @@ impl From<EventArg> for Event {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum EngineArg {
-    Docker,
-    Containerd,
-    Podman,
-    Crio,
+/// What becomes of a container whose supervisor has died.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub(crate) enum WithoutSupervisor {
+    /// The container goes on without RDMA
+    Keep,
+    /// The container ends
+    End,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum WrappedArg {
-    Runc,
-    Crun,
+/// What annotations of a container can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AnnotationsArg {
+    /// Select among the devices that the engine gives the container (linux.devices, by --device, a
+    /// device plug-in or CDI)
+    Narrow,
+    /// Grant any RDMA device of the host, move NICs, show the host's /sys; for nodes of one tenant
+    Grant,
+}
+
+impl From<AnnotationsArg> for Annotations {
+    fn from(arg: AnnotationsArg) -> Self {
+        match arg {
+            AnnotationsArg::Narrow => Self::Narrow,
+            AnnotationsArg::Grant => Self::Grant,
+        }
+    }
 }
 
 impl From<&OciArgs> for verbgate_oci::Options {
     fn from(args: &OciArgs) -> Self {
         Self {
             runtime: args.runtime.clone(),
-            profile: args.profile.clone(),
+            allowed: Allowed {
+                profile: args.profile.clone(),
+                policy_dir: args.policy.policy_dir.clone(),
+                annotations: args.annotations.into(),
+                keep: args.keep.clone(),
+                audit: args.audit.clone(),
+                expected: (args.rdma_within > 0)
+                    .then_some(Expected { within: args.rdma_within, required: args.require_rdma }),
+                stand_in: args.stand_in.clone(),
+            },
             virtual_sysfs: args.sysfs == SysfsOf::Virtual,
-            stand_in: args.stand_in.clone(),
+            ends_alone: args.without_supervisor == WithoutSupervisor::End,
             state_dir: args.state_dir.clone(),
             sysfs_root: args.sysfs_root.clone(),
             args: args.args.clone(),
@@ -296,8 +397,16 @@ impl From<&AgentArgs> for agent::AgentOptions {
     fn from(args: &AgentArgs) -> Self {
         Self {
             socket: args.socket.clone(),
-            profile: args.profile.clone(),
-            stand_in: args.stand_in.clone(),
+            allowed: Allowed {
+                profile: args.profile.clone(),
+                policy_dir: args.policy.policy_dir.clone(),
+                annotations: args.annotations.into(),
+                keep: args.keep.clone(),
+                audit: args.audit.clone(),
+                expected: (args.rdma_within > 0)
+                    .then_some(Expected { within: args.rdma_within, required: args.require_rdma }),
+                stand_in: args.stand_in.clone(),
+            },
         }
     }
 }
@@ -312,17 +421,9 @@ impl From<&ProfileArgs> for profile::ProfileOptions {
 impl From<&ConfigureArgs> for Configure {
     fn from(args: &ConfigureArgs) -> Self {
         Self {
-            engine: match args.runtime {
-                EngineArg::Docker => Engine::Docker,
-                EngineArg::Containerd => Engine::Containerd,
-                EngineArg::Podman => Engine::Podman,
-                EngineArg::Crio => Engine::Crio,
-            },
+            engine: args.runtime.into(),
             name: args.name.clone(),
-            wrap: match args.wrap {
-                WrappedArg::Runc => Wrapped::Runc,
-                WrappedArg::Crun => Wrapped::Crun,
-            },
+            wrap: args.wrap.clone(),
             cdi: args.cdi,
             config: args.config.clone(),
             program: args.engine.clone(),

@@ -6,13 +6,16 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use verbgate_netdev::Error;
 
-use super::Manifest;
-use super::Rail;
+use super::node::Manifest;
+use super::node::Rail;
+use super::node::some;
 use super::pair;
+use super::parity;
+use super::parity::Parity;
 use crate::cli::By;
 
 /// The agreement of nodes.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct Agreement {
     /// The rails, by what makes them the same.
     pub(crate) rails: Vec<String>,
@@ -20,17 +23,24 @@ pub(crate) struct Agreement {
     pub(crate) broken: Vec<String>,
     /// Number of the rails.
     pub(crate) dropped: usize,
+    /// Properties that nodes do not have alike and that a rail can do without, a line each.
+    pub(crate) differs: Vec<String>,
+    /// Whether each rail has a network of its own, on every node, and no route leads out of it.
+    pub(crate) rail_only: bool,
     pub(crate) nodes: Vec<NodeSet>,
 }
 
 /// One node's part.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(crate) struct NodeSet {
     pub(crate) node: String,
     /// In the order of the rails.
     pub(crate) netdevs: Vec<String>,
     /// Ports as `NCCL_IB_HCA` names them.
     pub(crate) hcas: Vec<String>,
+    /// Those of the ports that no move concerns: InfiniBand, and bonds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stay: Vec<String>,
     /// Why other NICs are no common rails, by their netdevs.
     #[serde(skip)]
     pub(crate) left_out: BTreeMap<String, String>,
@@ -38,17 +48,39 @@ pub(crate) struct NodeSet {
 
 impl NodeSet {
     fn new(node: &str) -> Self {
-        let (netdevs, hcas, left_out) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { node: node.to_owned(), netdevs, hcas, left_out }
+        Self { node: node.to_owned(), ..Self::default() }
     }
 
     fn take(&mut self, rail: &Rail) {
-        self.netdevs.push(rail.netdev.clone());
-        self.hcas.push(format!("{}:{}", rail.rdma, rail.port));
+        match rail.stays {
+            true => self.stay.push(rail.name()),
+            false => self.netdevs.push(rail.name()),
+        }
+        self.hcas.push(rail.hca());
+    }
+
+    /// All rails, for people.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.netdevs.iter().chain(&self.stay).cloned().collect()
+    }
+
+    /// The options of `prepare` that choose these rails.
+    pub(super) fn options(&self) -> String {
+        let hca = format!("--hca ={}", self.hcas.join(","));
+        match self.netdevs.is_empty() {
+            true => hca,
+            false => format!("--iface {} {hca}", self.netdevs.join(",")),
+        }
     }
 }
 
 impl Agreement {
+    /// The findings, for people.
+    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+        let broken = self.broken.iter().map(|line| format!("FAIL {line}"));
+        broken.chain(self.differs.iter().map(|line| format!("WARN {line}")))
+    }
+
     pub(super) fn of(&self, node: &str) -> Result<&NodeSet, Error> {
         self.nodes.iter().find(|set| set.node == node).ok_or_else(|| {
             Error::Usage(format!(
@@ -71,8 +103,8 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
             )));
         }
     }
-    let mut agreement =
-        Agreement { rails: Vec::new(), broken: Vec::new(), dropped: 0, nodes: Vec::new() };
+    let mut agreement = Agreement { rail_only: true, ..Agreement::default() };
+    let mut parity = Parity::default();
     let mut sets: BTreeMap<&str, NodeSet> =
         nodes.iter().map(|node| (*node, NodeSet::new(node))).collect();
     for (key, on) in pair::up(manifests, by)? {
@@ -80,14 +112,18 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
         let missing: Vec<&str> = nodes.iter().filter(|n| !on.contains_key(*n)).copied().collect();
         let mut wrong = Vec::new();
         if let (false, Some((node, rail))) = (missing.is_empty(), on.first_key_value()) {
-            let (netdev, missing) = (&rail.netdev, some(&missing));
+            let (netdev, missing) = (rail.name(), some(&missing));
             wrong.push(format!("rail {name} ({netdev} of {node}): not on {missing}"));
         }
-        wrong.extend(odd_ones(&name, &on));
+        wrong.extend(parity::wrong(&name, &on));
+        if wrong.is_empty() {
+            parity.add(&on);
+        }
+        agreement.rail_only &= key.is_alone() && on.values().all(|rail| !rail.routed);
         for (node, rail) in on {
             let Some(set) = sets.get_mut(node) else { continue };
             match wrong.first() {
-                Some(why) => drop(set.left_out.insert(rail.netdev.clone(), why.clone())),
+                Some(why) => drop(set.left_out.insert(rail.name(), why.clone())),
                 None => set.take(rail),
             }
         }
@@ -97,6 +133,10 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
         }
         agreement.broken.extend(wrong);
     }
+    agreement.differs = parity.lines();
+    agreement.differs.extend(parity::of_hosts(manifests));
+    agreement.differs.extend(parity::of_gids(manifests));
+    agreement.rail_only &= agreement.rails.len() > 1;
     agreement.nodes = sets.into_values().collect();
     if agreement.rails.is_empty() {
         let why = agreement.broken.first().map_or("no node has a rail", String::as_str);
@@ -109,64 +149,35 @@ pub(crate) fn agree(manifests: &[Manifest], by: By) -> Result<Agreement, Error> 
     Ok(agreement)
 }
 
-/// A line for each node whose rail is not as that of most.
-fn odd_ones(name: &str, on: &BTreeMap<&str, &Rail>) -> Vec<String> {
-    let mut counts: BTreeMap<(String, String, u32), usize> = BTreeMap::new();
-    for rail in on.values() {
-        *counts.entry(rail.properties()).or_default() += 1;
-    }
-    let Some((usual, _)) = counts.iter().max_by_key(|(_, count)| **count) else {
-        return Vec::new();
-    };
-    let describe =
-        |(speed, layer, mtu): &(String, String, u32)| format!("{layer} {speed}, MTU {mtu}");
-    let odd = on.iter().filter(|(_, rail)| rail.properties() != *usual);
-    odd.map(|(node, rail)| {
-        let (is, usual) = (describe(&rail.properties()), describe(usual));
-        format!("rail {name}: {} of {node} is {is}, and others are {usual}", rail.netdev)
-    })
-    .collect()
-}
-
-/// The first few, and how many more.
-pub(super) fn some(names: &[&str]) -> String {
-    const SHOWN: usize = 5;
-    let shown: Vec<&str> = names.iter().take(SHOWN).copied().collect();
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::manifest::VERSION;
+    use crate::manifest::node::VERSION;
 
     fn rail(n: u8, host: u16) -> Rail {
         let [high, low] = host.to_be_bytes();
-        Rail {
-            netdev: format!("rail{n}"),
+        let base = verbgate_netdev::rails::Rail {
+            netdev: Some(format!("rail{n}")),
             rdma: format!("mlx5_{n}"),
             port: 1,
             pci: Some(format!("0000:{n:02x}:00.0")),
             link_layer: Some("Ethernet".to_owned()),
-            address: IpAddr::from([10, n, high, low]),
+            address: Some(IpAddr::from([10, n, high, low])),
             prefix: 16,
             speed: Some(400.0),
             mtu: 9000,
             mac: format!("02:00:00:{n:02x}:{high:02x}:{low:02x}"),
             gid_index: Some(3),
-            gid: None,
-            rail: None,
-        }
+            ..Default::default()
+        };
+        Rail { base, ..Rail::default() }
     }
 
     fn node(host: u16) -> Manifest {
         let rails = (0..16).map(|n| rail(n, host)).collect();
-        Manifest { version: VERSION, node: format!("node{host}"), rails }
+        Manifest { version: VERSION, node: format!("node{host}"), rails, ..Manifest::default() }
     }
 
     #[test]
@@ -183,9 +194,9 @@ mod tests {
     #[test]
     fn of_a_thousand_nodes_the_odd_ones_are_named() {
         let mut all: Vec<Manifest> = (1..=1000).map(node).collect();
-        all[41].rails[3].mtu = 1500;
+        all[41].rails[3].base.mtu = 1500;
         all[499].rails.remove(7);
-        all[999].rails[9].speed = Some(200.0);
+        all[999].rails[9].base.speed = Some(200.0);
         let agreement = agree(&all, By::Subnet).unwrap();
         assert_eq!(agreement.rails.len(), 13);
         assert_eq!((agreement.broken.len(), agreement.dropped), (3, 3), "{:?}", agreement.broken);
@@ -202,7 +213,7 @@ mod tests {
     fn rails_of_one_network_are_told_apart_by_their_names() {
         let mut all: Vec<Manifest> = (1..=2).map(node).collect();
         for manifest in &mut all {
-            manifest.rails.iter_mut().for_each(|rail| rail.prefix = 8);
+            manifest.rails.iter_mut().for_each(|rail| rail.base.prefix = 8);
         }
         let agreement = agree(&all, By::Subnet).unwrap();
         assert_eq!(agreement.rails.len(), 16);
@@ -212,7 +223,10 @@ mod tests {
     #[test]
     fn nodes_with_networks_of_their_own_agree_by_order() {
         let mut all: Vec<Manifest> = (1..=2).map(node).collect();
-        all[1].rails.iter_mut().for_each(|rail| rail.address = IpAddr::from([11, 0, 0, 1]));
+        all[1]
+            .rails
+            .iter_mut()
+            .for_each(|rail| rail.base.address = Some(IpAddr::from([11, 0, 0, 1])));
         let error = agree(&all, By::Subnet).unwrap_err().to_string();
         assert!(error.contains("share no rail") && error.contains("--by order"), "{error}");
         assert_eq!(agree(&all, By::Order).unwrap().rails.len(), 16);

@@ -4,28 +4,25 @@
 //! id N", or a hang at the first collective operation), so the nodes agree on the set before.
 
 mod agree;
+mod facts;
+mod node;
 mod pair;
+mod parity;
 
-use std::collections::BTreeSet;
 use std::fs;
-use std::net::IpAddr;
-use std::net::Ipv6Addr;
 use std::path::Path;
 
-use serde::Deserialize;
-use serde::Serialize;
-use verbgate_host::route::is_link_local;
 use verbgate_netdev::Error;
 use verbgate_netdev::journal;
-use verbgate_netdev::plan;
+use verbgate_netdev::rails;
 use verbgate_netdev::select::Shared;
-use verbgate_netdev::state::State;
-use verbgate_netdev::transfer::is_gid_of;
-use verbgate_netdev::verify::Claim;
-use verbgate_sysfs::discover;
-use verbgate_sysfs::discover::Device;
 
 use self::agree::agree;
+pub(crate) use self::facts::HostFacts;
+pub(crate) use self::node::DEGRADED;
+pub(crate) use self::node::Manifest;
+pub(crate) use self::node::Rail;
+use self::node::VERSION;
 use crate::cli::AgreeArgs;
 use crate::cli::HostArgs;
 use crate::cli::ManifestArgs;
@@ -37,59 +34,8 @@ use crate::output::print_json;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
 
-const VERSION: u32 = 1;
 /// A manifest of a node with a hundred rails has a tenth of this.
 const SIZE_MAX: u64 = 1 << 20;
-
-/// A node's manifest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Manifest {
-    pub(crate) version: u32,
-    pub(crate) node: String,
-    pub(crate) rails: Vec<Rail>,
-}
-
-/// A NIC's place in a node with several.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Rail {
-    pub(crate) netdev: String,
-    pub(crate) rdma: String,
-    pub(crate) port: u32,
-    pub(crate) pci: Option<String>,
-    pub(crate) link_layer: Option<String>,
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
-    /// In Gb/s.
-    pub(crate) speed: Option<f64>,
-    pub(crate) mtu: u32,
-    pub(crate) mac: String,
-    /// The RoCE v2 entry of `address`.
-    pub(crate) gid_index: Option<u32>,
-    pub(crate) gid: Option<Ipv6Addr>,
-    /// The rail that the node's operator declared; none where nobody did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) rail: Option<String>,
-}
-
-impl Rail {
-    /// The properties that must be alike at both ends of a rail.
-    fn properties(&self) -> (String, String, u32) {
-        let speed = self.speed.map_or("unknown speed".to_owned(), |speed| format!("{speed} Gb/s"));
-        (speed, self.link_layer.clone().unwrap_or_default(), self.mtu)
-    }
-}
-
-impl Manifest {
-    /// Addresses and MACs, for verification.
-    pub(crate) fn claims(&self) -> Result<Vec<Claim>, Error> {
-        let nic = |rail: &Rail| format!("{} of {}", rail.netdev, self.node);
-        Ok(self
-            .rails
-            .iter()
-            .map(|rail| Claim { nic: nic(rail), ip: rail.address, mac: rail.mac.clone() })
-            .collect())
-    }
-}
 
 /// Prints this node's manifest, or what the nodes agree on.
 pub(crate) fn run(args: &ManifestArgs) -> Result<u8, Failure> {
@@ -122,22 +68,29 @@ pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// This node's manifest: of the NICs that were moved, or else of the NICs that would be moved.
+/// This node's manifest: of the NICs that were moved, or else of the NICs that would be moved; and of
+/// InfiniBand's ports and of bonds, which stay.
 pub(crate) fn local(
     node: Option<&str>,
     select: &SelectArgs,
     host: &HostArgs,
 ) -> Result<Manifest, Error> {
+    let sysfs = &host.sysfs_root;
     let rails = match journal::load(&host.state_dir)? {
         Some(journal) => {
-            let devices = discover::devices(&host.sysfs_root);
-            let nics = journal.nics.iter();
-            let found = nics.flat_map(|nic| rail(&nic.state, &nic.rdma, &devices)).collect();
-            declare(found, &select.pairing.rails)?
+            let found = rails::of_journal(&journal, &select.selection(), sysfs)?;
+            let found = declared(found, select)?;
+            match journal.namespace() {
+                Some(namespace) => {
+                    namespace.within(|| Ok::<_, Error>(facts::with_facts(found, sysfs)))?
+                }
+                None => facts::with_facts(found, sysfs),
+            }
         }
-        None => selected(select, &host.sysfs_root)?,
+        None => selected(select, sysfs)?,
     };
-    Ok(Manifest { version: VERSION, node: node.map_or_else(host_name, str::to_owned), rails })
+    let node = node.map_or_else(host_name, str::to_owned);
+    Ok(Manifest { version: VERSION, node, host: HostFacts::of(sysfs), rails })
 }
 
 fn host_name() -> String {
@@ -146,64 +99,25 @@ fn host_name() -> String {
 }
 
 fn selected(select: &SelectArgs, sysfs: &Path) -> Result<Vec<Rail>, Error> {
-    let devices = discover::devices(sysfs);
-    let (candidates, snapshot) = plan::candidates(&select.selection(), sysfs)?;
-    let mut rails = Vec::new();
-    for candidate in candidates.iter().filter(|candidate| candidate.dropped.is_none()) {
-        if let Some(link) = snapshot.link(&candidate.netdev) {
-            let ports = candidate.rdma.iter().map(|port| (port.device.clone(), port.port));
-            let ports: Vec<_> = ports.collect();
-            rails.extend(rail(&snapshot.state(link), &ports, &devices));
-        }
-    }
-    // A NIC that the peers do not have was declared, too.
+    Ok(facts::with_facts(own(select, sysfs)?, sysfs))
+}
+
+/// This node's rails while nothing is moved, with the names that were declared for them.
+pub(crate) fn own(select: &SelectArgs, sysfs: &Path) -> Result<Vec<rails::Rail>, Error> {
+    declared(rails::here(&select.selection(), sysfs)?, select)
+}
+
+/// Rails with the names that were declared for them, without those that the peers do not have.
+pub(crate) fn declared(
+    mut found: Vec<rails::Rail>,
+    select: &SelectArgs,
+) -> Result<Vec<rails::Rail>, Error> {
     let left_out = select.shared.as_ref().map(|shared| &shared.left_out);
-    let here = |netdev: &String| left_out.is_none_or(|left_out| !left_out.contains_key(netdev));
+    let here = |name: &str| left_out.is_none_or(|left_out| !left_out.contains_key(name));
+    found.retain(|rail| here(&rail.name()));
+    // A NIC that the peers do not have was declared, too.
     let declared = select.pairing.rails.iter().filter(|(netdev, _)| here(netdev));
-    declare(rails, &declared.cloned().collect::<Vec<_>>())
-}
-
-/// Gives rails the names that were declared by `--rail`.
-fn declare(mut rails: Vec<Rail>, declared: &[(String, String)]) -> Result<Vec<Rail>, Error> {
-    for (netdev, name) in declared {
-        let usage = |why: &str| Error::Usage(format!("--rail {netdev}={name}: {why}"));
-        if rails.iter().any(|rail| rail.rail.as_ref() == Some(name)) {
-            return Err(usage("another NIC was declared to be this rail"));
-        }
-        let Some(rail) = rails.iter_mut().find(|rail| rail.netdev == *netdev) else {
-            let have: Vec<&str> = rails.iter().map(|rail| rail.netdev.as_str()).collect();
-            return Err(usage(&format!("no rail of this node is {netdev}: {}", have.join(", "))));
-        };
-        rail.rail = Some(name.clone());
-    }
-    Ok(rails)
-}
-
-/// The rail of a NIC: of its first RDMA device and its first address, IPv4 before IPv6.
-fn rail(state: &State, ports: &[(String, u32)], devices: &[Device]) -> Option<Rail> {
-    let mut ips = state.ips();
-    ips.retain(|(ip, _)| !is_link_local(*ip));
-    ips.sort_by_key(|(ip, _)| ip.is_ipv6());
-    let (address, prefix) = *ips.first()?;
-    let (rdma, number) = ports.first()?;
-    let device = devices.iter().find(|device| device.name == *rdma);
-    let port = device.and_then(|device| device.ports.iter().find(|port| port.port == *number));
-    let gid = port.and_then(|port| port.gids.iter().find(|gid| is_gid_of(gid, address)));
-    Some(Rail {
-        netdev: state.link.name.clone(),
-        rdma: rdma.clone(),
-        port: *number,
-        pci: device.and_then(|device| device.pci.clone()),
-        link_layer: port.and_then(|port| port.link_layer.clone()),
-        address,
-        prefix,
-        speed: port.and_then(|port| port.rate),
-        mtu: state.link.mtu,
-        mac: state.link.mac.clone(),
-        gid_index: gid.map(|gid| gid.index),
-        gid: gid.map(|gid| gid.gid),
-        rail: None,
-    })
+    rails::declare(found, &declared.cloned().collect::<Vec<_>>())
 }
 
 /// The NICs of this node that are rails of the peers too, and the reasons why the others are not.
@@ -211,13 +125,17 @@ pub(crate) fn shared(select: &SelectArgs, sysfs: &Path) -> Result<Shared, Error>
     let own = SelectArgs { peer_manifest: Vec::new(), ..select.clone() };
     // Cannot be a node's name.
     let node = "this node".to_owned();
-    let mut all =
-        vec![Manifest { version: VERSION, node: node.clone(), rails: selected(&own, sysfs)? }];
+    let mut all = vec![Manifest {
+        version: VERSION,
+        node: node.clone(),
+        host: HostFacts::of(sysfs),
+        rails: selected(&own, sysfs)?,
+    }];
     for path in &select.peer_manifest {
         all.push(read(path)?);
     }
     let agreement = agree(&all, select.pairing.terms.by)?;
-    agreement.broken.iter().for_each(|line| say(line));
+    agreement.lines().for_each(|line| say(&line));
     let set = agreement.of(&node)?;
     Ok(Shared {
         names: set.netdevs.iter().cloned().collect(),
@@ -242,28 +160,21 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
     let manifests: Vec<Manifest> =
         args.manifests.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
     let agreement = agree(&manifests, args.terms.by)?;
-    agreement.broken.iter().for_each(|line| say(line));
-    for manifest in &manifests {
-        let indices: BTreeSet<_> = manifest.rails.iter().map(|rail| rail.gid_index).collect();
-        if indices.len() > 1 {
-            say(&format!(
-                "{}: the rails have different GID indices, so NCCL_IB_GID_INDEX cannot be set",
-                manifest.node
-            ));
-        }
-    }
+    agreement.lines().for_each(|line| say(&line));
     let allowed = allow(agreement.dropped, &args.terms);
     if let Some(node) = &args.node {
         // What a script moves by: nothing, if it may not.
         allowed?;
-        return Ok(print(&(agreement.of(node)?.netdevs.join(",") + "\n"))?);
+        let set = agreement.of(node)?;
+        let text = if args.options { set.options() } else { set.names().join(",") };
+        return Ok(print(&(text + "\n"))?);
     }
     if args.json {
         print_json(&agreement)?;
         return allowed;
     }
     let lines =
-        agreement.nodes.iter().map(|set| format!("{} {}\n", set.node, set.netdevs.join(",")));
+        agreement.nodes.iter().map(|set| format!("{} {}\n", set.node, set.names().join(",")));
     print(&lines.collect::<String>())?;
     allowed
 }

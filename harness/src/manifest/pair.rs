@@ -10,13 +10,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use verbgate_host::route::network;
 use verbgate_netdev::Error;
 use verbgate_sysfs::Natural;
 
-use super::Manifest;
-use super::Rail;
-use super::agree::some;
+use super::node::Manifest;
+use super::node::Rail;
+use super::node::some;
 use crate::cli::By;
 
 /// Key of a rail: the same on every node that has the rail, in the order in which people count.
@@ -32,6 +31,13 @@ type Network = (IpAddr, u8);
 type OfNodes<'a> = BTreeMap<&'a str, Vec<&'a Rail>>;
 /// Each rail, and the rail's NIC on each node that has the rail.
 pub(super) type Rails<'a> = BTreeMap<Key, BTreeMap<&'a str, &'a Rail>>;
+
+impl Key {
+    /// Whether the rail has its network for itself.
+    pub(super) fn is_alone(&self) -> bool {
+        self.network.is_some() && self.place.0.is_empty()
+    }
+}
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,7 +67,7 @@ pub(super) fn up(manifests: &[Manifest], by: By) -> Result<Rails<'_>, Error> {
 }
 
 fn name(rail: &Rail) -> Option<String> {
-    Some(rail.netdev.clone())
+    Some(rail.name())
 }
 
 /// The PCI address, and the port where a function has several.
@@ -80,7 +86,7 @@ fn is_declared(all: &OfNodes<'_>) -> Result<bool, Error> {
         return Ok(false);
     }
     let not: Vec<String> =
-        of(false).map(|(node, rail)| format!("{} of {node}", rail.netdev)).collect();
+        of(false).map(|(node, rail)| format!("{} of {node}", rail.name())).collect();
     if not.is_empty() {
         return Ok(true);
     }
@@ -95,7 +101,12 @@ fn by_subnet<'a>(all: &OfNodes<'a>) -> Result<Rails<'a>, Error> {
     let mut networks: BTreeMap<Network, OfNodes<'a>> = BTreeMap::new();
     for (node, rails) in all {
         for rail in rails {
-            let at = (network(rail.address, rail.prefix), rail.prefix);
+            let at = rail.network().ok_or_else(|| {
+                let name = rail.name();
+                Error::Invalid(format!(
+                    "{name} of {node} has neither an address nor a GID; use --by name or --by pci"
+                ))
+            })?;
             networks.entry(at).or_default().entry(node).or_default().push(rail);
         }
     }
@@ -130,7 +141,7 @@ fn refusal((ip, prefix): Network, on: &OfNodes<'_>, why: &str) -> Error {
     let of = |(node, rails): (&&str, &Vec<&Rail>)| {
         let pci = |rail: &Rail| rail.pci.clone().unwrap_or_else(|| "no PCI address".to_owned());
         let rails: Vec<String> =
-            rails.iter().map(|rail| format!("{} ({})", rail.netdev, pci(rail))).collect();
+            rails.iter().map(|rail| format!("{} ({})", rail.name(), pci(rail))).collect();
         format!("{node} has {}", rails.join(", "))
     };
     let nodes: Vec<String> = on.iter().take(SHOWN).map(of).collect();
@@ -160,7 +171,7 @@ fn contradiction(on: &OfNodes<'_>) -> Option<String> {
     let mut builds: BTreeMap<Build, &str> = BTreeMap::new();
     for (node, rails) in on {
         let build: Option<Build> =
-            rails.iter().map(|rail| Some((pci(rail)?, rail.netdev.clone()))).collect();
+            rails.iter().map(|rail| Some((pci(rail)?, rail.name()))).collect();
         builds.entry(build?).or_insert(node);
     }
     let within = |a: &Build, b: &Build| a.keys().all(|place| b.contains_key(place));
@@ -215,14 +226,14 @@ fn keyed<'a>(
     let mut found = Rails::new();
     for (node, rails) in on {
         for rail in rails {
-            let netdev = &rail.netdev;
+            let netdev = rail.name();
             let place = of(rail).ok_or_else(|| {
                 Error::Invalid(format!("{netdev} of {node} has no PCI address: use --by name"))
             })?;
             let key = Key { network, place: Natural(place) };
             let told = key.to_string();
             if let Some(other) = found.entry(key).or_default().insert(node, rail) {
-                let other = &other.netdev;
+                let other = other.name();
                 return Err(Error::Invalid(format!(
                     "{other} and {netdev} of {node} are both rail {told}; declare each by --rail \
                      NETDEV=RAIL"
@@ -236,33 +247,30 @@ fn keyed<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::VERSION;
+    use crate::manifest::node::VERSION;
 
     /// A node whose rails are all in 10.0.0.0/12: netdevs and the numbers of their PCI buses.
     fn node(name: &str, nics: &[(&str, u8)]) -> Manifest {
         let rail = |(netdev, bus): &(&str, u8)| Rail {
-            netdev: (*netdev).to_owned(),
-            rdma: format!("mlx5_{bus}"),
-            port: 1,
-            pci: Some(format!("0000:{bus:02x}:00.0")),
-            link_layer: None,
-            address: IpAddr::from([10, 1, *bus, 1]),
-            prefix: 12,
-            speed: None,
-            mtu: 9000,
-            mac: String::new(),
-            gid_index: None,
-            gid: None,
-            rail: None,
+            base: verbgate_netdev::rails::Rail {
+                netdev: Some((*netdev).to_owned()),
+                rdma: format!("mlx5_{bus}"),
+                port: 1,
+                pci: Some(format!("0000:{bus:02x}:00.0")),
+                address: Some(IpAddr::from([10, 1, *bus, 1])),
+                prefix: 12,
+                ..Default::default()
+            },
+            ..Rail::default()
         };
         let rails = nics.iter().map(rail).collect();
-        Manifest { version: VERSION, node: name.to_owned(), rails }
+        Manifest { version: VERSION, node: name.to_owned(), rails, ..Manifest::default() }
     }
 
     /// Each rail, and the rail's netdevs.
     fn pairs(nodes: &[Manifest], by: By) -> Result<Vec<(String, Vec<String>)>, String> {
         let rails = up(nodes, by).map_err(|e| e.to_string())?;
-        let netdevs = |on: BTreeMap<&str, &Rail>| on.values().map(|r| r.netdev.clone()).collect();
+        let netdevs = |on: BTreeMap<&str, &Rail>| on.values().map(|r| r.name()).collect();
         Ok(rails.into_iter().map(|(key, on)| (key.to_string(), netdevs(on))).collect())
     }
 
@@ -334,15 +342,15 @@ mod tests {
     fn what_is_declared_counts_and_must_be_declared_of_all() {
         let mut nodes = [node("a", FOUR), node("b", &[("x0", 1), ("x1", 2), ("x2", 3), ("x3", 4)])];
         for (at, rail) in nodes[0].rails.iter_mut().enumerate() {
-            rail.rail = Some(format!("r{at}"));
+            rail.base.rail = Some(format!("r{at}"));
         }
         refused(&nodes, By::Subnet, &["x0 of b", "declare all rails"]);
         for (at, rail) in nodes[1].rails.iter_mut().enumerate() {
-            rail.rail = Some(format!("r{}", 3 - at));
+            rail.base.rail = Some(format!("r{}", 3 - at));
         }
         let pairs = pairs(&nodes, By::Subnet).unwrap();
         assert_eq!(pairs[0], ("r0".into(), vec!["rdma0".into(), "x3".into()]));
-        nodes[1].rails[0].rail = Some("r2".to_owned());
+        nodes[1].rails[0].base.rail = Some("r2".to_owned());
         refused(&nodes, By::Subnet, &["x0 and x1 of b are both rail r2"]);
     }
 }

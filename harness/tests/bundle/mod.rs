@@ -112,7 +112,7 @@ impl Bundle {
                 mounts.push(bind(host.to_str().unwrap(), host.to_str().unwrap()));
             }
         }
-        let capabilities = ["CAP_KILL", "CAP_NET_RAW", "CAP_SETPCAP", "CAP_SETUID"];
+        let capabilities = ["CAP_KILL", "CAP_CHOWN", "CAP_SETPCAP", "CAP_SETUID"];
         let namespaces = ["pid", "ipc", "uts", "mount", "network"];
         let config = json!({
             "ociVersion": "1.0.2",
@@ -161,7 +161,7 @@ impl Bundle {
     pub(crate) fn process_file(&self, args: &[&str]) -> PathBuf {
         let config: Value = serde_json::from_str(&self.config()).unwrap();
         let mut process = config["process"].clone();
-        let own = ["CAP_KILL", "CAP_NET_RAW", "CAP_SETPCAP", "CAP_SETUID"];
+        let own = ["CAP_KILL", "CAP_CHOWN", "CAP_SETPCAP", "CAP_SETUID"];
         process["args"] = args.into();
         process["capabilities"] = json!({"bounding": own, "effective": own, "permitted": own});
         let path = self.dir.path().join("process.json");
@@ -336,6 +336,13 @@ impl Bundle {
         words.extend(["ps".into(), "--json".into()]);
         let output = self.output(&words, false);
         serde_json::from_str(&stdout(&output)).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+    }
+
+    /// A command of `verbgate` about the containers.
+    pub(crate) fn own(&self, args: &[&str]) -> Output {
+        let mut words = self.verbgate();
+        words.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self.output(&words, false)
     }
 
     pub(crate) fn gc(&self) -> Output {

@@ -11,7 +11,7 @@ pub(crate) const FILE: &str = "/etc/containerd/config.toml";
 pub(crate) const CONFIGURE: [&str; 4] =
     ["verbgate", "runtime", "configure", "--runtime=containerd"];
 /// As version 0.1 of Verbgate left Debian's file.
-const OURS_ALONE: &str = "version = 2\n\
+pub(crate) const OURS_ALONE: &str = "version = 2\n\
     [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate]\n\
     runtime_type = \"io.containerd.runc.v2\"\n\
     [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.verbgate.options]\n\

@@ -28,6 +28,8 @@ pub(crate) struct Pod {
     metadata: Option<PodMetadata>,
     #[prost(string, tag = "2")]
     hostname: String,
+    #[prost(string, tag = "3")]
+    log_directory: String,
     #[prost(map = "string, string", tag = "7")]
     annotations: HashMap<String, String>,
     #[prost(message, optional, tag = "8")]
@@ -46,6 +48,8 @@ struct PodMetadata {
 
 #[derive(Clone, PartialEq, Message)]
 struct LinuxPod {
+    #[prost(string, tag = "1")]
+    cgroup_parent: String,
     #[prost(message, optional, tag = "2")]
     security: Option<PodSecurity>,
 }
@@ -66,6 +70,8 @@ struct Namespaces {
 }
 
 const HOST: i32 = 2;
+/// Where the engine writes what containers print.
+pub(crate) const LOGS: &str = "/tmp/pods";
 
 /// Without fields: the runtime's default profile. None at all: no profile.
 #[derive(Clone, PartialEq, Message)]
@@ -89,6 +95,8 @@ pub(crate) struct Container {
     command: Vec<String>,
     #[prost(message, repeated, tag = "8")]
     devices: Vec<Device>,
+    #[prost(string, tag = "11")]
+    log_path: String,
     #[prost(message, optional, tag = "15")]
     linux: Option<LinuxContainer>,
     #[prost(message, repeated, tag = "17")]
@@ -175,6 +183,52 @@ struct Id {
     id: String,
 }
 
+/// How long a container may take to end.
+#[derive(Clone, PartialEq, Message)]
+struct Stop {
+    #[prost(string, tag = "1")]
+    container: String,
+    #[prost(int64, tag = "2")]
+    seconds: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Checkpoint {
+    #[prost(string, tag = "1")]
+    container: String,
+    #[prost(string, tag = "2")]
+    location: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct StatusOf {
+    #[prost(message, optional, tag = "1")]
+    status: Option<Status>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Status {
+    #[prost(int32, tag = "3")]
+    state: i32,
+    #[prost(int32, tag = "7")]
+    code: i32,
+}
+
+const EXITED: i32 = 2;
+
+/// Counters of a container, of which the id is read.
+#[derive(Clone, PartialEq, Message)]
+struct StatsOf {
+    #[prost(message, optional, tag = "1")]
+    stats: Option<Stats>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Stats {
+    #[prost(message, optional, tag = "1")]
+    of: Option<Id>,
+}
+
 #[derive(Clone, PartialEq, Message)]
 struct Empty {}
 
@@ -197,8 +251,12 @@ impl Pod {
                 namespace: "default".to_owned(),
             }),
             hostname: name.to_owned(),
+            log_directory: LOGS.to_owned(),
             annotations: annotations.iter().map(owned).collect(),
-            linux: Some(LinuxPod { security: Some(security) }),
+            linux: Some(LinuxPod {
+                cgroup_parent: format!("/kubepods/poduid-of-{name}"),
+                security: Some(security),
+            }),
         }
     }
 
@@ -224,6 +282,7 @@ impl Container {
             image: Some(Image { image: image.to_owned() }),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             devices: Vec::new(),
+            log_path: format!("{name}.log"),
             linux: Some(LinuxContainer { security: Some(security) }),
             cdi: Vec::new(),
         }
@@ -282,17 +341,54 @@ impl Kubelet {
 
     /// Runs a command in a container to its end.
     pub(crate) fn exec(&self, container: &str, command: &[&str]) -> Executed {
+        self.try_exec(container, command).unwrap()
+    }
+
+    /// The same, of what may not begin.
+    pub(crate) fn try_exec(&self, container: &str, command: &[&str]) -> Result<Executed, String> {
         let command = command.iter().map(|word| (*word).to_owned()).collect();
         let request = Exec { container: container.to_owned(), command, seconds: 30 };
-        self.ask("ExecSync", &request).unwrap()
+        self.ask("ExecSync", &request)
+    }
+
+    /// Ends a container: by a signal that it may handle, and after a while by force.
+    pub(crate) fn stop(&self, container: &str) {
+        let request = Stop { container: container.to_owned(), seconds: 20 };
+        self.ask::<Empty>("StopContainer", &request).unwrap();
+    }
+
+    /// How a container has ended; `None` while it runs.
+    pub(crate) fn exit_code(&self, container: &str) -> Option<i32> {
+        let answer = self.ask::<StatusOf>("ContainerStatus", &Id { id: container.to_owned() });
+        let status = answer.unwrap().status.unwrap();
+        (status.state == EXITED).then_some(status.code)
+    }
+
+    /// The container that the engine's counters are about.
+    pub(crate) fn counted(&self, container: &str) -> Option<String> {
+        let answer = self.ask::<StatsOf>("ContainerStats", &Id { id: container.to_owned() });
+        Some(answer.unwrap().stats?.of?.id)
+    }
+
+    /// Why a container is not checkpointed.
+    pub(crate) fn checkpoint(&self, container: &str) -> Option<String> {
+        let location = "/tmp/checkpoint.tar".to_owned();
+        let request = Checkpoint { container: container.to_owned(), location };
+        self.ask::<Empty>("CheckpointContainer", &request).err()
     }
 
     /// Ends a pod with all its containers, and then takes away what is left of them.
     pub(crate) fn remove_pod(&self, pod: &str) {
+        self.try_remove_pod(pod).unwrap();
+    }
+
+    /// The same once, which a kubelet tries again where a shim has died.
+    pub(crate) fn try_remove_pod(&self, pod: &str) -> Result<(), String> {
         let pod = Id { id: pod.to_owned() };
         for method in ["StopPodSandbox", "RemovePodSandbox"] {
-            self.ask::<Empty>(method, &pod).unwrap_or_else(|why| panic!("{method}: {why}"));
+            self.ask::<Empty>(method, &pod)?;
         }
+        Ok(())
     }
 
     /// The ids of all pods and of all containers.
@@ -327,7 +423,10 @@ impl Kubelet {
                 let answer = fs::read(file("answer")).unwrap();
                 Ok(A::decode(answer.get(PREFIX.len()..).unwrap()).unwrap())
             }
-            Some(code) => Err(format!("{code}: {}", field("grpc-message: ").unwrap_or_default())),
+            Some(code) => {
+                let why = field("grpc-message: ").unwrap_or_default();
+                Err(format!("{method}: {code}: {why}"))
+            }
             None => panic!("{method} is not answered: {output:?} {head}"),
         }
     }

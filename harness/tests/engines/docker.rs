@@ -11,7 +11,8 @@ use crate::world::World;
 use crate::world::assert_sys_is_ours;
 
 pub(crate) const FILE: &str = "/etc/docker/daemon.json";
-const CONFIGURE: [&str; 5] = ["verbgate", "runtime", "configure", "--runtime=docker", "--cdi"];
+pub(crate) const CONFIGURE: [&str; 5] =
+    ["verbgate", "runtime", "configure", "--runtime=docker", "--cdi"];
 
 /// Starts Docker, but without rules for packets, which not every host's kernel has.
 pub(crate) fn start(world: &mut World) -> Daemon {

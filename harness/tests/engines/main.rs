@@ -15,9 +15,14 @@ mod common;
 mod containerd;
 mod cri;
 mod docker;
+mod doctor;
+mod drivers;
 #[path = "../guest/mod.rs"]
 mod guest;
 mod image;
+mod matrix;
+mod node;
 mod package;
+mod podman;
 mod pods;
 mod world;

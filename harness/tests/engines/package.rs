@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
@@ -31,6 +32,19 @@ pub(crate) fn make(world: &World) -> bool {
     if !has("dpkg-shlibdeps") || !has("dpkg-deb") {
         return false;
     }
+    let file = built(env!("CARGO_PKG_VERSION"), |recipe, into| recipe.build(into));
+    world.write(DEB, &file);
+    let depends = world.done(&["/usr/bin/dpkg-deb", "--field", DEB, "Depends"]);
+    assert!(depends.contains("libc6"), "{depends}");
+    let files = world.done(&["/usr/bin/dpkg-deb", "--contents", DEB]);
+    for file in ["bin/verbgate-oci-runc -> verbgate", "man1/verbgate.1.gz", "verbgate-gc.service"] {
+        assert!(files.contains(file), "{file}: {files}");
+    }
+    true
+}
+
+/// A package of the program under test.
+fn built(version: &str, build: impl Fn(&Recipe<'_>, &Path) -> anyhow::Result<PathBuf>) -> Vec<u8> {
     let dir = TempDir::new().unwrap();
     let (program, pages) = (dir.path().join("verbgate"), dir.path().join("pages"));
     // What debuggers want is most of it.
@@ -41,19 +55,10 @@ pub(crate) fn make(world: &World) -> bool {
     let made = Command::new(verbgate()).arg("pages").arg(&pages).arg("2026-01-31").status();
     assert!(made.unwrap().success());
     let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let version = env!("CARGO_PKG_VERSION");
     // Nobody fetches it: to compress it takes longer than the test.
     let compression = Compression::None;
     let recipe = Recipe { krate, version, program: &program, pages: &pages, compression };
-    let file = recipe.build(dir.path()).unwrap();
-    world.write(DEB, &fs::read(file).unwrap());
-    let depends = world.done(&["/usr/bin/dpkg-deb", "--field", DEB, "Depends"]);
-    assert!(depends.contains("libc6"), "{depends}");
-    let files = world.done(&["/usr/bin/dpkg-deb", "--contents", DEB]);
-    for file in ["bin/verbgate-oci-runc -> verbgate", "man1/verbgate.1.gz", "verbgate-gc.service"] {
-        assert!(files.contains(file), "{file}: {files}");
-    }
-    true
+    fs::read(build(&recipe, dir.path()).unwrap()).unwrap()
 }
 
 pub(crate) fn dpkg(world: &World, words: &[&str]) -> Output {
@@ -69,7 +74,7 @@ pub(crate) fn is_installed(world: &World) -> bool {
 
 /// What is left of us, but for the package's own file.
 fn left(world: &World) -> String {
-    world.sh("find / -xdev -iname '*verbgate*' ! -path '/proc/*' ! -path /tmp/verbgate.deb
+    world.sh("find / -xdev -iname '*verbgate*' ! -path '/proc/*' ! -path '/tmp/verbgate*.deb' ! -path '/tmp/verbgate*.rpm'
          ls -d /run/verbgate /var/lib/verbgate /etc/verbgate 2>/dev/null
          grep -rl verbgate /etc /run/cdi 2>/dev/null; true")
 }
@@ -218,5 +223,65 @@ fn engines_package_is_removed_all_the_same_by_who_says_so() {
     assert!(!is_installed(&world));
     assert_eq!(world.read(docker::FILE), None);
     assert!(world.sh("ps -o args").contains("sleep 1000"));
+    daemon.stop();
+}
+
+const OLD_RPM: &str = "/tmp/verbgate-old.rpm";
+const RPM: &str = "/tmp/verbgate.rpm";
+
+/// The same package for distributions with rpm, by rpm's own program; the world's packages are unpacked, so
+/// that rpm knows no dependency.
+#[test]
+fn engines_package_as_rpm_is_installed_upgraded_and_removed() {
+    let Some(mut world) = World::with("trixie", "") else { return };
+    if !has("rpmbuild") {
+        return;
+    }
+    world.write(OLD_RPM, &built("0.0.1", |recipe, into| recipe.build_rpm(into)));
+    world.write(RPM, &built(env!("CARGO_PKG_VERSION"), |recipe, into| recipe.build_rpm(into)));
+    let requires = world.done(&["/usr/bin/rpm", "--query", "--requires", "--package", RPM]);
+    assert!(requires.contains("libc.so.6"), "{requires}");
+    let files = world.done(&["/usr/bin/rpm", "--query", "--list", "--package", RPM]);
+    for file in ["/usr/bin/verbgate-oci-crun", "site-functions/_verbgate", "verbgate-cdi.path"] {
+        assert!(files.contains(file), "{file}: {files}");
+    }
+    let rpm =
+        |world: &World, words: &[&str]| world.run(&[&["/usr/bin/rpm", "--nodeps"], words].concat());
+    let output = rpm(&world, &["--install", OLD_RPM]);
+    assert!(output.status.success() && stdout(&output).contains("RDMA: "), "{output:?}");
+    world.done(&["verbgate", "runtime", "configure", "--runtime=docker"]);
+    world.done(&["verbgate", "cdi", "refresh"]);
+    let daemon = docker::start(&mut world);
+    if !docker::works(&world) {
+        return;
+    }
+    let ours =
+        ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0", "--detach", "--name=stays"];
+    let started = docker_run(&world, &ours, &["sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    // An upgrade disturbs nothing.
+    let output = rpm(&world, &["--upgrade", RPM]);
+    assert!(output.status.success() && !stdout(&output).contains("RDMA: "), "{output:?}");
+    let exec = ["docker", "exec", "stays", "ls", "/dev/infiniband"];
+    assert_eq!(world.done(&exec), "uverbs0");
+    assert!(world.read(docker::FILE).unwrap().contains("verbgate"));
+    assert!(world.read("/run/cdi/verbgate.json").is_some());
+
+    let output = rpm(&world, &["--erase", "verbgate"]);
+    let why = stdout(&output) + &stderr(&output);
+    assert!(!output.status.success() && why.contains("docker rm --force"), "{why}");
+    assert_eq!(world.done(&exec), "uverbs0");
+    assert!(
+        world.done(&["/usr/bin/rpm", "--query", "verbgate"]).contains(env!("CARGO_PKG_VERSION"))
+    );
+
+    world.done(&["docker", "rm", "--force", "stays"]);
+    world.assert_nothing_left();
+    let output = rpm(&world, &["--erase", "verbgate"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(left(&world), "");
+    daemon.stop();
+    let daemon = docker::start(&mut world);
+    assert_runs_as_before(&world);
     daemon.stop();
 }

@@ -19,10 +19,10 @@ use crate::world::SYS;
 use crate::world::World;
 
 const PLUGIN: &str = "[plugins.\"io.containerd.grpc.v1.cri\"]";
-const NODE: &str = "/dev/infiniband/uverbs0";
+pub(crate) const NODE: &str = "/dev/infiniband/uverbs0";
 const CDI: &str = "verbgate.org/rdma=mlx5_0";
 const RDMA: (&str, &str) = ("org.verbgate.devices", "mlx5_0");
-const HANDLER: &str = "verbgate";
+pub(crate) const HANDLER: &str = "verbgate";
 /// What each container does.
 const STAYS: [&str; 2] = ["sleep", "1000"];
 /// Where Debian's configuration has the plug-ins for the network, and the names that are wanted there.
@@ -43,18 +43,20 @@ esac
 "#;
 
 /// A node of a cluster: configured as its owner does it, and with the images that its pods need.
-struct Node {
-    kubelet: Kubelet,
-    daemon: Option<Daemon>,
-    world: World,
+pub(crate) struct Node {
+    pub(crate) kubelet: Kubelet,
+    pub(crate) daemon: Option<Daemon>,
+    pub(crate) world: World,
 }
 
 impl Node {
     /// Says why where there can be none, or where runc alone can run no pod.
-    fn of(mut world: World) -> Option<Self> {
+    pub(crate) fn of(mut world: World) -> Option<Self> {
         let kubelet = Kubelet::of(&world)?;
         let debian = world.read(FILE).unwrap();
         assert!(debian.contains(PLUGIN), "{debian}");
+        // A node of one tenant, on which a pod's annotation grants.
+        world.write("/etc/verbgate/config.toml", b"annotations = \"grant\"\n");
         // Machines in containers may prefer no process to others when memory is short.
         let more = format!("sandbox_image = \"{}\"\nrestrict_oom_score_adj = true\n", image::PAUSE);
         world.write(FILE, debian.replacen(PLUGIN, &[PLUGIN, &more].join("\n"), 1).as_bytes());
@@ -79,11 +81,11 @@ impl Node {
         node.works().then_some(node)
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.daemon.take().unwrap().stop();
     }
 
-    fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.stop();
         self.daemon = Some(start(&mut self.world));
     }

@@ -30,7 +30,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/engines/world.sh");
 /// Joins the control groups of a world, and then its namespaces and its root.
 const ENTER: &str = "while read -r group; do echo 0 >\"$group/cgroup.procs\" || true; done <\"$1\"
-    shift; exec nsenter --all --root --wd=/ --target \"$@\"";
+    shift; exec nsenter --all --root --wd --target \"$@\"";
 
 /// What a container of busybox prints of what is mounted at `/sys`.
 pub(crate) const SYS: &str = "grep ' /sys ' /proc/mounts | tail -n 1";
@@ -242,11 +242,20 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Ends it, as a restart does.
-    pub(crate) fn stop(mut self) {
+    pub(crate) fn stop(self) {
+        self.end(rustix::process::Signal::TERM);
+    }
+
+    /// Ends it as nothing can be ready for.
+    pub(crate) fn kill(self) {
+        self.end(rustix::process::Signal::KILL);
+    }
+
+    fn end(mut self, signal: rustix::process::Signal) {
         // The child is who has entered the world and waits for the daemon.
         let daemon = child_of(self.child.id()).unwrap();
         let daemon = rustix::process::Pid::from_raw(daemon.try_into().unwrap()).unwrap();
-        rustix::process::kill_process(daemon, rustix::process::Signal::TERM).unwrap();
+        rustix::process::kill_process(daemon, signal).unwrap();
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "the engine does not end");

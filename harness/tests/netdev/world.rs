@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Net(Child);
 
 impl Net {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut command = Command::new("unshare");
         command.args(["-n", "sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null());
         let net = Self(command.spawn().unwrap());
@@ -75,6 +75,14 @@ impl Net {
     pub(crate) fn ip(&self, lines: &str) {
         let script: String = lines.lines().map(|line| format!("ip {line}\n")).collect();
         self.sh(&script);
+    }
+
+    /// Whether an address answers a small echo request from here, whatever the MTU of the path.
+    pub(crate) fn reaches(&self, ip: &str) -> bool {
+        let words = [verbgate(), "doctor", "--peer", ip, "--sysfs-root", "/nonexistent"];
+        let told = stdout(&self.command(&words).output().unwrap());
+        told.contains(&format!("PASS bootstrap path: {ip}"))
+            || told.contains(&format!("bootstrap path: {ip} answers by"))
     }
 
     pub(crate) fn dump(&self) -> String {
@@ -125,12 +133,7 @@ impl World {
         if !is_root() || !has("ip") || !has("nsenter") || !has("unshare") {
             return None;
         }
-        let (home, target, peer) = (Net::new(), Net::new(), Net::new());
-        let world = Self { home, target, peer, dir: tempfile::tempdir().unwrap(), nics };
-        for net in [&world.home, &world.peer] {
-            // Duplicates are looked for one or two seconds, and there are none.
-            net.sh("echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad");
-        }
+        let world = Self { nics, ..Self::bare() };
         let mut at_home = String::new();
         let mut at_peer = "link add br0 type bridge\nlink set br0 up mtu 9000\n".to_owned();
         for n in 0..nics {
@@ -152,12 +155,22 @@ impl World {
         Some(world)
     }
 
+    /// The same without NICs.
+    pub(crate) fn bare() -> Self {
+        let (home, target, peer) = (Net::new(), Net::new(), Net::new());
+        for net in [&home, &peer] {
+            // Duplicates are looked for one or two seconds, and there are none.
+            net.sh("echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad");
+        }
+        Self { home, target, peer, dir: tempfile::tempdir().unwrap(), nics: 0 }
+    }
+
     pub(crate) fn sysfs(&self) -> PathBuf {
         self.dir.path().join("sys")
     }
 
     /// Makes `mlx5_N`, whose port 1 is `railN`, with RoCE v2 GIDs of addresses from index 3 on.
-    fn rdma(&self, n: u8, ips: &[&str]) {
+    pub(crate) fn rdma(&self, n: u8, ips: &[&str]) {
         let function = format!("devices/pci0000:00/0000:{n:02x}:00.0");
         let port = format!("class/infiniband/mlx5_{n}/ports/1");
         self.put(&format!("{function}/net/rail{n}/dev_port"), "0");

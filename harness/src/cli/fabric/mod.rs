@@ -1,5 +1,7 @@
 //! The command line of `verbgate fabric` and `verbgate explain`.
 
+mod common;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,14 +11,21 @@ use clap::builder::PossibleValue;
 
 use verbgate_fabric::BenchOptions;
 use verbgate_fabric::By;
-use verbgate_fabric::Choice;
 use verbgate_fabric::Common;
 use verbgate_fabric::DiagnoseOptions;
 use verbgate_fabric::Injection;
+use verbgate_fabric::Outputs;
 use verbgate_fabric::SimulateOptions;
 use verbgate_fabric::Sweep;
 use verbgate_fabric::VerifyOptions;
 use verbgate_fabric::size;
+
+use self::common::CommonArgs;
+use self::common::OutputArgs;
+use self::common::PairList;
+use self::common::duration;
+use self::common::gbps;
+use self::common::pairs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricCommand {
@@ -34,6 +43,9 @@ pub(crate) enum FabricCommand {
 #[derive(Debug, Args)]
 #[command(allow_negative_numbers = true)]
 pub(crate) struct ExplainArgs {
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
     /// Codes, names or log lines: 12, 0x81, RNR_RETRY, IBV_EVENT_PORT_ERR, ENODEV, out_of_sequence,
     /// or a line of NCCL, UCX or perftest; - reads standard input
     #[arg(value_name = "CODE|LINE", required = true)]
@@ -41,36 +53,10 @@ pub(crate) struct ExplainArgs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CommonArgs {
-    /// Address on rank 0's host where the ranks meet [default: $VERBGATE_RENDEZVOUS, or torchrun's
-    /// $MASTER_ADDR and the port after $MASTER_PORT]
-    #[arg(long, value_name = "HOST:PORT")]
-    pub(crate) rendezvous: Option<String>,
-    /// Address that rank 0 listens on [default: the address of --rendezvous]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub(crate) bind: Option<String>,
-    /// Number of this rank, from 0 [default: from Slurm, Open MPI or torchrun]
-    #[arg(long)]
-    pub(crate) rank: Option<u32>,
-    /// Number of ranks [default: from Slurm, Open MPI or torchrun]
-    #[arg(long)]
-    pub(crate) ranks: Option<u32>,
-    /// Device to use as the next rail; may be repeated, in the same order on all ranks [default:
-    /// all devices, in the order of their names]
-    #[arg(long = "device", value_name = "DEVICE[:PORT][@GID_INDEX]")]
-    pub(crate) devices: Vec<Choice>,
-    /// Seconds that a stage may wait for the slowest rank
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    pub(crate) timeout: u64,
-    /// Print JSON
-    #[arg(short, long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 all is well, 1 a check failed, 2 wrong usage, or ranks that \
-                        do not fit together, 3 a rank was missing or did not answer in time."
+                        do not fit together, 3 a rank was missing or did not answer in time, 130 \
+                        interrupted."
 )]
 pub(crate) struct FabricVerifyArgs {
     #[command(flatten)]
@@ -92,12 +78,14 @@ pub(crate) struct FabricVerifyArgs {
     /// File for the report of all ranks (JSON); rank 0 writes the file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 nothing is wrong, 1 causes were found, 2 wrong usage, or \
                         ranks that do not fit together, 3 a rank was missing or did not answer in \
-                        time.")]
+                        time, 130 interrupted.")]
 pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
@@ -110,6 +98,8 @@ pub(crate) struct DiagnoseArgs {
     /// File for the report of all ranks (JSON); rank 0 writes the file
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 }
 
 /// Many ranks in two processes, without verbs.
@@ -123,6 +113,14 @@ pub(crate) struct SimulateArgs {
     /// Address of a running rendezvous: run the ranks alone, which meet there
     #[arg(long, value_name = "ADDR:PORT")]
     pub(crate) at: Option<String>,
+    /// Rails of each rank: simulate a cluster with checks, rounds, reports and findings, too
+    #[arg(long, default_value_t = 0)]
+    pub(crate) rails: usize,
+    /// Fault of the cluster, as in nothing-arrives@rank=5,rail=2; may be repeated
+    #[arg(long = "fault", value_name = "CAUSE@PLACE")]
+    pub(crate) faults: Vec<String>,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
 }
 
 #[derive(Debug, Args)]
@@ -148,7 +146,41 @@ pub(crate) struct BenchArgs {
     /// allow, and 0]
     #[arg(long, value_delimiter = ',', value_parser = gbps, value_name = "GBPS,...")]
     pub(crate) pace: Vec<f64>,
-    /// Number of times to measure each cell [default: 3 for the pace sweep, else 1]
+    /// Measure one round of disjoint pairs with few sizes, and then more where it is slow
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Rounds of disjoint pairs to measure; a round has half as many pairs as there are ranks
+    /// [default: all]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+    /// File with the pairs to measure, two ranks a line [default: all pairs]; the same on all ranks
+    #[arg(long, value_name = "FILE", value_parser = pairs)]
+    pub(crate) pairs: Option<PairList>,
+    /// Time that the plan must fit into, as in 90s, 10m or 2h: fewer rounds, repeats and sizes are
+    /// measured, and the plan is printed first
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
+    pub(crate) within: f64,
+    /// Measure without a limit of time
+    #[arg(long, conflicts_with = "within")]
+    pub(crate) all: bool,
+    /// Measure rails one after another, and not at the same time
+    #[arg(long)]
+    pub(crate) one_rail: bool,
+    /// Fail if a path reaches less of its ports' rate than this
+    #[arg(long, default_value_t = BenchOptions::default().min_share, value_name = "PERCENT")]
+    pub(crate) min_share: f64,
+    /// Fail if a path reaches less of the median of all paths than this
+    #[arg(long, default_value_t = BenchOptions::default().min_of_median, value_name = "PERCENT")]
+    pub(crate) min_of_median: f64,
+    /// Fail if a path's latency is above this many times the least of all paths
+    #[arg(long, default_value_t = BenchOptions::default().max_times_least, value_name = "TIMES")]
+    pub(crate) max_times_least: f64,
+    /// Print every cell, however many there are
+    #[arg(long)]
+    pub(crate) details: bool,
+    #[command(flatten)]
+    pub(crate) outputs: OutputArgs,
+    /// Number of times to measure each cell [default: 3 for the sweeps of sizes and pace, else 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub(crate) repeat: Option<u32>,
     /// Seconds to measure each cell
@@ -198,27 +230,6 @@ pub(crate) struct BenchArgs {
     pub(crate) inject: Option<Word<Injection>>,
 }
 
-fn gbps(text: &str) -> Result<f64, String> {
-    let number: Option<f64> = text.parse().ok();
-    number.filter(|number| number.is_finite() && *number >= 0.0).ok_or_else(|| {
-        format!("{text:?} is not a target bandwidth: give Gb/s, as in 25 or 0.5; 0 is unpaced")
-    })
-}
-
-impl From<&CommonArgs> for Common {
-    fn from(args: &CommonArgs) -> Self {
-        Self {
-            rendezvous: args.rendezvous.clone(),
-            bind: args.bind.clone(),
-            rank: args.rank,
-            ranks: args.ranks,
-            devices: args.devices.clone(),
-            timeout: args.timeout,
-            json: args.json,
-        }
-    }
-}
-
 impl From<&FabricVerifyArgs> for VerifyOptions {
     fn from(args: &FabricVerifyArgs) -> Self {
         Self {
@@ -228,6 +239,7 @@ impl From<&FabricVerifyArgs> for VerifyOptions {
             seed: args.seed,
             inject: args.inject.map(|word| word.0),
             report: args.report.clone(),
+            outputs: Outputs::from(&args.outputs),
         }
     }
 }
@@ -239,13 +251,21 @@ impl From<&DiagnoseArgs> for DiagnoseOptions {
             sizes: args.sizes.clone(),
             inject: args.inject.map(|word| word.0),
             report: args.report.clone(),
+            outputs: Outputs::from(&args.outputs),
         }
     }
 }
 
 impl From<&SimulateArgs> for SimulateOptions {
     fn from(args: &SimulateArgs) -> Self {
-        Self { ranks: args.ranks, rounds: args.rounds, at: args.at.clone() }
+        Self {
+            ranks: args.ranks,
+            rounds: args.rounds,
+            at: args.at.clone(),
+            rails: args.rails,
+            faults: args.faults.clone(),
+            outputs: Outputs::from(&args.outputs),
+        }
     }
 }
 
@@ -268,6 +288,16 @@ impl From<&BenchArgs> for BenchOptions {
             rnr_retry: args.rnr_retry,
             ack_timeout: args.ack_timeout,
             retry_cnt: args.retry_cnt,
+            quick: args.quick,
+            sample: args.sample,
+            pairs: args.pairs.clone().map(|pairs| pairs.0).unwrap_or_default(),
+            within: Some(args.within).filter(|_| !args.all),
+            one_rail: args.one_rail,
+            min_share: args.min_share,
+            min_of_median: args.min_of_median,
+            max_times_least: args.max_times_least,
+            details: args.details,
+            outputs: Outputs::from(&args.outputs),
             csv: args.csv.clone(),
             plot: args.plot.clone(),
             inject: args.inject.map(|word| word.0),

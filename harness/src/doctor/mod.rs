@@ -1,6 +1,8 @@
 //! `verbgate doctor`: checks of everything that RDMA in containers needs on this machine, each with
 //! a remedy.
 
+mod hardware;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +11,9 @@ use nix::sys::resource::RLIM_INFINITY;
 use nix::sys::resource::Resource;
 use nix::sys::resource::getrlimit;
 use serde::Serialize;
+use verbgate_host::fence;
+use verbgate_host::netns::Namespace;
+use verbgate_host::netns::NamespaceId;
 use verbgate_host::rdma;
 use verbgate_host::rdma::Mode;
 use verbgate_netdev::Error;
@@ -23,6 +28,7 @@ use verbgate_sysfs::discover::ETHERNET;
 
 use crate::cli::DoctorArgs;
 use crate::cli::HostArgs;
+use crate::engines;
 use crate::failure::Failure;
 use crate::features;
 use crate::output::print_json;
@@ -55,15 +61,15 @@ pub(crate) struct Check {
     pub(crate) remedy: &'static str,
 }
 
-fn pass(name: &'static str, found: impl Into<String>) -> Check {
+pub(crate) fn pass(name: &'static str, found: impl Into<String>) -> Check {
     Check { verdict: Verdict::Pass, name, found: found.into(), remedy: "" }
 }
 
-fn warn(name: &'static str, found: impl Into<String>, remedy: &'static str) -> Check {
+pub(crate) fn warn(name: &'static str, found: impl Into<String>, remedy: &'static str) -> Check {
     Check { verdict: Verdict::Warn, name, found: found.into(), remedy }
 }
 
-fn fail(name: &'static str, found: impl Into<String>, remedy: &'static str) -> Check {
+pub(crate) fn fail(name: &'static str, found: impl Into<String>, remedy: &'static str) -> Check {
     Check { verdict: Verdict::Fail, name, found: found.into(), remedy }
 }
 
@@ -108,12 +114,15 @@ pub(crate) fn checks(host: &HostArgs, peer: Option<IpAddr>) -> Result<Vec<Check>
         rdma_devices(&devices),
         namespaces(),
         left_over(&host.state_dir)?,
-        engine(),
+        fences(&host.state_dir),
     ];
+    checks.extend(engines::checks(!devices.is_empty()));
     if !devices.is_empty() {
-        checks.extend([ports(&devices), gids(&devices)]);
+        checks.push(ports(&devices));
+        checks.extend(gids(&devices));
     }
     checks.extend(partitions(&devices));
+    checks.extend(hardware::checks(&host.sysfs_root, &devices)?);
     checks.extend(mtu(&devices)?);
     if let Some(peer) = peer {
         checks.push(bootstrap(peer)?);
@@ -187,7 +196,7 @@ fn ports(devices: &[Device]) -> Check {
 }
 
 /// RoCE ports that nothing can be sent from.
-fn gids(devices: &[Device]) -> Check {
+fn gids(devices: &[Device]) -> Option<Check> {
     let is_roce = |port: &&discover::Port| port.link_layer.as_deref() == Some(ETHERNET);
     let usable = |port: &discover::Port| {
         let v2 = |gid: &discover::Gid| gid.kind.as_deref() == Some(discover::ROCE_V2);
@@ -198,14 +207,15 @@ fn gids(devices: &[Device]) -> Check {
         .filter(|device| device.ports.iter().filter(is_roce).any(|port| !usable(port)))
         .map(|device| device.name.as_str())
         .collect();
-    match without.is_empty() {
+    devices.iter().flat_map(|device| &device.ports).find(is_roce)?;
+    Some(match without.is_empty() {
         true => pass("GIDs", "every RoCE port has a routable RoCE v2 GID"),
         false => warn(
             "GIDs",
             format!("no routable RoCE v2 GID on {}", some(&without)),
             "give the netdev an address, or find the netdev: verbgate netdev status",
         ),
-    }
+    })
 }
 
 fn namespaces() -> Check {
@@ -232,19 +242,54 @@ fn left_over(state_dir: &Path) -> Result<Check, Error> {
     })
 }
 
-fn engine() -> Check {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = ["docker", "podman", "nerdctl"]
-        .into_iter()
-        .find(|name| std::env::split_paths(&path).any(|dir| dir.join(name).is_file()));
-    match found {
-        Some(name) => pass("container engine", name),
-        None => warn(
-            "container engine",
-            "none of docker, podman and nerdctl",
-            "containers can be named by PID or network namespace only",
+/// Namespaces that NICs were moved into, and that have no fence or processes which can go around
+/// the fence.
+fn fences(state_dir: &Path) -> Check {
+    const NAME: &str = "container networks";
+    let mut journals = verbgate_oci::journals(state_dir);
+    journals.push(state_dir.to_owned());
+    let journals = journals.iter().filter_map(|dir| journal::load(dir).ok().flatten());
+    let (mut fenced, mut open) = (0_u32, Vec::new());
+    for journal in journals {
+        let Some(space) = Namespace::find(journal.target, &journal.target_path) else { continue };
+        let stands = space.within(|| Ok::<_, verbgate_host::Error>(fence::stands()));
+        let mut holes = Vec::new();
+        if !matches!(stands, Ok(Ok(true))) {
+            holes.push("programs can send RoCE by plain sockets, and from any address".to_owned());
+        }
+        for (name, bit) in [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)] {
+            if let Some(pid) = holder(space.id, bit) {
+                holes.push(format!("process {pid} has {name}"));
+            }
+        }
+        match holes.is_empty() {
+            true => fenced += 1,
+            false => open.push(format!("{} ({})", journal.names(), holes.join(", "))),
+        }
+    }
+    match (fenced, open.is_empty()) {
+        (0, true) => pass(NAME, "no NIC is in one"),
+        (_, true) => pass(NAME, format!("{fenced} with NICs, all fenced")),
+        (_, false) => warn(
+            NAME,
+            open.join("; "),
+            "modprobe nf_tables and nft_fib_inet, move the NICs again; start containers without \
+             NET_ADMIN and NET_RAW (verbgate oci drops both unless --keep-cap says otherwise)",
         ),
     }
+}
+
+/// A process of a network namespace that has a capability, by the capability's number.
+fn holder(space: NamespaceId, bit: u32) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
+        let dir = Path::new("/proc").join(pid.to_string());
+        let status = std::fs::read_to_string(dir.join("status")).unwrap_or_default();
+        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
+        set & (1 << bit) != 0
+            && Namespace::open(&dir.join("ns/net")).is_ok_and(|found| found.id == space)
+    })
 }
 
 /// InfiniBand peers must have a partition in common, of which one is a full member.
@@ -252,12 +297,12 @@ fn partitions(devices: &[Device]) -> Option<Check> {
     let ports: Vec<&discover::Port> = devices
         .iter()
         .flat_map(|device| &device.ports)
-        .filter(|port| port.link_layer.as_deref() == Some("InfiniBand"))
+        .filter(|port| port.link_layer.as_deref() == Some(discover::INFINIBAND))
         .collect();
     let first = ports.first()?;
-    let keys: Vec<String> = first.pkeys.iter().map(|key| format!("{key:#06x}")).collect();
+    let keys: Vec<String> = first.pkeys.values().map(|key| format!("{key:#06x}")).collect();
     let found = keys.join(", ");
-    let is_full = |port: &&discover::Port| port.pkeys.iter().any(|key| key & FULL_MEMBER != 0);
+    let is_full = |port: &&discover::Port| port.pkeys.values().any(|key| key & FULL_MEMBER != 0);
     Some(match ports.iter().all(is_full) {
         true => pass("partitions", found),
         false => fail(

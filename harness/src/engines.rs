@@ -1,0 +1,364 @@
+//! `verbgate doctor`'s checks of container engines: whether each knows the runtime, by its configuration and by
+//! what its socket answers, and what containers then get.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use serde_json::Value;
+use verbgate_host::output::print;
+use verbgate_oci::cdi;
+use verbgate_oci::engine;
+use verbgate_oci::engine::Engine;
+use verbgate_sys::Tid;
+use verbgate_sys::process;
+
+use crate::config;
+use crate::doctor;
+use crate::doctor::Check;
+use crate::doctor::Verdict;
+use crate::doctor::fail;
+use crate::doctor::pass;
+use crate::doctor::warn;
+
+/// Where engines look for CDI specifications, and what the package and the documentation call ours.
+const CDI_FILES: [&str; 2] = ["/run/cdi/verbgate.json", "/etc/cdi/verbgate.json"];
+/// Time for an engine to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Daemons whose limits containers inherit.
+const DAEMONS: [&str; 3] = ["dockerd", "containerd", "crio"];
+
+/// An engine, as it is looked for.
+struct Known {
+    engine: Engine,
+    name: &'static str,
+    program: &'static str,
+    socket: &'static str,
+    configure: &'static str,
+    restart: &'static str,
+}
+
+const ENGINES: [Known; 4] = [
+    Known {
+        engine: Engine::Docker,
+        name: "Docker",
+        program: "dockerd",
+        socket: "/var/run/docker.sock",
+        configure: "verbgate runtime configure --runtime=docker && systemctl restart docker",
+        restart: "systemctl restart docker",
+    },
+    Known {
+        engine: Engine::Containerd,
+        name: "containerd",
+        program: "containerd",
+        socket: "/run/containerd/containerd.sock",
+        configure: "for pods: verbgate runtime configure --runtime=containerd && systemctl restart \
+                    containerd (ctr needs none: ctr run --runc-binary /usr/bin/verbgate-oci-runc)",
+        restart: "journalctl -u containerd says why; to take verbgate's change back: verbgate runtime \
+                  configure --runtime=containerd --undo && systemctl restart containerd",
+    },
+    Known {
+        engine: Engine::Podman,
+        name: "podman",
+        program: "podman",
+        socket: "",
+        configure: "verbgate runtime configure --runtime=podman",
+        restart: "",
+    },
+    Known {
+        engine: Engine::Crio,
+        name: "CRI-O",
+        program: "crio",
+        socket: "/run/crio/crio.sock",
+        configure: "verbgate runtime configure --runtime=crio && systemctl restart crio",
+        restart: "systemctl restart crio",
+    },
+];
+
+/// All checks; `has_devices`: whether this host has an RDMA device.
+pub(crate) fn checks(has_devices: bool) -> Vec<Check> {
+    let found: Vec<&Known> = ENGINES.iter().filter(|one| is_there(one)).collect();
+    if found.is_empty() {
+        return vec![warn(
+            "container engine",
+            "none of Docker, containerd, podman and CRI-O",
+            "containers can be named by PID or network namespace only",
+        )];
+    }
+    let mut checks: Vec<Check> = found.iter().map(|one| of_engine(one)).collect();
+    checks.extend(has_devices.then(|| described(CDI_FILES.map(PathBuf::from).as_slice())));
+    checks.push(own_sysfs(Path::new(config::FILE), Path::new("/dev/fuse").exists()));
+    checks.extend(locked_memory());
+    checks
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(system).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn is_there(one: &Known) -> bool {
+    program(one.program).is_some() || (!one.socket.is_empty() && Path::new(one.socket).exists())
+}
+
+/// Whether an engine knows the runtime: by its file, and by what it says itself.
+fn of_engine(one: &Known) -> Check {
+    let configured = match engine::configured(one.engine) {
+        Ok(configured) => configured,
+        Err(e) => return fail(one.name, format!("{e:#}"), one.configure),
+    };
+    if one.engine == Engine::Containerd
+        && let Some(why) = cri()
+    {
+        return fail(one.name, why, one.restart);
+    }
+    if !configured {
+        return warn(one.name, "does not know the runtime verbgate", one.configure);
+    }
+    let running = UnixStream::connect(one.socket).is_ok();
+    match (one.socket.is_empty(), running) {
+        (true, _) => pass(one.name, "knows the runtime verbgate"),
+        (false, false) => {
+            pass(one.name, "will know the runtime verbgate; the engine is not running")
+        }
+        (false, true) => match one.engine {
+            Engine::Docker => docker(one, info(one.socket)),
+            _ => match changed_since_start(one) {
+                Some(true) => {
+                    let found = "is configured, and has not been restarted since the change";
+                    warn(one.name, found, one.configure)
+                }
+                _ => pass(one.name, "knows the runtime verbgate"),
+            },
+        },
+    }
+}
+
+/// Whether an engine's file has changed since the engine's process began; `None` where that cannot be told.
+fn changed_since_start(one: &Known) -> Option<bool> {
+    let changed = fs::metadata(one.engine.file()).and_then(|meta| meta.modified()).ok()?;
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    let boot = SystemTime::now().checked_sub(Duration::try_from_secs_f64(uptime).ok()?)?;
+    let programs = [one.program];
+    let began = processes(&programs).filter_map(|(_, pid)| {
+        let pid = pid.file_name()?.to_str()?.parse().ok()?;
+        process::started(Tid(pid)).ok()
+    });
+    // In hundredths of a second, on every processor that Linux runs on: proc_pid_stat(5).
+    let began = boot.checked_add(Duration::from_millis(began.max()? * 10))?;
+    Some(changed > began)
+}
+
+/// The processes of these names, and their folders in /proc.
+fn processes(names: &[&'static str]) -> impl Iterator<Item = (&'static str, PathBuf)> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    all.filter_map(|pid| {
+        let name = fs::read_to_string(pid.join("comm")).ok()?;
+        Some((*names.iter().find(|known| **known == name.trim())?, pid))
+    })
+}
+
+/// Prints whether engines know the runtime; the exit code is 0 if all that are named, or all that there are, do.
+pub(crate) fn status(named: Option<Engine>) -> Result<u8, anyhow::Error> {
+    let wanted = |one: &&Known| named.map_or_else(|| is_there(one), |engine| one.engine == engine);
+    let checks: Vec<Check> = ENGINES.iter().filter(wanted).map(of_engine).collect();
+    print(&doctor::text(&checks))?;
+    let ready = !checks.is_empty() && checks.iter().all(|check| check.verdict == Verdict::Pass);
+    Ok(u8::from(!ready))
+}
+
+/// What a running Docker says of its runtimes.
+fn docker(one: &Known, info: io::Result<Value>) -> Check {
+    let info = match info {
+        Ok(info) => info,
+        Err(e) => {
+            return warn(one.name, format!("{} does not answer: {e}", one.socket), one.restart);
+        }
+    };
+    let version = info.get("ServerVersion").and_then(Value::as_str).unwrap_or("?");
+    let runtimes = info.get("Runtimes").and_then(Value::as_object);
+    let ours = |runtime: &Value| {
+        let path = runtime.get("path").and_then(Value::as_str).unwrap_or_default();
+        engine::is_ours(path)
+    };
+    match runtimes.into_iter().flatten().find(|(_, runtime)| ours(runtime)) {
+        Some((name, _)) => pass(one.name, format!("{version} knows the runtime {name}")),
+        None => {
+            let found = format!("{version} is configured, and does not know the runtime yet");
+            warn(one.name, found, one.restart)
+        }
+    }
+}
+
+/// `GET /info` of Docker's Engine API.
+fn info(socket: &str) -> io::Result<Value> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // By version 1.0 of HTTP the answer is one piece.
+    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    Ok(serde_json::from_str(body)?)
+}
+
+/// Why a running containerd serves no CRI, if it serves none; by the program that comes with it.
+fn cri() -> Option<String> {
+    let output = Command::new(program("ctr")?)
+        .args(["--connect-timeout=5s", "--timeout=5s", "plugins", "ls"])
+        .output();
+    let output = output.ok().filter(|output| output.status.success())?;
+    broken_cri(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// The same, of the list of `ctr plugins ls`: kind, name, platforms, and what became of the plug-in.
+fn broken_cri(plugins: &str) -> Option<String> {
+    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let cri = plugins.lines().map(fields).find(|line| {
+        // Up to 1.7 and from 2.0 on.
+        let is = |kind: &str| line.first().is_some_and(|first| first == kind);
+        is("io.containerd.grpc.v1") && line.get(1).is_some_and(|name| name == "cri")
+    });
+    match cri?.last()?.as_str() {
+        "ok" => None,
+        other => Some(format!("the CRI plug-in is not up ({other}): no pod can be started")),
+    }
+}
+
+/// Whether engines that read CDI specifications know the devices of now.
+fn described(files: &[PathBuf]) -> Check {
+    const NAME: &str = "CDI";
+    const REFRESH: &str = "systemctl enable --now verbgate-cdi.path verbgate-cdi.service; or by hand: verbgate cdi refresh";
+    let read = |file: &PathBuf| Some((file.clone(), fs::read_to_string(file).ok()?));
+    let found: Vec<(PathBuf, String)> = files.iter().filter_map(read).collect();
+    let now = match cdi::current() {
+        Ok(now) => now.unwrap_or_default(),
+        Err(e) => return warn(NAME, format!("{e:#}"), REFRESH),
+    };
+    if found.is_empty() {
+        return warn(NAME, "no specification: --device verbgate.org/rdma=... is unknown", REFRESH);
+    }
+    match found.iter().find(|(_, text)| *text != now) {
+        None => pass(NAME, "the specification describes the devices of now"),
+        Some((file, _)) => {
+            let found = format!("{} describes other devices, or another verbgate", file.display());
+            warn(NAME, found, "verbgate cdi refresh --output FILE; a file that is not wanted: rm")
+        }
+    }
+}
+
+/// The view of `/sys` that containers get, which Verbgate mounts from outside: a seccomp profile has no part in that.
+fn own_sysfs(file: &Path, fuse: bool) -> Check {
+    const NAME: &str = "/sys of containers";
+    match config::sysfs(file) {
+        Ok(Some(which)) if which == "host" => {
+            warn(NAME, "the host's, by the configuration file", "sysfs = \"virtual\" in that file")
+        }
+        Err(e) => fail(NAME, e.to_string(), "no container is created before the file is repaired"),
+        Ok(_) if !fuse => {
+            fail(NAME, "no /dev/fuse: no container with RDMA is created", "modprobe fuse")
+        }
+        Ok(_) => pass(NAME, "their own, under every seccomp profile"),
+    }
+}
+
+/// How much memory containers may register, which they inherit from the engine's daemon.
+fn locked_memory() -> Vec<Check> {
+    const NAME: &str = "memlock of containers";
+    let of = |(name, pid): (&'static str, PathBuf)| {
+        Some((name, memlock(&fs::read_to_string(pid.join("limits")).ok()?)?))
+    };
+    let mut found: Vec<(&str, String)> = processes(&DAEMONS).filter_map(of).collect();
+    found.sort();
+    found.dedup();
+    let check = |(daemon, limit): (&str, String)| match limit.as_str() {
+        "unlimited" => pass(NAME, format!("unlimited under {daemon}")),
+        _ => warn(
+            NAME,
+            format!("{limit} bytes under {daemon}"),
+            "LimitMEMLOCK=infinity in the engine's unit (systemctl edit ENGINE), or --ulimit memlock=-1; \
+             with too little, registering memory fails with ENOMEM",
+        ),
+    };
+    found.into_iter().map(check).collect()
+}
+
+/// The soft limit in proc_pid_limits(5).
+fn memlock(limits: &str) -> Option<String> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_cri_that_is_down_is_told() {
+        let of = |state: &str| {
+            broken_cri(&format!(
+                "TYPE ID PLATFORMS STATUS\nio.containerd.internal.v1 cri - skip\n\
+                 io.containerd.grpc.v1 cri linux/amd64 {state}\n"
+            ))
+        };
+        assert_eq!(of("ok"), None);
+        assert!(of("error").unwrap().contains("(error)"));
+        // A containerd that has no such plug-in at all, such as that of Docker Inc.
+        assert_eq!(broken_cri("TYPE ID PLATFORMS STATUS\n"), None);
+    }
+
+    #[test]
+    fn a_docker_that_was_not_restarted_is_told() {
+        let of = |runtimes: Value| docker(&ENGINES[0], Ok(json!({"Runtimes": runtimes})));
+        let known = of(json!({"runc": {"path": "runc"}, "rdma": {"path": "/usr/bin/verbgate"}}));
+        assert_eq!((known.verdict, known.remedy), (Verdict::Pass, ""));
+        assert!(known.found.contains("rdma"), "{}", known.found);
+        let unknown = of(json!({"runc": {"path": "runc"}}));
+        assert_eq!((unknown.verdict, unknown.remedy), (Verdict::Warn, "systemctl restart docker"));
+        let silent = docker(&ENGINES[0], Err(io::ErrorKind::TimedOut.into()));
+        assert_eq!(silent.verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn the_limit_is_the_soft_one() {
+        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536  unlimited  bytes\n";
+        assert_eq!(memlock(limits).as_deref(), Some("65536"));
+        let own = fs::read_to_string("/proc/self/limits").unwrap();
+        assert!(memlock(&own).is_some());
+    }
+
+    #[test]
+    fn the_hosts_sys_is_told() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let of = |text: &str, fuse| {
+            fs::write(file.path(), text).unwrap();
+            own_sysfs(file.path(), fuse).verdict
+        };
+        assert_eq!(of("sysfs = \"host\"\n", true), Verdict::Warn);
+        assert_eq!(of("sysfs = \"virtual\"\n", true), Verdict::Pass);
+        assert_eq!(of("", false), Verdict::Fail);
+        assert_eq!(of("nonsense = 1\n", true), Verdict::Fail);
+    }
+
+    #[test]
+    fn a_specification_of_other_devices_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("verbgate.json");
+        assert!(described(std::slice::from_ref(&file)).found.contains("no specification"));
+        fs::write(&file, "{}").unwrap();
+        assert_eq!(described(&[file]).verdict, Verdict::Warn);
+    }
+}

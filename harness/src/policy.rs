@@ -1,0 +1,125 @@
+//! `verbgate policy`: checks, explains and tries the operator's policy, and narrows what runs.
+
+use std::fs;
+use std::io;
+use std::io::BufRead as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use anyhow::Error;
+use anyhow::anyhow;
+use verbgate_host::output::print;
+use verbgate_proxy::policy::FileOwner;
+use verbgate_proxy::policy::Policies;
+use verbgate_proxy::policy::Policy;
+use verbgate_sandbox::Recorded;
+
+use crate::cli::Global;
+use crate::cli::PolicyCheckArgs;
+use crate::cli::PolicyCommand;
+use crate::cli::PolicyExplainArgs;
+use crate::cli::PolicyTestArgs;
+use crate::failure::Failure;
+use crate::oci;
+
+/// Exit code of a test in which a request was refused.
+const REFUSED: u8 = 1;
+
+/// Runs the command.
+pub(crate) fn run(command: &PolicyCommand, global: &Global) -> Result<u8, Failure> {
+    match command {
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Explain(args) => explain(args),
+        PolicyCommand::Test(args) => test(args),
+        PolicyCommand::Reload(args) => {
+            verbgate_oci::reload(&oci::globals(global), &args.policy_dir)
+        }
+    }
+    .map_err(Failure::of_tool)
+}
+
+/// The policy of a directory, which must be there.
+fn load(dir: &Path) -> Result<Policies, Error> {
+    Policies::load(dir, FileOwner::User(0))?.ok_or_else(|| {
+        anyhow!(
+            "there is no directory {}, so no operator's policy is in force: the option --profile \
+             of each command decides, and every device may be asked for",
+            dir.display()
+        )
+    })
+}
+
+fn check(args: &PolicyCheckArgs) -> Result<u8, Error> {
+    let policies = match &args.file {
+        None => load(&args.dir.policy_dir)?,
+        Some(path) if path.is_dir() => {
+            Policies::load(path, FileOwner::Anybody)?.context("the directory is gone")?
+        }
+        Some(path) => {
+            let text = fs::read_to_string(path);
+            let text = text.map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
+            Policies::read(path, &text)?
+        }
+    };
+    let mut text = String::new();
+    for profile in policies.profiles() {
+        text.push_str(&format!("profile {profile}\n"));
+    }
+    for tenant in policies.tenants() {
+        text.push_str(&format!("tenant {} ({})\n", tenant.name, tenant.place));
+    }
+    print(&text)?;
+    Ok(0)
+}
+
+fn explain(args: &PolicyExplainArgs) -> Result<u8, Error> {
+    let policies = load(&args.dir.policy_dir)?;
+    let tenant = policies.named(&args.tenant)?;
+    let mut text = format!("# tenant {} ({})\n", tenant.name, tenant.place);
+    for device in &tenant.devices {
+        text.push_str(&format!("# device {device}\n"));
+    }
+    text.push_str(&tenant.policy.texts().join("\n"));
+    print(&text)?;
+    Ok(0)
+}
+
+fn test(args: &PolicyTestArgs) -> Result<u8, Error> {
+    let policy = match (&args.tenant, &args.profile) {
+        (Some(tenant), _) => load(&args.dir.policy_dir)?.named(tenant)?.policy.clone(),
+        (None, Some(profile)) => match Policies::load(&args.dir.policy_dir, FileOwner::User(0))? {
+            Some(policies) => policies.profile(profile)?,
+            None => Policy::named(profile)?,
+        },
+        (None, None) => Policy::named("standard")?,
+    };
+    let mut refused = false;
+    if args.request == "-" {
+        for line in io::stdin().lock().lines() {
+            let line = line.context("cannot read standard input")?;
+            // Opens, and commands to the connection manager, are lines of a trace, too.
+            if line.contains("\"attributes\"") {
+                refused |= judge(&policy, &line)?;
+            }
+        }
+    } else {
+        refused = judge(&policy, &args.request)?;
+    }
+    Ok(if refused { REFUSED } else { 0 })
+}
+
+/// Says whether a request passes; true if not.
+fn judge(policy: &Policy, line: &str) -> Result<bool, Error> {
+    let request = Recorded::read(line)?.request()?;
+    let name = verbgate_sandbox::name(&request);
+    match policy.check(&request) {
+        Ok(()) => {
+            print(&format!("{name}: granted\n"))?;
+            Ok(false)
+        }
+        Err(denial) => {
+            print(&format!("{name}: refused with {}: {denial}\n", denial.errno))?;
+            Ok(true)
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `verbgate doctor` where engines run.
+
+use serde_json::Value;
+
+use crate::common::stdout;
+use crate::containerd;
+use crate::docker;
+use crate::world::World;
+
+/// What the doctor finds under a name: the verdict, and the remedy.
+fn found(world: &World, name: &str) -> (String, String) {
+    // Its exit code is that of the whole host, which has no RDMA.
+    let output = world.run(&["verbgate", "doctor", "--json"]);
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let one = all.as_array().unwrap().iter().find(|one| one["name"] == name);
+    let one = one.unwrap_or_else(|| panic!("{name}: {all}"));
+    let text = |key: &str| one[key].as_str().unwrap().to_owned();
+    (text("verdict"), format!("{} {}", text("found"), text("remedy")))
+}
+
+/// Each remedy is followed, and then there is none left.
+#[test]
+fn engines_docker_is_seen_by_the_doctor() {
+    let Some(mut world) = World::of("trixie") else { return };
+    let daemon = docker::start(&mut world);
+    let (verdict, remedy) = found(&world, "Docker");
+    assert!(verdict == "WARN" && remedy.contains("runtime configure --runtime=docker"), "{remedy}");
+    world.done(&docker::CONFIGURE);
+    let (verdict, remedy) = found(&world, "Docker");
+    assert!(verdict == "WARN" && remedy.ends_with(" systemctl restart docker"), "{remedy}");
+    daemon.stop();
+    let daemon = docker::start(&mut world);
+    let (verdict, why) = found(&world, "Docker");
+    assert!(verdict == "PASS" && why.contains("26."), "{why}");
+
+    let (verdict, remedy) = found(&world, "CDI");
+    assert!(verdict == "WARN" && remedy.contains("verbgate cdi refresh"), "{remedy}");
+    world.done(&["verbgate", "cdi", "refresh"]);
+    assert_eq!(found(&world, "CDI").0, "PASS");
+    assert_eq!(found(&world, "/sys of containers").0, "PASS");
+    assert!(found(&world, "memlock of containers").1.contains("under "));
+    daemon.stop();
+    world.write(docker::FILE, b"{\n  nonsense\n}\n");
+    let (verdict, why) = found(&world, "Docker");
+    assert!(verdict == "FAIL" && why.contains("line 2"), "{why}");
+}
+
+#[test]
+fn engines_containerd_is_seen_by_the_doctor() {
+    let Some(mut world) = World::of("trixie") else { return };
+    let before = found(&world, "containerd");
+    assert!(before.0 == "WARN" && before.1.contains("--runtime=containerd"), "{before:?}");
+    world.done(&containerd::CONFIGURE);
+    let daemon = containerd::start(&mut world);
+    assert_eq!(found(&world, "containerd").0, "PASS");
+    let status = ["verbgate", "runtime", "status", "--runtime=containerd"];
+    world.done(&status);
+    // A change that comes later, beyond the steps in which files and processes count time.
+    world.sh(&format!("touch -d @$(( $(date +%s) + 60 )) {}", containerd::FILE));
+    let output = world.run(&status);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(stdout(&output).contains("has not been restarted since"), "{output:?}");
+    daemon.stop();
+    // As version 0.1 of Verbgate left Debian's file: the CRI does not load.
+    world.write(containerd::FILE, containerd::OURS_ALONE.as_bytes());
+    let daemon = containerd::start(&mut world);
+    let (verdict, why) = found(&world, "containerd");
+    assert!(verdict == "FAIL" && why.contains("CRI plug-in is not up"), "{why}");
+    assert!(why.contains("--undo"), "{why}");
+    daemon.stop();
+}

@@ -1,0 +1,256 @@
+//! `verbgate policy`, and the operator's policy in force: for `run` and for containers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests; clippy sees only the test functions themselves as such"
+)]
+
+mod bundle;
+mod common;
+
+use std::fs;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::process::Output;
+
+use bundle::Bundle;
+use bundle::runtimes;
+use common::NULL_AS_UVERBS;
+use common::is_root;
+use common::output;
+use common::stderr;
+use common::stdout;
+use common::verbgate;
+use serde_json::Value;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A directory that only root can write, with one file.
+fn policy(text: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), text);
+    dir
+}
+
+fn write(dir: &Path, text: &str) {
+    let file = dir.join("10-tenants.toml");
+    fs::write(&file, text).unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+}
+
+/// A tenant whom the user of this test is.
+fn own(rest: &str) -> String {
+    format!("version = 1\n[tenant.own]\nmatch.uid = 0\n{rest}\n")
+}
+
+fn command(args: &[&str], dir: &Path) -> Output {
+    output(Command::new(verbgate()).args(args).arg("--policy-dir").arg(dir))
+}
+
+fn run_in(dir: &Path, options: &[&str]) -> Output {
+    let mut command = Command::new(verbgate());
+    command.args(["run", "--policy-dir"]).arg(dir).args(options);
+    output(command.args(["--device", NULL_AS_UVERBS, "--", "echo", "served"]))
+}
+
+#[test]
+fn run_gives_a_tenant_the_tenants_devices_and_nobody_else_any() {
+    if !is_root() {
+        return;
+    }
+    let of = |text: &str| run_in(policy(text).path(), &[]);
+    let mine = own("profile = \"standard\"\ndevices = [{ name = \"uverbs9\" }]");
+    assert_eq!(stdout(&of(&mine)), "served");
+    let refusals = [
+        (own("profile = \"standard\"\ndevices = [{ name = \"uverbs8\" }]"), "tenant \"own\""),
+        (mine.replace("uid = 0", "uid = 12345"), "no tenant"),
+        ("version = 1\n".to_owned(), "no tenant"),
+        (mine.replace("devices", "device"), "10-tenants.toml:5"),
+    ];
+    for (text, word) in refusals {
+        let output = of(&text);
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(125), "{text}: {line}");
+        assert!(line.contains(word) && line.lines().count() == 1, "{text}: {line}");
+    }
+    // Without the directory, the command line decides, as ever.
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(stdout(&run_in(&dir.path().join("none"), &[])), "served");
+    // What others could have written is no policy.
+    let dir = policy(&mine);
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+    assert!(stderr(&run_in(dir.path(), &[])).contains("chown root"));
+}
+
+#[test]
+fn a_policy_is_checked_and_explained_before_and_while_it_is_in_force() {
+    if !is_root() {
+        return;
+    }
+    let text = own("profile = \"mine\"\ndevices = [{ name = \"mlx5_*\", ports = [1] }]\n\
+                    [profile.mine]\nextends = \"hpc\"\nremove.qp_types = [\"UD\"]");
+    let dir = policy(&text);
+    let checked = command(&["policy", "check"], dir.path());
+    let file = dir.path().join("10-tenants.toml");
+    let place = format!("tenant own ({}:2)", file.display());
+    assert_eq!(stdout(&checked), format!("profile mine\n{place}"), "{checked:?}");
+    let explained = stdout(&command(&["policy", "explain", "own"], dir.path()));
+    for line in [&*format!("# {place}"), "name = \"mine\"", "remove.qp_types = [\"UD\"]"] {
+        assert!(explained.lines().any(|one| one == line), "{line}: {explained}");
+    }
+    let wrong = command(&["policy", "explain", "onw"], dir.path());
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("did you mean \"own\""), "{wrong:?}");
+    // A file that is not in force yet may be anybody's.
+    let draft = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    fs::write(draft.path(), text.replace("[\"UD\"]", "[\"DU\"]")).unwrap();
+    let wrong = output(Command::new(verbgate()).args(["policy", "check"]).arg(draft.path()));
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains(":8: there is no queue pair type \"DU\""), "{wrong:?}");
+    let none = command(&["policy", "check"], &dir.path().join("none"));
+    assert!(stderr(&none).contains("no operator's policy is in force"), "{none:?}");
+}
+
+#[test]
+fn a_request_of_a_trace_is_tried() {
+    let invoke = "{\"driver\": 1, \"method\": \"DEVICE.INVOKE_WRITE\", \"attributes\": [\
+        {\"name\": \"CORE_IN\", \"id\": 0, \"bytes\": \"00000000000000000000000000000000\
+        00000000000000000000000000000000\"}, \
+        {\"name\": \"CORE_OUT\", \"id\": 1, \"room\": 64}, \
+        {\"name\": \"WRITE_CMD\", \"id\": 2, \"bytes\": \"NN00000000000000\"}]}";
+    // IB_USER_VERBS_CMD_ALLOC_PD and _ATTACH_MCAST.
+    let (pd, multicast) = (invoke.replace("NN", "03"), invoke.replace("NN", "1e"));
+    let dir = tempfile::tempdir().unwrap();
+    let none = dir.path().join("none");
+    let test =
+        |request: &str, profile| command(&["policy", "test", request, "--profile", profile], &none);
+    let granted = test(&pd, "standard");
+    assert_eq!((stdout(&granted).as_str(), granted.status.code()), ("ALLOC_PD: granted", Some(0)));
+    let refused = test(&multicast, "standard");
+    assert_eq!(refused.status.code(), Some(1));
+    let line = stdout(&refused);
+    assert!(line.contains("ATTACH_MCAST: refused with EOPNOTSUPP"), "{line}");
+    assert!(line.contains("profile \"hpc\" grants it"), "{line}");
+    assert_eq!(test(&multicast, "hpc").status.code(), Some(0));
+    for request in ["QP_CREATE(...)", "{}", &pd.replace("DEVICE.INVOKE", "DEVICE.INVOKED")] {
+        let error = test(request, "standard");
+        assert_eq!(error.status.code(), Some(1), "{request}");
+        assert!(stderr(&error).starts_with("verbgate: "), "{error:?}");
+    }
+}
+
+/// The tenant of the containers of these tests.
+fn namespace(name: &str, rest: &str) -> String {
+    format!(
+        "version = 1\n[tenant.{name}]\nmatch.annotation.\"io.kubernetes.cri.sandbox-namespace\" = \
+         \"{name}*\"\ndevices = [{{ name = \"uverbs9\" }}]\n{rest}\n"
+    )
+}
+
+/// The operator's policy, as an engine's configuration gives it to the runtime.
+fn under(bundle: &mut Bundle, dir: &Path, namespace: &str) {
+    bundle.options.extend(["--policy-dir", dir.to_str().unwrap()].map(Into::into));
+    bundle.edit(|config| {
+        let all = config["annotations"].as_object_mut().unwrap();
+        all.insert("io.kubernetes.cri.sandbox-namespace".to_owned(), namespace.into());
+    });
+}
+
+#[test]
+fn a_container_gets_its_tenants_policy_and_is_only_narrowed_by_a_reload() {
+    for runtime in runtimes() {
+        let dir = policy(&namespace("team", "profile = \"hpc\""));
+        let mut bundle = Bundle::new(runtime, &["sleep", "1000"]);
+        under(&mut bundle, dir.path(), "team-a");
+        bundle.start();
+        let shown: Value = bundle.ps();
+        assert_eq!(shown[0]["profile"], json!("hpc"), "{shown}");
+        let place = dir.path().to_str().unwrap();
+        let reload = || bundle.own(&["policy", "reload", "--policy-dir", place]);
+        write(dir.path(), &namespace("team", "profile = \"standard\""));
+        let narrowed = reload();
+        assert!(stdout(&narrowed).ends_with("narrowed by standard"), "{narrowed:?}");
+        // A slip, or a tenant that is gone, changes nothing for what runs.
+        write(dir.path(), &namespace("team", "profile = \"standart\""));
+        assert!(stderr(&reload()).contains("10-tenants.toml:5"), "{:?}", reload());
+        write(dir.path(), &namespace("other", "profile = \"standard\""));
+        let gone = reload();
+        assert!(stderr(&gone).contains("keeps its policy"), "{gone:?}");
+        assert_eq!(bundle.ps()[0]["profile"], json!("hpc"));
+        bundle.delete();
+        bundle.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_container_of_no_tenant_does_not_start_with_rdma() {
+    for runtime in runtimes() {
+        let dir = policy(&namespace("team", "profile = \"standard\""));
+        for (namespace, word) in [("other", "no tenant"), ("team-b", "")] {
+            let mut bundle = Bundle::new(runtime, &["echo", "served"]);
+            under(&mut bundle, dir.path(), namespace);
+            let output = bundle.run();
+            if word.is_empty() {
+                assert_eq!(stdout(&output), "served", "{output:?}");
+            } else {
+                assert!(!output.status.success(), "{output:?}");
+                assert!(stderr(&output).contains(word), "{output:?}");
+            }
+            bundle.delete_if_there();
+        }
+    }
+}
+
+/// The examples of policies in the documents: whole files, which begin with a version.
+fn examples() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut found = Vec::new();
+    for page in ["README.md", "SECURITY.md", "CONTRIBUTING.md", "harness/README.md"] {
+        let text = fs::read_to_string(root.join(page)).unwrap();
+        for block in text.split("```toml\n").skip(1) {
+            let block = block.split("```").next().unwrap();
+            if block.starts_with("version") {
+                found.push((page.to_owned(), block.to_owned()));
+            }
+        }
+    }
+    let entries = fs::read_dir(root.join("harness/dist/policy")).unwrap();
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+    }
+    found
+}
+
+#[test]
+fn every_example_of_the_documents_is_in_force_as_the_documents_say() {
+    if !is_root() {
+        return;
+    }
+    let examples = examples();
+    assert!(examples.len() >= 2, "{examples:?}");
+    for (page, text) in examples {
+        let dir = policy(&text);
+        let checked = command(&["policy", "check"], dir.path());
+        assert!(checked.status.success(), "{page}: {checked:?}");
+        let lines = stdout(&checked);
+        let names = |kind: &'static str| {
+            lines.lines().filter_map(move |line| line.strip_prefix(kind)?.split(' ').next())
+        };
+        assert!(names("tenant ").count() > 0, "{page}: {lines}");
+        for tenant in names("tenant ") {
+            let explained = command(&["policy", "explain", tenant], dir.path());
+            assert!(explained.status.success(), "{page}: {explained:?}");
+            // What is printed is a profile, and one that says the same.
+            let text = stdout(&explained);
+            assert!(text.contains("rules.peer_qp = { min = 2 }"), "{page}: {text}");
+        }
+        // The tests' own program is nobody's tenant there.
+        let refused = run_in(dir.path(), &[]);
+        assert_eq!(refused.status.code(), Some(125), "{page}: {refused:?}");
+    }
+}
