@@ -32,7 +32,7 @@ impl Container {
     /// One that wishes for a device, under `verbgate oci` with this runtime.
     pub fn new(world: &World, runtime: &str, id: &str, argv: &[&str]) -> Result<Self> {
         let verbgate = world.beside("verbgate").into_os_string();
-        let words = ["oci", "--runtime", runtime].map(OsString::from);
+        let words = ["oci", "--annotations", "grant", "--runtime", runtime].map(OsString::from);
         let wrapper = [vec![verbgate], words.to_vec()].concat();
         Self::under(wrapper, &world.device, &format!("lab-{id}"), argv)
     }

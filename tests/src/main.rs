@@ -37,9 +37,9 @@ enum Command {
         /// Leave out the cases before this one.
         #[arg(long, value_name = "NAME")]
         from: Option<String>,
-        /// The cases that need NICs of the lab, instead of those for any device.
-        #[arg(long)]
-        nics: bool,
+        /// The cases that need NICs of the lab of this model, instead of those for any device.
+        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma"])]
+        nics: Option<String>,
     },
     /// List the cases.
     List,
@@ -56,6 +56,9 @@ enum Command {
     Demo,
     /// Measure what the proxy costs.
     Bench,
+    /// Measure policies, in this process.
+    #[command(hide = true)]
+    PolicyBench,
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential {
         /// Names the sequence of requests.
@@ -84,7 +87,11 @@ fn run(cli: Cli) -> Result<u8> {
     let look = || World::look(cli.device.as_deref());
     match &cli.command {
         Command::Run { words, from, nics } => {
-            let setting = if *nics { Setting::Nics } else { Setting::Software };
+            let setting = match nics.as_deref() {
+                None => Setting::Software,
+                Some("efa") => Setting::Nics,
+                Some(_) => Setting::Cards,
+            };
             let choice = Choice { setting, words: words.clone(), from: from.clone() };
             let tally = runner::run(&look()?, &choice)?;
             return Ok(u8::from(tally.failed > 0));
@@ -106,6 +113,7 @@ fn run(cli: Cli) -> Result<u8> {
             println!("differential: {:.0} s", start.elapsed().as_secs_f64());
             return Ok(u8::from(!summary.differences.is_empty()));
         }
+        Command::PolicyBench => bench::policy::run()?,
         Command::Bench => {
             let world = look()?;
             bench::sysfs::lab(&world)?;

@@ -32,6 +32,8 @@ const MODES: &[(&str, OFlags)] =
 ///
 /// `probe cm` and `probe listen ADDRESS`: see `cm_probe`.
 ///
+/// `probe fence put` and `probe fence lift`: the fence around this network namespace.
+///
 /// `probe open PATH`: opens for reading and writing, and prints `0` or the errno.
 pub fn run(arguments: &[String]) -> Result<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -41,13 +43,17 @@ pub fn run(arguments: &[String]) -> Result<()> {
             println!("{}", opened.map_or_else(name, |_| "0".to_owned()));
             Ok(())
         }
+        ["fence", "put"] => Ok(verbgate_host::fence::put("lab")?),
+        ["fence", "lift"] => Ok(verbgate_host::fence::lift("lab")?),
         ["cm"] => cm_probe::run(),
         ["listen", address] => cm_probe::listen(address),
         ["escape", number, node, rest @ ..] => {
             let rdev = number.parse().context("the device's number")?;
             Attacker { rdev, node, granted: rest.first().copied() }.run()
         }
-        _ => bail!("probe cm | listen ADDRESS | open PATH | escape RDEV NAME [GRANTED]"),
+        _ => bail!(
+            "probe cm | fence put | fence lift | listen ADDRESS | open PATH | escape RDEV NAME [GRANTED]"
+        ),
     }
 }
 

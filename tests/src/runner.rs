@@ -21,6 +21,7 @@ use crate::line::End;
 use crate::line::Line;
 use crate::line::is_hostile;
 use crate::tally::Tally;
+use crate::world::TRACES;
 use crate::world::World;
 use crate::world::resources;
 
@@ -84,6 +85,12 @@ pub fn run(world: &World, choice: &Choice) -> Result<Tally> {
         println!("{}", Line::Begun(case.name.to_owned()));
         let start = Instant::now();
         let outcome = settle(case.name, || isolated(world, case));
+        // Of a case that did not find the same in a sandbox as natively, the traces prove nothing.
+        if outcome != Outcome::Ok
+            && let Some(folder) = traces(case.name)
+        {
+            let _ = fs::remove_dir_all(folder);
+        }
         let (line, end) = told(case.name, &outcome, start.elapsed());
         tally += end.tally(case.name);
         println!("{line}");
@@ -163,6 +170,11 @@ fn isolated(world: &World, case: &Case) -> Outcome {
     }
 }
 
+/// Where the sandboxes of a case write traces, if they are to.
+fn traces(name: &str) -> Option<PathBuf> {
+    std::env::var_os(TRACES).map(|folder| PathBuf::from(folder).join(name))
+}
+
 fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
     let before = resources();
     let cell = Cell::new(case.name);
@@ -170,6 +182,10 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
     command.args(["--device", &world.device, "case", case.name]);
     if let Some(cell) = &cell {
         command.env(CELL, &cell.0);
+    }
+    if let Some(folder) = traces(case.name) {
+        fs::create_dir_all(&folder)?;
+        command.env(TRACES, folder);
     }
     let ended = exec::run(command, case.limit);
     if let Some(cell) = cell {

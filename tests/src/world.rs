@@ -7,6 +7,8 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -41,6 +43,17 @@ pub enum Place {
     Native,
     /// In a sandbox of its own.
     Sandbox,
+}
+
+/// The folder where sandboxes write traces of their requests, if they are to.
+pub const TRACES: &str = "VERBGATE_TESTS_TRACES";
+
+/// A file for the trace of one sandbox.
+fn trace() -> Option<PathBuf> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let folder = PathBuf::from(std::env::var_os(TRACES)?);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    Some(folder.join(format!("{}-{number}.json", std::process::id())))
 }
 
 impl World {
@@ -93,7 +106,11 @@ impl World {
     /// `verbgate run --device DEVICE [OPTIONS] -- ARGV`.
     pub fn sandbox(&self, options: &[&str], argv: &[&str]) -> Command {
         let mut command = self.program("verbgate");
-        command.args(["run", "--device", &self.device]).args(options).arg("--").args(argv);
+        match trace() {
+            Some(file) => command.args(["trace", "--json", "--output"]).arg(file),
+            None => command.arg("run"),
+        };
+        command.args(["--device", &self.device]).args(options).arg("--").args(argv);
         command
     }
 

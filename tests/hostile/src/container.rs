@@ -111,7 +111,14 @@ impl<'a> Container<'a> {
                 command.args(["--stand-in", device]);
             }
         }
-        command.args(["--runtime", self.runtime, "--log", &format!("{}/log", self.dir)]);
+        command.args([
+            "--annotations",
+            "grant",
+            "--runtime",
+            self.runtime,
+            "--log",
+            &format!("{}/log", self.dir),
+        ]);
         command.args(["--root", &format!("{}/runtime", self.dir)]);
         command
     }

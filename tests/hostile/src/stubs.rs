@@ -71,13 +71,11 @@ pub(crate) fn find(own: &[i32]) -> io::Result<Seen> {
     if !cfg!(target_arch = "x86_64") {
         return Err(io::Error::other("SKIPPED: needs x86_64, whose stub this attacker knows"));
     }
-    let first = |name: &str| {
-        let found = mappings(name).first().copied();
-        found.ok_or_else(|| io::Error::other(format!("no mapping {name}: nothing was planted")))
+    // The first stub's code stands right before its frame.
+    let [code, frame, ..] = mappings("memfd:verbgate-stub")[..] else {
+        return Err(io::Error::other("no mapping of a stub: nothing was planted"));
     };
-    let code = first("memfd:verbgate-stub")?;
-    let frame = first("memfd:verbgate-frame")?;
-    let scratch = first("memfd:verbgate-scratch").unwrap_or(frame);
+    let scratch = mappings("memfd:verbgate-scratch").first().copied().unwrap_or(frame);
     let tid = threads().into_iter().find(|tid| !own.contains(tid));
     let tid = tid.ok_or_else(|| io::Error::other("no thread besides our own: no stub"))?;
     // On its way back to its trap.
@@ -85,7 +83,7 @@ pub(crate) fn find(own: &[i32]) -> io::Result<Seen> {
     let trap = trap_of(tid).unwrap_or_else(|| Trap {
         nr: libc::SYS_ioctl as u64,
         args: [0, crate::request::RDMA_VERBS_IOCTL, frame.end - 4096, 0, 0, 0],
-        ip: first_call(code),
+        ip: third_call(code),
     });
     Ok(Seen { tid, code, frame, scratch, trap })
 }
@@ -100,10 +98,10 @@ fn trap_of(tid: i32) -> Option<Trap> {
     Some(Trap { nr, args: rest.get(..6)?.try_into().ok()?, ip: *rest.get(7)? })
 }
 
-/// Where the first `syscall` of the code returns to.
-fn first_call(code: Mapping) -> u64 {
+/// Where the third `syscall` of the code returns to: the stub seals and closes before its first trap.
+fn third_call(code: Mapping) -> u64 {
     let is = |at: &u64| peek(*at) & 0xffff == 0x050f;
-    (code.start..code.end - 8).find(is).map_or(code.start, |at| at + 2)
+    (code.start..code.end - 8).filter(is).nth(2).map_or(code.start, |at| at + 2)
 }
 
 impl Seen {

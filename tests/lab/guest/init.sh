@@ -89,22 +89,54 @@ if [ "$lab_rdma" = yes ]; then
     chmod 666 /dev/infiniband/uverbs* /dev/infiniband/rdma_cm 2>/dev/null
 fi
 
+# Network interfaces of NICs: 10.98.0.N is at the MAC address that ends with N. All are on one network
+# and in one kernel, which would carry what is between its own addresses itself: who binds to the address of one
+# interface and talks to another's has it go over the network, as between machines.
+if [ "$lab_nics" -gt 0 ]; then
+    modprobe -q virtio_net
+    ip rule add pref 100 lookup local
+    for interface in /sys/class/net/*; do
+        name=${interface##*/} mac=$(cat "$interface/address")
+        case $mac in 02:00:00:98:00:*) number=$((0x${mac##*:})) ;; *) continue ;; esac
+        sysctl -q -w "net.ipv4.conf.$name.accept_local=1" "net.ipv4.conf.$name.rp_filter=0" \
+            "net.ipv4.conf.$name.arp_ignore=1" "net.ipv4.conf.$name.arp_announce=2" \
+            "net.ipv6.conf.$name.accept_dad=0"
+        ip addr add "10.98.0.$number/24" dev "$name"
+        ip link set "$name" up || fail "cannot bring $name up"
+        # Only what this kernel sends itself, and to others of the network.
+        ip route add 10.98.0.0/24 dev "$name" table $((1000 + number))
+        ip route add throw "10.98.0.$number" table $((1000 + number))
+        ip rule add pref $((10 + number)) iif lo from "10.98.0.$number" to 10.98.0.0/24 \
+            lookup $((1000 + number))
+    done
+    sysctl -q -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.all.accept_local=1
+    ip rule del pref 0
+fi
+
 # The drivers of NICs that the kernel's packages leave out.
 for module in $control/modules/*.ko; do
     [ -e "$module" ] || continue
     insmod "$module" || fail "cannot load $module"
 done
+# Not every driver gives its RDMA device a parent (erdma does not), so these are counted by name.
 nics_ready() {
-    [ "$(ls -d /sys/class/infiniband/*/device/driver 2>/dev/null | wc -l)" -ge "$lab_nics" ]
+    [ "$(ls /sys/class/infiniband | grep -vc '^rxe')" -ge "$lab_nics" ]
 }
 if [ "$lab_nics" -gt 0 ]; then
     tries=0
     until nics_ready; do
         tries=$((tries + 1))
-        [ $tries -le 100 ] || fail "not all of the $lab_nics NICs have a driver after 10 s"
+        if [ $tries -gt 100 ]; then
+            {
+                dmesg | tail -n 20
+                ls -l /sys/class/infiniband /sys/bus/pci/drivers/*/0000*
+            } >/dev/console 2>&1
+            fail "not all of the $lab_nics NICs have a driver after 10 s; the kernel's last words are on the console"
+        fi
         sleep 0.1
     done
     chmod 666 /dev/infiniband/uverbs*
+    [ ! -e /dev/infiniband/rdma_cm ] || chmod 666 /dev/infiniband/rdma_cm
 fi
 
 # Where programs with limits learn how long this machine was kept from its processors.

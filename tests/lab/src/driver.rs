@@ -35,8 +35,11 @@ struct Driver {
     option: &'static str,
 }
 
-const DRIVERS: &[Driver] =
-    &[Driver { name: "efa", folder: "drivers/infiniband/hw/efa", option: "CONFIG_INFINIBAND_EFA" }];
+#[rustfmt::skip]
+const DRIVERS: &[Driver] = &[
+    Driver { name: "efa",   folder: "drivers/infiniband/hw/efa",   option: "CONFIG_INFINIBAND_EFA" },
+    Driver { name: "erdma", folder: "drivers/infiniband/hw/erdma", option: "CONFIG_INFINIBAND_ERDMA" },
+];
 
 /// Unpacks and builds one: the source package, the driver's folder, the kernel's version, the option
 /// and the module are the arguments.

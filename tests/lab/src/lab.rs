@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
                         fs::copy(&file, modules.join(name))?;
                     }
                 }
-                Some(Nics::start(nics, dir.path(), &control)?)
+                Some(Nics::start(nics, lab.kernel.series, dir.path(), &control)?)
             }
         };
         Ok(Self { lab, dir, control, interactive, nics })

@@ -18,9 +18,12 @@ use anyhow::Result;
 use anyhow::bail;
 use serde_json::Value;
 use serde_json::json;
-use verbgate_nic::Function as _;
+use verbgate_nic::Event;
+use verbgate_nic::Function;
+use verbgate_nic::Model;
 use verbgate_nic::efa::Efa;
-use verbgate_nic::efa::Event;
+use verbgate_nic::erdma::Erdma;
+use verbgate_nic::erdma::Protocol;
 use verbgate_nic::serve::Served;
 use verbgate_nic::wire::Faults;
 use verbgate_nic::wire::Wire;
@@ -33,12 +36,21 @@ pub(crate) const NODES: usize = 2;
 const REQUESTS: &str = "nic";
 /// Decides which messages have faults.
 const SEED: u64 = 1;
+/// What the MAC addresses of network interfaces begin with; the NIC's number is the rest. The guest knows
+/// the interfaces by it.
+const MAC: [u8; 5] = [0x02, 0, 0, 0x98, 0];
+/// The first kernel whose `erdma` driver speaks RoCE v2. Older ones speak iWARP alone, and do not ask the
+/// device.
+const ROCE_SINCE: (u32, u32) = (6, 14);
 
 /// A model of a NIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Nic {
     /// An Elastic Fabric Adapter.
     Efa,
+    /// An Elastic RDMA Adapter, and a network interface as the other function of the same card: RoCE v2 where
+    /// the kernel's driver speaks it, else iWARP.
+    Erdma,
 }
 
 impl Nic {
@@ -49,37 +61,56 @@ impl Nic {
     pub fn find(name: &str) -> Result<Self> {
         match name {
             "efa" => Ok(Self::Efa),
-            _ => bail!("no NIC is called {name:?}: there is efa"),
+            "erdma" => Ok(Self::Erdma),
+            _ => bail!("no NIC is called {name:?}: there are efa and erdma"),
         }
+    }
+
+    /// Whether the card has a network interface, too.
+    pub(crate) fn has_netdev(self) -> bool {
+        self == Self::Erdma
     }
 }
 
 /// The NICs of one machine: they end with this.
-#[derive(Debug)]
 pub(crate) struct Nics {
-    functions: Vec<(Arc<Efa>, Served)>,
+    functions: Vec<(Nic, Arc<dyn Model>, Served)>,
     wire: Arc<Wire>,
     ended: Arc<AtomicBool>,
     clerk: Option<JoinHandle<()>>,
 }
 
+impl std::fmt::Debug for Nics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let nics: Vec<Nic> = self.functions.iter().map(|(nic, ..)| *nic).collect();
+        f.debug_struct("Nics").field("nics", &nics).finish_non_exhaustive()
+    }
+}
+
 impl Nics {
     /// Starts the models, with sockets in the run's folder, and answers requests in its control share.
-    pub(crate) fn start(nics: &[Nic], dir: &Path, control: &Path) -> Result<Self> {
+    /// They speak what the drivers of a kernel of this series do.
+    pub(crate) fn start(nics: &[Nic], series: &str, dir: &Path, control: &Path) -> Result<Self> {
         let wire = Wire::new(SEED);
         let mut functions = Vec::new();
         for (number, nic) in (1..).zip(nics) {
-            let Nic::Efa = nic;
-            let efa = Efa::new(&wire, number);
-            let served = Served::listen(&dir.join(format!("nic{number}")), efa.clone())?;
-            functions.push((efa, served));
+            let socket = dir.join(format!("nic{number}"));
+            let (model, served): (Arc<dyn Model>, Served) = match nic {
+                Nic::Efa => serve(Efa::new(&wire, number), &socket)?,
+                Nic::Erdma => {
+                    let protocol =
+                        if speaks_roce(series)? { Protocol::Roce } else { Protocol::Tcp };
+                    serve(Erdma::new(&wire, mac(number)?, protocol), &socket)?
+                }
+            };
+            functions.push((*nic, model, served));
         }
         let requests = control.join(REQUESTS);
         fs::create_dir(&requests)?;
         let mut nics =
             Self { functions, wire, ended: Arc::new(AtomicBool::new(false)), clerk: None };
         let desk = Desk {
-            devices: nics.functions.iter().map(|(efa, _)| Arc::clone(efa)).collect(),
+            devices: nics.functions.iter().map(|(_, model, _)| Arc::clone(model)).collect(),
             wire: Arc::clone(&nics.wire),
         };
         let ended = Arc::clone(&nics.ended);
@@ -112,13 +143,19 @@ impl Nics {
             ]);
         }
         // The kernel finds the bridge that was made last first.
-        for (index, (_, served)) in self.functions.iter().enumerate().rev() {
+        for (index, (nic, _, served)) in self.functions.iter().enumerate().rev() {
             let (node, bus) = (index % NODES, 0x40 + index * 0x20);
-            for device in [
+            let mut devices = vec![
                 format!("pxb-pcie,id=host{index},bus=pcie.0,bus_nr={bus},numa_node={node}"),
                 format!("pcie-root-port,id=port{index},bus=host{index},chassis={}", index + 1),
-                plug(index, served.path()).to_string(),
-            ] {
+                plug(index, served.path(), nic.has_netdev()).to_string(),
+            ];
+            if nic.has_netdev() {
+                // All interfaces are on one network, as the NICs are on one wire.
+                args.extend(["-netdev".to_owned(), format!("hubport,id=net{index},hubid=0")]);
+                devices.push(interface(index).to_string());
+            }
+            for device in devices {
                 args.extend(["-device".to_owned(), device]);
             }
         }
@@ -136,20 +173,58 @@ impl Drop for Nics {
     }
 }
 
-/// The device as QEMU takes it.
-fn plug(index: usize, socket: &Path) -> Value {
+/// Serves a model.
+fn serve<M: Model + 'static>(model: Arc<M>, socket: &Path) -> Result<(Arc<dyn Model>, Served)> {
+    let function: Arc<dyn Function> = model.clone();
+    Ok((model, Served::listen(socket, function)?))
+}
+
+/// The device as QEMU takes it; alone on its card, or with another function.
+fn plug(index: usize, socket: &Path, shared: bool) -> Value {
     json!({
         "driver": "vfio-user-pci",
         "id": format!("nic{index}"),
         "bus": format!("port{index}"),
+        "addr": "0.0",
+        "multifunction": shared,
         "socket": { "type": "unix", "path": text(socket) },
     })
 }
 
+/// The network interface of a card, its second function.
+fn interface(index: usize) -> Value {
+    let number = u16::try_from(index + 1).ok().and_then(|number| mac(number).ok());
+    let mac = number.unwrap_or_default().map(|byte| format!("{byte:02x}")).join(":");
+    json!({
+        "driver": "virtio-net-pci",
+        "id": format!("interface{index}"),
+        "bus": format!("port{index}"),
+        "addr": "0.1",
+        "netdev": format!("net{index}"),
+        "mac": mac,
+        // It boots from nothing.
+        "romfile": "",
+    })
+}
+
+/// The MAC address of a card's network interface.
+fn mac(number: u16) -> Result<[u8; 6]> {
+    let number = u8::try_from(number).context("too many NICs")?;
+    let [a, b, c, d, e] = MAC;
+    Ok([a, b, c, d, e, number])
+}
+
+/// Whether the `erdma` driver of a kernel of this series speaks RoCE v2.
+fn speaks_roce(series: &str) -> Result<bool> {
+    let numbers = series
+        .split_once('.')
+        .and_then(|(major, minor)| Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?)));
+    Ok(numbers.with_context(|| format!("{series:?} is no kernel's series"))? >= ROCE_SINCE)
+}
+
 /// Who answers requests.
-#[derive(Debug)]
 struct Desk {
-    devices: Vec<Arc<Efa>>,
+    devices: Vec<Arc<dyn Model>>,
     wire: Arc<Wire>,
 }
 
@@ -203,7 +278,7 @@ impl Desk {
         }
     }
 
-    fn device(&self, number: &str) -> Result<&Efa> {
+    fn device(&self, number: &str) -> Result<&dyn Model> {
         let index: usize = number.parse().with_context(|| format!("{number:?} is no number"))?;
         let device = self.devices.get(index);
         device.map(|device| &**device).with_context(|| format!("there is no NIC {index}"))
@@ -272,7 +347,7 @@ mod tests {
     #[test]
     fn requests_are_answered() {
         let dir = tempfile::tempdir().unwrap();
-        let nics = Nics::start(&[Nic::Efa, Nic::Efa], dir.path(), dir.path()).unwrap();
+        let nics = Nics::start(&[Nic::Efa, Nic::Efa], "6.12", dir.path(), dir.path()).unwrap();
         assert_eq!(ask(dir.path(), "faults loss=0.5 delay=10"), "ok ");
         assert!(ask(dir.path(), "census 1").starts_with("ok Census { uars: 0"));
         assert_eq!(ask(dir.path(), "counters 0"), "ok commands=0 doorbells=0");
@@ -284,7 +359,7 @@ mod tests {
     #[test]
     fn each_nic_has_a_bridge_and_a_node() {
         let dir = tempfile::tempdir().unwrap();
-        let nics = Nics::start(&[Nic::Efa, Nic::Efa], dir.path(), dir.path()).unwrap();
+        let nics = Nics::start(&[Nic::Efa, Nic::Efa], "6.12", dir.path(), dir.path()).unwrap();
         let line = nics.arguments(2048, 2).join(" ");
         for part in [
             "memory-backend-memfd,id=memory1,size=1024M,share=on",
@@ -295,6 +370,31 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
+    }
+
+    #[test]
+    fn a_card_has_its_interface_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let nics = Nics::start(&[Nic::Erdma], "7.2", dir.path(), dir.path()).unwrap();
+        let line = nics.arguments(2048, 2).join(" ");
+        for part in [
+            "hubport,id=net0,hubid=0",
+            r#""addr":"0.1","bus":"port0""#,
+            r#""mac":"02:00:00:98:00:01""#,
+            r#""multifunction":true"#,
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        assert!(ask(dir.path(), "census 0").starts_with("ok Census { uars: 0"));
+    }
+
+    #[test]
+    fn old_drivers_speak_iwarp() {
+        assert_eq!(
+            ["6.1", "6.12", "6.14", "7.2"].map(|s| speaks_roce(s).unwrap()),
+            [false, false, true, true]
+        );
+        assert!(speaks_roce("new").is_err());
     }
 
     #[test]

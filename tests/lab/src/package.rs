@@ -1,5 +1,7 @@
-//! The Debian package of the command, made by dpkg's own tools from `package.metadata.deb` of the
+//! The packages of the command, made by dpkg's and rpm's own tools from `package.metadata.deb` of the
 //! command's Cargo.toml, in the form of cargo-deb.
+
+mod rpm;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -84,27 +86,16 @@ struct Deb {
 }
 
 impl Recipe<'_> {
-    /// Makes the package in a folder, and gives its path.
+    /// Makes the Debian package in a folder, and gives its path.
     ///
     /// # Errors
     /// A file of it is missing, or one of dpkg's tools, or what that says.
     pub fn build(&self, into: &Path) -> Result<PathBuf> {
-        let text = fs::read_to_string(self.krate.join("Cargo.toml"))?;
-        let Package { name, description, metadata } = toml::from_str::<Manifest>(&text)?.package;
-        let deb = metadata.deb;
         let scratch = tempfile::tempdir()?;
         let tree = scratch.path().join("tree");
-        for (source, target, mode) in &deb.assets {
-            self.place(source, &tree, target, mode)
-                .with_context(|| format!("the package's file {source}"))?;
-        }
-        let documents = tree.join("usr/share/doc").join(&name);
-        fs::create_dir_all(&documents)?;
-        let license = fs::read_to_string(self.krate.join(&deb.license_file.0))?;
-        fs::write(
-            documents.join("copyright"),
-            format!("Copyright: {}\n\n{license}", deb.copyright),
-        )?;
+        let Package { name, description, metadata } = self.package()?;
+        let deb = metadata.deb;
+        self.fill(&tree, &name, &deb)?;
 
         let control = tree.join("DEBIAN");
         fs::create_dir(&control)?;
@@ -142,6 +133,25 @@ impl Recipe<'_> {
             .arg(&file);
         tool::capture(&mut build)?;
         Ok(file)
+    }
+
+    /// What the manifest says of the package.
+    fn package(&self) -> Result<Package> {
+        let text = fs::read_to_string(self.krate.join("Cargo.toml"))?;
+        Ok(toml::from_str::<Manifest>(&text)?.package)
+    }
+
+    /// Makes the tree of the package's files.
+    fn fill(&self, tree: &Path, name: &str, deb: &Deb) -> Result<()> {
+        for (source, target, mode) in &deb.assets {
+            self.place(source, tree, target, mode)
+                .with_context(|| format!("the package's file {source}"))?;
+        }
+        let documents = tree.join("usr/share/doc").join(name);
+        fs::create_dir_all(&documents)?;
+        let license = fs::read_to_string(self.krate.join(&deb.license_file.0))?;
+        let text = format!("Copyright: {}\n\n{license}", deb.copyright);
+        Ok(fs::write(documents.join("copyright"), text)?)
     }
 
     /// Where a source of the list is; a `*` in its name stands for what is there.

@@ -18,6 +18,7 @@
 //! | [`serve`] | the vfio-user server: one socket, one function |
 //! | [`wire`] | the network between functions, with loss, delay, duplicates and reordering on demand |
 //! | [`efa`] | the model of an Elastic Fabric Adapter |
+//! | [`erdma`] | the model of an Elastic RDMA Adapter |
 //!
 //! ```no_run
 //! use verbgate_nic::efa::Efa;
@@ -46,7 +47,12 @@
 
 pub mod bus;
 pub mod efa;
+pub mod erdma;
+mod layout;
+mod message;
 pub mod pci;
+mod region;
+mod ring;
 pub mod serve;
 pub mod wire;
 
@@ -74,4 +80,65 @@ pub trait Function: Send + Sync {
 
     /// The machine resets the function: all its objects are gone.
     fn reset(&self);
+}
+
+/// Asynchronous events of a device, numbered as `efa_admin_aenq_group`. A model whose driver does not know
+/// an event ignores it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u16)]
+pub enum Event {
+    /// The device is broken.
+    FatalError = 1,
+    /// Something is wrong.
+    Warning = 2,
+    /// Something changed.
+    Notification = 3,
+    /// The device is alive.
+    KeepAlive = 4,
+}
+
+/// How many objects a device holds: nothing may be left of a program that ended. Of what the driver keeps
+/// to itself there is none.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Census {
+    /// Contexts of programs that have doorbells.
+    pub uars: usize,
+    /// Protection domains.
+    pub pds: usize,
+    /// Address handles.
+    pub ahs: usize,
+    /// Memory regions.
+    pub mrs: usize,
+    /// Completion queues.
+    pub cqs: usize,
+    /// Queue pairs.
+    pub qps: usize,
+}
+
+/// What has reached a device.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counters {
+    /// Commands on the admin queue.
+    pub commands: u64,
+    /// Doorbells rung by programs.
+    pub doorbells: u64,
+    /// Messages that were sent again.
+    pub repeated: u64,
+    /// Messages that arrived again and were not executed again.
+    pub ignored: u64,
+}
+
+/// A function that can be watched and broken.
+pub trait Model: Function {
+    /// What the device holds.
+    fn census(&self) -> Census;
+
+    /// What has reached the device.
+    fn counters(&self) -> Counters;
+
+    /// Stops taking commands, or takes those that have come since.
+    fn stall(&self, stall: bool);
+
+    /// Tells the driver of an event.
+    fn raise(&self, event: Event);
 }

@@ -18,84 +18,15 @@ use parking_lot::Condvar;
 use parking_lot::Mutex;
 use parking_lot::MutexGuard;
 
+pub use crate::message::Address;
+pub use crate::message::Body;
+pub use crate::message::Change;
+pub use crate::message::Message;
+
 /// How often a function that waits for an answer is asked to look at its clock.
 const TICK: Duration = Duration::from_millis(1);
 /// How late a message is that was chosen to be overtaken.
 const OVERTAKEN: Duration = Duration::from_millis(2);
-
-/// The address of a port: the 16 bytes of its GID.
-#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Address(pub [u8; 16]);
-
-impl fmt::Debug for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        std::net::Ipv6Addr::from(self.0).fmt(f)
-    }
-}
-
-/// A message between queue pairs.
-#[derive(Clone, Debug)]
-pub struct Message {
-    /// The sender's port.
-    pub from: Address,
-    /// The receiver's.
-    pub to: Address,
-    /// The queue pair that sent it.
-    pub from_qp: u32,
-    /// The queue pair that it is for.
-    pub to_qp: u32,
-    /// The sender's number for it; an answer has that of the message which it answers.
-    pub id: u64,
-    /// What it says.
-    pub body: Body,
-}
-
-/// What a message says.
-#[derive(Clone, Debug)]
-pub enum Body {
-    /// Take this into a receive.
-    Send {
-        /// The bytes.
-        data: Arc<[u8]>,
-        /// Immediate data, as the wire has it.
-        immediate: Option<u32>,
-        /// The queue key.
-        key: u32,
-        /// Whether the sender waits for an answer.
-        reliable: bool,
-    },
-    /// Write this to memory.
-    Write {
-        /// The key of the memory region.
-        rkey: u32,
-        /// The address in it.
-        address: u64,
-        /// The bytes.
-        data: Arc<[u8]>,
-        /// Immediate data, which takes a receive.
-        immediate: Option<u32>,
-        /// The queue key.
-        key: u32,
-    },
-    /// Answer with what is in memory.
-    Read {
-        /// The key of the memory region.
-        rkey: u32,
-        /// The address in it.
-        address: u64,
-        /// How much.
-        length: usize,
-        /// The queue key.
-        key: u32,
-    },
-    /// What became of a message.
-    Answer {
-        /// A status of the model's.
-        status: u8,
-        /// What was read.
-        data: Arc<[u8]>,
-    },
-}
 
 /// What goes wrong on the wire. Chances are between 0 and 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -217,6 +148,11 @@ impl Wire {
     /// Plugs a port in. A port that is gone is unplugged.
     pub fn plug(&self, address: Address, port: Weak<dyn Port>) {
         self.0.state.lock().ports.insert(address, port);
+    }
+
+    /// Unplugs what is at an address.
+    pub fn unplug(&self, address: Address) {
+        self.0.state.lock().ports.remove(&address);
     }
 
     /// Changes what goes wrong from now on.

@@ -21,8 +21,9 @@ use driver::Pair;
 use driver::To;
 use driver::pair_of_drivers;
 use driver::word;
-use verbgate_nic::efa::Census;
-use verbgate_nic::efa::Event;
+use verbgate_nic::Census;
+use verbgate_nic::Event;
+use verbgate_nic::Model as _;
 use verbgate_nic::wire::Faults;
 use verbgate_nic::wire::Wire;
 

@@ -5,6 +5,7 @@ pub mod fabric;
 pub mod host;
 pub mod lab;
 pub mod nics;
+pub mod policy;
 pub mod sysfs;
 
 /// The middle one of these; the upper of two.

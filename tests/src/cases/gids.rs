@@ -66,7 +66,10 @@ impl Tenant {
 
     fn run(&self, world: &World, place: Place, argv: &[&str]) -> Result<Ended> {
         let command = match place {
-            Place::Sandbox => world.sandbox(&["--netns", &self.namespace.path()], argv),
+            Place::Sandbox => {
+                let options = ["--netns", &self.namespace.path(), "--keep-cap", "NET_ADMIN"];
+                world.sandbox(&options, argv)
+            }
             Place::Native => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", self.namespace.0]).args(argv);

@@ -21,6 +21,7 @@ mod replaced;
 mod requests;
 mod scale;
 mod sysfs;
+mod tenants;
 mod verbs;
 
 use std::fmt;
@@ -39,8 +40,10 @@ pub enum Setting {
     /// Soft-RoCE, or the device that is there.
     #[default]
     Software,
-    /// NICs of the lab.
+    /// NICs of the lab that carry datagrams: EFAs.
     Nics,
+    /// NICs of the lab that make reliable connections, each with a network interface: ERDMAs.
+    Cards,
 }
 
 /// What a case does.
@@ -82,6 +85,7 @@ pub fn of(setting: Setting) -> Vec<Case> {
     match setting {
         Setting::Software => on_software(),
         Setting::Nics => nic::cases(),
+        Setting::Cards => nic::connected(),
     }
 }
 
@@ -89,6 +93,7 @@ pub fn of(setting: Setting) -> Vec<Case> {
 pub fn all() -> Vec<Case> {
     let mut all = on_software();
     all.extend(nic::cases());
+    all.extend(nic::connected());
     all
 }
 
@@ -102,6 +107,7 @@ fn on_software() -> Vec<Case> {
     all.extend(replaced::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
+    all.extend(tenants::cases());
     all.extend(containers::cases());
     all.extend(agent::cases());
     all.extend(podman::cases());

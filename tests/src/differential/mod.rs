@@ -37,8 +37,9 @@ pub const SEED: u64 = 1;
 pub const REQUESTS: usize = 20_800;
 /// How long one run of a script may take.
 const LIMIT: Duration = Duration::from_secs(900);
-/// The profile that grants everything, so that what is refused is the kernel's refusal.
-const PROFILE: [&str; 2] = ["--profile", "full"];
+/// The profile that grants everything, and the capability for raw packets, so that what is refused is
+/// the kernel's refusal.
+const PROFILE: [&str; 4] = ["--profile", "full", "--keep-cap", "NET_RAW"];
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]

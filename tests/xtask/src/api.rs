@@ -33,6 +33,7 @@ const CRATES: &[&str] = &[
     "verbgate-oci",
     "verbgate-proxy",
     "verbgate-sandbox",
+    "verbgate-segments",
     "verbgate-sys",
     "verbgate-sysfs",
     "verbgate-verbs",

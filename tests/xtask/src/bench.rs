@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: measures the proxy's cost, natively and proxied in one run.
 
+use std::process::Command;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -44,6 +45,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         nics::run(&programs.path("verbgate"))?;
         containers::run(&programs.path("verbgate"))?;
         fabric::run(&programs.path("verbgate"))?;
+        let status = Command::new(programs.path(TESTS)).arg("policy-bench").status()?;
+        if !status.success() {
+            bail!("the measurement of policies failed: {status}");
+        }
     }
     if !args.host {
         let kernel = Kernel::find(&args.kernel)?;

@@ -25,8 +25,19 @@ use crate::host::Outcome;
 /// booting before the first.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
-/// The NICs of the lab that has any.
-const NICS: &[Nic] = &[Nic::Efa, Nic::Efa];
+/// The NICs of a lab that has any, and what the program in the guest calls them.
+fn nics(setting: Setting) -> Option<(&'static [Nic], &'static str)> {
+    match setting {
+        Setting::Software => None,
+        Setting::Nics => Some((&[Nic::Efa, Nic::Efa], "efa")),
+        Setting::Cards => Some((&[Nic::Erdma, Nic::Erdma], "erdma")),
+    }
+}
+
+/// What a lab of this setting has beside its kernel, for people.
+pub(crate) fn equipment(kernel: &Kernel, setting: Setting) -> &'static str {
+    nics(setting).map_or(kernel.userland, |(_, name)| name)
+}
 
 /// What the cases of a lab have said so far.
 #[derive(Debug, Default)]
@@ -93,13 +104,11 @@ pub(crate) fn in_lab(
     let limit = Limit::Silence(longest + MARGIN);
     count(told, |from, output| {
         let mut argv = vec![TESTS, "run"];
-        let nics = match setting {
-            Setting::Software => &[][..],
-            Setting::Nics => {
-                argv.push("--nics");
-                NICS
-            }
-        };
+        let (nics, name) = nics(setting).unzip();
+        if let Some(name) = name {
+            argv.extend(["--nics", name]);
+        }
+        let nics = nics.unwrap_or_default();
         if let Some(from) = from {
             argv.extend(["--from", from]);
         }
@@ -115,8 +124,8 @@ pub(crate) fn settings(words: &[String], nics: bool) -> impl Iterator<Item = Set
     let has_case = |setting: &Setting| {
         !Choice { setting: *setting, words: words.to_vec(), from: None }.cases().is_empty()
     };
-    let settings = [Some(Setting::Software), nics.then_some(Setting::Nics)];
-    settings.into_iter().flatten().filter(has_case)
+    let settings = [Setting::Software, Setting::Nics, Setting::Cards];
+    settings.into_iter().filter(move |it| nics || *it == Setting::Software).filter(has_case)
 }
 
 /// Counts what `run` prints, which runs the cases from this one on and gives the status. When the

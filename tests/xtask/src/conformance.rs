@@ -35,7 +35,7 @@ echo "natively"
 python3 /tmp/conformance.py drive /lab/native "$PATIENCE" --only "$@"
 echo "through verbgate"
 python3 /tmp/conformance.py drive /lab/proxied "$PATIENCE" --only "$@" -- \
-    /tmp/verbgate run --profile "$PROFILE" --device "$DEVICE" --"#;
+    /tmp/verbgate run --profile "$PROFILE" --keep-cap NET_RAW --keep-cap NET_ADMIN --device "$DEVICE" --"#;
 /// The lab's device.
 const DEVICE: &str = "rxe0";
 /// A half takes two minutes on a quiet machine; every hang adds its patience, twice.

@@ -1,4 +1,4 @@
-//! `cargo xtask deb`: the Debian package of the command.
+//! `cargo xtask deb` and `cargo xtask rpm`: packages of the command.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::stream::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Folder for the package. [default: debian in cargo's target folder]
+    /// Folder for the package. [default: debian or rpm in cargo's target folder]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
     /// Date of the man pages, so that the same source makes the same package. [default: today]
@@ -28,10 +28,22 @@ pub(crate) struct Args {
     date: Option<String>,
 }
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
+/// A kind of package.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Deb,
+    Rpm,
+}
+
+pub(crate) fn run(args: Args, kind: Kind) -> Result<ExitCode> {
     let progress = Progress::stderr();
-    require_program("dpkg-deb", "dpkg", &progress)?;
-    require_program("dpkg-shlibdeps", "dpkg-dev", &progress)?;
+    match kind {
+        Kind::Deb => {
+            require_program("dpkg-deb", "dpkg", &progress)?;
+            require_program("dpkg-shlibdeps", "dpkg-dev", &progress)?;
+        }
+        Kind::Rpm => require_program("rpmbuild", "rpm", &progress)?,
+    }
     let target = target_directory()?;
     done(cargo().args(["build", "--release", "--package", "verbgate"]))?;
     let program = target.join("release/verbgate");
@@ -40,13 +52,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let today = || answer(Command::new("date").arg("+%F")).context("cannot run date");
     let date = args.date.map_or_else(today, Ok)?;
     done(Command::new(&program).arg("pages").arg(&pages).arg(date.trim()))?;
-    let into = args.into.unwrap_or_else(|| target.join("debian"));
+    let folder = match kind {
+        Kind::Deb => "debian",
+        Kind::Rpm => "rpm",
+    };
+    let into = args.into.unwrap_or_else(|| target.join(folder));
     std::fs::create_dir_all(&into)?;
     let krate = Path::new(workspace()).join("harness");
     let version = env!("CARGO_PKG_VERSION");
     let compression = Compression::Xz;
     let recipe = Recipe { krate: &krate, version, program: &program, pages: &pages, compression };
-    println!("{}", recipe.build(&into)?.display());
+    let file = match kind {
+        Kind::Deb => recipe.build(&into)?,
+        Kind::Rpm => recipe.build_rpm(&into)?,
+    };
+    println!("{}", file.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,6 +14,7 @@ use verbgate_lab::Limit;
 use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
+use verbgate_tests::world;
 
 use crate::guestbin;
 use crate::guestbin::Linking;
@@ -31,9 +32,14 @@ const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-hostile", "ver
 /// neither owners nor capabilities.
 const INSTALL: &str = r#"cp /lab/verbgate* /usr/local/bin/ && cd / && exec "$0" "$@""#;
 
+/// The folder of traces.
+const TRACES: &str = "traces";
+
 /// A folder with our programs.
 pub(crate) struct Programs {
     folder: PathBuf,
+    /// Sandboxes write traces, to this folder in ours.
+    traces: Option<&'static str>,
 }
 
 impl Programs {
@@ -56,11 +62,22 @@ impl Programs {
         let folder = target_directory()?.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
-        let programs = Self { folder };
+        let programs = Self { folder, traces: None };
         for name in PROGRAMS {
             programs.take(&built, name, name)?;
         }
         Ok(programs)
+    }
+
+    /// Has sandboxes of the lab write traces from now on, and gives the folder, which is empty.
+    pub(crate) fn trace(&mut self) -> Result<PathBuf> {
+        let folder = self.folder.join(TRACES);
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        self.traces = Some(TRACES);
+        Ok(folder)
     }
 
     fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str, called: &str) -> Result<()> {
@@ -123,7 +140,12 @@ impl Programs {
     /// What runs one of the programs in a guest.
     fn spec(&self, argv: &[&str], limit: Limit) -> RunSpec {
         let install = ["/bin/sh", "-c", INSTALL];
-        RunSpec::new(install.iter().chain(argv).copied()).share(&self.folder).limit(limit)
+        let words = install.iter().chain(argv).copied();
+        let spec = RunSpec::new(words).share(&self.folder).limit(limit);
+        match self.traces {
+            Some(folder) => spec.env(world::TRACES, format!("/lab/{folder}")),
+            None => spec,
+        }
     }
 }
 

@@ -167,6 +167,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("ibv_devices", "ibverbs-utils"),
     // By which the package says what it depends on.
     ("dpkg-shlibdeps", "dpkg-dev"),
+    ("rpmbuild", "rpm"),
+    // By which a chart is rendered.
+    ("go", "golang-go"),
+    ("checkmodule", "checkpolicy"),
+    ("semodule_package", "semodule-utils"),
     // By which libibverbs knows ConnectX devices.
     ("/etc/libibverbs.d/mlx5.driver", "ibverbs-providers"),
 ];

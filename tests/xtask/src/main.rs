@@ -7,9 +7,11 @@ mod api;
 mod bench;
 mod cases;
 mod conformance;
+mod coverage;
 mod deb;
 mod demo;
 mod differential;
+mod engines;
 mod fuzz;
 mod guest;
 mod guestbin;
@@ -50,14 +52,20 @@ enum Task {
     Bench(bench::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
+    /// Count what of the kernel's tables drivers were asked for, with the same result in a sandbox as natively.
+    Coverage(coverage::Args),
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential(differential::Args),
     /// Fuzz all code that reads a guest's bytes.
     Fuzz(fuzz::Args),
     /// Run commands in virtual machines with a real uverbs device.
     Lab(lab::Args),
+    /// Try every container engine by every feature, and make the table in harness/README.md.
+    Engines(engines::Args),
     /// Make the Debian package.
     Deb(deb::Args),
+    /// Make the rpm package.
+    Rpm(deb::Args),
     /// Write the lists of each library's public API.
     Api {
         /// Check whether the lists are up to date, and write nothing.
@@ -89,10 +97,13 @@ fn main() -> ExitCode {
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
         Task::Conformance(args) => conformance::run(args),
+        Task::Coverage(args) => coverage::run(args),
         Task::Differential(args) => differential::run(args),
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
-        Task::Deb(args) => deb::run(args),
+        Task::Engines(args) => engines::run(&args),
+        Task::Deb(args) => deb::run(args, deb::Kind::Deb),
+        Task::Rpm(args) => deb::run(args, deb::Kind::Rpm),
         Task::Api { check } => api::lists(check, |line| println!("{line}"))
             .map(|current| ExitCode::from(u8::from(!current))),
         Task::Abi(command) => abi::run(command),

@@ -11,7 +11,6 @@ use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Progress;
-use verbgate_tests::cases::Setting;
 use verbgate_tests::tally::Tally;
 
 use crate::cases;
@@ -41,7 +40,7 @@ pub(crate) struct Args {
     /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
-    /// Run the cases on the lab's own NICs, too: ten minutes more.
+    /// Run the cases on the lab's own NICs, too: twenty minutes more.
     #[arg(long, conflicts_with = "no_lab")]
     nics: bool,
 }
@@ -162,7 +161,7 @@ fn in_labs(
     let all =
         kernels.iter().flat_map(|k| cases::settings(words, nics).map(move |setting| (k, setting)));
     for (kernel, setting) in all {
-        let with = if setting == Setting::Nics { "NICs" } else { kernel.userland };
+        let with = cases::equipment(kernel, setting);
         let name = format!("Linux {} with {with}", kernel.name);
         stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, words, told)));
     }

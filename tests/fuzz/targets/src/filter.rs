@@ -113,9 +113,9 @@ fn meant<A: Arch>(call: &Call) -> Meant {
     let int = |at: usize| u32::try_from(args[at] & 0xffff_ffff).unwrap();
     let is_verbs = int(1) == RDMA_VERBS_IOCTL;
     let is_rdma_netlink = int(0) == 16 && int(2) == 20;
-    // AF_RDS and AF_SMC; AF_INET and AF_INET6 with IPPROTO_SMC; the option TCP_ULP.
+    // AF_RDS, AF_RXRPC and AF_SMC; AF_INET and AF_INET6 with IPPROTO_SMC; the option TCP_ULP.
     let rdma_socket = match (int(0), int(2)) {
-        (21 | 43, _) => Some(Meant::Errno(EAFNOSUPPORT)),
+        (21 | 33 | 43, _) => Some(Meant::Errno(EAFNOSUPPORT)),
         (2 | 10, 256) => Some(Meant::Errno(EPROTONOSUPPORT)),
         _ => None,
     };

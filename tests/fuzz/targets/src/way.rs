@@ -158,7 +158,15 @@ fn carry(form: Form, pieces: Vec<(u64, Vec<u8>)>, driver: Option<DriverId>, worl
     let policy = &POLICIES[world.policy];
     let driver = driver.filter(|_| world.known_driver || matches!(form, Form::Write(_)));
     let driver = driver.unwrap_or(DriverId::UNKNOWN);
-    let rules = Rules { driver, policy, gids: None, rdev: (231, 192), asked: true };
+    let rules = Rules {
+        driver,
+        policy,
+        narrowed: None,
+        ports: None,
+        gids: None,
+        rdev: (231, 192),
+        asked: true,
+    };
     let mut books = Books::default();
     let id = books.open(0, None);
     let look_up = |_| match world.open_fds {

@@ -1,7 +1,5 @@
 //! The admin queue, and the table of its commands.
 
-use std::sync::Arc;
-
 use zerocopy::FromBytes;
 use zerocopy::Immutable;
 use zerocopy::IntoBytes;
@@ -9,7 +7,6 @@ use zerocopy::KnownLayout;
 use zerocopy::Unaligned;
 
 use super::Device;
-use super::Event;
 use super::layout::ADMIN_ENTRY;
 use super::layout::AENQ_ENTRY;
 use super::layout::AcqCommon;
@@ -17,8 +14,10 @@ use super::layout::AenqEntry;
 use super::layout::AqCommon;
 use super::layout::Status;
 use super::memory::Listed;
-use super::objects::place;
 use super::registers;
+use crate::Event;
+use crate::ring::place;
+use crate::ring::publish;
 
 /// One of the driver's commands.
 struct Command {
@@ -202,17 +201,6 @@ impl Device {
             Err(error) => log::warn!("an event is lost: {error}"),
         }
     }
-}
-
-/// Writes an entry whose first word tells that the rest is there.
-pub(super) fn publish(
-    bus: &Arc<crate::Bus>,
-    to: u64,
-    entry: &[u8],
-) -> Result<(), crate::bus::Abort> {
-    let Some((head, rest)) = entry.split_first_chunk::<4>() else { return Ok(()) };
-    bus.write(to.wrapping_add(4), rest)?;
-    bus.publish(to, u32::from_le_bytes(*head))
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ use super::layout::RegMr;
 use super::layout::RegMrResp;
 use super::layout::Status;
 use super::limits;
-use super::memory::Region;
 use super::objects::AddressHandle;
 use super::objects::CompletionQueue;
 use super::objects::EventQueue;
@@ -29,6 +28,7 @@ use super::objects::QueuePair;
 use super::objects::RETRY_FOR_EVER;
 use super::objects::state;
 use super::slot;
+use crate::region::Region;
 use crate::wire::Address;
 
 /// `efa_admin_create_cq_cmd`: interrupts, a ring at a virtual address; entry size, source addresses.
@@ -65,7 +65,7 @@ impl Device {
         let pd = named(request)?;
         let used = self.qps.iter().any(|(_, pair)| pair.pd == pd)
             || self.ahs.iter().any(|(_, handle)| handle.pd == pd)
-            || self.regions.values().any(|region| region.pd == pd);
+            || self.regions.values().any(|region| region.pd == u32::from(pd));
         if used {
             return Err(Status::ResourceBusy);
         }

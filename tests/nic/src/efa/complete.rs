@@ -3,13 +3,13 @@
 use zerocopy::IntoBytes as _;
 
 use super::Device;
-use super::admin::publish;
 use super::layout::Cdesc;
 use super::layout::EQE;
 use super::layout::Eqe;
 use super::layout::RxCdesc;
 use super::limits;
-use super::objects::place;
+use crate::ring::place;
+use crate::ring::publish;
 
 /// The doorbell of a completion queue: how many the program has seen, and that it wants an event.
 const CONSUMED: u32 = 0xffff;

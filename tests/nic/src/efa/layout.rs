@@ -2,23 +2,11 @@
 //! the driver's `efa_admin_cmds_defs.h`, `efa_admin_defs.h` and `efa_io_defs.h` (dual BSD and GPL);
 //! commands and responses are without the descriptor that all begin with.
 
-use zerocopy::FromBytes;
-use zerocopy::Immutable;
-use zerocopy::IntoBytes;
-use zerocopy::KnownLayout;
-use zerocopy::Unaligned;
 use zerocopy::little_endian::U16;
 use zerocopy::little_endian::U32;
 use zerocopy::little_endian::U64;
 
-macro_rules! layout {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? })*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-        #[repr(C)]
-        pub(crate) struct $name { $(pub(crate) $field: $type),* }
-    )* };
-}
+use crate::layout::layout;
 
 layout! {
     /// `efa_admin_aq_common_desc`: the first four bytes of a command.

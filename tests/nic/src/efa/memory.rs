@@ -9,6 +9,7 @@ use super::layout::Status;
 use super::limits;
 use crate::Bus;
 use crate::bus::Abort;
+use crate::region::Region;
 
 /// `efa_admin_reg_mr_cmd.flags`: the page size.
 const PAGE_SHIFT: u8 = 0x1f;
@@ -42,17 +43,6 @@ pub(super) enum Listed {
     Indirect,
 }
 
-/// A registered region.
-#[derive(Debug)]
-pub(super) struct Region {
-    pub(super) pd: u16,
-    permissions: u8,
-    start: u64,
-    length: u64,
-    shift: u32,
-    pages: Vec<u64>,
-}
-
 impl Region {
     /// What a command registers.
     pub(super) fn of(command: &RegMr, listed: Listed, bus: &Bus) -> Result<Self, Status> {
@@ -73,41 +63,13 @@ impl Region {
         if pages.iter().any(|at| at & (page - 1) != 0) {
             return Err(Status::IllegalParameter);
         }
-        let (pd, permissions) = (command.pd.get(), command.permissions);
+        let (pd, permissions) = (command.pd.get().into(), command.permissions);
         Ok(Self { pd, permissions, start, length, shift, pages })
     }
 
     /// One without memory.
     pub(super) fn empty(pd: u16) -> Self {
-        Self { pd, permissions: 0, start: 0, length: 0, shift: 12, pages: Vec::new() }
-    }
-
-    /// The pieces of guest memory behind an address; nothing if the region does not hold all of it,
-    /// or not for this.
-    pub(super) fn pieces(
-        &self,
-        pd: u16,
-        access: u8,
-        address: u64,
-        length: usize,
-    ) -> Option<Vec<(u64, usize)>> {
-        let total = u64::try_from(length).ok()?;
-        let inside = address.checked_sub(self.start)?.checked_add(total)? <= self.length;
-        if pd != self.pd || self.permissions & access != access || !inside {
-            return None;
-        }
-        let page = 1u64 << self.shift;
-        let first = self.start & !(page - 1);
-        let (mut pieces, mut done) = (Vec::new(), 0u64);
-        while done < total {
-            let at = address + done;
-            let index = usize::try_from((at - first) >> self.shift).ok()?;
-            let offset = at & (page - 1);
-            let piece = (page - offset).min(total - done);
-            pieces.push((self.pages.get(index)? + offset, usize::try_from(piece).ok()?));
-            done += piece;
-        }
-        Some(pieces)
+        Self { pd: pd.into(), permissions: 0, start: 0, length: 0, shift: 12, pages: Vec::new() }
     }
 }
 
@@ -165,39 +127,4 @@ fn chunks(first: CtrlBuffInfo, count: usize, bus: &Bus) -> Result<Vec<u64>, Stat
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn region() -> Region {
-        Region {
-            pd: 3,
-            permissions: access::LOCAL_WRITE | access::REMOTE_READ,
-            start: 0x7000_0800,
-            length: 0x2000,
-            shift: 12,
-            pages: vec![0xa000, 0xc000, 0xb000],
-        }
-    }
-
-    #[test]
-    fn pieces_follow_the_pages() {
-        let pieces = region().pieces(3, access::LOCAL_WRITE, 0x7000_0800, 0x2000).unwrap();
-        assert_eq!(pieces, [(0xa800, 0x800), (0xc000, 0x1000), (0xb000, 0x800)]);
-        let pieces = region().pieces(3, access::REMOTE_READ, 0x7000_1fff, 2).unwrap();
-        assert_eq!(pieces, [(0xcfff, 1), (0xb000, 1)]);
-        assert_eq!(region().pieces(3, access::LOCAL_READ, 0x7000_0900, 0), Some(Vec::new()));
-    }
-
-    #[test]
-    fn nothing_beyond_the_region_its_domain_or_its_rights() {
-        let region = region();
-        assert_eq!(region.pieces(3, access::LOCAL_READ, 0x7000_07ff, 1), None);
-        assert_eq!(region.pieces(3, access::LOCAL_READ, 0x7000_2800, 1), None);
-        assert_eq!(region.pieces(3, access::LOCAL_READ, u64::MAX, 2), None);
-        assert_eq!(region.pieces(4, access::LOCAL_READ, 0x7000_0800, 1), None);
-        assert_eq!(region.pieces(3, access::REMOTE_WRITE, 0x7000_0800, 1), None);
-    }
 }

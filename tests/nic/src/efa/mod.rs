@@ -34,7 +34,11 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::Bus;
+use crate::Census;
+use crate::Counters;
+use crate::Event;
 use crate::Function;
+use crate::Model;
 use crate::Wire;
 use crate::pci::Bar;
 use crate::pci::Decode;
@@ -55,50 +59,6 @@ use objects::Regions;
 use objects::Slots;
 use registers::Registers;
 use send::Pending;
-
-/// Asynchronous events of the device: `efa_admin_aenq_group`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[repr(u16)]
-pub enum Event {
-    /// The device is broken.
-    FatalError = 1,
-    /// Something is wrong.
-    Warning = 2,
-    /// Something changed.
-    Notification = 3,
-    /// The device is alive.
-    KeepAlive = 4,
-}
-
-/// How many objects a device holds: nothing may be left of a program that ended.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Census {
-    /// Contexts of programs.
-    pub uars: usize,
-    /// Protection domains.
-    pub pds: usize,
-    /// Address handles.
-    pub ahs: usize,
-    /// Memory regions.
-    pub mrs: usize,
-    /// Completion queues.
-    pub cqs: usize,
-    /// Queue pairs.
-    pub qps: usize,
-}
-
-/// What has reached a device.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Counters {
-    /// Commands on the admin queue.
-    pub commands: u64,
-    /// Doorbells rung by programs.
-    pub doorbells: u64,
-    /// Messages that were sent again.
-    pub repeated: u64,
-    /// Messages that arrived again and were not executed again.
-    pub ignored: u64,
-}
 
 /// A device with one port.
 pub struct Efa {
@@ -184,39 +144,6 @@ impl Efa {
         self.device.lock().address
     }
 
-    /// What the device holds.
-    #[must_use]
-    pub fn census(&self) -> Census {
-        let device = self.device.lock();
-        Census {
-            uars: device.uars.len(),
-            pds: device.pds.len(),
-            ahs: device.ahs.len(),
-            mrs: device.regions.len(),
-            cqs: device.cqs.len(),
-            qps: device.qps.len(),
-        }
-    }
-
-    /// What has reached the device.
-    #[must_use]
-    pub fn counters(&self) -> Counters {
-        self.device.lock().counters
-    }
-
-    /// Stops taking commands, or takes those that have come since.
-    pub fn stall(&self, stall: bool) {
-        self.with(|device| {
-            device.stalled = stall;
-            device.commands();
-        });
-    }
-
-    /// Tells the driver of an event, if it has asked for those.
-    pub fn raise(&self, event: Event) {
-        self.with(|device| device.raise(event));
-    }
-
     /// Does something to the device, and sends what follows from it once the lock is free.
     fn with<T>(&self, work: impl FnOnce(&mut Device) -> T) -> T {
         let (result, messages) = self.locked(work);
@@ -262,6 +189,35 @@ impl Function for Efa {
 
     fn reset(&self) {
         self.with(Device::reset);
+    }
+}
+
+impl Model for Efa {
+    fn census(&self) -> Census {
+        let device = self.device.lock();
+        Census {
+            uars: device.uars.len(),
+            pds: device.pds.len(),
+            ahs: device.ahs.len(),
+            mrs: device.regions.len(),
+            cqs: device.cqs.len(),
+            qps: device.qps.len(),
+        }
+    }
+
+    fn counters(&self) -> Counters {
+        self.device.lock().counters
+    }
+
+    fn stall(&self, stall: bool) {
+        self.with(|device| {
+            device.stalled = stall;
+            device.commands();
+        });
+    }
+
+    fn raise(&self, event: Event) {
+        self.with(|device| device.raise(event));
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::VecDeque;
 
 use super::layout::Status;
-use super::memory::Region;
+use crate::region::Region;
 use crate::wire::Address;
 
 /// Objects of one kind, by number. A number is not given again before all others were.
@@ -86,14 +86,6 @@ pub(super) struct EventQueue {
     pub(super) armed: bool,
     /// There are events that no interrupt has told of.
     pub(super) untold: bool,
-}
-
-/// Where an entry of a ring is, and the phase that marks it as written in this round.
-pub(super) fn place(base: u64, produced: u32, depth: u32, entry: usize) -> (u64, u8) {
-    let index = produced.checked_rem(depth).unwrap_or(0);
-    let round = produced.checked_div(depth).unwrap_or(0);
-    let offset = u64::from(index) * entry as u64;
-    (base.wrapping_add(offset), u8::from(round & 1 == 0))
 }
 
 /// Of what kind a queue pair is: `efa_admin_qp_type`.
@@ -212,13 +204,5 @@ mod tests {
         assert_eq!(add(&mut slots), Ok(1));
         assert_eq!(add(&mut slots), Ok(3));
         assert_eq!(slots.remove(9), Err(Status::IllegalParameter));
-    }
-
-    #[test]
-    fn phases_change_with_the_rounds() {
-        assert_eq!(place(0x1000, 0, 4, 16), (0x1000, 1));
-        assert_eq!(place(0x1000, 3, 4, 16), (0x1030, 1));
-        assert_eq!(place(0x1000, 4, 4, 16), (0x1000, 0));
-        assert_eq!(place(0x1000, 8, 4, 16), (0x1000, 1));
     }
 }

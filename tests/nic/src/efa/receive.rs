@@ -13,7 +13,6 @@ use super::layout::RX_DESC;
 use super::layout::RxDesc;
 use super::layout::completion;
 use super::limits;
-use super::memory::Region;
 use super::memory::access;
 use super::objects::Kind;
 use super::send::nothing;
@@ -91,7 +90,7 @@ impl Device {
         let (theirs, fits) = match body {
             Body::Send { key, reliable, .. } => (key, reliable == (kind == Kind::Reliable)),
             Body::Write { key, .. } | Body::Read { key, .. } => (key, kind == Kind::Reliable),
-            Body::Answer { .. } => (key, false),
+            Body::Atomic { .. } | Body::Answer { .. } => (key, false),
         };
         if theirs != key {
             count(&mut self.statistics.basic.qkey_viol, 1);
@@ -112,7 +111,7 @@ impl Device {
                 }
                 let region = self.regions.get(rkey);
                 let stored = region.and_then(|region| {
-                    self.store_region(region, pd, access::REMOTE_WRITE, address, &data)
+                    region.store(&self.bus, pd.into(), access::REMOTE_WRITE, address, &data)
                 });
                 if stored.is_none() {
                     return (completion::REMOTE_BAD_ADDRESS, nothing());
@@ -138,13 +137,15 @@ impl Device {
             Body::Read { rkey, address, length, .. } => {
                 let region = self.regions.get(rkey);
                 let data = region.and_then(|region| {
-                    self.load_region(region, pd, access::REMOTE_READ, address, length)
+                    region.load(&self.bus, pd.into(), access::REMOTE_READ, address, length)
                 });
                 let Some(data) = data else { return (completion::REMOTE_BAD_ADDRESS, nothing()) };
                 count(&mut self.statistics.reads.for_others, data.len());
                 (completion::OK, data.into())
             }
-            Body::Answer { .. } => (completion::REMOTE_BAD_DEST_QPN, nothing()),
+            Body::Atomic { .. } | Body::Answer { .. } => {
+                (completion::REMOTE_BAD_DEST_QPN, nothing())
+            }
         }
     }
 
@@ -197,7 +198,7 @@ impl Device {
             left = rest;
             let region = self.regions.get(buffer.lkey_ctrl.get() & LKEY);
             let stored = region.and_then(|region| {
-                self.store_region(region, pd, access::LOCAL_WRITE, buffer.address.get(), here)
+                region.store(&self.bus, pd.into(), access::LOCAL_WRITE, buffer.address.get(), here)
             });
             if stored.is_none() && !here.is_empty() {
                 return completion::INVALID_LKEY;
@@ -260,43 +261,6 @@ impl Device {
             immediate: None,
             unsolicited: false,
         }
-    }
-
-    /// Reads memory of a region; nothing if the region is not for this.
-    pub(super) fn load_region(
-        &self,
-        region: &Region,
-        pd: u16,
-        access: u8,
-        address: u64,
-        length: usize,
-    ) -> Option<Vec<u8>> {
-        let mut data = vec![0; length];
-        let mut rest = &mut data[..];
-        for (at, piece) in region.pieces(pd, access, address, length)? {
-            let (here, next) = rest.split_at_mut_checked(piece)?;
-            self.bus.read(at, here).ok()?;
-            rest = next;
-        }
-        Some(data)
-    }
-
-    /// Writes memory of a region; nothing if the region is not for this.
-    pub(super) fn store_region(
-        &self,
-        region: &Region,
-        pd: u16,
-        access: u8,
-        address: u64,
-        data: &[u8],
-    ) -> Option<()> {
-        let mut rest = data;
-        for (at, piece) in region.pieces(pd, access, address, data.len())? {
-            let (here, next) = rest.split_at_checked(piece)?;
-            self.bus.write(at, here).ok()?;
-            rest = next;
-        }
-        Some(())
     }
 }
 

@@ -177,7 +177,9 @@ impl Device {
         }
         let reliable = kind == Kind::Reliable;
         let (immediate, key) = (immediate(request), request.qkey.get());
-        Ok((Body::Send { data: data.into(), immediate, key, reliable }, None))
+        let (solicited, invalidate) = (false, None);
+        let data = data.into();
+        Ok((Body::Send { data, immediate, key, reliable, solicited, invalidate }, None))
     }
 
     fn body_of_read(&self, pd: u16, request: &TxWqe) -> Result<Made, u8> {
@@ -188,8 +190,9 @@ impl Device {
         }
         // Before the peer is asked: an answer that has no place cannot be taken back.
         let region = self.regions.get(local.key.get() & LKEY);
-        let place = region
-            .and_then(|region| region.pieces(pd, access::LOCAL_WRITE, local.address.get(), length));
+        let place = region.and_then(|region| {
+            region.pieces(pd.into(), access::LOCAL_WRITE, local.address.get(), length)
+        });
         place.ok_or(completion::INVALID_LKEY)?;
         let (rkey, address) = (remote.key.get(), remote.address.get());
         Ok((Body::Read { rkey, address, length, key: request.qkey.get() }, Some(local)))
@@ -200,7 +203,7 @@ impl Device {
         let data = self.gather(pd, &local, limits::MAX_RDMA)?.into();
         let (rkey, address) = (remote.key.get(), remote.address.get());
         let (immediate, key) = (immediate(request), request.qkey.get());
-        Ok((Body::Write { rkey, address, data, immediate, key }, None))
+        Ok((Body::Write { rkey, address, data, immediate, key, solicited: false }, None))
     }
 
     /// What is in a buffer of the program's.
@@ -208,7 +211,8 @@ impl Device {
         let length = checked(buffer.length.get(), most)?;
         let region = self.regions.get(buffer.key.get() & LKEY);
         let region = region.ok_or(completion::INVALID_LKEY)?;
-        self.load_region(region, pd, access::LOCAL_READ, buffer.address.get(), length)
+        region
+            .load(&self.bus, pd.into(), access::LOCAL_READ, buffer.address.get(), length)
             .ok_or(completion::INVALID_LKEY)
     }
 
@@ -230,6 +234,7 @@ impl Device {
                 count(&mut statistics.reads.bytes, *length);
             }
             Body::Answer { data, .. } => count(&mut statistics.basic.tx_bytes, data.len()),
+            Body::Atomic { .. } => {}
         }
         count(&mut statistics.basic.tx_pkts, 1);
     }
@@ -260,7 +265,7 @@ impl Device {
         let pd = self.pair(qp).map_or(0, |pair| pair.pd);
         let region = self.regions.get(into.key.get() & LKEY);
         let stored = region.and_then(|region| {
-            self.store_region(region, pd, access::LOCAL_WRITE, into.address.get(), data)
+            region.store(&self.bus, pd.into(), access::LOCAL_WRITE, into.address.get(), data)
         });
         self.end(id, if stored.is_some() { completion::OK } else { completion::INVALID_LKEY });
     }
@@ -300,7 +305,7 @@ impl Device {
             count(&mut network.retrans_timeout_events, 1);
             let length = match &pending.message.body {
                 Body::Send { data, .. } | Body::Write { data, .. } => data.len(),
-                Body::Read { .. } | Body::Answer { .. } => 0,
+                Body::Read { .. } | Body::Atomic { .. } | Body::Answer { .. } => 0,
             };
             count(&mut network.retrans_bytes, length);
             self.outbox.push(pending.message.clone());

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use anyhow::Result;
 use anyhow::bail;
 
 use super::Case;
+use super::Meeting;
 use super::Two;
 use super::ask;
 use super::number;
@@ -34,28 +36,49 @@ const MIDST: Duration = Duration::from_secs(3);
 /// Nothing may hang longer than this: the driver gives a command up after thirty seconds.
 const END: Duration = Duration::from_secs(100);
 
+/// Reads of 64 KiB.
+const READS: &[&str] = &["ib_read_bw", "-s", "65536", "-F"];
+/// By datagrams.
+const DATAGRAMS: Kind = Kind { meeting: Meeting::Socket, options: &["-c", "SRD", "-x", "0"] };
+/// By connections. (Whose ends the connection manager brings together, these ask at the end for what has
+/// become of the connection, and so go on no longer than their supervisors.)
+const CONNECTIONS: Kind = Kind { meeting: Meeting::Socket, options: &[] };
+
+/// How traffic flows.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    meeting: Meeting,
+    options: &'static [&'static str],
+}
+
 pub(super) fn cases() -> Vec<Case> {
+    let kind = DATAGRAMS;
     vec![
-        Case::new("nic_supervisor_killed_under_doorbells", supervisor_killed),
-        Case::new("nic_stalled_under_doorbells", |world| broken(world, "stall")),
-        Case::new("nic_interrupts_lost_under_doorbells", |world| broken(world, "deaf")),
+        Case::new("nic_supervisor_killed_under_doorbells", move |w| supervisor_killed(w, kind)),
+        Case::new("nic_stalled_under_doorbells", move |w| broken(w, kind, "stall")),
+        Case::new("nic_interrupts_lost_under_doorbells", move |w| broken(w, kind, "deaf")),
         // The last: what it leaves is another device of the same name.
-        Case::new("nic_removed_under_doorbells", removed),
+        Case::new("nic_removed_under_doorbells", move |w| removed(w, kind)),
     ]
 }
 
+pub(super) fn connected() -> Vec<Case> {
+    let kind = CONNECTIONS;
+    vec![Case::new("nic_rc_supervisor_killed_under_doorbells", move |world| {
+        // Where the driver speaks iWARP, only the connection manager connects.
+        match world.gid_index {
+            Some(_) => supervisor_killed(world, kind),
+            None => Ok(Verdict::Skipped("the driver of this kernel speaks iWARP alone".into())),
+        }
+    })]
+}
+
 /// Starts reads of one sandbox from the memory of another, and waits until they flow.
-fn flow(two: &Two, place: Place, seconds: &str) -> Result<Pair> {
-    let argv = ["ib_read_bw", "-c", "SRD", "-s", "65536", "-D", seconds, "-x", "0", "-F"];
-    let argv: Vec<String> = argv.map(ToOwned::to_owned).to_vec();
+fn flow(two: &Two, kind: Kind, place: Place, seconds: &str) -> Result<Pair> {
+    let argv = [READS, kind.options, &["-D", seconds]].concat();
     let regions = |world: &World| resources().get(&format!("{} mr", world.device)).copied();
     let before = [regions(&two.left), regions(&two.right)];
-    let pair = Pair::start(&argv, |role, words| {
-        let (program, rest) = words.split_first().context("an empty command")?;
-        let own = [*program].into_iter().chain(two.options(role));
-        let words: Vec<&str> = own.chain(rest.iter().copied()).collect();
-        two.end(role).command(place, &words)
-    })?;
+    let pair = two.start(kind.meeting, &argv, |role, words| two.end(role).command(place, words))?;
     exec::wait_until("both ends' memory regions", PATIENCE, || {
         Ok(regions(&two.left) > before[0] && regions(&two.right) > before[1])
     })?;
@@ -65,9 +88,9 @@ fn flow(two: &Two, place: Place, seconds: &str) -> Result<Pair> {
 
 /// Doorbells are rung on, and all is measured to its end; what is requested then fails, and the
 /// device keeps nothing.
-fn supervisor_killed(world: &World) -> Result<Verdict> {
+fn supervisor_killed(world: &World, kind: Kind) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let mut pair = flow(&two, Place::Sandbox, FLOW)?;
+    let mut pair = flow(&two, kind, Place::Sandbox, FLOW)?;
     let guest = exec::descendants(pair.client.pid());
     let guest = *guest.first().context("a `verbgate run` has no child")?;
     pair.client.kill_alone()?;
@@ -103,23 +126,23 @@ struct Seen {
 
 /// A device whose PCI function is removed under traffic: what programs see of it is what they see natively, nothing
 /// hangs once they have ended, and the device comes back as one that works.
-fn removed(world: &World) -> Result<Verdict> {
+fn removed(world: &World, kind: Kind) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let native = remove(&two, Place::Native).context("natively")?;
-    let inside = remove(&two, Place::Sandbox).context("in a sandbox")?;
+    let native = remove(&two, kind, Place::Native).context("natively")?;
+    let inside = remove(&two, kind, Place::Sandbox).context("in a sandbox")?;
     if native != inside {
         bail!("natively {native:?}, in a sandbox {inside:?}");
     }
     Ok(Verdict::Ok)
 }
 
-fn remove(two: &Two, place: Place) -> Result<Seen> {
+fn remove(two: &Two, kind: Kind, place: Place) -> Result<Seen> {
     let device = &two.left.device;
     let mut watcher = Program::start(two.left.command(place, &["ibv_asyncwatch", "-d", device])?)?;
     exec::wait_until("the watcher to watch", PATIENCE, || {
         Ok(watcher.stdout_so_far()?.contains("async") || watcher.has_ended()?)
     })?;
-    let mut pair = flow(two, place, LONG)?;
+    let mut pair = flow(two, kind, place, LONG)?;
     let class = Path::new("/sys/class/infiniband").join(device);
     let removal = begin_removal(device)?;
     thread::sleep(REMOVAL);
@@ -138,11 +161,29 @@ fn remove(two: &Two, place: Place) -> Result<Seen> {
 /// Starts to remove a device's PCI function, as the driver of the bridge does when the slot's button is
 /// pressed; this waits for the device's driver.
 fn begin_removal(device: &str) -> Result<Program> {
-    let class = Path::new("/sys/class/infiniband").join(device);
-    let function = fs::canonicalize(class.join("device"))?;
+    let function = function_of(device)?;
     let mut removal = Command::new("sh");
     removal.args(["-c", &format!("echo 1 >{}/remove", function.display())]);
     Program::start(removal)
+}
+
+/// The PCI function of a device: the parent of the RDMA device, or, where a driver gives it none (erdma), the
+/// function that the driver has in this device's place.
+fn function_of(device: &str) -> Result<PathBuf> {
+    let parent = Path::new("/sys/class/infiniband").join(device).join("device");
+    if let Ok(function) = fs::canonicalize(parent) {
+        return Ok(function);
+    }
+    let (driver, place) = device.split_once('_').context("a device that has no number")?;
+    let mut functions: Vec<PathBuf> = fs::read_dir(format!("/sys/bus/pci/drivers/{driver}"))?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().contains(':'))
+        .map(|entry| entry.path())
+        .collect();
+    functions.sort();
+    let function =
+        functions.get(place.parse::<usize>()?).context("the driver has no such device")?;
+    Ok(fs::canonicalize(function)?)
 }
 
 /// Has the kernel find the functions that were removed; the device must work again.
@@ -171,12 +212,12 @@ struct Broken {
 
 /// A device that takes no commands any more, or whose interrupts are lost, is broken in a sandbox as it
 /// is natively: what has doorbells goes on, every request fails in the driver's time, nothing hangs.
-fn broken(world: &World, fault: &str) -> Result<Verdict> {
+fn broken(world: &World, kind: Kind, fault: &str) -> Result<Verdict> {
     let nic = number(world)?;
     let two = Two::look(world)?;
     let mut seen = Vec::new();
     for place in [Place::Native, Place::Sandbox] {
-        let became = breaks(&two, place, &format!("{fault} {nic}"));
+        let became = breaks(&two, kind, place, &format!("{fault} {nic}"));
         // Not before: an answer that comes after its command was given up is written by the driver of
         // 6.12 to where the command's stack was, and the kernel dies.
         begin_removal(&two.left.device)?.wait(END)?.expect_status(0)?;
@@ -191,10 +232,10 @@ fn broken(world: &World, fault: &str) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-fn breaks(two: &Two, place: Place, fault: &str) -> Result<Broken> {
+fn breaks(two: &Two, kind: Kind, place: Place, fault: &str) -> Result<Broken> {
     // The client makes the requests of the traffic, so its device is the one that breaks.
     let swapped = Two { left: two.right.clone(), right: two.left.clone() };
-    let pair = flow(&swapped, place, FLOW)?;
+    let pair = flow(&swapped, kind, place, FLOW)?;
     ask(&format!("{fault} on"))?;
     let device = &two.left.device;
     let opens = exec::run(two.left.command(place, &["ibv_devinfo", "-d", device])?, END)?;

@@ -1,6 +1,8 @@
 //! The cases that run on NICs: PCI devices with drivers of their own, whose doorbells programs ring by
-//! mmap. Two devices are there, each behind a bridge and on a NUMA node of its own.
+//! mmap. Two devices are there, each behind a bridge and on a NUMA node of its own: EFAs, or ERDMAs with a
+//! network interface each, which make reliable connections.
 
+mod connected;
 mod faults;
 mod quiet;
 mod sysfs;
@@ -9,6 +11,7 @@ mod traffic;
 use std::env;
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -17,23 +20,49 @@ use anyhow::bail;
 
 use super::Case;
 use crate::exec;
+use crate::exec::Program;
+use crate::pair::Pair;
+use crate::world;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
+use crate::world::resources;
 
 /// The file by which the lab tells of time; it is in the folder where NICs take requests.
 const LOST: &str = "LAB_LOST";
 
+/// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
     cases.extend(faults::cases());
+    with_time(cases)
+}
+
+/// Those on reliable connections (ERDMA).
+pub(super) fn connected() -> Vec<Case> {
+    let mut cases = connected::cases();
+    cases.extend(quiet::connected());
+    cases.extend(faults::connected());
+    with_time(cases)
+}
+
+fn with_time(mut cases: Vec<Case>) -> Vec<Case> {
     for case in &mut cases {
         // Two programs, natively and proxied, and each message is a doorbell that is emulated.
         case.limit = Duration::from_secs(400);
     }
     cases
+}
+
+/// How two programs find each other.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Meeting {
+    /// By a socket, over which they tell each other of their queue pairs.
+    Socket,
+    /// By the connection manager, at the addresses of their devices.
+    Manager,
 }
 
 /// Two devices on one wire.
@@ -65,6 +94,49 @@ impl Two {
     fn options(&self, role: &str) -> [&str; 2] {
         ["-d", &self.end(role).device]
     }
+
+    /// Starts both ends of a program of perftest or a ping-pong; `launch` makes the command of an end.
+    fn start(
+        &self,
+        meeting: Meeting,
+        argv: &[&str],
+        launch: impl Fn(&'static str, &[&str]) -> Result<Command>,
+    ) -> Result<Pair> {
+        let with_device = |role: &'static str, words: &[&str]| {
+            let (program, rest) = words.split_first().context("an empty command")?;
+            let own = [*program].into_iter().chain(self.options(role));
+            let words: Vec<&str> = own.chain(rest.iter().copied()).collect();
+            launch(role, &words)
+        };
+        if meeting == Meeting::Socket {
+            let argv: Vec<String> = argv.iter().map(ToString::to_string).collect();
+            return Pair::start(&argv, with_device);
+        }
+        let (port, at) = (world::free_port()?.to_string(), address(&self.left)?);
+        let own = address(&self.right)?;
+        let common = [argv, &["-R", "-p", &port, "--bind_source_ip"]].concat();
+        self.meet(
+            with_device("server", &[&common[..], &[&at]].concat())?,
+            with_device("client", &[&common[..], &[&own, &at]].concat())?,
+        )
+    }
+
+    /// Starts a server that listens by the connection manager, and then its client.
+    fn meet(&self, server: Command, client: Command) -> Result<Pair> {
+        let ids = || resources().get(&format!("{} cm_id", self.left.device)).copied();
+        let before = ids();
+        let mut server = Program::start(server)?;
+        exec::wait_until("a server that listens", PATIENCE, || {
+            // One that gives up before is told by its status.
+            Ok(ids() > before || server.has_ended()?)
+        })?;
+        Ok(Pair { server, client: Program::start(client)? })
+    }
+}
+
+/// The IPv4 address of a card's network interface, as the lab gives them.
+fn address(world: &World) -> Result<String> {
+    Ok(format!("10.98.0.{}", number(world)? + 1))
 }
 
 /// Has the lab do something to its NICs, and gives what it says.
@@ -87,13 +159,18 @@ fn ask(request: &str) -> Result<String> {
     }
 }
 
-/// The number of a device at the lab: its address ends with one more.
+/// The number of a device at the lab: one less than the end of its GUID (ERDMA, from the MAC address), or of
+/// its address (EFA).
 fn number(world: &World) -> Result<u32> {
-    let file = format!("/sys/class/infiniband/{}/ports/1/gids/0", world.device);
-    let gid = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
-    let last = gid.trim().rsplit(':').next().unwrap_or_default();
-    let address = u32::from_str_radix(last, 16).with_context(|| format!("{file} is {gid:?}"))?;
-    address.checked_sub(1).context("no NIC of the lab has this address")
+    let class = format!("/sys/class/infiniband/{}", world.device);
+    let file = match world.device.starts_with("efa") {
+        true => format!("{class}/ports/1/gids/0"),
+        false => format!("{class}/node_guid"),
+    };
+    let name = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+    let last = name.trim().rsplit(':').next().unwrap_or_default();
+    let number = u32::from_str_radix(last, 16).with_context(|| format!("{file} is {name:?}"))?;
+    number.checked_sub(1).context("no NIC of the lab has this name")
 }
 
 /// A script in its place.

@@ -6,11 +6,11 @@ use anyhow::Result;
 use anyhow::bail;
 
 use super::Case;
+use super::Meeting;
 use super::Two;
 use super::ask;
 use super::number;
 use crate::cases::Verdict;
-use crate::pair::Pair;
 use crate::report::Report;
 use crate::world::PATIENCE;
 use crate::world::World;
@@ -22,8 +22,20 @@ const MANY: u32 = 101_000;
 /// now and then, and the long run is longer.
 const CALLS: u64 = 1_000;
 
+/// A read is as much of a work request as a write, and EFA's drivers before 6.5 have it.
+const READS: &[&str] = &["ib_read_bw", "-s", "8", "-F"];
+
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new("nic_no_trap_for_any_work_request", no_traps)]
+    let datagrams = &["-c", "SRD", "-x", "0"];
+    vec![Case::new("nic_no_trap_for_any_work_request", |world| {
+        no_traps(world, Meeting::Socket, datagrams)
+    })]
+}
+
+pub(super) fn connected() -> Vec<Case> {
+    vec![Case::new("nic_rc_no_trap_for_any_work_request", |world| {
+        no_traps(world, Meeting::Manager, &[])
+    })]
 }
 
 /// What a run told.
@@ -34,9 +46,10 @@ struct Run {
     doorbells: u64,
 }
 
-fn no_traps(world: &World) -> Result<Verdict> {
+fn no_traps(world: &World, meeting: Meeting, options: &[&str]) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let (few, many) = (run(&two, FEW)?, run(&two, MANY)?);
+    let run = |count| run(&two, meeting, options, count);
+    let (few, many) = (run(FEW)?, run(MANY)?);
     let more = many.doorbells.saturating_sub(few.doorbells);
     if more < u64::from(MANY - FEW) {
         bail!("only {more} doorbells more: the work requests were not rung one by one");
@@ -72,20 +85,15 @@ fn no_traps(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-/// RDMA writes by one sandbox into the memory of another, each work request with a doorbell.
-fn run(two: &Two, count: u32) -> Result<Run> {
+/// RDMA reads by one sandbox from the memory of another, each work request with a doorbell.
+fn run(two: &Two, meeting: Meeting, options: &[&str], count: u32) -> Result<Run> {
     let folder = tempfile::tempdir()?;
     let report = |role: &str| folder.path().join(role).to_string_lossy().into_owned();
     let before = doorbells(&two.right)?;
     let count = count.to_string();
-    // A read is as much of a work request as a write, and drivers before 6.5 have it.
-    let argv = ["ib_read_bw", "-c", "SRD", "-n", &count, "-s", "8", "-x", "0", "-F"];
-    let argv: Vec<String> = argv.map(ToOwned::to_owned).to_vec();
-    let pair = Pair::start(&argv, |role, words| {
-        let (program, rest) = words.split_first().context("an empty command")?;
-        let own = [*program].into_iter().chain(two.options(role));
-        let words: Vec<&str> = own.chain(rest.iter().copied()).collect();
-        Ok(two.end(role).sandbox(&["--report", &report(role)], &words))
+    let argv = [READS, options, &["-n", &count]].concat();
+    let pair = two.start(meeting, &argv, |role, words| {
+        Ok(two.end(role).sandbox(&["--report", &report(role)], words))
     })?;
     let ended = pair.wait_for(PATIENCE * 3)?;
     ended.client.expect_status(0)?;

@@ -28,7 +28,7 @@ const SUITE_PASSES: usize = 12;
 /// Whether a program must succeed natively. Drivers before 6.5 know no RDMA write, and perftest before
 /// 6 has no events with SRD: then it must be refused in a sandbox in the same words.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Native {
+pub(super) enum Native {
     Must,
     May,
 }
@@ -51,7 +51,7 @@ const EXCHANGES: &[(&str, Native, &[&str])] = &[
 ];
 
 /// What must be in the output of perftest, which exits with 0 also when it measured nothing.
-const RESULT: &str = "#bytes";
+pub(super) const RESULT: &str = "#bytes";
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -67,7 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-fn devices(world: &World) -> Result<Verdict> {
+pub(super) fn devices(world: &World) -> Result<Verdict> {
     let argv = ["ibv_devinfo", "-v", "-d", &world.device];
     let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
     let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
@@ -76,7 +76,7 @@ fn devices(world: &World) -> Result<Verdict> {
 }
 
 /// libibverbs finds devices by netlink: exactly those that are granted.
-fn netlink(world: &World) -> Result<Verdict> {
+pub(super) fn netlink(world: &World) -> Result<Verdict> {
     let inside = shell(world, Place::Sandbox, "ibv_devices; rdma link; rdma dev")?;
     let inside = inside.expect_status(0)?;
     let other = &Two::look(world)?.right.device;

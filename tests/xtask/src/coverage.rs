@@ -1,0 +1,270 @@
+//! `cargo xtask coverage`: what of the kernel's tables a driver was really asked for.
+//!
+//! The cases of the lab run as ever, and each sandbox in them writes a trace. Of a case that passes, what
+//! the sandbox did ended as it did natively (that is what cases compare), so its traces count: a request
+//! that the kernel executed, and one that the kernel refused, in the same words in both places.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use serde::Deserialize;
+use verbgate_abi::legacy;
+use verbgate_abi::table;
+use verbgate_abi::table::MethodSpec;
+use verbgate_abi::table::ObjectClass;
+use verbgate_abi::table::Provider;
+use verbgate_lab::KERNELS;
+use verbgate_lab::Kernel;
+use verbgate_lab::Vmm;
+
+use crate::cases;
+use crate::guest::Programs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Kernel of the lab; may be repeated. [default: 6.1, 6.12, 7.2]
+    #[arg(long = "kernel", value_name = "K")]
+    kernels: Vec<String>,
+    /// Part of a name: run only the cases whose names hold WORD; may be repeated. [default: all]
+    #[arg(long = "case", value_name = "WORD")]
+    cases: Vec<String>,
+    /// Folder with traces of an earlier run; run nothing.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kernels", "cases"])]
+    traces: Option<std::path::PathBuf>,
+}
+
+/// Why something was not executed, by the beginning of its name: the first that fits.
+const REASONS: &[(&str, &str)] = &[
+    ("mlx5:", "only mlx5 has it, and the lab has no model of mlx5"),
+    ("bnxt_re:", "only bnxt_re has it, and the lab has no model of bnxt_re"),
+    ("FLOW_ACTION.", "only mlx5 has flow actions"),
+    ("DM.", "no driver of the lab has memory on the device"),
+    ("MR.DM_MR_REG", "no driver of the lab has memory on the device"),
+    ("COUNTERS.", "no driver of the lab has counters of flows"),
+    ("DMAH.", "only mlx5 takes hints for DMA (7.2)"),
+    ("DMABUF.", "only mlx5 gives its pages out as a dma-buf (7.2)"),
+    ("WQ.", "no driver of the lab has work queues without queue pairs"),
+    ("RWQ_IND_TBL.", "no driver of the lab has work queues without queue pairs"),
+    ("FLOW.", "no driver of the lab steers packets"),
+    ("XRCD.", "no driver of the lab has XRC"),
+    ("DEVICE.QUERY_PORT_SPEED", "no driver of the lab tells its speed so (7.2)"),
+];
+const UNKNOWN: &str = "no case asks for it";
+
+/// A line of a trace, as `verbgate trace --json` writes it.
+#[derive(Debug, Deserialize)]
+struct Record {
+    method: Option<String>,
+    command: Option<String>,
+    #[serde(default)]
+    attributes: Vec<Attribute>,
+    private: Option<String>,
+    result: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Attribute {
+    name: String,
+}
+
+/// What was executed: of each name, whether it ever succeeded.
+#[derive(Debug, Default)]
+struct Seen {
+    methods: BTreeMap<String, bool>,
+    commands: BTreeMap<String, bool>,
+    attributes: BTreeSet<String>,
+    private: BTreeSet<String>,
+    traces: usize,
+}
+
+impl Seen {
+    fn read(&mut self, folder: &Path) -> Result<()> {
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                self.read(&path)?;
+                continue;
+            }
+            self.traces += 1;
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            // A sandbox that was killed may have left half a line.
+            for record in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
+                self.take(record);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: Record) {
+        let (Some(method), Some(result)) = (record.method, record.result) else { return };
+        let succeeded = result >= 0;
+        *self.methods.entry(method).or_default() |= succeeded;
+        if let Some(command) = record.command {
+            *self.commands.entry(command).or_default() |= succeeded;
+        }
+        if succeeded {
+            self.attributes.extend(record.attributes.into_iter().map(|attribute| attribute.name));
+            self.private.extend(record.private);
+        }
+    }
+
+    fn succeeded(&self, method: &MethodSpec) -> bool {
+        self.methods.get(&method.full_name()).copied().unwrap_or(false)
+    }
+
+    /// The types of objects that a method which succeeded is of, or named.
+    fn objects(&self) -> BTreeSet<&'static str> {
+        let methods = table::methods().iter().filter(|method| self.succeeded(method));
+        let mut objects = BTreeSet::new();
+        for method in methods {
+            objects.insert(method.object.name());
+            let attributes = method.attrs.iter().filter(|attr| self.attributes.contains(attr.name));
+            objects.extend(attributes.filter_map(|attr| Some(attr.object()?.0.name())));
+        }
+        // Those that only legacy commands make.
+        for command in legacy::commands() {
+            if self.commands.get(command.short_name) == Some(&true) {
+                objects.extend(command.handles.iter().map(|handle| handle.object.name()));
+            }
+        }
+        objects
+    }
+
+    /// The line, and the list of what is missing.
+    fn report(&self) -> String {
+        let methods = table::methods();
+        let done = methods.iter().filter(|method| self.succeeded(method)).count();
+        let refused = self.methods.values().filter(|succeeded| !**succeeded).count();
+        let objects = self.objects();
+        let types: Vec<&str> = table::objects()
+            .iter()
+            .filter(|spec| spec.class != ObjectClass::None)
+            .map(table::ObjectSpec::short_name)
+            .collect();
+        let met = types.iter().filter(|name| objects.contains(*name)).count();
+        let commands = legacy::commands();
+        let command = |name: &str| self.commands.get(name) == Some(&true);
+        let commanded = commands.iter().filter(|spec| command(spec.short_name)).count();
+        let private: BTreeSet<&str> = legacy::uhw_specs().iter().map(|spec| spec.name).collect();
+        let own: BTreeSet<&str> = methods
+            .iter()
+            .flat_map(|method| method.attrs)
+            .filter(|attr| matches!(attr.provider, Provider::Driver(_)))
+            .map(|attr| attr.name)
+            .collect();
+        let mut text = format!(
+            "coverage: {done} of {} methods ({refused} more refused alike), {met} of {} objects, {commanded} \
+             of {} legacy commands, {} of {} driver attributes and {} of {} private inputs executed with \
+             the same result, in {} traces\n",
+            methods.len(),
+            types.len(),
+            commands.len(),
+            own.iter().filter(|name| self.attributes.contains(**name)).count(),
+            own.len(),
+            private.iter().filter(|name| self.private.contains(**name)).count(),
+            private.len(),
+            self.traces,
+        );
+        let mut missing = |kind: &str, name: &str, refused: bool| {
+            let found = REASONS.iter().find(|(beginning, _)| name.starts_with(beginning));
+            let why = match (refused, found) {
+                (true, Some((_, reason))) => format!("refused alike; {reason}"),
+                (true, None) => "refused alike by all drivers of the lab".to_owned(),
+                (false, found) => found.map_or(UNKNOWN, |(_, reason)| reason).to_owned(),
+            };
+            text += &format!("  {kind} {}: {why}\n", name.trim_end_matches('.'));
+        };
+        for method in methods.iter().filter(|method| !self.succeeded(method)) {
+            let name = method.full_name();
+            missing("method", &name, self.methods.contains_key(&name));
+        }
+        for name in types.iter().filter(|name| !objects.contains(*name)) {
+            let owner = table::objects().iter().find(|spec| spec.short_name() == *name);
+            let prefix = owner.map_or_else(String::new, |spec| spec.object.provider.prefix());
+            missing("object", &format!("{prefix}{name}."), false);
+        }
+        for spec in commands.iter().filter(|spec| !command(spec.short_name)) {
+            missing("command", spec.short_name, self.commands.contains_key(spec.short_name));
+        }
+        for name in own.iter().filter(|name| !self.attributes.contains(**name)) {
+            let driver = name.split('_').next().unwrap_or_default().to_lowercase();
+            let driver = driver.replace("bnxt", "bnxt_re");
+            missing("attribute", &format!("{driver}:{name}"), false);
+        }
+        for name in private.iter().filter(|name| !self.private.contains(**name)) {
+            missing("private input", name, false);
+        }
+        text
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let mut seen = Seen::default();
+    let mut failed = 0;
+    match &args.traces {
+        Some(folder) => seen.read(folder)?,
+        None => {
+            let mut programs = Programs::build()?;
+            let folder = programs.trace()?;
+            for kernel in kernels(&args.kernels)? {
+                for setting in cases::settings(&args.cases, true) {
+                    let outcome =
+                        cases::in_lab(&programs, kernel, setting, &args.cases, &mut |_| ());
+                    failed += outcome.tally.failed;
+                    seen.read(&folder)?;
+                    programs.trace()?;
+                }
+            }
+        }
+    }
+    print!("{}", seen.report());
+    if failed > 0 {
+        println!("{failed} cases failed; their traces do not count");
+    }
+    Ok(ExitCode::from(u8::from(failed > 0)))
+}
+
+fn kernels(names: &[String]) -> Result<Vec<&'static Kernel>> {
+    if names.is_empty() {
+        return Ok(KERNELS.iter().filter(|kernel| kernel.vmm == Vmm::Qemu).collect());
+    }
+    names.iter().map(|name| Kernel::find(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_executed_counts_and_the_rest_has_a_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a_case")).unwrap();
+        let trace = [
+            r#"{"thread":1,"device":"uverbs0","command":"open","result":0,"seconds":0.0}"#,
+            r#"{"thread":1,"device":"uverbs0","method":"DEVICE.INVOKE_WRITE","command":"CREATE_QP","attributes":[{"name":"UVERBS_ATTR_WRITE_CMD","id":1}],"private":"erdma_ureq_create_qp","result":0,"seconds":0.1}"#,
+            r#"{"thread":1,"device":"uverbs0","method":"QP.QP_CREATE","refused":"qp_type","seconds":0.1}"#,
+            r#"{"thread":1,"device":"uverbs0","method":"MR.ADVISE_MR","result":-95,"seconds":0.1}"#,
+            r#"{"thread":1,"device":"uve"#,
+        ];
+        fs::write(folder.path().join("a_case/1-0.json"), trace.join("\n")).unwrap();
+        let mut seen = Seen::default();
+        seen.read(folder.path()).unwrap();
+        let report = seen.report();
+        let first = report.lines().next().unwrap();
+        assert!(first.starts_with("coverage: 1 of "), "{first}");
+        assert!(first.contains("(1 more refused alike)"), "{first}");
+        assert!(first.contains(" 1 of ") && first.ends_with("in 1 traces"), "{first}");
+        assert!(report.contains("\n  method MR.ADVISE_MR: refused alike"), "{report}");
+        assert!(report.contains("\n  method QP.QP_CREATE: no case asks for it"), "{report}");
+        assert!(
+            report.contains("\n  method mlx5:MLX5_IB_OBJECT_DEVX.DEVX_OTHER: only mlx5"),
+            "{report}"
+        );
+    }
+}
