@@ -1,8 +1,13 @@
 //! A bare seccomp notification, answered at once: the cost of trapping alone.
 
 use std::error::Error;
+use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
@@ -19,6 +24,7 @@ use verbgate_sys::seccomp::Reply;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
+use crate::kernel::fork;
 use crate::raw;
 
 const LISTENER_AT: i32 = 500;
@@ -35,49 +41,99 @@ pub(crate) enum Answer {
 
 /// Forks a guest that makes `count` requests, and answers each with ENOTTY.
 pub(crate) fn notify(how: Answer, count: &str) -> Result<(), Box<dyn Error>> {
-    let window = AddrWindow::probe()?;
-    let program = seccomp::filter::program::<Native>(window, FdWindow { first: 960, len: 64 })?;
-    // SAFETY: this process has one thread, so the child may go on as it likes.
-    let pid = unsafe { libc::fork() };
-    if pid == 0 {
-        let listener = OwnedFd::from(seccomp::install(&program)?);
-        // SAFETY: plain numbers; the number is not in use.
-        unsafe { libc::dup2(listener.as_raw_fd(), LISTENER_AT) };
-        drop(listener);
-        raw::requests("/dev/null", count)?;
-        // SAFETY: ends this process; nothing needs to be cleaned up.
-        unsafe { libc::_exit(0) };
-    }
-    let pidfd = PidFd::open(Tgid(pid))?;
-    let listener = loop {
-        match pidfd.get_fd(GuestFd(LISTENER_AT)) {
-            Ok(fd) => break Listener::from(fd),
-            Err(_) if pidfd.has_ended() => return Err("the guest ended early".into()),
-            Err(_) => std::thread::yield_now(),
-        }
-    };
-    let _ = listener.wake_synchronously();
-    // The guest opens the device, makes its requests and closes it; nothing else is trapped.
-    let mut left: u64 = count.parse()?;
-    let mut pages = None;
-    while left > 0 {
-        let notif = listener.receive()?;
-        let is_request = notif.nr == Native::NUMBERS.ioctl;
-        if is_request && how == Answer::Served {
-            let caller = Caller::of(&listener, &notif);
-            if pages.is_none() {
-                pages = Some(caller.pages()?);
-            }
-            serve(pages.as_ref().map_or(caller, |pages| caller.looked_at(pages)), &pidfd, &notif)?;
-        }
-        let reply = if is_request { Reply::Errno(libc::ENOTTY) } else { Reply::Continue };
-        listener.reply(notif.id, reply)?;
-        left -= u64::from(is_request);
-    }
-    let mut status = 0;
-    // SAFETY: our own child, and an int that lives through the call.
-    unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    let guest = Guest::start(1, count)?;
+    guest.serve(how, &AtomicU64::new(count.parse()?))?;
+    guest.wait();
     Ok(())
+}
+
+/// The same with several processes under one listener, answered at once by so many threads; prints the
+/// requests a second. So much, and no more, the kernel's own listener carries.
+pub(crate) fn crowd(processes: &str, threads: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let (processes, threads): (u32, u32) = (processes.parse()?, threads.parse()?);
+    let start = Instant::now();
+    let guest = Guest::start(processes, count)?;
+    let total = u64::from(processes) * count.parse::<u64>()?;
+    let left = Arc::new(AtomicU64::new(total));
+    let guest = Arc::new(guest);
+    for _ in 1..threads {
+        let (guest, left) = (Arc::clone(&guest), Arc::clone(&left));
+        // Before 6.11 nobody tells those who receive that all is over: the process ends with them.
+        std::thread::spawn(move || guest.serve(Answer::AtOnce, &left).is_ok());
+    }
+    while left.load(Ordering::Acquire) > 0 && guest.serve(Answer::AtOnce, &left).is_ok() {}
+    guest.wait();
+    println!("rate {:.0}", u32::try_from(total).map(f64::from)? / start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Processes under one listener.
+struct Guest {
+    pid: libc::pid_t,
+    pidfd: PidFd,
+    listener: Listener,
+}
+
+impl Guest {
+    /// Forks a process that makes `count` requests, as do those that this process forks.
+    fn start(processes: u32, count: &str) -> Result<Self, Box<dyn Error>> {
+        let window = AddrWindow::probe()?;
+        let program = seccomp::filter::program::<Native>(window, FdWindow { first: 960, len: 64 })?;
+        // SAFETY: this process has one thread, so the child may go on as it likes.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            let listener = OwnedFd::from(seccomp::install(&program)?);
+            // SAFETY: plain numbers; the number is not in use.
+            unsafe { libc::dup2(listener.as_raw_fd(), LISTENER_AT) };
+            drop(listener);
+            let requests = || i32::from(raw::requests("/dev/null", count).is_err());
+            let others = (1..processes).map(|_| fork(requests)).collect::<io::Result<Vec<_>>>()?;
+            raw::requests("/dev/null", count)?;
+            for other in others {
+                other.wait()?;
+            }
+            // SAFETY: ends this process; nothing needs to be cleaned up.
+            unsafe { libc::_exit(0) };
+        }
+        let pidfd = PidFd::open(Tgid(pid))?;
+        let listener = loop {
+            match pidfd.get_fd(GuestFd(LISTENER_AT)) {
+                Ok(fd) => break Listener::from(fd),
+                Err(_) if pidfd.has_ended() => return Err("the guest ended early".into()),
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let _ = listener.wake_synchronously();
+        Ok(Self { pid, pidfd, listener })
+    }
+
+    /// Answers until nothing is left. A guest opens the device, makes its requests and closes the device;
+    /// nothing else is trapped.
+    fn serve(&self, how: Answer, left: &AtomicU64) -> Result<(), Box<dyn Error>> {
+        let mut pages = None;
+        while left.load(Ordering::Acquire) > 0 {
+            let notif = self.listener.receive()?;
+            let is_request = notif.nr == Native::NUMBERS.ioctl;
+            if is_request && how == Answer::Served {
+                let caller = Caller::of(&self.listener, &notif);
+                if pages.is_none() {
+                    pages = Some(caller.pages()?);
+                }
+                let caller = pages.as_ref().map_or(caller, |pages| caller.looked_at(pages));
+                serve(caller, &self.pidfd, &notif)?;
+            }
+            let reply = if is_request { Reply::Errno(libc::ENOTTY) } else { Reply::Continue };
+            self.listener.reply(notif.id, reply)?;
+            left.fetch_sub(u64::from(is_request), Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn wait(&self) {
+        let mut status = 0;
+        // SAFETY: our own child, and an int that lives through the call.
+        unsafe { libc::waitpid(self.pid, &raw mut status, 0) };
+    }
 }
 
 /// Copies a request of 56 bytes, makes it here, and copies its array back.

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
     let done = match args.as_slice() {
         ["requests", device, count] => raw::requests(device, count),
         ["bare-notify", count] => bare::notify(bare::Answer::AtOnce, count),
+        ["bare-crowd", processes, threads, count] => bare::crowd(processes, threads, count),
         ["served-notify", count] => bare::notify(bare::Answer::Served, count),
         ["opens", path, count] => raw::opens(path, count),
         ["maps", path, count] => raw::maps(path, count),

@@ -202,8 +202,18 @@ fn counted(programs: &Programs) -> Result<Table> {
     table.row(&["resident memory of the supervisor", &format!("{resident} KiB")]);
     let (one, many) = (rate(programs, 1)?, rate(programs, AT_ONCE)?);
     table.row(&["requests a second of one process", &format!("{one:.0}")]);
-    let ratio = format!("{many:.0}, {:.2} times", many / one);
-    table.row(&[&*format!("of {AT_ONCE} processes at once, {} processors", processors()), &ratio]);
+    let ratio = |of: f64, to: f64| format!("{of:.0}, {:.2} times", of / to);
+    let processors = processors();
+    let crowd = format!("of {AT_ONCE} processes at once, {processors} processors");
+    table.row(&[&*crowd, &ratio(many, one)]);
+    // Two notifications are a request: what the kernel's listener carries is what sets the bound.
+    let one = bare_rate(programs, 1, 1)?;
+    table.row(&["bare notifications a second of one process", &format!("{one:.0}")]);
+    for threads in [1, processors] {
+        let many = bare_rate(programs, AT_ONCE, threads)?;
+        let name = format!("of {AT_ONCE} under one listener, answered by {threads}");
+        table.row(&[&*name, &ratio(many, one)]);
+    }
     let (plain, inside) = starts(programs)?;
     table.row(&["`true`", &format!("{plain:.1} ms")]);
     table.row(&["`verbgate run -- true`", &format!("{inside:.1} ms")]);
@@ -229,6 +239,16 @@ fn rate(programs: &Programs, processes: u32) -> Result<f64> {
     let start = Instant::now();
     exec::run(programs.sandbox(&[], &["sh", "-c", &script]), PATIENCE)?.expect_status(0)?;
     Ok(f64::from(processes * EACH) / start.elapsed().as_secs_f64())
+}
+
+/// Notifications a second of so many processes under one listener, answered at once by so many threads.
+fn bare_rate(programs: &Programs, processes: u32, threads: usize) -> Result<f64> {
+    let (processes, threads) = (processes.to_string(), threads.to_string());
+    let each = (EACH * 4).to_string();
+    let command = programs.native(&["bare-crowd", &processes, &threads, &each]);
+    let said = exec::run(command, PATIENCE)?.expect_status(0)?.stdout;
+    let rate = said.split("rate ").nth(1).and_then(|rate| rate.trim().parse().ok());
+    rate.with_context(|| format!("no rate in {said:?}"))
 }
 
 /// The most that a supervisor of one busy guest holds, in KiB.
