@@ -18,6 +18,7 @@ use verbgate_sys::mem;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::seccomp::Notification;
+use verbgate_sys::seccomp::rules::OPENS;
 use verbgate_sys::window::FdWindow;
 
 use crate::device::Devices;
@@ -94,8 +95,9 @@ pub fn wanted(trap: &Notification, memory: &impl GuestMemory) -> Option<Wanted> 
         mem::gather(memory, &[Range { addr: c, len: 24 }], &mut how).ok()?;
         let word = |at: usize| how.get(at..)?.first_chunk().map(|word| u64::from_ne_bytes(*word));
         let (flags, limited) = (flags(word(0)?), word(16)? != 0);
-        let both = flags & libc::O_ACCMODE == libc::O_RDWR;
-        return both.then_some(Wanted { dir, path: b, flags, limited });
+        // As the filter judges the other two.
+        let means = |(mask, value)| flags.cast_unsigned() & mask == value;
+        return OPENS.into_iter().any(means).then_some(Wanted { dir, path: b, flags, limited });
     }
     None
 }

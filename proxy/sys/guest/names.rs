@@ -101,7 +101,9 @@ pub(crate) fn names(device: &str) -> Result<(), Box<dyn Error>> {
         0
     })?;
     println!("{:?}", jailed.wait()?);
-    for flags in [libc::O_RDONLY, libc::O_WRONLY] {
+    // With close-on-exec, as `openat` adds: a shell's `<>` is without that flag.
+    let unusual = [libc::O_CREAT, libc::O_TRUNC, libc::O_APPEND].map(|flag| both | flag);
+    for flags in [libc::O_RDONLY, libc::O_WRONLY].into_iter().chain(unusual) {
         println!("{flags}: {}", outcome(&openat(cwd, device, flags)));
     }
     fs::remove_dir_all(temp)?;

@@ -7,8 +7,12 @@ use crate::arch::Arch;
 use crate::arch::Foreign;
 use crate::arch::RDMA_VERBS_IOCTL;
 
-const O_ACCMODE: u32 = 3;
-const O_RDWR: u32 = 2;
+/// Bits of the flags of an open and what they are where a device may be meant: for reading and writing,
+/// and without `O_CREAT`, `O_TRUNC` and `O_APPEND` (include/uapi/asm-generic/fcntl.h), by which
+/// databases and compilers open their files and no RDMA library opens a device; or as a shell opens by
+/// `<>`, with `O_CREAT` and nothing else. What the filter lets through finds a node that nobody can
+/// open.
+pub const OPENS: [(u32, u32); 2] = [(0o3 | 0o100 | 0o1000 | 0o2000, 0o2), (u32::MAX, 0o2 | 0o100)];
 /// `PIDFD_THREAD`, include/uapi/linux/pidfd.h.
 const O_EXCL: u32 = 0o200;
 const AF_NETLINK: u32 = 16;
@@ -132,6 +136,14 @@ pub struct Rule {
     pub about: About,
 }
 
+/// [`OPENS`], by the argument that the flags are.
+const fn opens<const ARG: u32>() -> [When; 2] {
+    const fn of<const ARG: u32>(nth: usize) -> Word {
+        Word { arg: ARG, mask: OPENS[nth].0, value: OPENS[nth].1 }
+    }
+    [When::Words(const { &[of::<ARG>(0)] }), When::Words(const { &[of::<ARG>(1)] })]
+}
+
 const fn word(arg: u32, value: u32) -> Word {
     Word { arg, mask: u32::MAX, value }
 }
@@ -141,8 +153,8 @@ const VERBS: When = When::Words(&[word(1, RDMA_VERBS_IOCTL)]);
 const RDMA_NETLINK: When = When::Words(&[word(0, AF_NETLINK), word(2, NETLINK_RDMA)]);
 const TYPE: When = When::Words(&[word(1, TIOCSTI)]);
 const TYPE_LINUX: When = When::Words(&[word(1, TIOCLINUX)]);
-const OPEN_FOR_BOTH: When = When::Words(&[Word { arg: 1, mask: O_ACCMODE, value: O_RDWR }]);
-const OPENAT_FOR_BOTH: When = When::Words(&[Word { arg: 2, mask: O_ACCMODE, value: O_RDWR }]);
+const OPENS_OF_OPEN: [When; 2] = opens::<1>();
+const OPENS_OF_OPENAT: [When; 2] = opens::<2>();
 const REMAP: When = When::Words(&[Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP }]);
 const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
 const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
@@ -186,10 +198,14 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     add("ioctl", n.ioctl, TYPE_LINUX, Fail(EPERM), About::Refused);
 
     // The RDMA devices are opened for reading and writing; a thousand imports are not.
-    if let Some(open) = n.open {
-        add("open", open, OPEN_FOR_BOTH, Notify, About::Open);
+    for when in OPENS_OF_OPEN {
+        if let Some(open) = n.open {
+            add("open", open, when, Notify, About::Open);
+        }
     }
-    add("openat", n.openat, OPENAT_FOR_BOTH, Notify, About::Open);
+    for when in OPENS_OF_OPENAT {
+        add("openat", n.openat, when, Notify, About::Open);
+    }
     // Its flags are in memory, so each is asked about; few programs call it.
     add("openat2", n.openat2, When::Always, Notify, About::Open);
 
