@@ -1,9 +1,10 @@
-//! The length of a port's GID table for a sandbox: the table ends right behind the last shown
-//! entry.
+//! The length of a port's GID table for a sandbox: the table ends behind the last shown entry and,
+//! where the host's table goes on, one empty slot.
 //!
 //! Programs walk the table from end to end, some with three files and a request for each slot:
 //! Soft-RoCE has 1,024 slots and a NIC 256, of which a few are used. The shorter length changes no
-//! index, and every port has slot 0, as natively.
+//! index, and every port has slot 0, as natively. Programs look for an empty slot, too: without one,
+//! rdma-core's own test of queries by an empty slot skips itself.
 //!
 //! To find the end takes a read of every slot. So the end is kept until rtnetlink has news;
 //! rtnetlink reports everything that can make an entry of the sandbox come or go. The kernel
@@ -37,7 +38,7 @@ const STALE: Duration = Duration::from_secs(30);
 /// The end of a port's table, as it was.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
-    /// One behind the last entry that the sandbox sees.
+    /// Slots that the sandbox sees.
     shown: u32,
     /// One behind the last entry of all.
     used: u32,
@@ -87,7 +88,7 @@ impl Sides {
             return Ok(Some(known.shown));
         }
         let in_vain = Length::in_vain(known.as_ref(), self.changed, now);
-        let (mut shown, mut used, mut foreign) = (1, 0, false);
+        let (mut shown, mut used, mut foreign) = (0, 0, false);
         for index in 0..MAX_INDEX {
             let Some(gid) = self.gid(port, GidIndex(index))? else { break };
             if gid.is_unspecified() {
@@ -101,6 +102,10 @@ impl Sides {
                 Seen::Entry(_) => shown = used,
                 _ => foreign = true,
             }
+        }
+        // Whatever the next slot holds, the sandbox sees an empty slot there. Every port has slot 0.
+        if shown == 0 || self.gid(port, GidIndex(shown))?.is_some() {
+            shown += 1;
         }
         let whole = known.filter(|_| in_vain < MAX_INDEX);
         let read_whole = whole.map_or(now, |known| known.read_whole);
