@@ -166,7 +166,8 @@ fn a_table_ends_behind_its_last_entry_whoever_asks() {
     scene.fill(5, "lo\n");
     // Another's, which is masked.
     scene.fill(9, "eth7\n");
-    assert_eq!(scene.lengths(), [Some(6); 4]);
+    // With the empty slot behind.
+    assert_eq!(scene.lengths(), [Some(7); 4]);
     assert_eq!(scene.indices(), Some(vec![3, 5]));
     // Indices are the host's, and behind the end they are as empty ones.
     let at = |index| scene.view.at(RDEV, 1, GidIndex(index)).unwrap();
@@ -177,6 +178,14 @@ fn a_table_ends_behind_its_last_entry_whoever_asks() {
     assert!(queries(2).iter().all(|query| scene.asked(query).is_none()));
     let [query, ..] = queries(1);
     assert!(matches!(scene.view.judge(&query, RDEV, false), Judged::Passed));
+}
+
+/// Nothing comes behind the end of the host's.
+#[test]
+fn a_full_table_has_no_empty_slot() {
+    let scene = Scene::new("Ethernet\n", "1: CA\n");
+    scene.fill(SLOTS - 1, "lo\n");
+    assert_eq!(scene.lengths(), [Some(SLOTS); 4]);
 }
 
 #[test]
@@ -206,16 +215,16 @@ fn the_end_moves_with_the_entries() {
     // Each takes the first empty slot.
     scene.fill(1, "lo\n");
     news();
-    until(2);
+    until(3);
     assert_eq!(scene.indices(), Some(vec![1]));
     scene.fill(2, "eth7\n");
     scene.fill(3, "lo\n");
     news();
-    until(4);
+    until(5);
     assert_eq!(scene.indices(), Some(vec![1, 3]));
     scene.clear(1);
     news();
-    until(4);
+    until(5);
     scene.clear(3);
     news();
     until(1);
