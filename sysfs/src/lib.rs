@@ -33,6 +33,7 @@ pub use identity::Identity;
 pub use identity::Replaced;
 pub use names::Natural;
 pub use names::natural;
+pub use serve::JUDGED;
 pub use serve::KEPT;
 pub use snapshot::Snapshot;
 pub use value::Value;

@@ -102,7 +102,7 @@ fn cover_sysfs(way: &Way, spec: &Spec, pid: i32) -> Result<(), Error> {
     let cover = Cover {
         container: Tgid(pid),
         rootfs: &spec.rootfs,
-        keep: verbgate_sysfs::KEPT,
+        keep: verbgate_sandbox::KEEP,
         serve: &serve,
     };
     cover.make().map(drop).map_err(|e| {

@@ -77,6 +77,7 @@ pub use crate::threads::serve;
 pub use crate::threads::start;
 pub use crate::tracer::Tracer;
 pub use crate::usage::Expected;
+pub use crate::views::KEEP;
 pub use crate::views::Views;
 pub use crate::views::shown;
 

@@ -31,6 +31,7 @@ use crate::rights::Rights;
 use crate::threads;
 use crate::usage::Expected;
 use crate::views;
+use crate::views::KEEP;
 use crate::views::Views;
 
 /// SIGKILL, signal(7): what programs cannot handle.
@@ -126,7 +127,7 @@ impl Sandbox {
             let made = Views::of(guest, &devices)?;
             views.get_or_init(|| made).serve(served, shown.clone())
         };
-        let sysfs = Sysfs { keep: verbgate_sysfs::KEPT, serve: &serve };
+        let sysfs = Sysfs { keep: KEEP, serve: &serve };
         let spec = Spawn {
             argv: program.argv,
             devices: &nodes,

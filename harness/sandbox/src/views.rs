@@ -11,6 +11,7 @@ use verbgate_proxy::GidView;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::confine;
+use verbgate_sys::sandbox::Keep;
 use verbgate_sys::sandbox::Served;
 use verbgate_sysfs::Identity;
 use verbgate_sysfs::select::Names;
@@ -19,6 +20,9 @@ use verbgate_sysfs::serve::State;
 
 use crate::grant::Granted;
 use crate::threads;
+
+/// What of a served `/sys` is the host's own.
+pub const KEEP: Keep<'static> = Keep { dirs: verbgate_sysfs::KEPT, judged: verbgate_sysfs::JUDGED };
 
 /// The RDMA devices that the guest sees: devices that are granted by their own names.
 ///

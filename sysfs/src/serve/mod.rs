@@ -21,6 +21,7 @@ use fuser::Session;
 use fuser::SessionACL;
 
 use self::server::SysfsServer;
+pub use self::state::JUDGED;
 pub use self::state::KEPT;
 pub use self::state::State;
 

@@ -32,8 +32,13 @@ pub(super) struct Numbered {
 const ROOT: u32 = 1;
 
 /// Where a node is, by its directory's number, and what: the kernel knows by the number what kind
-/// of inode it has.
-type Place = (u32, Discriminant<Kind>, Box<str>);
+/// of inode it has, and where a link leads.
+type Place = (u32, Discriminant<Kind>, Box<str>, Box<str>);
+
+fn place(dir: u32, kind: &Kind, name: &str) -> Place {
+    let target = if let Kind::Link(target) = kind { &**target } else { "" };
+    (dir, std::mem::discriminant(kind), name.into(), target.into())
+}
 
 impl Numbered {
     /// The first tree.
@@ -65,9 +70,9 @@ impl Numbered {
         let mut numbers = vec![ROOT];
         for id in tree.ids().skip(1) {
             let dir = numbers.get(tree.parent(id).index()).copied();
-            let known = dir.zip(tree.kind(id)).and_then(|(dir, kind)| {
-                gone.remove(&(dir, std::mem::discriminant(kind), tree.name(id).into()))
-            });
+            let known = dir
+                .zip(tree.kind(id))
+                .and_then(|(dir, kind)| gone.remove(&place(dir, kind, tree.name(id))));
             numbers.push(known.unwrap_or_else(|| {
                 // A tree that does not fit 32 bits does not fit memory.
                 next = next.saturating_add(1);
@@ -80,9 +85,8 @@ impl Numbered {
     }
 
     fn place(&self, id: NodeId) -> Option<Place> {
-        let kind = std::mem::discriminant(self.tree.kind(id)?);
         let dir = *self.numbers.get(self.tree.parent(id).index())?;
-        (id != Tree::ROOT).then(|| (dir, kind, self.tree.name(id).into()))
+        (id != Tree::ROOT).then_some(place(dir, self.tree.kind(id)?, self.tree.name(id)))
     }
 
     pub(super) fn tree(&self) -> &Tree {
@@ -151,5 +155,21 @@ mod tests {
         for (path, of) in [("b/x", &first), ("b/y", &first), ("b", &first), ("c", &second)] {
             assert_eq!(number(&fourth, path), number(of, path), "{path}");
         }
+    }
+
+    /// The kernel keeps where a link leads as long as the link has its number.
+    #[test]
+    fn a_link_that_leads_elsewhere_has_another_number() {
+        let linked = |target: &str| {
+            let mut tree = Tree::new();
+            tree.put("c", Kind::Link(target.into()));
+            tree
+        };
+        let number = |of: &Numbered| of.number(of.tree().find("c").unwrap());
+        let first = Numbered::first(linked("x"));
+        let second = first.then(linked("y"));
+        assert_ne!(number(&first), number(&second));
+        assert_eq!(second.node(number(&first)), None);
+        assert_eq!(number(&second.then(linked("x"))), number(&first));
     }
 }

@@ -166,6 +166,8 @@ impl Filesystem for SysfsServer {
         // Where the kernel lacks one of them, it is slower.
         let _ = config.add_capabilities(InitFlags::FUSE_DO_READDIRPLUS);
         let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
+        // A link that leads elsewhere has another number.
+        let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         Ok(())
     }
 

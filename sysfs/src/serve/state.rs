@@ -58,6 +58,18 @@ pub const KEPT: &[&str] = &[
     "kernel/security",  // securityfs: AppArmor
 ];
 
+/// Directories of an RDMA device, relative to the device's own, in which what is shown is decided at
+/// each read: the tables of GIDs, and counters, which are of others, too, where a port is shared. `*` is
+/// every port.
+#[rustfmt::skip]
+pub const JUDGED: &[&str] = &[
+    "hw_counters",
+    "ports/*/counters",
+    "ports/*/gid_attrs",
+    "ports/*/gids",
+    "ports/*/hw_counters",
+];
+
 /// What the host showed: a difference means that the tree is out of date.
 #[derive(PartialEq, Eq, Debug)]
 struct Look {

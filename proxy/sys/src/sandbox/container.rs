@@ -22,10 +22,10 @@ use rustix::mount::FsMountFlags;
 use rustix::mount::FsOpenFlags;
 use rustix::mount::MountAttrFlags;
 use rustix::mount::MoveMountFlags;
-use rustix::mount::OpenTreeFlags;
 use rustix::thread::LinkNameSpaceType;
 
 use super::handoff::Served;
+use super::keep::Keep;
 use super::sysfs;
 use crate::Tgid;
 
@@ -53,8 +53,8 @@ pub struct Cover<'a> {
     pub container: Tgid,
     /// The container's root file system, as the host names it.
     pub rootfs: &'a Path,
-    /// Directories, relative to `/sys`, that the container keeps as they are.
-    pub keep: &'a [&'a str],
+    /// What stays the host's own.
+    pub keep: Keep<'a>,
     /// Called once, in the container's mount namespace; returns when the file system is served.
     pub serve: &'a dyn Fn(BorrowedFd<'_>, BorrowedFd<'_>) -> io::Result<()>,
 }
@@ -109,7 +109,7 @@ impl Cover<'_> {
             .map_err(call("make a FUSE file system; is the module fuse loaded, and Linux 5.2?"))?;
         self.enter()?;
         let Some(sys) = self.sys()? else { return Ok(false) };
-        let kept = clones(&sys, self.keep);
+        let kept = self.keep.of(sys.as_fd());
         let by_fd =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(&mount, "", &sys, "", by_fd)
@@ -118,11 +118,7 @@ impl Cover<'_> {
             .map_err(call("have the container's /sys served"))?;
         // Mounting into it takes lookups, which nobody answers for whoever holds this.
         drop(fuse);
-        for (name, tree) in kept {
-            let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-            rustix::mount::move_mount(&tree, "", &mount, name, by_fd)
-                .map_err(call("keep the mounts in the container's /sys"))?;
-        }
+        kept.place(mount.as_fd()).map_err(call("keep the host's own in the container's /sys"))?;
         Ok(true)
     }
 
@@ -179,19 +175,6 @@ fn detached(fuse: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Copies of the mounts that shall stay, with all that is mounted in them.
-fn clones<'a>(sys: &OwnedFd, keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    let clone = |name: &&'a str| {
-        let tree = rustix::mount::open_tree(sys, *name, flags).ok()?;
-        Some((*name, tree))
-    };
-    keep.iter().filter_map(clone).collect()
-}
-
 /// What a letter that offers a container's `/sys` brings along: `/dev/fuse`, and the sysfs below.
 ///
 /// # Errors
@@ -208,7 +191,8 @@ mod tests {
     fn who_shares_the_hosts_mounts_is_refused() {
         let serve = |_: BorrowedFd<'_>, _: BorrowedFd<'_>| Err(io::Error::other("not reached"));
         let me = Tgid(std::process::id().cast_signed());
-        let cover = Cover { container: me, rootfs: Path::new("/"), keep: &[], serve: &serve };
+        let cover =
+            Cover { container: me, rootfs: Path::new("/"), keep: Keep::default(), serve: &serve };
         assert!(matches!(cover.enter(), Err(CoverError::Shared)));
     }
 
@@ -217,7 +201,7 @@ mod tests {
         let serve = |_: BorrowedFd<'_>, _: BorrowedFd<'_>| Err(io::Error::other("not reached"));
         let of = |rootfs: &str| {
             let rootfs = Path::new(rootfs);
-            Cover { container: Tgid(1), rootfs, keep: &[], serve: &serve }.sys()
+            Cover { container: Tgid(1), rootfs, keep: Keep::default(), serve: &serve }.sys()
         };
         assert!(of("/").unwrap().is_some());
         let dir = tempfile::tempdir().unwrap();

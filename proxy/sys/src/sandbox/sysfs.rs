@@ -12,19 +12,16 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
-use rustix::fs::CWD;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use rustix::mount::MountFlags;
-use rustix::mount::MoveMountFlags;
-use rustix::mount::OpenTreeFlags;
 
 use super::error::SetUpError;
 use super::error::step;
 use super::handoff;
 use super::handoff::Served;
+use super::keep::Keep;
 use crate::Tgid;
 
 const FUSE_DEVICE: &str = "/dev/fuse";
@@ -33,9 +30,8 @@ const SYS: &str = "/sys";
 /// Who serves a guest's `/sys`, and what of the host's stays.
 #[derive(Clone, Copy)]
 pub struct Sysfs<'a> {
-    /// Directories, relative to `/sys`, that the guest keeps as they are. The served tree must
-    /// have those that the host has.
-    pub keep: &'a [&'a str],
+    /// What stays the host's own.
+    pub keep: Keep<'a>,
     /// Called in the supervisor, once, with the child, which is in its namespaces, and what it
     /// takes; returns when it is being served.
     pub serve: &'a dyn Fn(Tgid, Served) -> io::Result<()>,
@@ -49,8 +45,15 @@ impl std::fmt::Debug for Sysfs<'_> {
 
 /// Covers `/sys`. Where FUSE is not to be had, the supervisor is told, and the guest keeps the
 /// host's.
-pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpError> {
-    let kept = clones(keep);
+pub(super) fn cover(keep: Keep<'_>, socket: BorrowedFd<'_>) -> Result<(), SetUpError> {
+    let host = match open_sys() {
+        Ok(host) => host,
+        Err(why) => {
+            handoff::without_sysfs(socket, &why);
+            return Ok(());
+        }
+    };
+    let kept = keep.of(host.as_fd());
     let served = match open_fuse().and_then(mount) {
         Ok(served) => served,
         Err(why) => {
@@ -72,26 +75,20 @@ pub(super) fn cover(keep: &[&str], socket: BorrowedFd<'_>) -> Result<(), SetUpEr
             remedy: "see the supervisor's error; --sysfs host does without",
         });
     }
-    for (name, tree) in kept {
-        let path = Path::new(SYS).join(name);
-        let by_fd = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        rustix::mount::move_mount(tree.as_fd(), "", CWD, &path, by_fd)
-            .map_err(step(format!("keep {}", path.display()), "--sysfs host does without"))?;
-    }
-    Ok(())
+    let failed = |source: io::Error| SetUpError::Step {
+        what: format!("keep the host's own in {SYS}"),
+        source,
+        remedy: "--sysfs host does without",
+    };
+    let covered = open_sys().map_err(io::Error::other).map_err(failed)?;
+    kept.place(covered.as_fd()).map_err(failed)
 }
 
-/// Copies of the mounts that shall stay, with all that is mounted in them.
-fn clones<'a>(keep: &[&'a str]) -> Vec<(&'a str, OwnedFd)> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE
-        | OpenTreeFlags::OPEN_TREE_CLOEXEC
-        | OpenTreeFlags::AT_RECURSIVE
-        | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
-    let clone = |name: &&'a str| {
-        let tree = rustix::mount::open_tree(CWD, Path::new(SYS).join(name), flags).ok()?;
-        Some((*name, tree))
-    };
-    keep.iter().filter_map(clone).collect()
+/// The error says what could not be done.
+fn open_sys() -> Result<OwnedFd, String> {
+    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(SYS, path, Mode::empty())
+        .map_err(|e| format!("cannot open {SYS}: {e}; is sysfs mounted there?"))
 }
 
 /// The error says what could not be done, and what to do about it.
@@ -107,9 +104,7 @@ pub(super) fn open_fuse() -> Result<OwnedFd, String> {
 
 /// The error as above.
 fn mount(fuse: OwnedFd) -> Result<Served, String> {
-    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(SYS, path, Mode::empty())
-        .map_err(|e| format!("cannot open {SYS}: {e}; is sysfs mounted there?"))?;
+    let root = open_sys()?;
     let options = format!(
         "fd={},rootmode=40755,user_id={},group_id={},default_permissions,allow_other,max_read=4096",
         fuse.as_raw_fd(),

@@ -12,7 +12,9 @@ use crate::arch::RDMA_VERBS_IOCTL;
 /// databases and compilers open their files and no RDMA library opens a device; or as a shell opens by
 /// `<>`, with `O_CREAT` and nothing else. What the filter lets through finds a node that nobody can
 /// open.
-pub const OPENS: [(u32, u32); 2] = [(0o3 | 0o100 | 0o1000 | 0o2000, 0o2), (u32::MAX, 0o2 | 0o100)];
+pub const OPENS: [(u32, u32); 2] = [USUAL, BY_SHELL];
+const USUAL: (u32, u32) = (0o3 | 0o100 | 0o1000 | 0o2000, 0o2);
+const BY_SHELL: (u32, u32) = (u32::MAX, 0o2 | 0o100);
 /// `PIDFD_THREAD`, include/uapi/linux/pidfd.h.
 const O_EXCL: u32 = 0o200;
 const AF_NETLINK: u32 = 16;
@@ -138,10 +140,10 @@ pub struct Rule {
 
 /// [`OPENS`], by the argument that the flags are.
 const fn opens<const ARG: u32>() -> [When; 2] {
-    const fn of<const ARG: u32>(nth: usize) -> Word {
-        Word { arg: ARG, mask: OPENS[nth].0, value: OPENS[nth].1 }
+    const fn of<const ARG: u32>((mask, value): (u32, u32)) -> Word {
+        Word { arg: ARG, mask, value }
     }
-    [When::Words(const { &[of::<ARG>(0)] }), When::Words(const { &[of::<ARG>(1)] })]
+    [When::Words(const { &[of::<ARG>(USUAL)] }), When::Words(const { &[of::<ARG>(BY_SHELL)] })]
 }
 
 const fn word(arg: u32, value: u32) -> Word {
