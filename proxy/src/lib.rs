@@ -26,6 +26,7 @@ pub mod connections;
 mod crew;
 pub mod decode;
 pub mod device;
+mod doorbell;
 pub mod execute;
 pub mod executor;
 pub mod fetch;

@@ -43,6 +43,49 @@ pub fn is_driver(device: BorrowedFd<'_>, driver: u32) -> bool {
     ret >= 0 || !refused.contains(&io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
 
+/// `struct ib_uverbs_post_send` without work requests.
+pub const POST_SEND_LEN: usize = 24;
+/// `struct ib_uverbs_post_send_resp`.
+pub const POST_SEND_RESP_LEN: usize = 4;
+
+/// Makes a POST_SEND without work requests, by DEVICE.INVOKE_WRITE: the calling process need not be the
+/// one that opened the file, as write(2) demands (`ib_safe_file_access`). Returns what the kernel does,
+/// or `-errno`; `-EINVAL` for one that has work requests.
+#[must_use]
+pub fn post_send_nothing(
+    device: BorrowedFd<'_>,
+    driver: u32,
+    core_in: &[u8; POST_SEND_LEN],
+) -> i64 {
+    const POST_SEND: u64 = 0x1c;
+    const LENGTH: u64 = 24 + 3 * 16;
+    // response, qp_handle, wr_count, sge_count, wqe_size.
+    if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
+        return -i64::from(libc::EINVAL);
+    }
+    let mut response = [0_u8; POST_SEND_RESP_LEN];
+    // The header as in [`is_driver`]; then CORE_IN (0), CORE_OUT (1) and WRITE_CMD (2).
+    let mut request = [
+        LENGTH | 3 << 48,
+        0,
+        u64::from(driver),
+        (POST_SEND_LEN as u64) << 16,
+        core_in.as_ptr() as u64,
+        1 | (POST_SEND_RESP_LEN as u64) << 16,
+        response.as_mut_ptr() as u64,
+        2 | 8 << 16,
+        POST_SEND,
+    ];
+    // SAFETY: the kernel reads the 72 bytes of `request` and the 24 of `core_in`, in which no work
+    // request is counted that the kernel would look for behind them, and writes the 4 of `response`.
+    let ret =
+        unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), request.as_mut_ptr()) };
+    if ret < 0 {
+        return -i64::from(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO));
+    }
+    ret.into()
+}
+
 /// The two halves of a frame, one behind the other in the calling process, as a guest maps them.
 #[derive(Debug)]
 struct View {
@@ -193,6 +236,18 @@ mod tests {
         let null = File::open("/dev/null").unwrap();
         let refused = Device::stand_in(null.into()).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn work_requests_are_refused_before_the_kernel_looks_for_them() {
+        let null = File::open("/dev/null").unwrap();
+        let mut core_in = [0; POST_SEND_LEN];
+        assert_eq!(post_send_nothing(null.as_fd(), 14, &core_in), -i64::from(libc::ENOTTY));
+        for at in [12, 16] {
+            core_in[at] = 1;
+            assert_eq!(post_send_nothing(null.as_fd(), 14, &core_in), -i64::from(libc::EINVAL));
+            core_in[at] = 0;
+        }
     }
 
     #[test]

@@ -127,12 +127,14 @@ fn replaced(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-/// Before: all of it. After: ENXIO, ENODEV, and nothing to be seen, but of the other device.
+/// Before: all of it. After: ENXIO; of files ENODEV where they are open and ENOENT in a directory that is
+/// gone, as the kernel says of its own sysfs; and nothing to be seen, but of the other device.
 fn seen(ended: &Ended, node: &str) -> Result<()> {
     let enodev = rustix::io::Errno::NODEV.raw_os_error();
     let before = "open 0 0\nlisten 0\nsysfs 2\nnetlink 1\n";
-    let gone: String =
-        ["-", "state", "gids/0"].map(|file| format!("cat: {file}: No such device\n")).concat();
+    let gone = "cat: -: No such device\n\
+                cat: state: No such file or directory\n\
+                cat: gids/0: No such file or directory\n";
     let after = format!("open ENXIO 0\nlisten {enodev}\nsysfs 0\nnetlink 0\n");
     if ended.stdout != format!("{before}{gone}{after}{after}") {
         bail!("not what there should be to be seen: {ended}");
