@@ -2,16 +2,17 @@
 //! nobody waits for yet leaves the processors to work that measures time.
 
 use std::cell::Cell;
+use std::cell::RefCell;
 use std::process::Command;
 
 thread_local! {
-    static LANE: Cell<&'static str> = const { Cell::new("") };
+    static LANE: RefCell<String> = const { RefCell::new(String::new()) };
     static NICE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// From now on, this thread's lines begin so.
-pub(crate) fn enter(name: &'static str) {
-    LANE.set(name);
+pub(crate) fn enter(name: impl Into<String>) {
+    LANE.set(name.into());
 }
 
 /// From now on, what this thread starts has the lowest priority, or again the usual one.
@@ -21,7 +22,7 @@ pub(crate) fn yield_to_others(nice: bool) {
 
 /// Prints a line.
 pub(crate) fn say(line: &str) {
-    println!("{}{line}", LANE.get());
+    LANE.with_borrow(|lane| println!("{lane}{line}"));
 }
 
 /// A command with this thread's priority.

@@ -1,6 +1,9 @@
 //! `cargo xtask test`: runs every test that this machine can run, and counts in the closing line.
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::sync::mpsc::Sender;
@@ -25,6 +28,8 @@ const TESTED: &[&str] = &["6.1", "6.12", "7.2"];
 /// Processors for the tests of this machine and for those of the lab at the same time: a lab's
 /// machine has two.
 const ENOUGH: usize = 4;
+/// Machines of the lab at once: each has two processors and keeps a bit more than one of ours busy.
+const MACHINES: usize = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -134,8 +139,8 @@ fn in_order(stages: &Stages, steps: &[host::Step]) {
     }
 }
 
-/// Builds and fetches what labs need, waits for its turn, and runs the cases of one kernel after the
-/// other, each in one machine.
+/// Builds and fetches what labs need, waits for its turn, and runs the cases of each kernel in one
+/// machine, two machines at a time.
 fn in_labs(
     stages: &Stages,
     kernels: &[&'static Kernel],
@@ -160,16 +165,27 @@ fn in_labs(
     let Some(programs) = programs else { return };
     let all =
         kernels.iter().flat_map(|k| cases::settings(words, nics).map(move |setting| (k, setting)));
-    for (kernel, setting) in all {
-        let with = cases::equipment(kernel, setting);
-        let name = format!("Linux {} with {with}", kernel.name);
-        stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, words, told)));
-    }
+    let all: VecDeque<_> = all.collect();
+    let machines = MACHINES.min(all.len());
+    let all = Mutex::new(all);
+    let next = || all.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let run = || {
+        while let Some((kernel, setting)) = next() {
+            if machines > 1 {
+                lane::enter(format!("{} | ", kernel.name));
+            }
+            let name = format!("Linux {} with {}", kernel.name, cases::equipment(kernel, setting));
+            stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, words, told)));
+        }
+    };
+    thread::scope(|scope| {
+        (1..machines).for_each(|_| drop(scope.spawn(run)));
+        run();
+    });
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::time::Duration;
 
     use super::*;
