@@ -55,9 +55,12 @@ fn same_attributes(world: &World) -> Result<Verdict> {
     if lines < 30 || !native.stdout.contains("Invalid argument") {
         bail!("there is too little to be compared: {native}");
     }
-    // What root could write, nobody can.
-    native.stdout = native.stdout.replace(" regular file 644 ", " regular file 444 ");
-    let inside = shell(world, Place::Sandbox, &script)?;
+    let mut inside = shell(world, Place::Sandbox, &script)?;
+    // What root could write, nobody can: what is served says so by its mode, and what is mounted by its
+    // mount (`sysfs_names_no_other_device`).
+    for ended in [&mut native, &mut inside] {
+        ended.stdout = ended.stdout.replace(" regular file 644 ", " regular file 444 ");
+    }
     // A sandbox's table ends behind the last slot that is used.
     let slots = inside.stdout.lines().filter_map(slot).max().map_or(0, |last| last + 1);
     let (beyond, shown): (Vec<&str>, Vec<&str>) =
@@ -129,9 +132,16 @@ fn nothing_else(world: &World) -> Result<Verdict> {
         bail!("there are hardly any links: {inside}");
     }
     // Everything else that is mounted there is where it was.
-    let kept = "test -e /sys/fs/cgroup/cgroup.procs && test -d /sys/devices/system/cpu/cpu0 && \
-                grep -q ' /sys fuse' /proc/mounts && ! touch /sys/x 2>/dev/null";
-    shell(world, Place::Sandbox, kept)?.expect_status(0)?;
+    // The device's own directory is the kernel's, and read-only; its tables of GIDs are served.
+    let kept = format!(
+        "test -e /sys/fs/cgroup/cgroup.procs && test -d /sys/devices/system/cpu/cpu0 &&
+         grep -q ' /sys fuse' /proc/mounts && ! touch /sys/x 2>/dev/null &&
+         cd -P /sys/class/infiniband/{device} && grep -q \" $PWD sysfs ro,\" /proc/mounts &&
+         grep -q \" $PWD/ports/1/gids fuse ro,\" /proc/mounts &&
+         ! (echo changed >node_desc) 2>/dev/null && ! grep changed node_desc",
+        device = world.device
+    );
+    shell(world, Place::Sandbox, &kept)?.expect_status(0)?;
     let off =
         exec::run(world.sandbox(&["--sysfs", "host"], &["ls", "/sys/class/infiniband"]), PATIENCE)?;
     if !off.stdout.contains(SECOND) {
@@ -197,7 +207,8 @@ fn vanishes(world: &World) -> Result<Verdict> {
     drop(second);
     let ended = guest.wait(PATIENCE)?.expect_status(0)?;
     let said = format!("{}{}", ended.stdout, ended.stderr);
-    if said.matches("No such device").count() != 2 {
+    // As the kernel says of its own.
+    if !["-: No such device", "node_guid: No such file"].iter().all(|line| said.contains(line)) {
         bail!("what is gone does not read as gone: {ended}");
     }
     Ok(Verdict::Ok)
