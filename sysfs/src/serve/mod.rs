@@ -1,7 +1,8 @@
 //! The FUSE server of the tree.
 //!
-//! Names are cached by the guest's kernel for a second, classes and links for a moment, values
-//! never: each read of an attribute is a read of the host's. When the server dies, its descriptor
+//! Names are cached by the guest's kernel for a minute, classes and links for a moment, values
+//! never: each read of an attribute is a read of the host's. What is not judged at each read
+//! ([`JUDGED`]) need not be served: whoever mounts the tree mounts the host's directories over it. When the server dies, its descriptor
 //! closes, and the kernel answers what waits, and all that comes later, with ENOTCONN.
 
 mod guards;
