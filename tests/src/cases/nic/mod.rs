@@ -114,7 +114,8 @@ impl Two {
         }
         let (port, at) = (world::free_port()?.to_string(), address(&self.left)?);
         let own = address(&self.right)?;
-        let common = [argv, &["-R", "-p", &port, "--bind_source_ip"]].concat();
+        let source = source_option(argv.first().context("an empty command")?)?;
+        let common = [argv, &["-R", "-p", &port, source]].concat();
         self.meet(
             with_device("server", &[&common[..], &[&at]].concat())?,
             with_device("client", &[&common[..], &[&own, &at]].concat())?,
@@ -132,6 +133,16 @@ impl Two {
         })?;
         Ok(Pair { server, client: Program::start(client)? })
     }
+}
+
+/// The option by which a program of perftest takes its own address: older ones call it otherwise.
+fn source_option(program: &str) -> Result<&'static str> {
+    let mut command = Command::new(program);
+    command.arg("--help");
+    let help = exec::run(command, PATIENCE)?;
+    let has = |option: &str| help.stdout.contains(option) || help.stderr.contains(option);
+    let found = ["--bind_source_ip", "--source_ip"].into_iter().find(|option| has(option));
+    found.with_context(|| format!("{program} takes no address of its own: {help}"))
 }
 
 /// The IPv4 address of a card's network interface, as the lab gives them.
