@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 43] = [
+pub const KEYS: [Key; 44] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -93,6 +93,7 @@ pub const KEYS: [Key; 43] = [
     needed(key("tenant", "profile", Holds::Text, "The tenant's profile.")),
     key("tenant", "rules", Holds::Table("rules"), "Limits on values, in the place of those that the profile has for the same values."),
     needed(key("tenant", "devices", Holds::Tables("device"), "The tenant's devices.")),
+    key("tenant", "refuse_capabilities", Holds::Texts, "Capabilities with which `verbgate agent` refuses a container of the tenant's, since an agent cannot cut them: NET_RAW. Without the key, the agent warns of CAP_NET_RAW, which engines give every container."),
 
     key("match", "annotation", Holds::NamedTexts, "Annotations of the container, with patterns: * stands for any text, ? for any character. Match only annotations that the engine sets itself, such as io.kubernetes.cri.sandbox-namespace; who writes a pod can write others."),
     key("match", "uid", Holds::Number, "The user who starts verbgate run. Containers have none."),

@@ -103,6 +103,9 @@ pub(super) struct TenantText {
     #[serde(default)]
     pub(super) rules: RulesText,
     pub(super) devices: Spanned<Vec<Spanned<DeviceText>>>,
+    /// Capabilities with which the agent refuses a container.
+    #[serde(default)]
+    pub(super) refuse_capabilities: Vec<Name>,
 }
 
 /// Who is the tenant; all conditions that are given must hold.
