@@ -244,6 +244,9 @@ pub(super) fn rights(spec: &Spec, place: &Place) -> Result<Rights, Error> {
     // ROOT/oci/NAME
     if let Some(root) = place.path().ancestors().nth(2) {
         rights.register_in(root)?;
+        if let Some(tenant) = &spec.tenant {
+            rights.charge_to(root, tenant)?;
+        }
     }
     if let Some((to, tenant)) = &spec.audit {
         let audit = Audit::open(to, tenant);
