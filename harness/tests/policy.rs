@@ -263,7 +263,7 @@ fn every_example_of_the_documents_is_in_force_as_the_documents_say() {
 /// A guest of `verbgate run` that makes its steps when it is told to.
 struct Steps {
     child: std::process::Child,
-    said: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl Steps {
@@ -272,9 +272,8 @@ impl Steps {
         command.arg("--root").arg(root).args(["run", "--policy-dir"]).arg(dir);
         command.args(["--device", NULL_AS_UVERBS, "--"]).arg(guest::program());
         command.args(["quota", guest::DEVICE, count]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = child.spawn().unwrap();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, said }
     }
