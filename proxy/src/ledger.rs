@@ -137,7 +137,8 @@ impl Ledger {
             return Ok(());
         };
         let over = |all: &Amounts| {
-            let is_over = |(r, a, most): &&(Resource, u64, u64)| all.get(*r).saturating_add(*a) > *most;
+            let is_over =
+                |(r, a, most): &&(Resource, u64, u64)| all.get(*r).saturating_add(*a) > *most;
             let (resource, asked, most) = bounded.iter().find(is_over).copied()?;
             Some(OverQuota { resource, asked, used: all.get(resource), most, unread: None })
         };
@@ -245,16 +246,17 @@ impl Shared {
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let (locks, data) = (options.open(dir.join(&name))?, options.open(dir.join(&name))?);
         let mut shared = Self { locks: RangeLocks::new(locks), data, record: 0 };
-        shared.in_order(|shared| {
-            for record in 0..MOST_RECORDS {
-                if shared.locks.take(record + 1)? {
-                    shared.data.write_all_at(&Amounts::default().bytes(), record * RECORD)?;
-                    return Ok(record);
+        shared
+            .in_order(|shared| {
+                for record in 0..MOST_RECORDS {
+                    if shared.locks.take(record + 1)? {
+                        shared.data.write_all_at(&Amounts::default().bytes(), record * RECORD)?;
+                        return Ok(record);
+                    }
                 }
-            }
-            Err(io::Error::other(format!("the tenant has {MOST_RECORDS} sandboxes already")))
-        })
-        .map(|record| shared.record = record)?;
+                Err(io::Error::other(format!("the tenant has {MOST_RECORDS} sandboxes already")))
+            })
+            .map(|record| shared.record = record)?;
         Ok(shared)
     }
 

@@ -42,6 +42,7 @@ pub use self::limits::Predicate;
 use self::private::Private;
 pub use self::refusal::AskedFor;
 pub use self::refusal::Denial;
+pub(crate) use self::refusal::qp_type as made_type;
 pub use self::set::DIRECTORY;
 pub use self::set::FileOwner;
 pub use self::set::Policies;
@@ -335,6 +336,13 @@ impl Policy {
     pub fn quota(&self, resource: Resource) -> Option<u64> {
         let also = self.also.iter().filter_map(|also| also.quota(resource));
         also.chain(self.limits.quota.get(&resource).copied()).min()
+    }
+
+    /// Whether queue pairs of UD pass where others speak by the port.
+    #[must_use]
+    pub fn grants_shared_ud(&self) -> bool {
+        (self.grants.everything || self.limits.shared_ud == Some(true))
+            && self.also.iter().all(Self::grants_shared_ud)
     }
 
     /// Whether there is any quota.

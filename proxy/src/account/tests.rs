@@ -8,12 +8,32 @@ use crate::quota::NAMES;
 
 #[derive(Clone, Debug)]
 enum Op {
-    Make { open: usize, kind: usize, size: u64, succeeds: bool },
-    Destroy { open: usize, at: usize, succeeds: bool },
-    Resize { open: usize, at: usize, size: u64, succeeds: bool },
+    Make {
+        open: usize,
+        kind: usize,
+        size: u64,
+        succeeds: bool,
+    },
+    Destroy {
+        open: usize,
+        at: usize,
+        succeeds: bool,
+    },
+    Resize {
+        open: usize,
+        at: usize,
+        size: u64,
+        succeeds: bool,
+    },
     /// The stub is killed with the request in the kernel, which makes the object, or does not.
-    Lose { open: usize, kind: usize, size: u64 },
-    Close { open: usize },
+    Lose {
+        open: usize,
+        kind: usize,
+        size: u64,
+    },
+    Close {
+        open: usize,
+    },
 }
 
 const KINDS: [Option<Resource>; 5] =

@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 67] = [
+pub const KEYS: [Key; 68] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -89,6 +89,7 @@ pub const KEYS: [Key; 67] = [
     key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
     key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
     key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
+    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD pass on mlx5 and Soft-RoCE where others speak by the port. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
     needed(key("tenant", "match", Holds::Table("match"), "Who the tenant is. All conditions that are given must hold. A sandbox that matches no tenant gets no RDMA; a sandbox that matches two is refused.")),

@@ -143,6 +143,7 @@ pub(super) struct Limits {
     pub(super) gid_types: Option<Vec<u32>>,
     pub(super) quota: BTreeMap<Resource, u64>,
     pub(super) rate: Option<Pace>,
+    pub(super) shared_ud: Option<bool>,
     /// By command or method, and by field or attribute.
     fields: BTreeMap<String, BTreeMap<String, Predicate>>,
 }
@@ -196,6 +197,7 @@ impl Limits {
             self.pkeys = Some(pkeys.clone());
         }
         self.quota.extend(text.quota.iter().flat_map(QuotaText::given));
+        self.shared_ud = text.shared_ud.or(self.shared_ud);
         if let Some(rate) = &text.rate {
             self.rate = Some(pace(rate, source)?);
         }
@@ -235,6 +237,9 @@ impl Limits {
         }
         for (resource, most) in &self.quota {
             let _ = writeln!(text, "rules.quota.{} = {most}", resource.name());
+        }
+        if let Some(shared_ud) = self.shared_ud {
+            let _ = writeln!(text, "rules.shared_ud = {shared_ud}");
         }
         if let Some(Pace { per_s, burst, waits }) = self.rate {
             let exceed = if waits { "wait" } else { "EAGAIN" };

@@ -6,9 +6,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::limits::Predicate;
+use super::private::PrivateText;
 use crate::quota::NAMES;
 use crate::quota::Resource;
-use super::private::PrivateText;
 
 /// A name with its place.
 pub(super) type Name = Spanned<String>;
@@ -82,6 +82,8 @@ pub(super) struct RulesText {
     pub(super) quota: Option<QuotaText>,
     /// How often a sandbox makes requests.
     pub(super) rate: Option<Spanned<RateText>>,
+    /// Whether UD passes where others speak by the port.
+    pub(super) shared_ud: Option<bool>,
     /// Any number in a request, by command or method, and by field or attribute.
     #[serde(default)]
     pub(super) fields: BTreeMap<Name, BTreeMap<Name, Predicate>>,

@@ -114,7 +114,8 @@ impl Tokens {
     /// As [`Tokens::make`]; open(2)'s.
     pub fn open(&self, name: &CStr, number: u64, flags: i32) -> io::Result<(File, Token)> {
         let (token, mount) = self.placed(name, number, MountAttrFlags::empty())?;
-        let flags = OFlags::from_bits_retain(flags.cast_unsigned()) | OFlags::RDWR | OFlags::CLOEXEC;
+        let flags =
+            OFlags::from_bits_retain(flags.cast_unsigned()) | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&mount, name, flags, Mode::empty())?;
         mounts::refuse_devices(mount.as_fd())?;
         Ok((file.into(), token))

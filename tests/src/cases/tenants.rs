@@ -78,7 +78,13 @@ impl Script {
     }
 
     /// Starts the script, to be spoken to.
-    pub(super) fn start(&self, world: &World, place: Place, name: &str, words: &[&str]) -> Result<Partner> {
+    pub(super) fn start(
+        &self,
+        world: &World,
+        place: Place,
+        name: &str,
+        words: &[&str],
+    ) -> Result<Partner> {
         self.start_with(world, place, name, &[], words)
     }
 

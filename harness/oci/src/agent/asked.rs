@@ -83,11 +83,7 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
 /// A container that can open the raw device by itself needs no supervisor, nor heeds one. What engines
 /// give every container, and what reaches other tenants but no device, is a warning, unless the
 /// tenant's policy refuses it.
-fn refuse_reach(
-    config: &Value,
-    keep: &[String],
-    refused: &[String],
-) -> Result<Vec<String>, Error> {
+fn refuse_reach(config: &Value, keep: &[String], refused: &[String]) -> Result<Vec<String>, Error> {
     for number in sandbox::rdma_numbers() {
         if may_open(config, number) {
             let (major, minor) = number;
