@@ -36,12 +36,15 @@ pub(crate) fn supervised(
     root: &Path,
     observer: Option<Box<dyn Observer>>,
 ) -> Result<u8, Failure> {
-    let (devices, policy) = granted(args)?;
+    let (devices, policy, tenant) = granted(args)?;
     let mut sandbox = Sandbox::new(devices, policy)?;
     match sandbox.register_in(root) {
         // Whoever is nobody's neighbour needs no register.
         Err(error) if !is_root() => log::debug!("{error}"),
         registered => registered?,
+    }
+    if let Some(tenant) = &tenant {
+        sandbox.charge_to(root, tenant)?;
     }
     if let Some(to) = &args.audit {
         let uid = std::os::unix::fs::MetadataExt::uid(
@@ -71,8 +74,8 @@ pub(crate) fn supervised(
     Ok(ended?.code())
 }
 
-/// The devices and requests that the operator allows, or the command line where no operator says.
-fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy), Failure> {
+/// The devices and requests that the operator allows, and the tenant, or the command line where no operator says.
+fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy, Option<String>), Failure> {
     let subject = Subject {
         uid: Some(nix::unistd::Uid::current().as_raw()),
         cgroup: verbgate_sandbox::cgroup_of(Tgid(std::process::id().cast_signed())),
@@ -81,14 +84,15 @@ fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy), Failure> {
     let asked = args.profile.as_deref();
     let Some(allowed) = Allowed::of(&args.policy.policy_dir, &subject, asked)? else {
         let devices = resolve(&args.devices, Host::real())?;
-        return Ok((devices, Policy::named(asked.unwrap_or("standard"))?));
+        return Ok((devices, Policy::named(asked.unwrap_or("standard"))?, None));
     };
     // A tenant who names no device gets all that the tenant has.
     let all = args.devices.is_empty() || args.devices.iter().any(|name| name == "all");
     let every = [OsString::from("all")];
     let options = if args.devices.is_empty() { &every[..] } else { &args.devices };
     let devices = allowed.devices(resolve(options, Host::real())?, !all)?;
-    Ok((devices, allowed.policy))
+    let tenant = allowed.tenant().to_owned();
+    Ok((devices, allowed.policy, Some(tenant)))
 }
 
 /// A file for the report.

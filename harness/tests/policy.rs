@@ -10,13 +10,18 @@
 
 mod bundle;
 mod common;
+mod guest;
 
 use std::fs;
 use std::fs::Permissions;
+use std::io::BufRead as _;
+use std::io::BufReader;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::process::Output;
+use std::process::Stdio;
 
 use bundle::Bundle;
 use bundle::runtimes;
@@ -253,4 +258,101 @@ fn every_example_of_the_documents_is_in_force_as_the_documents_say() {
         let refused = run_in(dir.path(), &[]);
         assert_eq!(refused.status.code(), Some(125), "{page}: {refused:?}");
     }
+}
+
+/// A guest of `verbgate run` that makes its steps when it is told to.
+struct Steps {
+    child: std::process::Child,
+    said: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Steps {
+    fn start(dir: &Path, root: &Path, count: &str) -> Self {
+        let mut command = Command::new(verbgate());
+        command.arg("--root").arg(root).args(["run", "--policy-dir"]).arg(dir);
+        command.args(["--device", NULL_AS_UVERBS, "--"]).arg(guest::program());
+        command.args(["quota", guest::DEVICE, count]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, said }
+    }
+
+    fn tell(&mut self, step: &str) -> String {
+        writeln!(self.child.stdin.as_ref().unwrap(), "{step}").unwrap();
+        self.said.next().unwrap().unwrap()
+    }
+
+    /// What the supervisor has said by the end.
+    fn end(mut self) -> String {
+        drop(self.child.stdin.take());
+        let output = self.child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        stderr(&output)
+    }
+}
+
+fn with_rules(rules: &str) -> String {
+    own(&format!(
+        "profile = \"standard\"\ndevices = [{{ name = \"uverbs9\" }}]\n[tenant.own.rules]\n{rules}"
+    ))
+}
+
+#[test]
+fn all_sandboxes_of_a_tenant_share_a_quota_that_close_kill_and_death_give_back() {
+    if !is_root() {
+        return;
+    }
+    let (dir, root) = (policy(&with_rules("quota.ucontexts = 4")), tempfile::tempdir().unwrap());
+    let start = || Steps::start(dir.path(), root.path(), "9");
+    let mut one = start();
+    assert_eq!(one.tell("open"), "own: 4 opens, then EAGAIN");
+    // The kernel ends an open a moment after its last descriptor is closed; who opens next waits for no
+    // clock, since the ends that have been told are looked at before each open.
+    let until = |steps: &mut Steps, step: &str, wanted: &str| {
+        let begun = std::time::Instant::now();
+        while steps.tell(step) != wanted {
+            assert!(begun.elapsed().as_secs() < 60, "{step}: never {wanted:?}");
+        }
+    };
+    until(&mut one, "open", "own: 4 opens, then EAGAIN");
+    assert!(one.tell("child").starts_with("child: "));
+    // The child was killed with all that it had opened.
+    let killed = one.said.next().unwrap().unwrap();
+    assert!(killed.contains('9'), "{killed}");
+    until(&mut one, "open", "own: 4 opens, then EAGAIN");
+    let mut two = start();
+    until(&mut two, "keep", "kept: 4 opens, then EAGAIN");
+    until(&mut one, "open", "own: 0 opens, then EAGAIN");
+    // As when the machine runs out of memory: nobody gives anything back.
+    two.child.kill().unwrap();
+    two.child.wait().unwrap();
+    until(&mut one, "open", "own: 4 opens, then EAGAIN");
+    let said = one.end();
+    let line = said.lines().find(|line| line.contains("quota.ucontexts = 4"));
+    assert!(line.is_some_and(|line| line.contains("raise the quota")), "{said}");
+}
+
+#[test]
+fn requests_beyond_the_rate_fail_or_wait_as_the_policy_says() {
+    if !is_root() {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let run = |rate: &str| {
+        let dir = policy(&with_rules(&format!("rate = {{ {rate} }}")));
+        let mut steps = Steps::start(dir.path(), root.path(), "60");
+        let begun = std::time::Instant::now();
+        let said = steps.tell("request");
+        (said, begun.elapsed(), steps.end())
+    };
+    let (said, _, log) = run("per_s = 1, burst = 10, exceed = \"EAGAIN\"");
+    let again = said.split("\"EAGAIN\": ").nth(1).and_then(|rest| rest.split(['}', ',']).next());
+    let again: u32 = again.unwrap_or_else(|| panic!("{said}")).parse().unwrap();
+    // The first plants, and a second may pass for each that the machine is slow.
+    assert!((30..=50).contains(&again), "{said}");
+    assert!(log.contains("rate.per_s = 1") && log.contains("raise the rate"), "{log}");
+    let (said, took, _) = run("per_s = 20, burst = 20, exceed = \"wait\"");
+    assert_eq!(said, "requests: {\"ENOTTY\": 60}");
+    assert!(took.as_millis() >= 1500, "{took:?}: 60 requests, 20 of them at once, 20 a second");
 }

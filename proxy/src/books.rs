@@ -10,6 +10,7 @@ use std::fs::File;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use verbgate_abi::request::Request;
 use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
@@ -18,7 +19,10 @@ use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::token::End;
 
+use crate::account::Account;
+use crate::account::CmAccount;
 use crate::connections::Connections;
+use crate::ledger::Ledger;
 
 /// Names a ucontext; never given again within a sandbox.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -35,8 +39,8 @@ pub struct Ucontext {
     pub device: usize,
     /// The mount that it was opened through, by which it is known wherever it is passed.
     pub mount: Option<(MountId, Pin)>,
-    /// The open file and the end of the guests' token, where these have no more than that.
-    pub(crate) kept: Option<(Arc<File>, End)>,
+    /// The open file, where guests have no more than a token.
+    pub(crate) kept: Option<Arc<File>>,
     /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to,
     /// unless the guest has made another in a way that nobody sees.
     pub(crate) holders: Vec<(GuestKey, GuestFd)>,
@@ -46,6 +50,12 @@ pub struct Ucontext {
     pub live: Live,
     /// Whom its queue pairs speak with.
     pub(crate) connections: Connections,
+    /// What it holds of its tenant's quotas.
+    pub(crate) account: Account,
+    /// The same of an open of the connection manager.
+    pub(crate) cm: Arc<Mutex<CmAccount>>,
+    /// Its end is told of, though nobody keeps its file.
+    pub(crate) ends: Option<End>,
 }
 
 impl Ucontext {
@@ -127,28 +137,51 @@ pub struct Books {
     /// Those that nobody is known to hold, oldest first.
     unheld: VecDeque<UcontextId>,
     made: u64,
+    /// What opens are charged to.
+    ledger: Arc<Ledger>,
 }
 
 impl Books {
+    /// Books whose opens are charged to a ledger.
+    pub(crate) fn with(ledger: Arc<Ledger>) -> Self {
+        Self { ledger, ..Self::default() }
+    }
+
     /// Enters an open that has just been made.
     pub fn open(&mut self, device: usize, mount: Option<(MountId, Pin)>) -> UcontextId {
         self.made += 1;
         let id = UcontextId(self.made);
         self.by_mount.extend(mount.as_ref().map(|(mount, _)| (*mount, id)));
-        let (holders, live, connections) = (Vec::new(), Live::default(), Connections::default());
-        self.ucontexts.insert(
-            id,
-            Ucontext { device, mount, kept: None, holders, asked: false, live, connections },
-        );
+        let new = Ucontext {
+            device,
+            mount,
+            kept: None,
+            holders: Vec::new(),
+            asked: false,
+            live: Live::default(),
+            connections: Connections::default(),
+            account: Account::new(&self.ledger),
+            cm: Arc::new(Mutex::new(CmAccount::new(&self.ledger))),
+            ends: None,
+        };
+        self.ucontexts.insert(id, new);
         id
+    }
+
+    /// The end of an open will be told of, when nobody has its file any more.
+    pub(crate) fn ends_with(&mut self, id: UcontextId, end: End) {
+        if let Some(ucontext) = self.ucontexts.get_mut(&id) {
+            ucontext.ends = Some(end);
+            self.by_end.insert(end, id);
+        }
     }
 
     /// From now on guests hold no more of an open than a token.
     pub(crate) fn keep(&mut self, id: UcontextId, file: Arc<File>, end: End) {
         if let Some(ucontext) = self.ucontexts.get_mut(&id) {
-            ucontext.kept = Some((file, end));
-            self.by_end.insert(end, id);
+            ucontext.kept = Some(file);
         }
+        self.ends_with(id, end);
     }
 
     /// The ends that are waited for.
@@ -175,7 +208,7 @@ impl Books {
     pub(crate) fn known(&self, id: UcontextId) -> Option<Known> {
         let ucontext = self.ucontexts.get(&id)?;
         Some(match (&ucontext.kept, &ucontext.mount) {
-            (Some((file, _)), Some((mount, _))) => Known::Token(*mount, Arc::clone(file)),
+            (Some(file), Some((mount, _))) => Known::Token(*mount, Arc::clone(file)),
             _ => Known::File,
         })
     }
@@ -186,8 +219,8 @@ impl Books {
         if let Some((mount, _)) = &gone.mount {
             self.by_mount.remove(mount);
         }
-        if let Some((_, end)) = &gone.kept {
-            self.by_end.remove(end);
+        if let Some(end) = gone.ends {
+            self.by_end.remove(&end);
         }
         Some(gone)
     }
@@ -237,8 +270,8 @@ impl Books {
         let Some(id) = self.fds.remove(&(guest, fd)) else { return };
         let Some(ucontext) = self.ucontexts.get_mut(&id) else { return };
         ucontext.holders.retain(|holder| *holder != (guest, fd));
-        // Where there is a token, its end is told of.
-        if !ucontext.holders.is_empty() || ucontext.kept.is_some() {
+        // Of some, the end is told of.
+        if !ucontext.holders.is_empty() || ucontext.ends.is_some() {
             return;
         }
         let most = match &ucontext.mount {

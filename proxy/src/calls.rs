@@ -81,8 +81,19 @@ impl Supervisor {
         if let Some(tokens) = self.tokens.as_ref().filter(|_| granted.kind != Kind::Cm) {
             return self.open_by_token(trap, (&guest, device), wanted, tokens);
         }
-        let (file, mount) = granted.open(flags).map_err(errno)?;
-        let id = self.books.lock().open(device, mount);
+        let charged = self.charge_open(trap, granted.kind)?;
+        let (file, id) = match (&self.tokens, granted.kind) {
+            (Some(tokens), Kind::Cm) => self.open_cm(device, flags, tokens).map_err(errno)?,
+            _ => {
+                let (file, mount) = granted.open(flags).map_err(|e| self.uncharge(&charged, e))?;
+                let mut books = self.books.lock();
+                let id = books.open(device, mount);
+                if let Some(ucontext) = books.get_mut(id) {
+                    ucontext.account.keep(&charged);
+                }
+                (file, id)
+            }
+        };
         let cloexec = flags & libc::O_CLOEXEC != 0;
         let mut given = self.give(&guest, trap, file.as_fd(), cloexec);
         if given == Err(Errno::EMFILE) && granted.kind.works_unwatched() {

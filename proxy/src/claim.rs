@@ -1,14 +1,26 @@
-//! Claim: the connections that a vetted request is about to make are the sandbox's own, or the
-//! request is refused.
+//! Claim and charge: the connections that a vetted request is about to make are the sandbox's own, and
+//! what the request takes is within the tenant's quotas and rate, or the request is refused.
+
+use std::time::Instant;
 
 use verbgate_abi::Errno;
 use verbgate_abi::Request;
 
+use crate::account::Receipt;
 use crate::books::UcontextId;
 use crate::connections::Sources;
 use crate::connections::Ticket;
+use crate::ledger::Pace;
+use crate::observe;
+use crate::policy::Policy;
+use crate::quota::Resource;
+use crate::quota::Takes;
+use crate::session::GuestState;
 use crate::supervisor::Supervisor;
 use crate::task::About;
+use crate::task::Asked;
+use crate::task::Call;
+use crate::task::Task;
 use crate::vet::Refusal;
 
 impl Supervisor {
@@ -35,5 +47,76 @@ impl Supervisor {
             Some(ucontext) => ucontext.connections.begin(request, &paths, register),
             None => Ok(Ticket::default()),
         }
+    }
+
+    /// The policies that a request must pass.
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
+        std::iter::once(&*self.policy).chain(self.narrowed())
+    }
+
+    /// The most that the tenant may hold of a quantity.
+    pub(crate) fn bound(&self, resource: Resource) -> Option<u64> {
+        self.policies().filter_map(|policy| policy.quota(resource)).min()
+    }
+
+    /// Charges what a request is about to take, or tells that the request is refused.
+    pub(crate) fn charge(&self, about: &About, request: &Request) -> Result<Receipt, Errno> {
+        let takes = Takes::of(request);
+        let bounds = |resource| self.bound(resource);
+        // Closed first, as far as that has been told: what is over no longer counts.
+        if !takes.made.is_empty() && self.policies().any(Policy::has_quota) {
+            self.release();
+        }
+        let charge = takes.charge();
+        self.ledger.charge(&charge, &bounds).map_err(|over| {
+            let refusal = over.refusal(observe::name(request));
+            self.refused(about, Some(request), &refusal);
+            refusal.errno
+        })?;
+        match self.books.lock().get_mut(about.ucontext) {
+            Some(ucontext) => Ok(ucontext.account.begin(takes)),
+            None => {
+                self.ledger.release(&charge);
+                Ok(Receipt::default())
+            }
+        }
+    }
+
+    /// A request has been made, or never will be: its claims and charges last, or end.
+    pub(crate) fn ended(&self, about: &About, succeeded: bool) {
+        if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
+            ucontext.connections.end(about.ticket, succeeded);
+            ucontext.account.end(about.receipt, succeeded);
+        }
+    }
+
+    /// A call that may be served now; one beyond the tenant's rate waits, or is refused. The first of a
+    /// guest goes through, since nobody looks after a guest without stubs.
+    pub(crate) fn paced(&self, state: &mut GuestState, mut call: Call) -> Option<Call> {
+        let is_request = matches!(call.asked, Asked::Request { .. });
+        if call.paced || !is_request || state.workers.is_empty() {
+            return Some(call);
+        }
+        let Some(pace) = self.pace() else { return Some(call) };
+        if self.ledger.may_go(&pace, Instant::now()) {
+            call.paced = true;
+            return Some(call);
+        }
+        let Pace { per_s, .. } = pace;
+        let tid = call.trap.tid;
+        self.warn("rate reached", || {
+            format!(
+                "thread {tid}: the sandbox makes more than {per_s} requests a second (rule: \
+                 rate.per_s = {per_s}); raise the rate, or let the program keep its objects"
+            )
+        });
+        self.told.lock().counts.beyond_rate += 1;
+        if pace.waits {
+            // A mount's number is not kept while the mount may go.
+            state.waiting.push_back(Task::Call(Call { mount: None, ..call }));
+        } else {
+            self.refuse(call.trap, Errno::EAGAIN);
+        }
+        None
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -16,6 +17,8 @@ use verbgate_sys::node;
 use verbgate_sys::node::MountId;
 use verbgate_sys::node::Pin;
 use verbgate_sys::process;
+use verbgate_sys::token::Token;
+use verbgate_sys::token::Tokens;
 use verbgate_sys::verbs;
 use verbgate_sysfs::Identity;
 use verbgate_sysfs::Replaced;
@@ -229,6 +232,20 @@ impl Device {
             }
             Err(e) => Err(e),
         })
+    }
+
+    /// Opens the host's node as [`Device::open`] does, through a file system that ends with the last
+    /// duplicate of the file.
+    pub(crate) fn open_with_end(&self, flags: i32, tokens: &Tokens) -> io::Result<(File, Token)> {
+        let keep = flags & (libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let mut made = None;
+        let (file, _) = self.opened_by(|source| {
+            let node = std::fs::metadata(source)?;
+            let (file, token) = tokens.open(c"device", node.rdev(), keep)?;
+            made = Some(token);
+            Ok((file, None))
+        })?;
+        Ok((file, made.ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn opened_by(

@@ -105,8 +105,8 @@ impl Supervisor {
         let outcome = way::finish(&mut stub, &done, result);
         if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
             ucontext.enter(&done.request, outcome.result);
-            ucontext.connections.end(about.ticket, outcome.result >= 0);
         }
+        self.ended(&about, outcome.result >= 0);
         self.tell_done(stub.frame(), &about, &done, &outcome);
         let (pieces, answer) = way::answer(&done, outcome, wrote == written);
         let then = Then::Answer(answer, None);

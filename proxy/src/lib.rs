@@ -17,6 +17,7 @@
 //! the stages together over an [`executor`]: a stub, the calling process, or a script. State that
 //! outlives a request is in [`session`] and [`books`]; [`supervisor`] receives the traps.
 
+mod account;
 pub mod books;
 mod calls;
 mod claim;
@@ -35,6 +36,7 @@ pub mod flight;
 pub mod frame;
 pub mod gids;
 pub mod inventory;
+pub mod ledger;
 mod look_after;
 mod netlink;
 pub mod observe;
@@ -43,6 +45,7 @@ pub mod outcome;
 mod planting;
 pub mod policy;
 pub mod quiet;
+pub mod quota;
 pub mod reply;
 mod request;
 mod serve;
@@ -60,6 +63,7 @@ pub use device::Device;
 pub use device::DeviceView;
 pub use device::Watched;
 pub use gids::GidView;
+pub use ledger::Ledger;
 pub use netlink::kernel::index_of;
 pub use supervisor::Config;
 pub use supervisor::Siblings;

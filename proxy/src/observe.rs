@@ -72,6 +72,8 @@ pub struct Counts {
     pub failed: u64,
     /// Requests refused before the kernel saw them, by reason.
     pub refused: BTreeMap<&'static str, u64>,
+    /// Requests that waited, or were refused, since they came too fast.
+    pub beyond_rate: u64,
     /// Queue pairs made.
     pub queue_pairs: u64,
     /// Devices opened.
@@ -99,6 +101,11 @@ impl Counts {
         }
     }
 
+    /// Counts what is refused and is no request of a device.
+    pub(crate) fn refuse(&mut self, reason: &'static str) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
     /// Adds what another has done; the system calls are those of the whole process in both.
     pub fn absorb(&mut self, other: &Self) {
         for (name, count) in &other.requests {
@@ -109,6 +116,7 @@ impl Counts {
         }
         self.failed += other.failed;
         self.queue_pairs += other.queue_pairs;
+        self.beyond_rate += other.beyond_rate;
         self.opened += other.opened;
         self.planted += other.planted;
         self.notifications += other.notifications;

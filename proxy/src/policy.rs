@@ -42,15 +42,19 @@ pub use self::limits::Predicate;
 use self::private::Private;
 pub use self::refusal::AskedFor;
 pub use self::refusal::Denial;
+pub(crate) use self::refusal::qp_type as made_type;
 pub use self::set::DIRECTORY;
 pub use self::set::FileOwner;
 pub use self::set::Policies;
 pub use self::tenant::DeviceRule;
 pub use self::tenant::Subject;
 pub use self::tenant::Tenant;
+pub use self::tenant::WARNED as WARNED_CAPABILITIES;
 use self::text::Name;
 use self::text::ProfileText;
 use self::text::RulesText;
+use crate::ledger::Pace;
+use crate::quota::Resource;
 
 /// Profiles that come with this crate: name and text.
 pub const PROFILES: [(&str, &str); 3] = [
@@ -325,6 +329,33 @@ impl Policy {
         let of_it = |pkeys: &Vec<u16>| pkeys.iter().any(|one| (one ^ pkey) & 0x7fff == 0);
         self.limits.pkeys.as_ref().is_none_or(of_it)
             && self.also.iter().all(|also| also.grants_pkey(pkey))
+    }
+
+    /// The most that the tenant may hold of a quantity; none where there is no bound.
+    #[must_use]
+    pub fn quota(&self, resource: Resource) -> Option<u64> {
+        let also = self.also.iter().filter_map(|also| also.quota(resource));
+        also.chain(self.limits.quota.get(&resource).copied()).min()
+    }
+
+    /// Whether queue pairs of UD pass where others speak by the port.
+    #[must_use]
+    pub fn grants_shared_ud(&self) -> bool {
+        (self.grants.everything || self.limits.shared_ud == Some(true))
+            && self.also.iter().all(Self::grants_shared_ud)
+    }
+
+    /// Whether there is any quota.
+    #[must_use]
+    pub fn has_quota(&self) -> bool {
+        !self.limits.quota.is_empty() || self.also.iter().any(Self::has_quota)
+    }
+
+    /// How often a sandbox may make requests; none where there is no bound.
+    #[must_use]
+    pub fn rate(&self) -> Option<Pace> {
+        let also = self.also.iter().filter_map(Self::rate);
+        also.chain(self.limits.rate).reduce(Pace::and)
     }
 
     /// Whether every P_Key passes.

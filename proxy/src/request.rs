@@ -19,6 +19,7 @@ use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::account::Receipt;
 use crate::books::Known;
 use crate::books::UcontextId;
 use crate::connections::Ticket;
@@ -115,7 +116,7 @@ impl Supervisor {
             }
             None => Asked::Map,
         };
-        let call = Call { trap, fd, asked, met, pages, mount, started };
+        let call = Call { trap, fd, asked, met, pages, mount, paced: false, started };
         self.post(&guest, Event::Task(Task::Call(call)));
     }
 
@@ -127,6 +128,7 @@ impl Supervisor {
         }
         match task {
             Task::Call(call) => {
+                let Some(call) = self.paced(state, call) else { return };
                 if let Err(errno) = self.call(guest, state, call) {
                     self.refuse(trap, errno);
                 }
@@ -154,8 +156,10 @@ impl Supervisor {
 
     /// Outputs could not be written.
     pub(crate) fn undone(&self, trap: Notification, then: Then, errno: Errno) {
-        if let Then::Answer(_, Some(undo)) = then {
-            (undo.0)();
+        match then {
+            Then::Answer(_, Some(undo)) => (undo.0)(),
+            Then::Execute(about, _) => self.ended(&about, false),
+            Then::Answer(_, None) | Then::Command(_) => {}
         }
         self.refuse(trap, errno);
     }
@@ -178,7 +182,7 @@ impl Supervisor {
         let device = device.and_then(|device| self.devices.get(device)).ok_or(Errno::EBADF)?;
         if device.kind == Kind::Cm {
             let file = self.file_of(caller, call.fd, ucontext)?;
-            return self.command(guest, state, call, file);
+            return self.command(guest, state, call, (file, ucontext));
         }
         self.books.lock().hold(guest.key, call.fd, ucontext);
         match self.find_worker(guest, state, &call)? {
@@ -240,7 +244,8 @@ impl Supervisor {
             (None, Form::Write(count)) => way::copy_write(&caller, addr, count)?,
             (None, Form::Ioctl(_)) => return Err(Errno::EIO),
         };
-        let mut about = About { trap, ucontext, started, ticket: Ticket::default() };
+        let (ticket, receipt) = (Ticket::default(), Receipt::default());
+        let mut about = About { trap, ucontext, started, ticket, receipt };
         let look_up = |fd: wire::GuestFd| caller.take(GuestFd(fd.0)).map_err(|_| Errno::EBADF);
         let stub = self.stub(state, place, &trap).ok_or(Errno::EIO)?;
         match way::prepare(&stub, &caller, form, copied, &self.rules(ucontext), look_up)? {
@@ -261,7 +266,10 @@ impl Supervisor {
                     self.answer(trap, reply::value(form, result));
                     return Ok(());
                 }
-                about.ticket = self.claim(&about, &prepared.request)?;
+                about.receipt = self.charge(&about, &prepared.request)?;
+                about.ticket = self.claim(&about, &prepared.request).inspect_err(|_| {
+                    self.ended(&about, false);
+                })?;
                 let then = Then::Execute(about, Box::new(prepared));
                 self.write(guest, state, place, Delivery { trap, pieces, then });
             }
@@ -320,6 +328,7 @@ impl Supervisor {
     fn start(&self, state: &mut GuestState, place: usize, about: About, prepared: Prepared) {
         let trap = about.trap;
         let Some(mut stub) = self.stub(state, place, &trap) else {
+            self.ended(&about, false);
             return self.refuse(trap, Errno::EIO);
         };
         match way::begin(&mut stub, prepared) {
@@ -327,13 +336,18 @@ impl Supervisor {
                 let done = Box::new(done);
                 stub.worker.state = StubState::Busy(Job::Request { about, done, written });
             }
-            Err(Unbegun::Refused(errno)) => self.refuse(trap, errno),
+            Err(Unbegun::Refused(errno)) => {
+                self.ended(&about, false);
+                self.refuse(trap, errno);
+            }
             // The stub went with the program that it belonged to; the caller's call is begun again.
             Err(Unbegun::Failed(e)) if e.raw_os_error() == Some(libc::ENOENT) => {
                 stub.worker.state = StubState::Ended;
+                self.ended(&about, false);
                 self.handle(trap);
             }
             Err(Unbegun::Failed(e)) => {
+                self.ended(&about, false);
                 log::error!("cannot start a request of thread {}: {e}", trap.tid);
                 self.refuse(trap, Errno::EIO);
             }

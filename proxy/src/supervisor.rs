@@ -31,12 +31,14 @@ use crate::crew::Crew;
 use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::gids::GidView;
+use crate::ledger::Ledger;
 use crate::netlink::socket::Sockets;
 use crate::observe::Counts;
 use crate::observe::Done;
 use crate::observe::Observer;
 use crate::policy::Policy;
 use crate::quiet::Quiet;
+use crate::quota::Amounts;
 use crate::session::Registry;
 
 /// What a sandbox is made of.
@@ -62,6 +64,8 @@ pub struct Config {
     pub siblings: Option<Siblings>,
     /// The connections of the host's sandboxes, of which none may take another's.
     pub register: Option<Arc<Register>>,
+    /// What the sandbox's tenant holds.
+    pub ledger: Arc<Ledger>,
     /// Who is told of each request.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -140,6 +144,8 @@ pub struct Supervisor {
     pub(crate) books: Mutex<Books>,
     /// The connections of the host's sandboxes.
     pub(crate) register: Option<Arc<Register>>,
+    /// What the tenant holds.
+    pub(crate) ledger: Arc<Ledger>,
     /// Sockets by which guests find devices.
     pub(crate) netlinks: Mutex<Sockets>,
     pub(crate) told: Mutex<Told>,
@@ -219,6 +225,7 @@ impl Supervisor {
             found,
             siblings,
             register,
+            ledger,
             observer,
         } = config;
         if let Err(e) = listener.wake_synchronously() {
@@ -265,7 +272,8 @@ impl Supervisor {
             cm: Queue::new()?,
             nothing: File::open("/dev/null")?,
             registry: Mutex::default(),
-            books: Mutex::default(),
+            books: Mutex::new(Books::with(Arc::clone(&ledger))),
+            ledger,
             netlinks: Mutex::default(),
             told: Mutex::new(told),
             is_observed,
@@ -278,6 +286,12 @@ impl Supervisor {
         let mut counts = self.told.lock().counts.clone();
         counts.calls = verbgate_sys::calls_made();
         counts
+    }
+
+    /// What the sandbox holds of its tenant's quotas.
+    #[must_use]
+    pub fn holds(&self) -> Amounts {
+        self.ledger.held()
     }
 
     /// Serves no more: what guests ask from now on, and what waits, fails with ENOSYS, as if the
@@ -293,6 +307,7 @@ impl Supervisor {
     /// From now on a request must also pass this policy, in the place of the one that narrowed the
     /// guests before. Nothing is granted that was not granted at the start.
     pub fn narrow(&self, by: Policy) {
+        self.ledger.publish();
         let mut next = Box::new(Narrowed { by, next: OnceLock::new() });
         let mut end = &self.narrowed;
         loop {

@@ -9,6 +9,7 @@ use verbgate_sys::resident::PageMap;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::account::Receipt;
 use crate::books::UcontextId;
 use crate::cm::command::CmCommand;
 use crate::connections::Ticket;
@@ -55,6 +56,8 @@ pub(crate) struct Call {
     pub(crate) pages: Option<PageMap>,
     /// The mount that the descriptor was opened through, if that was looked at.
     pub(crate) mount: Option<MountId>,
+    /// Whether it has had its turn by the tenant's rate of requests.
+    pub(crate) paced: bool,
     pub(crate) started: Instant,
 }
 
@@ -114,6 +117,8 @@ pub(crate) struct About {
     pub(crate) started: Instant,
     /// What it changes of connections.
     pub(crate) ticket: Ticket,
+    /// What it has been charged.
+    pub(crate) receipt: Receipt,
 }
 
 /// What a stub is at work on.

@@ -6,6 +6,7 @@
 //! when the kernel reports that nobody holds the token any more.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +29,13 @@ use verbgate_sys::window::FdWindow;
 
 use crate::books::Known;
 use crate::books::UcontextId;
+use crate::device::Kind;
 use crate::execute;
 use crate::fetch::Form;
 use crate::open;
 use crate::open::Wanted;
+use crate::quota::Amounts;
+use crate::quota::Resource;
 use crate::session::Guest;
 use crate::supervisor::Supervisor;
 
@@ -85,10 +89,17 @@ impl Supervisor {
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(&path).to_vec();
         let place = wanted.path + (path.len() - name.len()) as u64;
         let name = CString::new(name).map_err(|_| Errno::EFAULT)?;
-        let (file, _) = granted.open(wanted.flags).map_err(errno)?;
-        let token = tokens.make(&name, &file).map_err(errno)?;
+        let charged = self.charge_open(trap, granted.kind)?;
+        let opened = granted.open(wanted.flags).and_then(|(file, _)| {
+            let token = tokens.make(&name, &file)?;
+            Ok((file, token))
+        });
+        let (file, token) = opened.map_err(|e| self.uncharge(&charged, e))?;
         let mut books = self.books.lock();
         let id = books.open(device, Some((token.mount, Pin::new(None))));
+        if let Some(ucontext) = books.get_mut(id) {
+            ucontext.account.keep(&charged);
+        }
         books.keep(id, Arc::new(file), token.end);
         drop(books);
         let how = (place, wanted.flags, granted.kind.works_unwatched());
@@ -96,6 +107,43 @@ impl Supervisor {
         let given = self.give_token(trap, guest, &token, how)?;
         self.books.lock().hold(guest.key, given, id);
         Ok(given)
+    }
+
+    /// Opens the connection manager, whose file a guest gets itself, through a file system of its own:
+    /// the end of that is the end of the file, whoever has a duplicate.
+    pub(crate) fn open_cm(
+        &self,
+        device: usize,
+        flags: i32,
+        tokens: &Tokens,
+    ) -> io::Result<(File, UcontextId)> {
+        let granted = self.devices.get(device).ok_or(io::ErrorKind::NotFound)?;
+        let (file, token) = granted.open_with_end(flags, tokens)?;
+        let mut books = self.books.lock();
+        let id = books.open(device, Some((token.mount, Pin::new(None))));
+        books.ends_with(id, token.end);
+        Ok((file, id))
+    }
+
+    /// Charges an open of a device.
+    pub(crate) fn charge_open(&self, trap: &Notification, kind: Kind) -> Result<Amounts, Errno> {
+        if kind == Kind::Cm {
+            return Ok(Amounts::default());
+        }
+        let what = Amounts::of(Resource::Ucontexts, 1);
+        self.ledger.charge(&what, &|resource| self.bound(resource)).map_err(|over| {
+            let refusal = over.refusal("open");
+            self.warn(refusal.reason, || format!("thread {}: {}", trap.tid, refusal.line));
+            self.told.lock().counts.refuse(refusal.reason);
+            refusal.errno
+        })?;
+        Ok(what)
+    }
+
+    /// An open that was charged has failed.
+    pub(crate) fn uncharge(&self, charged: &Amounts, e: io::Error) -> Errno {
+        self.ledger.release(charged);
+        errno(e)
     }
 
     fn give_token(

@@ -19,8 +19,12 @@ use crate::gids::Judged;
 use crate::gids::Seen;
 use crate::observe;
 use crate::outcome::Outcome;
+use crate::policy;
 use crate::policy::AskedFor;
 use crate::policy::Policy;
+
+/// `IB_QPT_UD`, include/rdma/ib_verbs.h.
+const UD: u64 = 4;
 
 /// Why a request is not executed: told, counted and answered in one place
 /// ([`Supervisor::refused`](crate::Supervisor)).
@@ -115,6 +119,28 @@ impl Rules<'_> {
         Ok(())
     }
 
+    /// Refuses a queue pair of UD where others speak by a port of the device: there, senders write the
+    /// index of the source GID into the work request, and nobody checks the index.
+    fn check_datagrams(&self, request: &Request) -> Result<(), Refusal> {
+        let unchecked = matches!(self.driver, DriverId::MLX5 | DriverId::RXE);
+        let mut policies = std::iter::once(self.policy).chain(self.narrowed);
+        if !unchecked
+            || policy::made_type(request) != Some(UD)
+            || policies.all(Policy::grants_shared_ud)
+            || !self.gids.is_some_and(|gids| gids.shares(self.rdev, self.ports))
+        {
+            return Ok(());
+        }
+        let line = format!(
+            "{}: queue pair type UD on a port by which others speak: its sender writes the index of \
+             the source GID into the work request, which nobody checks, and could speak as another \
+             tenant; use RC, give the sandbox a port of its own, or, where the tenants trust each \
+             other, say rules.shared_ud = true",
+            observe::name(request)
+        );
+        Err(Refusal::warn("UD on a shared port", Errno::EOPNOTSUPP, line))
+    }
+
     /// `enum ib_uverbs_gid_type` of a source GID, if that can be told.
     fn gid_type(&self, value: &Value) -> Option<u32> {
         let index = GidIndex(u32::try_from(value.number).ok()?);
@@ -180,6 +206,9 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
     if let Err(refusal) = rules.check_place(&request) {
         return Vetted::Refused(Some(request), refusal);
     }
+    if let Err(refusal) = rules.check_datagrams(&request) {
+        return Vetted::Refused(Some(request), refusal);
+    }
     match rules.gids.map(|gids| gids.judge(&request, rules.rdev, rules.asked)) {
         None | Some(Judged::Passed) => Vetted::Execute(request, None),
         Some(Judged::Patched(patch)) => Vetted::Execute(request, Some(patch)),
@@ -188,5 +217,48 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
             let line = format!("{}: {reason}", observe::name(&request));
             Vetted::Refused(Some(request), Refusal::note(reason, errno, line))
         }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use verbgate_abi::decode;
+    use verbgate_abi::encode::RequestBuilder;
+    use verbgate_abi::ids;
+    use verbgate_abi::legacy;
+    use verbgate_abi::table;
+    use verbgate_abi::wire::GuestAddr;
+
+    use super::*;
+
+    /// Why a queue pair of a type is refused on a device whose GIDs are these, if it is for that.
+    pub(crate) fn queue_pair(
+        policy: &Policy,
+        gids: &GidView,
+        rdev: (u32, u32),
+        driver: DriverId,
+        qp_type: u8,
+    ) -> Option<&'static str> {
+        let invoke = table::methods().iter().find(|method| method.is_invoke_write()).unwrap();
+        let mut commands = legacy::commands().iter();
+        let spec = commands.find(|spec| spec.short_name == "CREATE_QP").unwrap();
+        let mut input = vec![0; spec.req_size()];
+        input[usize::from(spec.req.field("qp_type").unwrap().offset)] = qp_type;
+        let encoded = RequestBuilder::new(invoke, driver)
+            .input(ids::UVERBS_ATTR_CORE_IN, &input)
+            .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 4096)
+            .constant(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd)
+            .build(GuestAddr(0x1_0000));
+        let outline = decode::parse(&encoded.bytes).unwrap();
+        let mut arena = vec![0; outline.arena_len()];
+        for payload in outline.payloads() {
+            let start = usize::try_from(payload.addr.0 - 0x1_0000).unwrap();
+            let len = payload.range.len();
+            arena[payload.range].copy_from_slice(&encoded.payload[start..start + len]);
+        }
+        let request = outline.with_payloads(arena).unwrap();
+        let gids = Some(gids);
+        let rules = Rules { driver, policy, narrowed: None, ports: None, gids, rdev, asked: true };
+        rules.check_datagrams(&request).err().map(|refusal| refusal.reason)
     }
 }

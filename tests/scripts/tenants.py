@@ -12,7 +12,8 @@
                         an RC queue pair: prints "QPN RKEY ADDRESS"; takes lines "connect QPN" and
                         "show", and answers each
     tenants.py client DEVICE INDEX GID SERVER_QPN RKEY ADDRESS TEXT
-                        the other end: prints "QPN"; takes lines "connect" and "write", and answers each
+                        the other end: prints "QPN"; takes lines "connect", "write" and "post" (a write whose
+                        end is not waited for), and answers each
 """
 import errno
 import ipaddress
@@ -21,6 +22,7 @@ import socket
 import struct
 import sys
 import time
+import types
 import zlib
 
 PATIENCE = 20
@@ -39,11 +41,25 @@ def code(number):
     return errno.errorcode.get(number, str(number)) if number else "0"
 
 
+def constants():
+    """The constants of verbs: names of a module, or since rdma-core 65 members of its classes."""
+    try:
+        import pyverbs.enums as found
+        return found
+    except ImportError:
+        import pyverbs.libibverbs_enums as found
+    names = types.SimpleNamespace()
+    for one in vars(found).values():
+        for name, value in getattr(one, "__members__", {}).items():
+            setattr(names, name, int(value))
+    return names
+
+
 def verbs():
     """What needs a device is imported where there is one."""
     global AH, AHAttr, GID, GlobalRoute, CQ, Context, MR, PD, QP, QPAttr, QPCap, QPInitAttr
     global PyverbsRDMAError, RecvWR, SGE, SendWR, e
-    import pyverbs.enums as e
+    e = constants()
     from pyverbs.addr import AH, AHAttr, GID, GlobalRoute
     from pyverbs.cq import CQ
     from pyverbs.device import Context
@@ -206,6 +222,9 @@ def client(device, index, gid, number, rkey, address, text):
             wr = SendWR(num_sge=1, sg=[end.sge(16)], opcode=e.IBV_WR_RDMA_WRITE)
             wr.set_wr_rdma(int(rkey), int(address))
             end.qp.post_send(wr)
+            if line.strip() == "post":
+                say("0")
+                continue
             done = end.completion()
             say("nothing" if done is None else f"status {done.status}")
 

@@ -33,6 +33,8 @@ pub(super) struct Decided {
     pub(super) tenant: Option<String>,
     /// The tenant's policy; empty where there are no policy files.
     pub(super) policy: Vec<String>,
+    /// Capabilities with which an agent refuses the container.
+    pub(super) refuse_capabilities: Vec<String>,
 }
 
 /// Decides about a container that is, or will be, in this cgroup.
@@ -56,6 +58,7 @@ pub(super) fn decided(
         profile: tenants.policy.name(),
         tenant: Some(tenants.tenant().to_owned()),
         policy: tenants.policy.texts(),
+        refuse_capabilities: tenants.refuse_capabilities().to_vec(),
     })
 }
 
@@ -241,6 +244,9 @@ pub(super) fn rights(spec: &Spec, place: &Place) -> Result<Rights, Error> {
     // ROOT/oci/NAME
     if let Some(root) = place.path().ancestors().nth(2) {
         rights.register_in(root)?;
+        if let Some(tenant) = &spec.tenant {
+            rights.charge_to(root, tenant)?;
+        }
     }
     if let Some((to, tenant)) = &spec.audit {
         let audit = Audit::open(to, tenant);

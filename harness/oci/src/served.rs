@@ -1,5 +1,6 @@
 //! A supervisor's answers about its container, for `verbgate ps`, `show` and `stats`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
 use std::time::Instant;
@@ -74,6 +75,10 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
     let served = &of.all;
     let served: Vec<Value> = served.iter().map(|one| held(&one.inventory())).collect();
     let devices: Vec<&str> = spec.devices.iter().map(|device| device.name.as_str()).collect();
+    let made = of.all.iter().map(|one| one.counts().queue_pairs).sum::<u64>();
+    let made = made + of.past.queue_pairs;
+    let holds = of.all.first().map(|one| one.holds()).unwrap_or_default();
+    let holds: BTreeMap<&str, u64> = holds.some().map(|(of, n)| (of.name(), n)).collect();
     json!({
         "id": spec.id,
         "bundle": spec.bundle,
@@ -84,6 +89,9 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
         "pid": first.map(|tgid| tgid.0),
         "started": started,
         "served": served,
+        "tenant": spec.tenant,
+        "holds": holds,
+        "rdma_used": made > 0,
         "past": verbgate_sandbox::counted(&of.past),
     })
 }

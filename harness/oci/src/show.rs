@@ -198,6 +198,7 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         ("opened", "Devices opened"),
         ("planted", "Stubs planted"),
         ("notifications", "System calls trapped"),
+        ("beyond_rate", "Requests that waited, or were refused, beyond the tenant's rate"),
     ];
     let counters = counters.map(|(key, help)| {
         let family = Family::<Labels, Counter>::default();
@@ -221,6 +222,10 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         "Live objects, by the kernel's name of their kind",
         objects.clone(),
     );
+    let holds = Family::<Labels, Gauge>::default();
+    registry.register("holds", "What counts against the tenant's quotas, by key", holds.clone());
+    let used = Family::<Labels, Gauge>::default();
+    registry.register("rdma_used", "Whether a queue pair was ever made", used.clone());
     let pinned = Family::<Labels, Gauge>::default();
     registry.register("pinned_bytes", "Memory that devices may reach", pinned.clone());
     for one in all {
@@ -229,6 +234,12 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         let answers = one.get("supervisor").is_some_and(|pid| !pid.is_null());
         supervised.get_or_create(&sandbox).set(answers.into());
+        if let Some(is_used) = one.get("rdma_used").and_then(Value::as_bool) {
+            used.get_or_create(&sandbox).set(is_used.into());
+        }
+        for (what, amount) in pairs(one, "holds") {
+            holds.get_or_create(&with_name(what)).set(gauge(amount));
+        }
         for served in list(one, "served").chain(one.get("past")) {
             for (key, family) in &counters {
                 family.get_or_create(&sandbox).inc_by(number(served, key));
@@ -260,7 +271,7 @@ mod tests {
     fn one() -> Value {
         json!({
             "id": "c\"1", "bundle": "/b", "profile": "hpc", "devices": ["uverbs0"], "pid": 7,
-            "supervisor": 8, "started": true,
+            "supervisor": 8, "started": true, "holds": {"qp": 2}, "rdma_used": true,
             "past": {"requests": {"CREATE_QP": 1}, "opened": 1},
             "served": [Value::Null, {
                 "requests": {"CREATE_QP": 2}, "refused": {"GID": 1}, "executed": 2, "failed": 0,
@@ -281,6 +292,8 @@ mod tests {
             "verbgate_refused_total{sandbox=\"c\\\"1\",name=\"GID\"} 1",
             "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
             "verbgate_ucontexts{sandbox=\"c\\\"1\"} 1",
+            "verbgate_holds{sandbox=\"c\\\"1\",name=\"qp\"} 2",
+            "verbgate_rdma_used{sandbox=\"c\\\"1\"} 1",
             "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",
             "# EOF",
         ] {

@@ -73,7 +73,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         ));
     }
     let cgroup = granted::cgroup_asked(&config);
-    let Decided { devices: nodes, profile, tenant, policy } =
+    let Decided { devices: nodes, profile, tenant, policy, .. } =
         granted::decided(&wish, &options.allowed, &config, cgroup)?;
     let root = std::path::absolute(&globals.root)?;
     let place = Place::of(&root, &id, line.global("--root"));

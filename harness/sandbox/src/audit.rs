@@ -63,6 +63,7 @@ const CM: &[&str] = &[
 const REMEDIES: &[(&str, &str)] = &[
     ("connection of another sandbox", "let the program connect with its own queue pair; if the other sandbox has none any more, end the other sandbox"),
     ("connection not registered", "the supervisor's log has the kernel's reason"),
+    ("quota", "raise the tenant's quota (rules.quota), or let the program free what it does not use"),
     ("source GID", "let the program use a GID of its own network namespace"),
     ("GID", "let the program use a GID of its own network namespace"),
     ("device", "grant the device, or let the program use a granted one"),
@@ -259,7 +260,8 @@ impl Observer for Auditor {
         given: Result<(), Errno>,
         elapsed: Duration,
     ) {
-        if CM.contains(&name) {
+        let refused = given.is_err_and(|errno| errno == Errno::EAGAIN);
+        if CM.contains(&name.strip_prefix("CM_").unwrap_or(name)) || refused {
             self.audit.say(json!({
                 "event": "connect", "process": process(tid), "thread": tid.0, "device": "rdma_cm",
                 "request": name, "cm_id": id,

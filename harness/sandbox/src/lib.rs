@@ -149,6 +149,20 @@ pub enum Error {
         /// The file system's answer.
         source: io::Error,
     },
+    /// The ledger of the tenant's quotas cannot be opened.
+    #[error(
+        "cannot open the ledger of tenant {tenant:?} in {}; --root names a directory that you may \
+         write to",
+        .path.display()
+    )]
+    Ledger {
+        /// The directory of run-time state.
+        path: PathBuf,
+        /// The tenant.
+        tenant: String,
+        /// The file system's answer.
+        source: io::Error,
+    },
     /// The program could not be started.
     #[error(transparent)]
     Spawn(#[from] verbgate_sys::sandbox::Error),

@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use serde_json::Value;
 use verbgate_proxy::Config;
 use verbgate_proxy::Device;
+use verbgate_proxy::Ledger;
 use verbgate_proxy::Register;
 use verbgate_proxy::Siblings;
 use verbgate_proxy::Supervisor;
@@ -40,6 +41,8 @@ pub struct Rights {
     /// What has narrowed the policy since, if anything has.
     narrowed: Option<Policy>,
     register: Option<Arc<Register>>,
+    /// What the sandbox holds of its tenant's quotas.
+    ledger: Arc<Ledger>,
     audit: Option<Audit>,
 }
 
@@ -51,7 +54,8 @@ impl Rights {
     pub fn new(nodes: &[Granted], policy: Policy) -> Result<Self, Error> {
         let policy = Arc::new(policy);
         let devices = nodes.iter().map(device).collect::<Result<_, _>>()?;
-        Ok(Self { devices, policy, narrowed: None, register: None, audit: None })
+        let ledger = Arc::default();
+        Ok(Self { devices, policy, narrowed: None, register: None, ledger, audit: None })
     }
 
     /// The same for nodes, one of which may be the connection manager's.
@@ -107,6 +111,18 @@ impl Rights {
         Ok(())
     }
 
+    /// Charges what the guest holds to a tenant, together with all sandboxes of that tenant which have
+    /// the same directory of run-time state: to be called before the supervisor confines itself. Else the
+    /// sandbox is a tenant by itself.
+    pub fn charge_to(&mut self, root: &Path, tenant: &str) -> Result<(), Error> {
+        let failed = |source| {
+            let (path, tenant) = (root.to_owned(), tenant.to_owned());
+            Error::Ledger { path, tenant, source }
+        };
+        self.ledger = Arc::new(Ledger::open(root, tenant).map_err(failed)?);
+        Ok(())
+    }
+
     /// Writes down what the guest is refused, and whom the guest connects with.
     pub fn audit(&mut self, audit: Audit) {
         self.audit = Some(audit);
@@ -150,6 +166,7 @@ impl Rights {
             found: Some(Arc::new(views.clone())),
             siblings,
             register: self.register.clone(),
+            ledger: Arc::clone(&self.ledger),
             observer: match &self.audit {
                 Some(audit) => Some(audit.observer(observer)),
                 None => observer,

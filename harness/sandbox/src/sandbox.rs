@@ -100,6 +100,15 @@ impl Sandbox {
         self.rights.register_in(root)
     }
 
+    /// Charges what the program holds to a tenant, together with all sandboxes of that tenant which
+    /// share the directory of run-time state.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn charge_to(&mut self, root: &Path, tenant: &str) -> Result<(), Error> {
+        self.rights.charge_to(root, tenant)
+    }
+
     /// Writes down what the program is refused, and whom the program connects with.
     pub fn audit(&mut self, audit: Audit) {
         self.rights.audit(audit);

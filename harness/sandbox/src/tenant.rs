@@ -50,6 +50,12 @@ impl Allowed {
         &self.tenant.name
     }
 
+    /// Capabilities with which the agent refuses a container of the tenant's.
+    #[must_use]
+    pub fn refuse_capabilities(&self) -> &[String] {
+        &self.tenant.refuse_capabilities
+    }
+
     /// The devices that are the tenant's, with the tenant's ports. A device that was asked for by name
     /// and is not the tenant's is an error; of all devices of the host, the tenant gets the tenant's.
     ///

@@ -90,6 +90,7 @@ pub fn counted(counts: &Counts) -> Value {
         "executed": counts.executed(),
         "failed": counts.failed,
         "refused": counts.refused,
+        "beyond_rate": counts.beyond_rate,
         "opened": counts.opened,
         "planted": counts.planted,
         "notifications": counts.notifications,
@@ -172,6 +173,7 @@ mod tests {
             found: None,
             siblings: Some(siblings.clone()),
             register: None,
+            ledger: Arc::default(),
             observer: Some(Box::new(Faulty)),
         });
         let supervisor = Arc::new(supervisor.unwrap());

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use verbgate_abi::Errno;
 use verbgate_abi::cm;
 use verbgate_abi::cm::CmHeader;
@@ -16,6 +18,8 @@ use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
+
+use crate::account::CmAccount;
 
 /// A command that a guest has written, and all that it takes.
 #[derive(Debug)]
@@ -31,6 +35,10 @@ pub(crate) struct CmCommand {
     pub(super) network: Option<File>,
     pub(super) count: usize,
     pub(super) started: Instant,
+    /// The ids of the file, as the tenant is charged for them.
+    pub(super) ids: Arc<Mutex<CmAccount>>,
+    /// The ids of the other file.
+    pub(super) from: Option<Arc<Mutex<CmAccount>>>,
 }
 
 /// A command, copied.

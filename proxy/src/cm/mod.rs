@@ -10,6 +10,7 @@
 //! for its handlers. That thread never waits for a guest, nor in the kernel for an event: a caller
 //! that asks for a missing event is kept, and served when the file has an event.
 
+mod charge;
 pub(crate) mod command;
 pub(crate) mod queue;
 
@@ -20,6 +21,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::event::Timespec;
@@ -42,6 +44,8 @@ use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
+use crate::account::CmAccount;
+use crate::books::UcontextId;
 use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
 use crate::device::Kind;
@@ -81,7 +85,7 @@ impl Supervisor {
         guest: &Arc<Guest>,
         state: &mut GuestState,
         call: Call,
-        file: OwnedFd,
+        (file, ucontext): (OwnedFd, UcontextId),
     ) -> Result<(), Errno> {
         let Call { trap, asked, started, .. } = call;
         let Asked::Request { form: Form::Write(count), addr, .. } = asked else {
@@ -123,7 +127,14 @@ impl Supervisor {
             }
             _ => Vec::new(),
         };
-        let written = CmCommand { trap, file, copied, value, other, network, count, started };
+        let ids = self.books.lock().get(ucontext).map(|ucontext| Arc::clone(&ucontext.cm));
+        let ids = ids.ok_or(Errno::EBADF)?;
+        let from = match (&other, copied.spec.also) {
+            (Some(other), Also::File(_)) => self.ids_of(other),
+            _ => None,
+        };
+        let written =
+            CmCommand { trap, file, copied, value, other, network, count, started, ids, from };
         if touched.is_empty() {
             self.cm.push(Arc::clone(guest), written);
         } else {
@@ -184,8 +195,8 @@ impl Supervisor {
     }
 
     fn execute(&self, guest: &Arc<Guest>, written: CmCommand) {
-        let given = self.given(&written);
-        let CmCommand { trap, file, copied, count, started, .. } = written;
+        let given = self.charged(&written);
+        let CmCommand { trap, file, copied, count, started, ids, .. } = written;
         let result = given.as_ref().map(drop).map_err(|errno| *errno);
         let mut told = self.told.lock();
         told.counts.add_cm(copied.spec.name, result.is_err());
@@ -201,7 +212,7 @@ impl Supervisor {
                 let len = copied.written(&response);
                 let bytes = response.get(..len).unwrap_or(&response).to_vec();
                 let also = copied.spec.also;
-                let undo = Undo(Box::new(move || take_back(&file, also, &response)));
+                let undo = Undo(Box::new(move || take_back(&file, also, &response, &ids)));
                 let then = Then::Answer(reply, Some(undo));
                 self.deliver(guest, Delivery { trap, pieces: vec![(addr, bytes)], then });
             }
@@ -301,7 +312,7 @@ impl Supervisor {
 }
 
 /// Destroys an id that its maker was not told of.
-fn take_back(file: &OwnedFd, also: Also, response: &[u8]) {
+fn take_back(file: &OwnedFd, also: Also, response: &[u8], ids: &Mutex<CmAccount>) {
     let cmd = match also {
         Also::Namespace => cm::DESTROY_ID,
         Also::NewId => cm::LEAVE_MCAST,
@@ -314,8 +325,9 @@ fn take_back(file: &OwnedFd, also: Also, response: &[u8]) {
     bytes.extend(response.iter().take(4));
     bytes.extend([0; 4]);
     let command = Command { bytes, response: Some(HDR_LEN), out, value: None };
-    if let Err(e) = give(file.as_fd(), command) {
-        log::debug!("rdma_cm: cannot destroy an id: {e}");
+    match give(file.as_fd(), command) {
+        Ok(_) => charge::gone(cmd, charge::word(response, 0), &mut ids.lock()),
+        Err(e) => log::debug!("rdma_cm: cannot destroy an id: {e}"),
     }
 }
 

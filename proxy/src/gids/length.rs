@@ -22,6 +22,7 @@ use verbgate_abi::wire::GidIndex;
 
 use super::GidView;
 use super::MAX_INDEX;
+use super::MAX_PORTS;
 use super::Port;
 use super::Seen;
 use super::Sides;
@@ -135,6 +136,27 @@ impl GidView {
         let Ok(port) = sides.hear().and_then(|()| sides.named(ibdev, port)) else { return true };
         let Some(port) = port.filter(|port| port.roce) else { return false };
         sides.length(&port).is_err() || sides.lengths.get(&port.id).is_none_or(|of| of.foreign)
+    }
+
+    /// Whether others speak by one of a device's ports, of those that are granted. What cannot be told is
+    /// taken for shared.
+    #[must_use]
+    pub(crate) fn shares(&self, rdev: (u32, u32), granted: Option<&[u32]>) -> bool {
+        let mut sides = self.sides.lock();
+        if sides.hear().is_err() {
+            return true;
+        }
+        let granted = |number: &u32| granted.is_none_or(|granted| granted.contains(number));
+        for number in (1..=MAX_PORTS).filter(granted) {
+            let Ok(port) = sides.port(rdev, number) else { return true };
+            let Some(port) = port.filter(|port| port.roce) else { continue };
+            if sides.length(&port).is_err()
+                || sides.lengths.get(&port.id).is_none_or(|of| of.foreign)
+            {
+                return true;
+            }
+        }
+        self.check(&sides, rdev).is_err()
     }
 
     /// The number of slots for a device by its node.

@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 43] = [
+pub const KEYS: [Key; 68] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -87,12 +87,16 @@ pub const KEYS: [Key; 43] = [
     key("rules", "vector", Holds::Table("predicate"), "Completion vectors: the processors that are interrupted."),
     key("rules", "pkeys", Holds::Numbers, "P_Keys that queue pairs and rdma_cm may have, full or limited members alike."),
     key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
+    key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
+    key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
+    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD pass on mlx5 and Soft-RoCE where others speak by the port. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
     needed(key("tenant", "match", Holds::Table("match"), "Who the tenant is. All conditions that are given must hold. A sandbox that matches no tenant gets no RDMA; a sandbox that matches two is refused.")),
     needed(key("tenant", "profile", Holds::Text, "The tenant's profile.")),
     key("tenant", "rules", Holds::Table("rules"), "Limits on values, in the place of those that the profile has for the same values."),
     needed(key("tenant", "devices", Holds::Tables("device"), "The tenant's devices.")),
+    key("tenant", "refuse_capabilities", Holds::Texts, "Capabilities with which `verbgate agent` refuses a container of the tenant's, since an agent cannot cut them: NET_RAW. Without the key, the agent warns of CAP_NET_RAW, which engines give every container."),
 
     key("match", "annotation", Holds::NamedTexts, "Annotations of the container, with patterns: * stands for any text, ? for any character. Match only annotations that the engine sets itself, such as io.kubernetes.cri.sandbox-namespace; who writes a pod can write others."),
     key("match", "uid", Holds::Number, "The user who starts verbgate run. Containers have none."),
@@ -102,6 +106,29 @@ pub const KEYS: [Key; 43] = [
     key("device", "pci", Holds::Text, "PCI address, as 0000:3b:00.2."),
     key("device", "name", Holds::Text, "Pattern of the device's name or its node's: mlx5_3, uverbs3; * means every device. A device with pci and name must have both."),
     key("device", "ports", Holds::Numbers, "Ports that requests may name, from 1; all without the key."),
+
+    key("quota", "ucontexts", Holds::Number, "Opens of verbs devices."),
+    key("quota", "objects", Holds::Number, "Objects of all kinds together, drivers' own included."),
+    key("quota", "pd", Holds::Number, "Protection domains."),
+    key("quota", "mr", Holds::Number, "Memory regions."),
+    key("quota", "mw", Holds::Number, "Memory windows."),
+    key("quota", "cq", Holds::Number, "Completion queues."),
+    key("quota", "qp", Holds::Number, "Queue pairs."),
+    key("quota", "srq", Holds::Number, "Shared receive queues."),
+    key("quota", "wq", Holds::Number, "Work queues."),
+    key("quota", "ah", Holds::Number, "Address handles."),
+    key("quota", "dm", Holds::Number, "Regions of device memory."),
+    key("quota", "flow", Holds::Number, "Steering rules."),
+    key("quota", "xrcd", Holds::Number, "XRC domains."),
+    key("quota", "mr_bytes", Holds::Number, "Bytes of memory regions, but for those that are paged on demand. When regions of different lengths are deregistered, the smallest is given back first, since a guest could lie about which it was."),
+    key("quota", "cqe", Holds::Number, "Entries of completion queues; as mr_bytes."),
+    key("quota", "wr", Holds::Number, "Work requests that queue pairs and receive queues hold; as mr_bytes."),
+    key("quota", "cm_ids", Holds::Number, "Ids of rdma_cm. An id that a peer's connection makes counts, and is not refused."),
+    key("quota", "multicast", Holds::Number, "Multicast groups that ids of rdma_cm have joined."),
+
+    needed(key("rate", "per_s", Holds::Number, "Requests in a second.")),
+    key("rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
+    key("rate", "exceed", Holds::Text, "\"wait\" (without the key, too): a request beyond the rate waits. \"EAGAIN\": it fails."),
 
     key("predicate", "only", Holds::Numbers, "One of these numbers."),
     key("predicate", "min", Holds::Number, "At least this number."),
@@ -135,6 +162,8 @@ mod tests {
             ("match", "[tenant.a.match]\nzzz = 1"),
             ("device", "[tenant.a]\nmatch = {}\nprofile = \"\"\ndevices = [{ zzz = 1 }]"),
             ("predicate", "[profile.a.rules.vector]\nzzz = 1"),
+            ("quota", "[profile.a.rules.quota]\nzzz = 1"),
+            ("rate", "[profile.a.rules.rate]\nzzz = 1"),
         ] {
             let known = KEYS.iter().filter(|key| key.table == table);
             let known: BTreeSet<String> = known.map(|key| key.name.to_owned()).collect();

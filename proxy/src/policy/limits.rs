@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::net::Ipv6Addr;
 
 use serde::Deserialize;
+use toml::Spanned;
 use verbgate_abi::legacy;
 use verbgate_abi::request::Request;
 use verbgate_abi::table;
@@ -19,8 +20,13 @@ use verbgate_abi::values::Value;
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
+use super::text::Exceed;
 use super::text::Name;
+use super::text::QuotaText;
+use super::text::RateText;
 use super::text::RulesText;
+use crate::ledger::Pace;
+use crate::quota::Resource;
 
 /// `enum ib_uverbs_access_flags`, include/uapi/rdma/ib_user_ioctl_verbs.h.
 const ACCESS: [(&str, u64); 11] = [
@@ -135,6 +141,9 @@ pub(super) struct Limits {
     peers: Option<Vec<Net>>,
     pub(super) pkeys: Option<Vec<u16>>,
     pub(super) gid_types: Option<Vec<u32>>,
+    pub(super) quota: BTreeMap<Resource, u64>,
+    pub(super) rate: Option<Pace>,
+    pub(super) shared_ud: Option<bool>,
     /// By command or method, and by field or attribute.
     fields: BTreeMap<String, BTreeMap<String, Predicate>>,
 }
@@ -187,6 +196,11 @@ impl Limits {
         if let Some(pkeys) = &text.pkeys {
             self.pkeys = Some(pkeys.clone());
         }
+        self.quota.extend(text.quota.iter().flat_map(QuotaText::given));
+        self.shared_ud = text.shared_ud.or(self.shared_ud);
+        if let Some(rate) = &text.rate {
+            self.rate = Some(pace(rate, source)?);
+        }
         for (of, fields) in &text.fields {
             for (path, predicate) in fields {
                 known_field(of, path, source)?;
@@ -220,6 +234,19 @@ impl Limits {
             let names = GID_TYPES.iter().filter(|(_, number)| types.contains(number));
             let names: Vec<&str> = names.map(|(name, _)| *name).collect();
             let _ = writeln!(text, "rules.gid_types = {names:?}");
+        }
+        for (resource, most) in &self.quota {
+            let _ = writeln!(text, "rules.quota.{} = {most}", resource.name());
+        }
+        if let Some(shared_ud) = self.shared_ud {
+            let _ = writeln!(text, "rules.shared_ud = {shared_ud}");
+        }
+        if let Some(Pace { per_s, burst, waits }) = self.rate {
+            let exceed = if waits { "wait" } else { "EAGAIN" };
+            let _ = writeln!(
+                text,
+                "rules.rate = {{ per_s = {per_s}, burst = {burst}, exceed = {exceed:?} }}"
+            );
         }
         for (of, fields) in &self.fields {
             for (path, predicate) in fields {
@@ -291,6 +318,29 @@ impl Limits {
         })
     }
 }
+
+/// A rate that can be kept: the supervisor looks after requests that wait five times a second.
+fn pace(rate: &Spanned<RateText>, source: Source<'_>) -> Result<Pace, PolicyError> {
+    let RateText { per_s, burst, exceed } = *rate.get_ref();
+    let burst = burst.unwrap_or(per_s);
+    let waits = exceed == Exceed::Wait;
+    if per_s == 0 || burst == 0 {
+        let slip = "per_s and burst are at least 1; remove the profile's methods to grant none";
+        return Err(source.slip(&rate.span(), slip));
+    }
+    if waits && burst < per_s.div_ceil(LOOKS) {
+        let slip = format!(
+            "with exceed = \"wait\", burst is at least a {LOOKS}th of per_s, {}: requests that wait \
+             are looked after {LOOKS} times a second",
+            per_s.div_ceil(LOOKS)
+        );
+        return Err(source.slip(&rate.span(), slip));
+    }
+    Ok(Pace { per_s, burst, waits })
+}
+
+/// How often requests that wait are looked after, in a second.
+const LOOKS: u64 = 5;
 
 fn named<T: Copy>(
     name: &Name,

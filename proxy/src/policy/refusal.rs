@@ -156,7 +156,7 @@ fn is_drivers_own(method: &MethodSpec, attr: &AttrSpec) -> bool {
 }
 
 /// The type of the queue pair that a request makes, if it makes one.
-fn qp_type(request: &Request) -> Option<u64> {
+pub(crate) fn qp_type(request: &Request) -> Option<u64> {
     let method = request.method();
     if method.object == ids::UVERBS_OBJECT_QP && method.id == ids::UVERBS_METHOD_QP_CREATE {
         return request.value(ids::UVERBS_ATTR_CREATE_QP_TYPE);

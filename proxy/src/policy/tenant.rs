@@ -46,6 +46,9 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Capabilities that an agent warns of, and refuses where a policy says so.
+pub const WARNED: [&str; 1] = ["NET_RAW"];
+
 /// A device of a tenant's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceRule(DeviceText);
@@ -89,6 +92,8 @@ pub struct Tenant {
     pub policy: Policy,
     /// The devices.
     pub devices: Vec<DeviceRule>,
+    /// Capabilities with which the agent refuses a container, as `NET_RAW`.
+    pub refuse_capabilities: Vec<String>,
     who: Who,
 }
 
@@ -139,7 +144,18 @@ impl Tenant {
             return Err(source.slip(&listed, slip));
         }
         let who = Who { annotations: annotation, uid, unit, cgroup };
-        Ok(Self { name: name.to_owned(), place, policy, devices, who })
+        let mut refuse_capabilities = Vec::new();
+        for capability in text.refuse_capabilities {
+            if !WARNED.contains(&capability.get_ref().as_str()) {
+                let slip = format!(
+                    "{:?} is not one of {WARNED:?}; the agent refuses all others that matter anyhow",
+                    capability.get_ref()
+                );
+                return Err(source.slip(&capability.span(), slip));
+            }
+            refuse_capabilities.push(capability.into_inner());
+        }
+        Ok(Self { name: name.to_owned(), place, policy, devices, refuse_capabilities, who })
     }
 
     /// Whether the sandbox is the tenant's.

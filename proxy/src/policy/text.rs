@@ -7,6 +7,8 @@ use toml::Spanned;
 
 use super::limits::Predicate;
 use super::private::PrivateText;
+use crate::quota::NAMES;
+use crate::quota::Resource;
 
 /// A name with its place.
 pub(super) type Name = Spanned<String>;
@@ -76,9 +78,87 @@ pub(super) struct RulesText {
     pub(super) pkeys: Option<Vec<u16>>,
     /// Types of the source's GID.
     pub(super) gid_types: Option<Vec<Name>>,
+    /// The most that the tenant may hold of each quantity.
+    pub(super) quota: Option<QuotaText>,
+    /// How often a sandbox makes requests.
+    pub(super) rate: Option<Spanned<RateText>>,
+    /// Whether UD passes where others speak by the port.
+    pub(super) shared_ud: Option<bool>,
     /// Any number in a request, by command or method, and by field or attribute.
     #[serde(default)]
     pub(super) fields: BTreeMap<Name, BTreeMap<Name, Predicate>>,
+}
+
+/// Quotas, by the names of quantities.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuotaText {
+    pub(super) ucontexts: Option<u64>,
+    pub(super) objects: Option<u64>,
+    pub(super) pd: Option<u64>,
+    pub(super) mr: Option<u64>,
+    pub(super) mw: Option<u64>,
+    pub(super) cq: Option<u64>,
+    pub(super) qp: Option<u64>,
+    pub(super) srq: Option<u64>,
+    pub(super) wq: Option<u64>,
+    pub(super) ah: Option<u64>,
+    pub(super) dm: Option<u64>,
+    pub(super) flow: Option<u64>,
+    pub(super) xrcd: Option<u64>,
+    pub(super) mr_bytes: Option<u64>,
+    pub(super) cqe: Option<u64>,
+    pub(super) wr: Option<u64>,
+    pub(super) cm_ids: Option<u64>,
+    pub(super) multicast: Option<u64>,
+}
+
+impl QuotaText {
+    /// The quotas that are given.
+    pub(super) fn given(&self) -> impl Iterator<Item = (Resource, u64)> {
+        let of = |resource| match resource {
+            Resource::Ucontexts => self.ucontexts,
+            Resource::Objects => self.objects,
+            Resource::Pd => self.pd,
+            Resource::Mr => self.mr,
+            Resource::Mw => self.mw,
+            Resource::Cq => self.cq,
+            Resource::Qp => self.qp,
+            Resource::Srq => self.srq,
+            Resource::Wq => self.wq,
+            Resource::Ah => self.ah,
+            Resource::Dm => self.dm,
+            Resource::Flow => self.flow,
+            Resource::Xrcd => self.xrcd,
+            Resource::MrBytes => self.mr_bytes,
+            Resource::Cqe => self.cqe,
+            Resource::Wr => self.wr,
+            Resource::CmIds => self.cm_ids,
+            Resource::Multicast => self.multicast,
+        };
+        NAMES.iter().filter_map(move |(resource, _)| Some((*resource, of(*resource)?)))
+    }
+}
+
+/// A rate of requests.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RateText {
+    pub(super) per_s: u64,
+    /// `per_s`, if there is none.
+    pub(super) burst: Option<u64>,
+    #[serde(default)]
+    pub(super) exceed: Exceed,
+}
+
+/// The fate of a request beyond the rate.
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Exceed {
+    #[default]
+    #[serde(rename = "wait")]
+    Wait,
+    #[serde(rename = "EAGAIN")]
+    Again,
 }
 
 /// Names to take away.
@@ -103,6 +183,9 @@ pub(super) struct TenantText {
     #[serde(default)]
     pub(super) rules: RulesText,
     pub(super) devices: Spanned<Vec<Spanned<DeviceText>>>,
+    /// Capabilities with which the agent refuses a container.
+    #[serde(default)]
+    pub(super) refuse_capabilities: Vec<Name>,
 }
 
 /// Who is the tenant; all conditions that are given must hold.

@@ -48,6 +48,59 @@ pub(crate) fn many(device: &str, count: &str, each: &str) -> Result<(), Box<dyn 
     Ok(())
 }
 
+/// Opens so many times, by so many opens of this process, of a child that is killed then, and of this one
+/// again; then makes requests until one fails. Waits for a line before each step.
+pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let count: usize = count.parse()?;
+    let held = || {
+        let mut held = Vec::new();
+        loop {
+            match raw::open(device) {
+                Ok(file) if held.len() < count => held.push(file),
+                Ok(_) => return (held, "none refused".to_owned()),
+                Err(e) => return (held, outcome::<()>(&Err(e)).to_string()),
+            }
+        }
+    };
+    let told = |who: &str| {
+        let (held, end) = held();
+        println!("{who}: {} opens, then {end}", held.len());
+        held
+    };
+    let mut line = String::new();
+    for step in std::iter::from_fn(|| {
+        line.clear();
+        let read = io::stdin().read_line(&mut line);
+        read.is_ok_and(|count| count > 0).then(|| line.trim().to_owned())
+    }) {
+        match &*step {
+            "open" => drop(told("own")),
+            "keep" => {
+                let held = told("kept");
+                std::mem::forget(held);
+            }
+            "child" => {
+                let child = fork(|| {
+                    std::mem::forget(told("child"));
+                    // SAFETY: no memory; this process is killed by the call.
+                    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                    0
+                })?;
+                println!("{:?}", child.wait()?);
+            }
+            "request" => {
+                let file = raw::open(device)?;
+                let ends = (0..count).map(|_| outcome(&request(file.as_raw_fd())).to_string());
+                let mut all: BTreeMap<String, u32> = BTreeMap::new();
+                ends.for_each(|end| *all.entry(end).or_default() += 1);
+                println!("requests: {all:?}");
+            }
+            other => println!("no step {other:?}"),
+        }
+    }
+    Ok(())
+}
+
 /// So many processes end in all ways while threads of theirs make requests.
 pub(crate) fn leaves(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
     let mut ends: BTreeMap<String, u32> = BTreeMap::new();

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         ["many", device, threads, each] => crowd::many(device, threads, each),
         ["turns", device, count] => crowd::turns(device, count),
         ["refused", device, count] => crowd::refused(device, count),
+        ["quota", device, count] => crowd::quota(device, count),
         ["limits", device] => crowd::limits(device),
         ["closed", device] => crowd::closed(device),
         ["filters", device] => crowd::filters(device),

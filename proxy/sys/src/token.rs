@@ -14,6 +14,7 @@
 use std::collections::HashSet;
 use std::ffi::CStr;
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -101,27 +102,50 @@ impl Tokens {
     /// # Errors
     /// `EPERM` without CAP_SYS_ADMIN and CAP_MKNOD. `ENAMETOOLONG`. fsopen(2)'s and mknod(2)'s.
     pub fn make(&self, name: &CStr, device: impl AsFd) -> io::Result<Token> {
+        let number = rustix::fs::fstat(device)?.st_rdev;
+        self.placed(name, number, MountAttrFlags::MOUNT_ATTR_NODEV).map(|(token, _)| token)
+    }
+
+    /// Opens the device of a number for reading and writing, through a file system of its own: the end
+    /// of the file's last duplicate is told as a token's is. Nobody opens the device again by way of the
+    /// file.
+    ///
+    /// # Errors
+    /// As [`Tokens::make`]; open(2)'s.
+    pub fn open(&self, name: &CStr, number: u64, flags: i32) -> io::Result<(File, Token)> {
+        let (token, mount) = self.placed(name, number, MountAttrFlags::empty())?;
+        let flags =
+            OFlags::from_bits_retain(flags.cast_unsigned()) | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&mount, name, flags, Mode::empty())?;
+        mounts::refuse_devices(mount.as_fd())?;
+        Ok((file.into(), token))
+    }
+
+    /// A file system with a node in it, and its mount.
+    fn placed(
+        &self,
+        name: &CStr,
+        number: u64,
+        devices: MountAttrFlags,
+    ) -> io::Result<(Token, OwnedFd)> {
         if name.count_bytes() > NAME_MAX {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        let stat = rustix::fs::fstat(device)?;
         let system = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         rustix::mount::fsconfig_set_string(system.as_fd(), "mode", "0755")?;
         rustix::mount::fsconfig_create(system.as_fd())?;
-        let none = MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let none = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC | devices;
         let mount = rustix::mount::fsmount(system.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, none)?;
         let (kind, mode) = (rustix::fs::FileType::CharacterDevice, Mode::from_raw_mode(0o666));
-        rustix::fs::mknodat(&mount, name, kind, mode, stat.st_rdev)?;
+        rustix::fs::mknodat(&mount, name, kind, mode, number)?;
         mounts::refuse_changes(mount.as_fd())?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::openat(&mount, c".", flags, Mode::empty())?;
         let root = format!("/proc/self/fd/{}", mount.as_raw_fd());
         // Whatever is watched, the end of the file system is told.
         let end = End(inotify::add_watch(&self.0, root, WatchFlags::DELETE_SELF)?);
-        let (mount, for_ever) = node::mount_for_ever(dir.as_fd())?;
-        Ok(Token { mount, for_ever, end, dir })
+        let (id, for_ever) = node::mount_for_ever(dir.as_fd())?;
+        Ok((Token { mount: id, for_ever, end, dir }, mount))
     }
 
     /// The ends since the last look, of those that are `known`: asked for where the kernel has had no room
@@ -162,8 +186,6 @@ impl Tokens {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-
     use super::*;
     use crate::process;
 
@@ -222,6 +244,37 @@ mod tests {
         let flags = OFlags::CREATE | OFlags::WRONLY;
         let new = rustix::fs::openat(&token.dir, c"new", flags, Mode::RWXU);
         assert_eq!(new.unwrap_err(), rustix::io::Errno::ROFS);
+    }
+
+    #[test]
+    fn a_file_of_its_own_file_system_ends_with_its_last_duplicate_and_is_not_opened_again() {
+        let tokens = Tokens::new().unwrap();
+        let (file, token) = match tokens.open(c"device", rustix::fs::makedev(1, 3), 0) {
+            Ok(made) => made,
+            Err(e) if e.raw_os_error() == Some(libc::EPERM) => {
+                println!("skipped: mounting needs root");
+                return;
+            }
+            Err(e) => panic!("{e}"),
+        };
+        let Token { mount, end, dir, .. } = token;
+        drop(dir);
+        assert_eq!(process::char_device(file.as_fd()).unwrap(), Some((1, 3)));
+        assert_eq!(node::mount_id(file.as_fd()).unwrap(), mount);
+        assert_eq!(rustix::io::write(&file, b"x"), Ok(1));
+        let again = File::options().write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        assert_eq!(again.unwrap_err().raw_os_error(), Some(libc::EACCES));
+        let other = file.try_clone().unwrap();
+        drop(file);
+        assert_eq!(tokens.ended(Vec::new), []);
+        drop(other);
+        // Another test may be starting a program, which has them all for a moment.
+        let begun = std::time::Instant::now();
+        let mut ended = Vec::new();
+        while ended.is_empty() && begun.elapsed() < std::time::Duration::from_secs(10) {
+            ended = tokens.ended(Vec::new);
+        }
+        assert_eq!(ended, [end]);
     }
 
     #[test]

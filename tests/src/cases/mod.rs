@@ -15,6 +15,7 @@ mod hostile;
 mod nic;
 mod nodes;
 mod podman;
+mod quotas;
 mod rails;
 mod refusals;
 mod replaced;
@@ -107,6 +108,7 @@ fn on_software() -> Vec<Case> {
     all.extend(replaced::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
+    all.extend(quotas::cases());
     all.extend(tenants::cases());
     all.extend(containers::cases());
     all.extend(agent::cases());

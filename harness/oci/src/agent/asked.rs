@@ -8,8 +8,10 @@ use anyhow::Context;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_proxy::policy::WARNED_CAPABILITIES;
 use verbgate_sandbox::grant::RDMA_CM;
 use verbgate_sys::sandbox;
+use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 use verbgate_sys::sandbox::cut_capabilities;
 
 use super::super::place::Spec;
@@ -49,14 +51,16 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
                  the container by `verbgate oci`, or let the network plug-in move the NICs"
             ));
         }
-        refuse_reach(&config, &allowed.keep)?;
         // The process is in the container's cgroup already.
         let cgroup = granted::cgroup_of(pid);
         decided = granted::decided(&wish, allowed, &config, cgroup)?;
+        for warning in refuse_reach(&config, &allowed.keep, &decided.refuse_capabilities)? {
+            log::warn!("container {}: {warning}", state.id);
+        }
         // It is spoken to by write(2) alone.
         decided.devices.retain(|node| write || node.name != RDMA_CM);
     }
-    let Decided { devices, profile, tenant, policy } = decided;
+    let Decided { devices, profile, tenant, policy, .. } = decided;
     Ok(Spec {
         id: state.id.clone(),
         bundle: state.bundle.clone(),
@@ -76,8 +80,10 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
     })
 }
 
-/// A container that can open the raw device by itself needs no supervisor, nor heeds one.
-fn refuse_reach(config: &Value, keep: &[String]) -> Result<(), Error> {
+/// A container that can open the raw device by itself needs no supervisor, nor heeds one. What engines
+/// give every container, and what reaches other tenants but no device, is a warning, unless the
+/// tenant's policy refuses it.
+fn refuse_reach(config: &Value, keep: &[String], refused: &[String]) -> Result<Vec<String>, Error> {
     for number in sandbox::rdma_numbers() {
         if may_open(config, number) {
             let (major, minor) = number;
@@ -97,16 +103,30 @@ fn refuse_reach(config: &Value, keep: &[String]) -> Result<(), Error> {
     let cut = cut_capabilities(keep).flat_map(|(one, why)| {
         one.iter_names().filter(|(name, _)| *name != "MKNOD").map(move |(name, _)| (name, why))
     });
-    for (name, why) in cut {
-        let name = format!("CAP_{name}");
-        if has(&name) {
-            return Err(anyhow!(
-                "process.capabilities.bounding: with {name} the container {why}; remove that \
-                 capability, or let the agent keep it (--keep-cap), if it is NET_RAW or NET_ADMIN"
+    let mut warnings = Vec::new();
+    for (name, why) in cut.filter(|(name, _)| has(&format!("CAP_{name}"))) {
+        let is_refused = refused.iter().any(|one| one == name);
+        if WARNED_CAPABILITIES.contains(&name) && !is_refused {
+            warnings.push(format!(
+                "with CAP_{name} the container {why}, and an agent cannot cut capabilities: drop \
+                 {name} in the engine (docker and podman: --cap-drop {name}; Kubernetes: \
+                 securityContext.capabilities.drop), or run the container by `verbgate oci`, which \
+                 cuts it; --keep-cap {name} accepts that, and refuse_capabilities of the tenant's \
+                 policy refuses such containers"
             ));
+            continue;
         }
+        let remedy = match (is_refused, KEEPABLE_CAPABILITIES.contains(&name)) {
+            (true, _) => "the tenant's policy refuses that (refuse_capabilities)",
+            (false, true) => "--keep-cap of the agent accepts that",
+            (false, false) => "an agent cannot cut capabilities",
+        };
+        return Err(anyhow!(
+            "process.capabilities.bounding: with CAP_{name} the container {why}; drop {name} in the \
+             engine, or run the container by `verbgate oci`, which cuts it; {remedy}"
+        ));
     }
-    Ok(())
+    Ok(warnings)
 }
 
 /// Whether the rules of the device cgroup let a device be read or written: of rules that contradict
@@ -170,12 +190,50 @@ mod tests {
             "process": {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}},
             "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
         });
-        refuse_reach(&config, &[]).unwrap();
+        assert!(refuse_reach(&config, &[], &[]).unwrap().is_empty());
         config["process"]["capabilities"]["bounding"] = json!(["CAP_SYS_PTRACE"]);
-        let error = refuse_reach(&config, &[]).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
         assert!(error.contains("CAP_SYS_PTRACE"), "{error}");
         config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
-        let error = refuse_reach(&config, &[]).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
         assert!(error.contains("linux.resources.devices"), "{error}");
+    }
+    /// The bounding set of dockerd and containerd.
+    const ENGINES: [&str; 14] = [
+        "CAP_CHOWN",
+        "CAP_DAC_OVERRIDE",
+        "CAP_FSETID",
+        "CAP_FOWNER",
+        "CAP_MKNOD",
+        "CAP_NET_RAW",
+        "CAP_SETGID",
+        "CAP_SETUID",
+        "CAP_SETFCAP",
+        "CAP_SETPCAP",
+        "CAP_NET_BIND_SERVICE",
+        "CAP_SYS_CHROOT",
+        "CAP_KILL",
+        "CAP_AUDIT_WRITE",
+    ];
+
+    #[test]
+    fn a_container_as_engines_make_them_is_served_with_a_warning() {
+        let mut config = json!({
+            "process": {"capabilities": {"bounding": ENGINES}},
+            "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
+        });
+        let raw = ["NET_RAW".to_owned()];
+        let warnings = refuse_reach(&config, &[], &[]).unwrap();
+        let [warning] = &*warnings else { panic!("{warnings:?}") };
+        for word in ["CAP_NET_RAW", "executes as RDMA", "--cap-drop NET_RAW", "refuse_capabilities"]
+        {
+            assert!(warning.contains(word), "{word}: {warning}");
+        }
+        assert!(refuse_reach(&config, &raw, &[]).unwrap().is_empty(), "the operator keeps it");
+        let error = refuse_reach(&config, &[], &raw).unwrap_err().to_string();
+        assert!(error.contains("CAP_NET_RAW") && error.contains("policy refuses"), "{error}");
+        config["process"]["capabilities"]["bounding"] = json!(["CAP_NET_RAW", "CAP_NET_ADMIN"]);
+        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
+        assert!(error.contains("CAP_NET_ADMIN") && error.contains("--keep-cap"), "{error}");
     }
 }

@@ -12,6 +12,8 @@ use verbgate_abi::wire::GuestAddr;
 
 use super::super::Policies;
 use super::super::Policy;
+use crate::ledger::Pace;
+use crate::quota::Resource;
 
 /// A command of a program of `driver`, with numbers in some fields, and with private input.
 fn command(name: &str, driver: DriverId, fields: &[(&str, u64)], private: &[u8]) -> Request {
@@ -263,4 +265,29 @@ fn an_input_that_no_table_has_is_zeros() {
     bytes[39] = 1;
     let long = command("GET_CONTEXT", DriverId::MLX5, &[], &bytes);
     assert!(refused(&standard, &long).unwrap().contains("byte 39"));
+}
+
+#[test]
+fn quotas_and_rates_are_read_written_and_narrowed() {
+    let read = |rules: &str| Policy::read(&format!("name = \"a\"\n[rules]\n{rules}\n"));
+    let wide = read("quota = { qp = 8, mr_bytes = 4096 }\nrate = { per_s = 100 }").unwrap();
+    assert_eq!(Policy::read_all(&wide.texts()).unwrap(), wide);
+    assert_eq!((wide.quota(Resource::Qp), wide.quota(Resource::Pd)), (Some(8), None));
+    assert_eq!(wide.rate(), Some(Pace { per_s: 100, burst: 100, waits: true }));
+    let tight =
+        read("quota = { qp = 9, pd = 1 }\nrate = { per_s = 7, exceed = \"EAGAIN\" }").unwrap();
+    let both = wide.and(tight);
+    assert_eq!((both.quota(Resource::Qp), both.quota(Resource::Pd)), (Some(8), Some(1)));
+    assert_eq!(both.rate(), Some(Pace { per_s: 7, burst: 7, waits: false }));
+    for (slip, word) in [
+        ("quota = { qps = 8 }", "qps"),
+        ("quota = { qp = -1 }", "-1"),
+        ("rate = { burst = 8 }", "per_s"),
+        ("rate = { per_s = 0 }", "at least 1"),
+        ("rate = { per_s = 100, burst = 3 }", "burst is at least a 5th"),
+        ("rate = { per_s = 100, exceed = \"kill\" }", "kill"),
+    ] {
+        let error = read(slip).unwrap_err().to_string();
+        assert!(error.contains(word), "{slip}: {error}");
+    }
 }
