@@ -180,7 +180,12 @@ impl Device {
         self.event(eqn, event);
     }
 
-    /// Tells that commands are done, if the driver has asked for such events.
+    /// Whether the driver has asked for events of commands.
+    pub(super) fn tells_of_commands(&self) -> bool {
+        self.eqs.values().any(|queue| queue.events >> COMMAND & 1 == 1)
+    }
+
+    /// Tells that commands are done.
     pub(super) fn commands_done(&mut self, done: u32) {
         let mut event = [0; EVENT];
         EVENT_COMMANDS.set(&mut event, done.into());

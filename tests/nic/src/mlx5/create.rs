@@ -26,8 +26,8 @@ use super::objects::EventQueue;
 use super::objects::SharedQueue;
 use crate::region::Region;
 
-/// The unit of a queue's place in its first page, and the smallest page, as powers of two.
-const LOG_UNIT: u32 = 6;
+/// The place of a queue in its first page counts 64ths of a page; and the smallest page, as powers of two.
+const LOG_UNITS: u32 = 6;
 const LOG_PAGE: u32 = 12;
 /// `MLX5_MKC_ACCESS_MODE_PA` and `MLX5_MKC_ACCESS_MODE_MTT`.
 const PHYSICAL: u32 = 0;
@@ -46,7 +46,8 @@ impl Device {
         log_page: u32,
         offset: u32,
     ) -> Result<Buffer, Refusal> {
-        let (shift, offset) = (log_page + LOG_PAGE, u64::from(offset) << LOG_UNIT);
+        let shift = log_page + LOG_PAGE;
+        let offset = u64::from(offset) << (shift - LOG_UNITS);
         let count = Buffer::pages_of(bytes, shift, offset).ok_or(Refusal::Parameter)?;
         Ok(Buffer::new(&request.addresses(list, count)?, shift, offset))
     }
@@ -104,8 +105,7 @@ impl Device {
         if !self.uars.has(uar) || !self.eqs.contains_key(&eqn) {
             return Err(Refusal::Object);
         }
-        let (log_page, offset) =
-            (cqc::LOG_PAGE_SIZE.word(context), cqc::PAGE_OFFSET.word(context));
+        let (log_page, offset) = (cqc::LOG_PAGE_SIZE.word(context), cqc::PAGE_OFFSET.word(context));
         let buffer = Self::buffer(request, PAGES, entry << log_size, log_page, offset)?;
         let cqn = self.cq_numbers.take().ok_or(Refusal::Limit)?;
         let queue = CompletionQueue {

@@ -20,6 +20,7 @@ const GENERAL: u32 = 0;
 const ATOMIC: u32 = 3;
 /// `atomic_caps`: answers in the processor's order are possible and, once the driver has set it, made;
 /// compare and swap, and fetch and add, of eight bytes.
+const HOST_ORDER: Field = Field::new(0x40, 2);
 const HOST_ORDER_SUPPORTED: Field = Field::new(0x46, 1);
 const OPERATIONS: Field = Field::new(0x90, 0x10);
 const SIZES: Field = Field::new(0xb0, 0x10);
@@ -43,6 +44,7 @@ const CAN: &[(Field, u64)] = &[
     (cap::LOG_MAX_MSG, limits::LOG_MESSAGE),
     (cap::MAX_WQE_SZ_SQ, limits::SEND_WQE), (cap::MAX_WQE_SZ_RQ, limits::RECEIVE_WQE),
     (cap::NUM_PORTS, 1), (cap::NATIVE_PORT_NUM, 1), (cap::IB_VIRT, 1),
+    (cap::VPORT_COUNTERS, 1),
     (cap::LOCAL_CA_ACK_DELAY, 16), (cap::LOG_PG_SZ, 12),
     (cap::RC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
     (cap::PKV, 1), (cap::QKV, 1), (cap::SET_DETH_SQPN, 1), (cap::CQE_VERSION, 1),
@@ -74,7 +76,9 @@ const PORT_SIZE: usize = 512;
 /// A subnet has a prefix, this one that of link-local addresses.
 const PREFIX: u64 = 0xfe80 << 48;
 /// `IB_PORT_CM_SUP`, `IB_PORT_SYS_IMAGE_GUID_SUP` and `IB_PORT_AUTO_MIGR_SUP`.
-const PORT_CAPABILITIES: u64 = 1 << 16 | 1 << 11 | 1 << 3;
+pub(super) const PORT_CAPABILITIES: u64 = 1 << 16 | 1 << 11 | 1 << 3;
+/// `IB_PORT_CM_SUP` may be changed.
+const PORT_CHANGES: u64 = 1 << 16;
 /// Active, and the link is up.
 const ACTIVE: u64 = 4;
 const LINK_UP: u64 = 5;
@@ -88,9 +92,11 @@ const PVLC: u32 = 0x500f;
 const NODE_DESC: u32 = 0x6001;
 const HOST_ENDIANNESS: u32 = 0x7004;
 /// Four lanes of EDR, 100 Gb/s: `ib_link_width_oper` and `ib_proto_oper`, and what is possible.
-const WIDTHS: [Field; 3] = [Field::new(0x80, 0x10), Field::new(0xe0, 0x10), Field::new(0x140, 0x10)];
-const SPEEDS: [Field; 3] = [Field::new(0x90, 0x10), Field::new(0xf0, 0x10), Field::new(0x150, 0x10)];
-const FOUR_LANES: u64 = 2;
+const WIDTHS: [Field; 3] =
+    [Field::new(0x80, 0x10), Field::new(0xe0, 0x10), Field::new(0x140, 0x10)];
+const SPEEDS: [Field; 3] =
+    [Field::new(0x90, 0x10), Field::new(0xf0, 0x10), Field::new(0x150, 0x10)];
+const FOUR_LANES: u64 = 1 << 2;
 const EDR: u64 = 1 << 5;
 /// `max_mtu`, `admin_mtu` and `oper_mtu`.
 const MTUS: [Field; 3] = [Field::new(0x20, 0x10), Field::new(0x40, 0x10), Field::new(0x60, 0x10)];
@@ -123,11 +129,13 @@ impl Device {
             }
             _ => return Err(Refusal::Parameter),
         }
-        // What the driver has set stays as it is: none of that changes what this device does but the order
-        // of bytes in answers of atomic operations.
+        // What the driver has set stays as it is: none of that changes what this device does.
         let now = request.op_mod() & 1 == 1;
-        if let Some(set) = self.settings.get(&(request.op_mod() >> 1)).filter(|_| now) {
-            bytes.clone_from(set);
+        match (self.settings.get(&(request.op_mod() >> 1)).filter(|_| now), request.op_mod() >> 1) {
+            (Some(set), GENERAL) => bytes.clone_from(set),
+            // The driver sets one field of these, and leaves the others out.
+            (Some(set), _) => HOST_ORDER.copy(set, &mut bytes),
+            (None, _) => {}
         }
         Reply::sized(CAPABILITIES).put(CAPABILITIES, &bytes).ok()
     }
@@ -167,8 +175,7 @@ impl Device {
     }
 
     pub(super) fn query_pages(&mut self, request: &Request) -> Answer {
-        let wanted =
-            if request.op_mod() == BOOT { limits::BOOT_PAGES } else { limits::INIT_PAGES };
+        let wanted = if request.op_mod() == BOOT { limits::BOOT_PAGES } else { limits::INIT_PAGES };
         Reply::sized(16).with(FUNCTION_PAGES, wanted).ok()
     }
 
@@ -204,7 +211,8 @@ impl Device {
             (port::SYSTEM_IMAGE_GUID, self.guid),
             (port::PORT_GUID, self.guid),
             (port::NODE_GUID, self.guid),
-            (port::CAP_MASK, PORT_CAPABILITIES),
+            (port::CAP_MASK, self.port_capabilities),
+            (port::CAP_MASK_SELECT, PORT_CHANGES),
             (port::LID, self.lid.into()),
             // Nobody manages this subnet: each port has its LID from the beginning.
             (port::SM_LID, 0),
@@ -213,6 +221,33 @@ impl Device {
             field.set(&mut bytes, value);
         }
         Reply::sized(PORT).put(PORT, &bytes).ok()
+    }
+
+    /// Changes what the port says of the software behind it.
+    pub(super) fn modify_port(&mut self, request: &Request) -> Answer {
+        let context = request.bytes.get(PORT..).ok_or(Refusal::Length)?;
+        let select = port::CAP_MASK_SELECT.get(context);
+        if select & !PORT_CHANGES != 0 {
+            return Err(Refusal::Parameter);
+        }
+        let value = port::CAP_MASK.get(context);
+        self.port_capabilities = self.port_capabilities & !select | value & select;
+        Reply::done()
+    }
+
+    /// Messages and bytes of this port.
+    pub(super) fn query_port_counter(&mut self, _: &Request) -> Answer {
+        const RECEIVED: Field = Field::new(0x180, 0x40);
+        const RECEIVED_BYTES: Field = Field::new(0x1c0, 0x40);
+        const SENT: Field = Field::new(0x200, 0x40);
+        const SENT_BYTES: Field = Field::new(0x240, 0x40);
+        let counts = self.statistics;
+        Reply::sized(0x80)
+            .with(RECEIVED, counts.received)
+            .with(RECEIVED_BYTES, counts.received_bytes)
+            .with(SENT, counts.sent)
+            .with(SENT_BYTES, counts.sent_bytes)
+            .ok()
     }
 
     pub(super) fn query_gid(&mut self, request: &Request) -> Answer {

@@ -155,6 +155,7 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_KLM_LIST_SIZE: Field = at(0x11a, 0x6);
     pub(in super::super) const LOG_MAX_RA_REQ_QP: Field = at(0x14a, 0x6);
     pub(in super::super) const LOG_MAX_RA_RES_QP: Field = at(0x15a, 0x6);
+    pub(in super::super) const VPORT_COUNTERS: Field = at(0x181, 0x1);
     pub(in super::super) const IB_VIRT: Field = at(0x1a2, 0x1);
     pub(in super::super) const LOCAL_CA_ACK_DELAY: Field = at(0x1ab, 0x5);
     pub(in super::super) const NUM_PORTS: Field = at(0x1b8, 0x8);
@@ -200,6 +201,8 @@ pub(super) mod port {
     pub(in super::super) const PORT_GUID: Field = at(0x180, 0x40);
     pub(in super::super) const NODE_GUID: Field = at(0x1c0, 0x40);
     pub(in super::super) const CAP_MASK: Field = at(0x200, 0x20);
+    /// Which of those may be changed; and, in a command, are.
+    pub(in super::super) const CAP_MASK_SELECT: Field = at(0x220, 0x20);
     pub(in super::super) const LID: Field = at(0x300, 0x10);
     pub(in super::super) const SUBNET_TIMEOUT: Field = at(0x31b, 0x5);
     pub(in super::super) const SM_LID: Field = at(0x320, 0x10);

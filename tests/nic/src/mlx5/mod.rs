@@ -123,7 +123,18 @@ struct Device {
     keys: BTreeMap<u32, Key>,
     umems: BTreeMap<u32, Umem>,
     outbox: Vec<Message>,
+    port_capabilities: u64,
+    statistics: Statistics,
     counters: Counters,
+}
+
+/// What was sent, and what arrived.
+#[derive(Clone, Copy, Debug, Default)]
+struct Statistics {
+    sent: u64,
+    sent_bytes: u64,
+    received: u64,
+    received_bytes: u64,
 }
 
 impl Mlx5 {
@@ -295,6 +306,8 @@ impl Device {
             keys: BTreeMap::new(),
             umems: BTreeMap::new(),
             outbox: Vec::new(),
+            port_capabilities: device::PORT_CAPABILITIES,
+            statistics: Statistics::default(),
             counters: Counters::default(),
         }
     }
@@ -307,6 +320,7 @@ impl Device {
         self.broken = old.broken;
         self.issi = old.issi;
         self.pages = old.pages;
+        self.statistics = old.statistics;
         self.counters = old.counters;
     }
 

@@ -214,7 +214,7 @@ impl QueuePair {
 
     /// Whether it sends and takes datagrams.
     pub(super) fn datagrams(&self) -> bool {
-        matches!(self.get(qpc::ST), DATAGRAM | MANAGEMENT)
+        matches!(self.get(qpc::ST), DATAGRAM | SUBNET | MANAGEMENT)
     }
 
     /// Nothing is posted, begun or connected any more.
@@ -227,9 +227,10 @@ impl QueuePair {
     }
 }
 
-/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
+/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP0`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
 pub(super) const RELIABLE: u32 = 0x0;
 pub(super) const DATAGRAM: u32 = 0x2;
+pub(super) const SUBNET: u32 = 0x7;
 pub(super) const MANAGEMENT: u32 = 0x8;
 pub(super) const MEMORY: u32 = 0xc;
 /// `MLX5_SRQ_RQ`.

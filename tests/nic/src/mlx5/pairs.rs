@@ -19,6 +19,7 @@ use super::objects::MANAGEMENT;
 use super::objects::MEMORY;
 use super::objects::QueuePair;
 use super::objects::RELIABLE;
+use super::objects::SUBNET;
 use super::objects::State;
 
 /// What a transition changes always, and what it changes if its option is chosen (`MLX5_QP_OPTPAR_RRE` and
@@ -62,17 +63,10 @@ static TRANSITIONS: &[Transition] = &[
             qpc::RRE,
             qpc::RWE,
             qpc::RAE,
-            qpc::DBR_ADDR,
         ],
         options: &[],
     },
-    Transition {
-        opcode: 0x50e,
-        from: &[State::Init],
-        to: None,
-        always: &[],
-        options: OPTIONS,
-    },
+    Transition { opcode: 0x50e, from: &[State::Init], to: None, always: &[], options: OPTIONS },
     Transition {
         opcode: 0x503,
         from: &[State::Init],
@@ -104,13 +98,7 @@ static TRANSITIONS: &[Transition] = &[
         ],
         options: OPTIONS,
     },
-    Transition {
-        opcode: 0x505,
-        from: &[State::Sends],
-        to: None,
-        always: &[],
-        options: OPTIONS,
-    },
+    Transition { opcode: 0x505, from: &[State::Sends], to: None, always: &[], options: OPTIONS },
     Transition { opcode: 0x507, from: ALL, to: Some(State::Error), always: &[], options: &[] },
     Transition { opcode: 0x50a, from: ALL, to: Some(State::Reset), always: &[], options: &[] },
 ];
@@ -126,7 +114,7 @@ impl Device {
     pub(super) fn create_qp(&mut self, request: &Request) -> Answer {
         let context = request.part(QPC, QPC_END)?;
         let kind = qpc::ST.word(context);
-        if !matches!(kind, RELIABLE | DATAGRAM | MANAGEMENT | MEMORY) {
+        if !matches!(kind, RELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
             log::warn!("the driver wants a queue pair of type {kind:#x}");
             return Err(Refusal::Parameter);
         }
@@ -146,16 +134,32 @@ impl Device {
         };
         let (stride, receives) = pair.receives();
         let shared = pair.shared().is_none_or(|srq| self.srqs.contains_key(&srq));
-        let known = self.pds.has(pair.pd())
+        // The kernel's own pair for changes of keys has no protection domain.
+        let known = (self.pds.has(pair.pd()) || kind == MEMORY)
             && pair.cqs().iter().all(|cqn| *cqn == 0 || self.cqs.contains_key(cqn))
             && (pair.blocks() == 0 || self.uars.has(pair.get(qpc::UAR_PAGE)));
         if !known || !shared {
+            log::warn!(
+                "no such object: pd {} queues {:?} shared {:?} uar {} of {} blocks",
+                pair.pd(),
+                pair.cqs(),
+                pair.shared(),
+                pair.get(qpc::UAR_PAGE),
+                pair.blocks()
+            );
             return Err(Refusal::Object);
         }
         let bytes = stride * u64::from(receives) + 64 * u64::from(pair.blocks());
         let (log_page, offset) = (pair.get(qpc::LOG_PAGE_SIZE), pair.get(qpc::PAGE_OFFSET));
         pair.buffer = Self::buffer(request, PAGES, bytes, log_page, offset)?;
         let qpn = self.qp_numbers.take().ok_or(Refusal::Limit)?;
+        log::debug!(
+            "{qpn:#x}: receives {:?} blocks {} record {:#x} at {:x?}",
+            pair.receives(),
+            pair.blocks(),
+            pair.record(),
+            pair.buffer
+        );
         self.qps.insert(qpn, pair);
         Reply::number(qpn)
     }

@@ -73,7 +73,12 @@ impl Device {
             }
             return;
         }
+        let length = carried(&body);
         let (status, data) = self.execute(qpn, body);
+        if status != NOT_READY {
+            self.statistics.received += 1;
+            self.statistics.received_bytes += length;
+        }
         let answered = Answered { id, status, data };
         if status != NOT_READY
             && let Some(pair) = self.qps.get_mut(&qpn)
@@ -203,6 +208,9 @@ impl Device {
         if kept.is_ok() && self.spread(&pieces, &bytes).is_none() {
             kept = Err((syndrome::PROTECTION, syndrome::REMOTE_OPERATION));
         }
+        if kept.is_err() {
+            log::warn!("{qpn:#x}: {} bytes do not fit: {posted:x?}", bytes.len());
+        }
         let (own, theirs) = kept.err().unwrap_or((syndrome::OK, syndrome::OK));
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let index = posted.index;
@@ -268,6 +276,8 @@ impl Device {
             return;
         }
         let from_qp = if management { MANAGEMENT_QP } else { from_qp };
+        self.statistics.received += 1;
+        self.statistics.received_bytes += data.len() as u64;
         let of = if immediate.is_some() { Of::SendImmediate } else { Of::Send };
         let template = Completion {
             word: immediate.unwrap_or(0),
@@ -289,6 +299,14 @@ impl Device {
             let (index, syndrome) = (posted.index, syndrome::FLUSHED);
             self.complete(qpn, Completion { index, syndrome, ..of });
         }
+    }
+}
+
+/// How many bytes a message brings.
+fn carried(body: &Body) -> u64 {
+    match body {
+        Body::Send { data, .. } | Body::Write { data, .. } => data.len() as u64,
+        _ => 0,
     }
 }
 

@@ -75,9 +75,7 @@ impl Device {
             FIRMWARE => FIRMWARE_IS,
             INTERFACE => INTERFACE_IS,
             QUEUE_HIGH => self.registers.high,
-            QUEUE_LOW => {
-                self.registers.low & !0xff | limits::LOG_COMMANDS << 4 | limits::LOG_ENTRY
-            }
+            QUEUE_LOW => self.registers.low & !0xff | limits::LOG_COMMANDS << 4 | limits::LOG_ENTRY,
             CLOCK_HIGH => u32::try_from(clock >> 32).unwrap_or(0),
             CLOCK_LOW => u32::try_from(clock & 0xffff_ffff).unwrap_or(0),
             HEALTH if !self.broken => {

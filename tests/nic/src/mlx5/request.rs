@@ -8,9 +8,9 @@ use super::complete::syndrome;
 use super::layout::qpc;
 use super::memory::access;
 use super::objects::address;
+use crate::wire::Address;
 use crate::wire::Body;
 use crate::wire::Change;
-use crate::wire::Address;
 
 /// A block of a send queue; and a segment of a work request, of which its control segment counts so many.
 const BLOCK: usize = 64;
@@ -166,9 +166,7 @@ impl Device {
                 let bytes = segment(SEGMENT)?;
                 Some(Change::CompareSwap(COMPARE.get(bytes), OPERAND.get(bytes)))
             }
-            opcode::FETCH_ADD if connected => {
-                Some(Change::Add(OPERAND.get(segment(SEGMENT)?)))
-            }
+            opcode::FETCH_ADD if connected => Some(Change::Add(OPERAND.get(segment(SEGMENT)?))),
             _ => None,
         };
         let key = target.map_or(0, |target| match QUEUE_KEY.word(target) {
@@ -199,9 +197,7 @@ impl Device {
         let body = match code {
             opcode::NOP => return Ok(made),
             opcode::SEND => send(self.gather(pd, rest)?, None, None),
-            opcode::SEND_IMMEDIATE => {
-                send(self.gather(pd, rest)?, Some(request.immediate()), None)
-            }
+            opcode::SEND_IMMEDIATE => send(self.gather(pd, rest)?, Some(request.immediate()), None),
             opcode::SEND_INVALIDATE if connected => {
                 send(self.gather(pd, rest)?, None, Some(request.immediate()))
             }
@@ -283,7 +279,8 @@ impl Device {
         if length == 0 {
             return Some(Vec::new());
         }
-        let found = self.keys.get(&(key >> 8)).filter(|found| u32::from(found.variant) == key & 0xff);
+        let found =
+            self.keys.get(&(key >> 8)).filter(|found| u32::from(found.variant) == key & 0xff);
         found?.pieces(pd, rights, address, length)
     }
 

@@ -81,7 +81,10 @@ impl Device {
                     self.sent(qpn, request.index, request.opcode(), syndrome::FLUSHED, 0);
                 }
                 Ok(made) => self.begin(qpn, &request, made),
-                Err(status) => self.lands(qpn, &request, status, 0),
+                Err(status) => {
+                    log::warn!("{qpn:#x}: a work request ends with {status:#x}: {request:x?}");
+                    self.lands(qpn, &request, status, 0);
+                }
             }
         }
     }
@@ -90,6 +93,7 @@ impl Device {
     fn catastrophe(&mut self, qpn: u32, posted: u32) {
         let Some(pair) = self.qps.get_mut(&qpn) else { return };
         let (index, state) = (pair.sent, pair.state);
+        log::warn!("{qpn:#x}: no work request at {index} of those up to {posted}");
         pair.sent = u16::try_from(posted & 0xffff).unwrap_or(0);
         if state != State::Error {
             self.sent(qpn, index, 0, syndrome::OPERATION, 0);
@@ -104,6 +108,8 @@ impl Device {
         let Some(body) = made.body else {
             return self.lands(qpn, request, syndrome::OK, 0);
         };
+        self.statistics.sent += 1;
+        self.statistics.sent_bytes += u64::from(made.length);
         if let Some((to, to_qp)) = made.target {
             self.outbox.push(Message { from, to, from_qp: qpn, to_qp, id: 0, body });
             if request.signaled() {
