@@ -44,6 +44,8 @@ pub enum Setting {
     Nics,
     /// NICs of the lab that make reliable connections, each with a network interface: ERDMAs.
     Cards,
+    /// NICs of the lab with InfiniBand ports: ConnectXs.
+    Ports,
 }
 
 /// What a case does.
@@ -86,6 +88,7 @@ pub fn of(setting: Setting) -> Vec<Case> {
         Setting::Software => on_software(),
         Setting::Nics => nic::cases(),
         Setting::Cards => nic::connected(),
+        Setting::Ports => nic::infiniband(),
     }
 }
 
@@ -94,6 +97,7 @@ pub fn all() -> Vec<Case> {
     let mut all = on_software();
     all.extend(nic::cases());
     all.extend(nic::connected());
+    all.extend(nic::infiniband());
     all
 }
 

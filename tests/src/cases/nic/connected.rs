@@ -126,7 +126,7 @@ fn same_exchange(
     same(&native, &run(Place::Sandbox).context("in two sandboxes")?)
 }
 
-fn same(native: &BothEnded, inside: &BothEnded) -> Result<Verdict> {
+pub(super) fn same(native: &BothEnded, inside: &BothEnded) -> Result<Verdict> {
     for (end, native, inside) in [
         ("the client", &native.client, &inside.client),
         ("the server", &native.server, &inside.server),
