@@ -50,11 +50,6 @@ impl Field {
     }
 }
 
-/// The bytes of a structure in another one, by the bits where the structure begins and ends.
-pub(super) fn part(bytes: &[u8], from: usize, until: usize) -> &[u8] {
-    bytes.get(from / 8..(until / 8).min(bytes.len())).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +71,5 @@ mod tests {
         Field::new(5, 6).set(&mut bytes, 0b10_0001);
         assert_eq!(Field::new(5, 6).word(&bytes), 0b10_0001);
         Field::new(40, 8).set(&mut bytes, 1);
-        assert_eq!(part(&bytes, 8, 64), &bytes[1..]);
     }
 }

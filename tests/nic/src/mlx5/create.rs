@@ -32,6 +32,8 @@ const LOG_PAGE: u32 = 12;
 /// `MLX5_MKC_ACCESS_MODE_PA` and `MLX5_MKC_ACCESS_MODE_MTT`.
 const PHYSICAL: u32 = 0;
 const TRANSLATED: u32 = 1;
+/// A queue is in memory that a program has registered for that: this device does not take such queues.
+const CQ_IN_UMEM: Field = Field::new(0x2e0, 1);
 /// Bits of a translation that are no address.
 const PRESENT: u64 = 7;
 /// The size of an entry of a completion queue: 64, or 128 of which the second half is used.
@@ -94,6 +96,9 @@ impl Device {
         let context = request.part(CONTEXT, CONTEXT_END)?;
         let log_size = cqc::LOG_CQ_SIZE.word(context);
         let (uar, eqn) = (cqc::UAR_PAGE.word(context), cqc::EQN.word(context));
+        if request.get(CQ_IN_UMEM) != 0 {
+            return Err(Refusal::Parameter);
+        }
         let entry = match cqc::CQE_SZ.word(context) {
             0 => 64,
             LARGE => 128,

@@ -339,14 +339,15 @@ impl Device {
 
     pub(super) fn destroy_uctx(&mut self, request: &Request) -> Answer {
         let uid = request.word(ISSI);
-        self.umems.retain(|_, umem| umem.owner != uid);
+        if self.umems.values().any(|owner| *owner == uid) {
+            return Err(Refusal::Busy);
+        }
         take_back(&mut self.contexts, uid)
     }
 
-    /// Memory of a program's, for objects that it makes by itself.
+    /// Memory of a program's, for objects that the program makes by itself. This device takes none of those
+    /// which would use the memory.
     pub(super) fn create_umem(&mut self, request: &Request) -> Answer {
-        const LOG_PAGE: Field = Field::new(0x11b, 5);
-        const OFFSET: Field = Field::new(0x120, 0x20);
         const COUNT: Field = Field::new(0x140, 0x40);
         const LIST: usize = 0x180;
         let owner = request.word(command::UID);
@@ -354,11 +355,9 @@ impl Device {
             return Err(Refusal::Object);
         }
         let count = usize::try_from(request.get(COUNT)).map_err(|_| Refusal::Parameter)?;
-        let shift = request.word(LOG_PAGE) + 12;
-        let pages = request.addresses(LIST, count)?;
+        request.addresses(LIST, count)?;
         let number = self.umem_numbers.take().ok_or(Refusal::Limit)?;
-        let buffer = super::memory::Buffer::new(&pages, shift, request.get(OFFSET));
-        self.umems.insert(number, super::Umem { owner, buffer });
+        self.umems.insert(number, owner);
         Reply::number(number)
     }
 

@@ -119,9 +119,7 @@ pub(super) mod srqc {
     pub(in super::super) const LOG_SIZE: Field = at(0x4, 0x4);
     pub(in super::super) const LOG_STRIDE: Field = at(0x25, 0x3);
     pub(in super::super) const PAGE_OFFSET: Field = at(0x40, 0x6);
-    pub(in super::super) const CQN: Field = at(0x48, 0x18);
     pub(in super::super) const LOG_PAGE_SIZE: Field = at(0x82, 0x6);
-    pub(in super::super) const USER_INDEX: Field = at(0x88, 0x18);
     pub(in super::super) const PD: Field = at(0xc8, 0x18);
     pub(in super::super) const DBR_ADDR: Field = at(0x140, 0x40);
 }

@@ -51,7 +51,6 @@ use crate::wire::Port;
 
 use limits::FUNCTION_BAR;
 use limits::MSIX_BAR;
-use memory::Buffer;
 use memory::Key;
 use objects::CompletionQueue;
 use objects::EventQueue;
@@ -80,13 +79,6 @@ impl std::fmt::Debug for Mlx5 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mlx5").field("identity", &self.identity).finish_non_exhaustive()
     }
-}
-
-/// Memory of a program's, for objects that it makes by itself.
-#[derive(Debug)]
-struct Umem {
-    owner: u32,
-    buffer: Buffer,
 }
 
 /// What a device knows, behind its lock.
@@ -121,7 +113,8 @@ struct Device {
     qps: BTreeMap<u32, QueuePair>,
     srqs: BTreeMap<u32, SharedQueue>,
     keys: BTreeMap<u32, Key>,
-    umems: BTreeMap<u32, Umem>,
+    /// Whose memory it is that programs have registered for objects which they make by themselves.
+    umems: BTreeMap<u32, u32>,
     outbox: Vec<Message>,
     port_capabilities: u64,
     statistics: Statistics,

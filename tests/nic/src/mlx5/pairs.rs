@@ -48,6 +48,9 @@ const OPTIONS: &[(u32, Field)] = &[
     (1 << 16, qpc::PORT),
 ];
 
+/// The queues are in memory that a program has registered for that: this device does not take such.
+const IN_UMEM: Field = Field::new(0x860, 1);
+
 const ALL: &[State] = &[State::Reset, State::Init, State::Receives, State::Sends, State::Error];
 
 static TRANSITIONS: &[Transition] = &[
@@ -116,6 +119,9 @@ impl Device {
         let kind = qpc::ST.word(context);
         if !matches!(kind, RELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
             log::warn!("the driver wants a queue pair of type {kind:#x}");
+            return Err(Refusal::Parameter);
+        }
+        if request.get(IN_UMEM) != 0 {
             return Err(Refusal::Parameter);
         }
         let mut pair = QueuePair {
