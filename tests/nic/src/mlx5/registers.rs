@@ -114,7 +114,7 @@ impl Device {
                 self.counters.doorbells += 1;
                 self.arm(page, first, cqn & 0xff_ffff);
             }
-            (BLUE_FLAME.., Some(second)) if (offset - BLUE_FLAME) % HALF == 0 => {
+            (BLUE_FLAME.., Some(second)) if (offset - BLUE_FLAME).is_multiple_of(HALF) => {
                 self.counters.doorbells += 1;
                 self.rung(page, second >> 8);
             }

@@ -260,7 +260,7 @@ impl Driver {
         body[0x28..0x30].copy_from_slice(&REGION.to_be_bytes());
         set(&mut body, 0x10 + 0x38, 12);
         set(&mut body, 0x60, count.div_ceil(2) as u32);
-        body.extend((0..count).flat_map(|page| (DATA + page * 8192 | 3).to_be_bytes()));
+        body.extend((0..count).flat_map(|page| ((DATA + page * 8192) | 3).to_be_bytes()));
         body.resize(body.len().next_multiple_of(16), 0);
         self.make(0x200, &body[8..]) << 8 | 0x5a
     }

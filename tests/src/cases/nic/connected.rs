@@ -173,7 +173,7 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
 }
 
 /// All of the RDMA device, which has no PCI function above it: the driver gives it none.
-fn same_attributes(world: &World) -> Result<Verdict> {
+pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
     let script = format!(
         "cd /sys/class/infiniband/{device} || exit 1
          grep -r --exclude-dir=power --exclude-dir=hw_counters '' . 2>&1 | sort",

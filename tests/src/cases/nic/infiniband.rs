@@ -10,7 +10,6 @@ use super::Meeting;
 use super::Two;
 use super::ask;
 use super::connected;
-use super::sysfs;
 use super::traffic::RESULT;
 use super::traffic::devices;
 use super::traffic::netlink;
@@ -33,7 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("nic_mlx5_devices", devices),
         Case::new("nic_mlx5_netlink_names_what_is_granted", netlink),
-        Case::new("nic_mlx5_sysfs_is_the_machines_own", sysfs::same_attributes),
+        Case::new("nic_mlx5_sysfs_is_the_machines_own", connected::same_attributes),
     ];
     cases.extend(
         EXCHANGES

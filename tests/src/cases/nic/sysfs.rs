@@ -25,7 +25,7 @@ const NEEDED: &[&str] =
 
 /// Every attribute that is shown of the PCI function and of the bridge above it is the machine's own,
 /// and so is all of the RDMA device. Of `config` a sandbox sees what everybody but root sees.
-pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
+fn same_attributes(world: &World) -> Result<Verdict> {
     // What is binary is compared by a sum; counters count on between the looks.
     let script = format!(
         "cd -P /sys/class/infiniband/{device}/device || exit 1
