@@ -3,6 +3,7 @@
 use std::fmt;
 
 use verbgate_abi::Errno;
+use verbgate_abi::ids;
 use verbgate_abi::request::Request;
 use verbgate_abi::values::Meaning;
 use verbgate_abi::values::Value;
@@ -176,6 +177,19 @@ pub enum Vetted {
     Refused(Option<Request>, Refusal),
 }
 
+/// Whether a library asks for this in passing, and goes without: at every open libmlx5 asks for a DEVX uid,
+/// and then, by DEVX's general commands, for capabilities of the device. The rest of DEVX nobody asks for who
+/// does not want to use DEVX.
+fn is_tried_by_libraries(asked: &AskedFor) -> bool {
+    match asked {
+        AskedFor::Private(_) => true,
+        AskedFor::Method(method) => {
+            method.object == ids::MLX5_IB_OBJECT_DEVX && method.id == ids::MLX5_IB_METHOD_DEVX_OTHER
+        }
+        _ => false,
+    }
+}
+
 /// Judges a request of which the first bytes have been copied, and copies the rest: each byte once.
 pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<'_>) -> Vetted {
     let decoded = match form {
@@ -196,10 +210,10 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
     }
     let narrowed = || rules.narrowed.map_or(Ok(()), |policy| policy.check(&request));
     if let Err(refused) = rules.policy.check(&request).and_then(|()| narrowed()) {
-        let refusal = match refused.asked {
-            // libmlx5 asks for a DEVX uid at every open, and goes without.
-            AskedFor::Private(_) => Refusal::note(refused.reason, refused.errno, &refused),
-            _ => Refusal::warn(refused.reason, refused.errno, &refused),
+        let refusal = if is_tried_by_libraries(&refused.asked) {
+            Refusal::note(refused.reason, refused.errno, &refused)
+        } else {
+            Refusal::warn(refused.reason, refused.errno, &refused)
         };
         return Vetted::Refused(Some(request), refusal);
     }
@@ -260,5 +274,21 @@ pub(crate) mod tests {
         let gids = Some(gids);
         let rules = Rules { driver, policy, narrowed: None, ports: None, gids, rdev, asked: true };
         rules.check_datagrams(&request).err().map(|refusal| refusal.reason)
+    }
+
+    /// A program that opens a ConnectX must not read of it on its terminal; one that makes objects by DEVX must.
+    #[test]
+    fn what_libmlx5_tries_at_every_open_is_no_warning() {
+        let standard = Policy::named("standard").unwrap();
+        let devx: Vec<_> =
+            table::methods().iter().filter(|method| method.name.contains("DEVX")).collect();
+        assert!(devx.len() > 5 && devx.iter().all(|method| !standard.grants_method(method)));
+        let quiet: Vec<&str> = devx
+            .iter()
+            .filter(|method| is_tried_by_libraries(&AskedFor::Method(method)))
+            .map(|method| method.name)
+            .collect();
+        assert_eq!(quiet, ["MLX5_IB_METHOD_DEVX_OTHER"]);
+        assert!(!is_tried_by_libraries(&AskedFor::SourceQpn));
     }
 }

@@ -38,7 +38,7 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         from: Option<String>,
         /// The cases that need NICs of the lab of this model, instead of those for any device.
-        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma"])]
+        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma", "mlx5"])]
         nics: Option<String>,
     },
     /// List the cases.
@@ -90,6 +90,7 @@ fn run(cli: Cli) -> Result<u8> {
             let setting = match nics.as_deref() {
                 None => Setting::Software,
                 Some("efa") => Setting::Nics,
+                Some("mlx5") => Setting::Ports,
                 Some(_) => Setting::Cards,
             };
             let choice = Choice { setting, words: words.clone(), from: from.clone() };

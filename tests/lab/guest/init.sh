@@ -118,6 +118,10 @@ for module in $control/modules/*.ko; do
     [ -e "$module" ] || continue
     insmod "$module" || fail "cannot load $module"
 done
+# A ConnectX has its driver among the kernel's own modules.
+if [ "$lab_nics" -gt 0 ] && grep -qs 0x15b3 /sys/bus/pci/devices/*/vendor; then
+    modprobe mlx5_ib || fail "cannot load mlx5_ib"
+fi
 # Not every driver gives its RDMA device a parent (erdma does not), so these are counted by name.
 nics_ready() {
     [ "$(ls /sys/class/infiniband | grep -vc '^rxe')" -ge "$lab_nics" ]
@@ -126,16 +130,20 @@ if [ "$lab_nics" -gt 0 ]; then
     tries=0
     until nics_ready; do
         tries=$((tries + 1))
-        if [ $tries -gt 100 ]; then
+        if [ $tries -gt 300 ]; then
             {
-                dmesg | tail -n 20
+                dmesg | tail -n 40
                 ls -l /sys/class/infiniband /sys/bus/pci/drivers/*/0000*
             } >/dev/console 2>&1
-            fail "not all of the $lab_nics NICs have a driver after 10 s; the kernel's last words are on the console"
+            fail "not all of the $lab_nics NICs have a driver after 30 s; the kernel's last words are on the console"
         fi
         sleep 0.1
     done
     chmod 666 /dev/infiniband/uverbs*
+    # With the first region of memory of a program, a ConnectX's driver makes queues of its own, and keeps them.
+    for device in /sys/class/infiniband/mlx5_*; do
+        [ ! -e "$device" ] || timeout 1 ibv_rc_pingpong -d "${device##*/}" >/dev/null 2>&1
+    done
     [ ! -e /dev/infiniband/rdma_cm ] || chmod 666 /dev/infiniband/rdma_cm
 fi
 

@@ -32,6 +32,7 @@ mod apt;
 mod attend;
 mod cache;
 mod cpio;
+mod diary;
 mod doctor;
 mod driver;
 mod elapsed;

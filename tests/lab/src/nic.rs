@@ -24,9 +24,12 @@ use verbgate_nic::Model;
 use verbgate_nic::efa::Efa;
 use verbgate_nic::erdma::Erdma;
 use verbgate_nic::erdma::Protocol;
+use verbgate_nic::mlx5::Mlx5;
 use verbgate_nic::serve::Served;
 use verbgate_nic::wire::Faults;
 use verbgate_nic::wire::Wire;
+
+use crate::diary;
 
 /// How often requests are looked for.
 const TICK: Duration = Duration::from_millis(20);
@@ -51,6 +54,8 @@ pub enum Nic {
     /// An Elastic RDMA Adapter, and a network interface as the other function of the same card: RoCE v2 where
     /// the kernel's driver speaks it, else iWARP.
     Erdma,
+    /// A ConnectX with an InfiniBand port, whose driver the distribution's kernels have.
+    Mlx5,
 }
 
 impl Nic {
@@ -62,7 +67,8 @@ impl Nic {
         match name {
             "efa" => Ok(Self::Efa),
             "erdma" => Ok(Self::Erdma),
-            _ => bail!("no NIC is called {name:?}: there are efa and erdma"),
+            "mlx5" => Ok(Self::Mlx5),
+            _ => bail!("no NIC is called {name:?}: there are efa, erdma and mlx5"),
         }
     }
 
@@ -91,12 +97,14 @@ impl Nics {
     /// Starts the models, with sockets in the run's folder, and answers requests in its control share.
     /// They speak what the drivers of a kernel of this series do.
     pub(crate) fn start(nics: &[Nic], series: &str, dir: &Path, control: &Path) -> Result<Self> {
+        diary::open()?;
         let wire = Wire::new(SEED);
         let mut functions = Vec::new();
         for (number, nic) in (1..).zip(nics) {
             let socket = dir.join(format!("nic{number}"));
             let (model, served): (Arc<dyn Model>, Served) = match nic {
                 Nic::Efa => serve(Efa::new(&wire, number), &socket)?,
+                Nic::Mlx5 => serve(Mlx5::new(&wire, number), &socket)?,
                 Nic::Erdma => {
                     let protocol =
                         if speaks_roce(series)? { Protocol::Roce } else { Protocol::Tcp };
@@ -399,6 +407,6 @@ mod tests {
 
     #[test]
     fn unknown_models_name_the_known() {
-        assert!(Nic::find("mlx5").unwrap_err().to_string().contains("efa"));
+        assert!(Nic::find("mlx4").unwrap_err().to_string().contains("efa"));
     }
 }

@@ -19,6 +19,7 @@
 //! | [`wire`] | the network between functions, with loss, delay, duplicates and reordering on demand |
 //! | [`efa`] | the model of an Elastic Fabric Adapter |
 //! | [`erdma`] | the model of an Elastic RDMA Adapter |
+//! | [`mlx5`] | the model of a ConnectX with an InfiniBand port |
 //!
 //! ```no_run
 //! use verbgate_nic::efa::Efa;
@@ -50,6 +51,7 @@ pub mod efa;
 pub mod erdma;
 mod layout;
 mod message;
+pub mod mlx5;
 pub mod pci;
 mod region;
 mod ring;

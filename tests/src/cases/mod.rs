@@ -45,6 +45,8 @@ pub enum Setting {
     Nics,
     /// NICs of the lab that make reliable connections, each with a network interface: ERDMAs.
     Cards,
+    /// NICs of the lab with InfiniBand ports: ConnectXs.
+    Ports,
 }
 
 /// What a case does.
@@ -87,6 +89,7 @@ pub fn of(setting: Setting) -> Vec<Case> {
         Setting::Software => on_software(),
         Setting::Nics => nic::cases(),
         Setting::Cards => nic::connected(),
+        Setting::Ports => nic::infiniband(),
     }
 }
 
@@ -95,6 +98,7 @@ pub fn all() -> Vec<Case> {
     let mut all = on_software();
     all.extend(nic::cases());
     all.extend(nic::connected());
+    all.extend(nic::infiniband());
     all
 }
 

@@ -31,6 +31,7 @@ fn nics(setting: Setting) -> Option<(&'static [Nic], &'static str)> {
         Setting::Software => None,
         Setting::Nics => Some((&[Nic::Efa, Nic::Efa], "efa")),
         Setting::Cards => Some((&[Nic::Erdma, Nic::Erdma], "erdma")),
+        Setting::Ports => Some((&[Nic::Mlx5, Nic::Mlx5], "mlx5")),
     }
 }
 
@@ -124,7 +125,7 @@ pub(crate) fn settings(words: &[String], nics: bool) -> impl Iterator<Item = Set
     let has_case = |setting: &Setting| {
         !Choice { setting: *setting, words: words.to_vec(), from: None }.cases().is_empty()
     };
-    let settings = [Setting::Software, Setting::Nics, Setting::Cards];
+    let settings = [Setting::Software, Setting::Nics, Setting::Cards, Setting::Ports];
     settings.into_iter().filter(move |it| nics || *it == Setting::Software).filter(has_case)
 }
 

@@ -87,7 +87,7 @@ struct Guest {
     /// Make no Soft-RoCE device.
     #[arg(long)]
     no_rdma: bool,
-    /// Models of NICs to plug in: efa and erdma, as often as wanted.
+    /// Models of NICs to plug in: efa, erdma and mlx5, as often as wanted.
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     nic: Vec<String>,
 }

@@ -126,7 +126,7 @@ fn same_exchange(
     same(&native, &run(Place::Sandbox).context("in two sandboxes")?)
 }
 
-fn same(native: &BothEnded, inside: &BothEnded) -> Result<Verdict> {
+pub(super) fn same(native: &BothEnded, inside: &BothEnded) -> Result<Verdict> {
     for (end, native, inside) in [
         ("the client", &native.client, &inside.client),
         ("the server", &native.server, &inside.server),
@@ -173,7 +173,7 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
 }
 
 /// All of the RDMA device, which has no PCI function above it: the driver gives it none.
-fn same_attributes(world: &World) -> Result<Verdict> {
+pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
     let script = format!(
         "cd /sys/class/infiniband/{device} || exit 1
          grep -r --exclude-dir=power --exclude-dir=hw_counters '' . 2>&1 | sort",

@@ -1,9 +1,10 @@
 //! The cases that run on NICs: PCI devices with drivers of their own, whose doorbells programs ring by
 //! mmap. Two devices are there, each behind a bridge and on a NUMA node of its own: EFAs, or ERDMAs with a
-//! network interface each, which make reliable connections.
+//! network interface each, which make reliable connections, or ConnectXs with an InfiniBand port each.
 
 mod connected;
 mod faults;
+mod infiniband;
 mod quiet;
 mod sysfs;
 mod traffic;
@@ -46,6 +47,11 @@ pub(super) fn connected() -> Vec<Case> {
     cases.extend(quiet::connected());
     cases.extend(faults::connected());
     with_time(cases)
+}
+
+/// Those on InfiniBand ports (ConnectX).
+pub(super) fn infiniband() -> Vec<Case> {
+    with_time(infiniband::cases())
 }
 
 fn with_time(mut cases: Vec<Case>) -> Vec<Case> {
