@@ -142,6 +142,25 @@ fn requests_of_a_container_with_the_profile_are_served() {
 }
 
 #[test]
+fn a_container_with_the_engines_default_capabilities_is_served_and_warned_of() {
+    let agent = Agent::start();
+    for runtime in runtimes() {
+        let mut bundle = agent.bundle(runtime, &["/guest", "errors", DEVICE]);
+        bundle.bind(guest::program(), "/guest");
+        bundle.edit(|config| {
+            let all = config["process"]["capabilities"]["bounding"].as_array_mut().unwrap();
+            all.push("CAP_NET_RAW".into());
+        });
+        let text = ok(&bundle.run_natively());
+        assert!(text.contains("good: ENOTTY"), "{text}\n{}", agent.log());
+        wait_until("its supervisor stays", || agent.containers().is_empty());
+        let log = agent.log();
+        let warned = |line: &str| line.contains("CAP_NET_RAW") && line.contains("--cap-drop");
+        assert!(log.lines().any(warned), "{log}");
+    }
+}
+
+#[test]
 fn what_is_executed_later_is_served_by_the_same_supervisor() {
     let agent = Agent::start();
     for runtime in runtimes() {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::ledger::Ledger;
 use crate::ledger::OverQuota;
 use crate::quota::Amounts;
+use crate::quota::Bounds;
 use crate::quota::Resource;
 use crate::quota::Takes;
 use crate::quota::one;
@@ -16,9 +17,6 @@ use crate::quota::one;
 /// Names what a request has been charged; 0 for nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Receipt(u64);
-
-/// The bounds in force: none where there is no bound.
-pub(crate) type Bounds<'a> = &'a dyn Fn(Resource) -> Option<u64>;
 
 /// The quantities that an open holds. What a request in flight was charged stays charged until the
 /// result is known, or the open is over.

@@ -5,14 +5,16 @@ use std::time::Instant;
 
 use verbgate_abi::Errno;
 use verbgate_abi::Request;
+use verbgate_abi::wire::DriverId;
 
 use crate::account::Receipt;
 use crate::books::UcontextId;
 use crate::connections::Sources;
 use crate::connections::Ticket;
-use crate::ledger::Pace;
+use crate::device::Kind;
 use crate::observe;
 use crate::policy::Policy;
+use crate::quota::Pace;
 use crate::quota::Resource;
 use crate::quota::Takes;
 use crate::session::GuestState;
@@ -22,6 +24,7 @@ use crate::task::Asked;
 use crate::task::Call;
 use crate::task::Task;
 use crate::vet::Refusal;
+use crate::vet::Rules;
 
 impl Supervisor {
     /// Claims the connections that a request is about to make, or tells that the request is refused.
@@ -118,5 +121,25 @@ impl Supervisor {
             self.refuse(call.trap, Errno::EAGAIN);
         }
         None
+    }
+
+    /// What requests on a ucontext are held against.
+    pub(crate) fn rules(&self, id: UcontextId) -> Rules<'_> {
+        let books = self.books.lock();
+        let ucontext = books.get(id);
+        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
+        let driver = match device.map(|device| device.kind) {
+            Some(Kind::Verbs { driver, .. }) => driver,
+            _ => DriverId::UNKNOWN,
+        };
+        Rules {
+            driver,
+            policy: &self.policy,
+            narrowed: self.narrowed(),
+            ports: device.and_then(|device| device.ports.as_deref()),
+            gids: self.gids.as_deref(),
+            rdev: device.map_or((0, 0), |device| device.rdev),
+            asked: ucontext.is_none_or(|ucontext| ucontext.asked),
+        }
     }
 }

@@ -60,7 +60,7 @@ impl Supervisor {
             execute::unbind(&self.listener, worker, &self.nothing);
         }
         if let StubState::Busy(job) = was {
-            self.done(guest, state, place, job, &trap);
+            self.done(guest, state, place, *job, &trap);
         }
         let retires = state.workers.get(place).is_some_and(|worker| worker.retire);
         if retires {

@@ -22,8 +22,9 @@ use parking_lot::Mutex;
 use verbgate_abi::Errno;
 use verbgate_sys::range_lock::RangeLocks;
 
-use crate::account::Bounds;
 use crate::quota::Amounts;
+use crate::quota::Bounds;
+use crate::quota::Pace;
 use crate::quota::RESOURCES;
 use crate::quota::Resource;
 use crate::vet::Refusal;
@@ -67,29 +68,6 @@ impl OverQuota {
              it does not use"
         );
         Refusal::warn("quota reached", errno, line)
-    }
-}
-
-/// How often a sandbox makes requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
-    /// Requests in a second.
-    pub per_s: u64,
-    /// Requests at once.
-    pub burst: u64,
-    /// Whether a request beyond that waits; else the request fails with EAGAIN.
-    pub waits: bool,
-}
-
-impl Pace {
-    /// The slower of two.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            per_s: self.per_s.min(other.per_s),
-            burst: self.burst.min(other.burst),
-            waits: self.waits && other.waits,
-        }
     }
 }
 

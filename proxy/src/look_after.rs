@@ -105,7 +105,7 @@ impl Supervisor {
                     let tgid = guest.process.tgid();
                     format!("a stub of process {tgid} has ended with a request in the kernel")
                 });
-                self.abandoned(job);
+                self.abandoned(*job);
             }
         }
         // A guest has let go of them unseen, whose stubs hold them still.

@@ -262,7 +262,7 @@ impl Supervisor {
         state.over = true;
         for worker in &mut state.workers {
             if let StubState::Busy(job) = std::mem::replace(&mut worker.state, StubState::Ended) {
-                self.abandoned(job);
+                self.abandoned(*job);
             }
         }
         for task in std::mem::take(&mut state.waiting) {

@@ -53,7 +53,7 @@ pub use self::tenant::WARNED as WARNED_CAPABILITIES;
 use self::text::Name;
 use self::text::ProfileText;
 use self::text::RulesText;
-use crate::ledger::Pace;
+use crate::quota::Pace;
 use crate::quota::Resource;
 
 /// Profiles that come with this crate: name and text.

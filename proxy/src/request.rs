@@ -10,7 +10,6 @@ use std::time::Instant;
 use verbgate_abi::Errno;
 use verbgate_abi::request::Request;
 use verbgate_abi::wire;
-use verbgate_abi::wire::DriverId;
 use verbgate_abi::wire::HDR_LEN;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
@@ -46,7 +45,6 @@ use crate::task::Event;
 use crate::task::Job;
 use crate::task::Task;
 use crate::task::Then;
-use crate::vet::Rules;
 use crate::way;
 use crate::way::Next;
 use crate::whose::Met;
@@ -302,7 +300,7 @@ impl Supervisor {
         let worker = state.workers.get_mut(place).ok_or(Errno::EIO)?;
         let idle = worker.idle().ok_or(Errno::EIO)?;
         match execute::map(&self.listener, worker, idle, trap.args) {
-            Ok(()) => worker.state = StubState::Busy(Job::Map(trap)),
+            Ok(()) => worker.state = StubState::Busy(Box::new(Job::Map(trap))),
             Err(_) => {
                 worker.state = StubState::Ended;
                 self.handle(trap);
@@ -334,7 +332,8 @@ impl Supervisor {
         match way::begin(&mut stub, prepared) {
             Ok((done, written)) => {
                 let done = Box::new(done);
-                stub.worker.state = StubState::Busy(Job::Request { about, done, written });
+                let job = Job::Request { about, done, written };
+                stub.worker.state = StubState::Busy(Box::new(job));
             }
             Err(Unbegun::Refused(errno)) => {
                 self.ended(&about, false);
@@ -371,7 +370,7 @@ impl Supervisor {
         };
         match stub.write(&pieces) {
             Ok(written) => {
-                stub.worker.state = StubState::Busy(Job::Write { trap, written, then });
+                stub.worker.state = StubState::Busy(Box::new(Job::Write { trap, written, then }));
             }
             Err(errno) => self.undone(trap, then, errno),
         }
@@ -390,26 +389,6 @@ impl Supervisor {
             Then::Answer(reply, _) => self.answer(trap, reply),
             Then::Execute(about, prepared) => self.start(state, place, about, *prepared),
             Then::Command(written) => self.cm.push(Arc::clone(guest), *written),
-        }
-    }
-
-    /// What requests on a ucontext are held against.
-    fn rules(&self, id: UcontextId) -> Rules<'_> {
-        let books = self.books.lock();
-        let ucontext = books.get(id);
-        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
-        let driver = match device.map(|device| device.kind) {
-            Some(Kind::Verbs { driver, .. }) => driver,
-            _ => DriverId::UNKNOWN,
-        };
-        Rules {
-            driver,
-            policy: &self.policy,
-            narrowed: self.narrowed(),
-            ports: device.and_then(|device| device.ports.as_deref()),
-            gids: self.gids.as_deref(),
-            rdev: device.map_or((0, 0), |device| device.rdev),
-            asked: ucontext.is_none_or(|ucontext| ucontext.asked),
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) enum StubState {
     /// Waiting in its trap.
     Idle(NotifId),
     /// At work.
-    Busy(Job),
+    Busy(Box<Job>),
     /// Told to end, or ended: its frame can serve another.
     Ended,
 }

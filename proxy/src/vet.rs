@@ -235,18 +235,23 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use verbgate_abi::decode;
     use verbgate_abi::encode::RequestBuilder;
     use verbgate_abi::ids;
     use verbgate_abi::legacy;
     use verbgate_abi::table;
     use verbgate_abi::wire::GuestAddr;
+    use verbgate_sysfs::DevNumber;
+    use verbgate_sysfs::Identity;
+    use verbgate_sysfs_fixtures::Changing;
+    use verbgate_sysfs_fixtures::Software;
 
     use super::*;
+    use crate::gids::tests::view;
 
     /// Why a queue pair of a type is refused on a device whose GIDs are these, if it is for that.
-    pub(crate) fn queue_pair(
+    fn queue_pair(
         policy: &Policy,
         gids: &GidView,
         rdev: (u32, u32),
@@ -290,5 +295,51 @@ pub(crate) mod tests {
             .collect();
         assert_eq!(quiet, ["MLX5_IB_METHOD_DEVX_OTHER"]);
         assert!(!is_tried_by_libraries(&AskedFor::SourceQpn));
+    }
+
+    #[test]
+    fn datagrams_are_refused_where_others_speak_by_the_port() {
+        let device = Software {
+            number: (231, 192),
+            node: "uverbs0",
+            ibdev: "rxe0",
+            node_guid: "0000:0000:0000:0000",
+            function: None,
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        let put = |file: &str, text: &str| {
+            let file = dir.path().join(device.path()).join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        host.add(&device).unwrap();
+        let view = || {
+            let number = DevNumber { major: 231, minor: 192 };
+            view(dir.path(), vec![Identity::below(dir.path(), number).unwrap()])
+        };
+        put("ports/1/link_layer", "InfiniBand\n");
+        put("ports/1/gids/0", "fe80:0000:0000:0000:0000:0000:0000:0001\n");
+        assert!(!view().shares(device.number, None));
+        // The same port, were it one of RoCE, with an entry of somebody else's interface.
+        put("ports/1/link_layer", "Ethernet\n");
+        put("ports/1/gid_attrs/ndevs/0", "nobodys9\n");
+        put("ports/1/gid_attrs/types/0", "RoCE v2\n");
+        let roce = view();
+        assert!(roce.shares(device.number, None) && roce.shares(device.number, Some(&[1])));
+        assert!(!roce.shares(device.number, Some(&[2])), "the port is not granted");
+        let policy = |text: &str| Policy::read(text).unwrap();
+        let standard = "name = \"a\"\nextends = \"standard\"\n";
+        let (own, trusting) =
+            (policy(standard), policy(&format!("{standard}rules.shared_ud = true\n")));
+        let kind = |policy: &Policy, driver, qp_type| {
+            queue_pair(policy, &roce, device.number, driver, qp_type)
+        };
+        for driver in [DriverId::RXE, DriverId::MLX5] {
+            assert_eq!(kind(&own, driver, 4), Some("UD on a shared port"));
+            assert_eq!((kind(&own, driver, 2), kind(&trusting, driver, 4)), (None, None));
+        }
+        // An adapter that writes the source itself.
+        assert_eq!(kind(&own, DriverId::EFA, 4), None);
     }
 }

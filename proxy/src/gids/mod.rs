@@ -351,7 +351,7 @@ fn with_uppers(links: &[Link], mut found: Vec<u32>) -> Vec<u32> {
 mod walk;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs::File;
 
     use verbgate_sysfs_fixtures::Changing;
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!(with_uppers(&[other], vec![4]), [4]);
     }
 
-    fn view(sysfs: &std::path::Path, granted: Vec<Identity>) -> GidView {
+    pub(crate) fn view(sysfs: &std::path::Path, granted: Vec<Identity>) -> GidView {
         let view = GidView::of(Tid(std::process::id().cast_signed()), granted).unwrap();
         view.sides.lock().sandbox.network.sysfs = File::open(sysfs).unwrap().into();
         view
@@ -429,28 +429,6 @@ mod tests {
         let at = |view: &GidView| view.at(device.number, 1, GidIndex(0)).ok();
         assert!(matches!(at(&view), Some(Seen::Entry(_))), "{:?}", at(&view));
         assert_eq!(view.table(device.number).unwrap(), None);
-        assert!(!view.shares(device.number, None));
-        // The same port, were it one of RoCE, with an entry of somebody else's interface.
-        put("ports/1/link_layer", "Ethernet\n");
-        put("ports/1/gid_attrs/ndevs/0", "nobodys9\n");
-        put("ports/1/gid_attrs/types/0", "RoCE v2\n");
-        let roce = view_of(vec![Identity::below(dir.path(), number).unwrap()]);
-        assert!(roce.shares(device.number, None) && roce.shares(device.number, Some(&[1])));
-        assert!(!roce.shares(device.number, Some(&[2])), "the port is not granted");
-        let policy = |text: &str| crate::policy::Policy::read(text).unwrap();
-        let standard = "name = \"a\"\nextends = \"standard\"\n";
-        let kind = |policy: &crate::policy::Policy, driver, qp_type| {
-            crate::vet::tests::queue_pair(policy, &roce, device.number, driver, qp_type)
-        };
-        use verbgate_abi::wire::DriverId;
-        let (own, trusting) =
-            (policy(standard), policy(&format!("{standard}rules.shared_ud = true\n")));
-        for driver in [DriverId::RXE, DriverId::MLX5] {
-            assert_eq!(kind(&own, driver, 4), Some("UD on a shared port"));
-            assert_eq!((kind(&own, driver, 2), kind(&trusting, driver, 4)), (None, None));
-        }
-        // An adapter that writes the source itself.
-        assert_eq!(kind(&own, DriverId::EFA, 4), None);
         host.remove(&device).unwrap();
         add();
         // Of its successor a file that is still open tells nothing, and speaks by nothing.

@@ -25,7 +25,7 @@ use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
 use super::text::RulesText;
-use crate::ledger::Pace;
+use crate::quota::Pace;
 use crate::quota::Resource;
 
 /// `enum ib_uverbs_access_flags`, include/uapi/rdma/ib_user_ioctl_verbs.h.

@@ -82,8 +82,10 @@ pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
             "child" => {
                 let child = fork(|| {
                     std::mem::forget(told("child"));
-                    // SAFETY: no memory; this process is killed by the call.
-                    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                    let _ = rustix::process::kill_process(
+                        rustix::process::getpid(),
+                        rustix::process::Signal::KILL,
+                    );
                     0
                 })?;
                 println!("{:?}", child.wait()?);

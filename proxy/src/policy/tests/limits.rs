@@ -12,7 +12,7 @@ use verbgate_abi::wire::GuestAddr;
 
 use super::super::Policies;
 use super::super::Policy;
-use crate::ledger::Pace;
+use crate::quota::Pace;
 use crate::quota::Resource;
 
 /// A command of a program of `driver`, with numbers in some fields, and with private input.
