@@ -142,7 +142,15 @@ if [ "$lab_nics" -gt 0 ]; then
     chmod 666 /dev/infiniband/uverbs*
     # With the first region of memory of a program, a ConnectX's driver makes queues of its own, and keeps them.
     for device in /sys/class/infiniband/mlx5_*; do
-        [ ! -e "$device" ] || timeout 1 ibv_rc_pingpong -d "${device##*/}" >/dev/null 2>&1
+        [ -e "$device" ] || continue
+        ibv_rc_pingpong -d "${device##*/}" >/dev/null 2>&1 &
+        tries=0
+        until [ -n "$(rdma resource show mr dev "${device##*/}")" ] || [ $tries -gt 100 ]; do
+            tries=$((tries + 1))
+            sleep 0.1
+        done
+        kill $!
+        wait $! || true
     done
     [ ! -e /dev/infiniband/rdma_cm ] || chmod 666 /dev/infiniband/rdma_cm
 fi

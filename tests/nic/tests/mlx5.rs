@@ -199,6 +199,50 @@ fn nothing_is_reached_without_its_right_or_by_another_domain() {
     assert_eq!(w.left.poll(&mut w.here).unwrap().syndrome, 0x13);
 }
 
+/// Re-registration: rights and the protection domain change, by a work request of the driver's own queue pair.
+#[test]
+fn the_driver_changes_keys() {
+    const RIGHTS: u64 = 0x1f << 17;
+    const DOMAIN: u64 = 1 << 7;
+    let change = |key: &Pair, mask: u64, rights: u32, pd: u32| {
+        let mut body = vec![0; 112];
+        body[8..16].copy_from_slice(&mask.to_be_bytes());
+        connectx::set(&mut body, 48, rights << 10);
+        connectx::set(&mut body, 48 + 12, pd);
+        (key.key, body)
+    };
+    let mut w = world();
+    let mut own = w.right.make_pair_of(0xc, None);
+    w.right.connect(&own, (1, 0));
+    let write_only = change(&w.there, RIGHTS, 0xb, 0);
+    w.right.post(&mut own, 0x25, write_only.0, &write_only.1);
+    assert_eq!(w.right.poll(&mut own).unwrap().syndrome, 0);
+    let key = w.there.key;
+    w.left.post_remote(&mut w.here, WRITE, (0, key), &[], (0, 16));
+    assert_eq!(w.left.poll(&mut w.here), Some(sent(0, WRITE, 16)));
+    w.left.post_remote(&mut w.here, READ, (0, key), &[], (0, 16));
+    assert_eq!(w.left.poll(&mut w.here).unwrap().syndrome, 0x13, "no right to read any more");
+
+    // To another domain, which the connection is not of; to one that is none; and nothing else.
+    let mut w = world();
+    let mut own = w.right.make_pair_of(0xc, None);
+    w.right.connect(&own, (1, 0));
+    let moved = change(&w.there, DOMAIN, 0, own.pd);
+    w.right.post(&mut own, 0x25, moved.0, &moved.1);
+    assert_eq!(w.right.poll(&mut own).unwrap().syndrome, 0);
+    let key = w.there.key;
+    w.left.post_remote(&mut w.here, WRITE, (0, key), &[], (0, 16));
+    assert_eq!(w.left.poll(&mut w.here).unwrap().syndrome, 0x13);
+    let nowhere = change(&w.there, DOMAIN, 0, 0xffff);
+    w.right.post(&mut own, 0x25, nowhere.0, &nowhere.1);
+    assert_eq!(w.right.poll(&mut own).unwrap().syndrome, 2);
+    // On a queue pair of a program's, there is no such work request.
+    let mut w = world();
+    let everything = change(&w.here, RIGHTS, 0x1f, 0);
+    w.left.post(&mut w.here, 0x25, everything.0, &everything.1);
+    assert_eq!(w.left.poll(&mut w.here).unwrap().syndrome, 2);
+}
+
 #[test]
 fn doorbells_of_other_pages_ring_nothing() {
     let mut w = world();

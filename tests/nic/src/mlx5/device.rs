@@ -52,9 +52,8 @@ const CAN: &[(Field, u64)] = &[
     // In megabytes, as a power of two: not used by the driver, as the next.
     (cap::UAR_SZ, 3), (cap::NUM_OF_UARS_PER_PAGE, 1),
     (cap::DEVICE_FREQUENCY_KHZ, limits::KILOHERTZ),
-    // Keys come with their pages, and no work request changes them.
-    (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1), (cap::UMR_MODIFY_ATOMIC_DISABLED, 1),
-    (cap::UMR_INDIRECT_MKEY_DISABLED, 1),
+    // Keys come with their pages; work requests of the driver's change rights and protection domains alone.
+    (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1), (cap::UMR_INDIRECT_MKEY_DISABLED, 1),
 ];
 
 /// `MLX5_PAGES_GIVE` and `MLX5_PAGES_TAKE`, which the driver gets back; the other says that there are none.

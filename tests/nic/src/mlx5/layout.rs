@@ -160,7 +160,6 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_MSG: Field = at(0x1c3, 0x5);
     pub(in super::super) const CQE_VERSION: Field = at(0x1fc, 0x4);
     pub(in super::super) const UMR_MODIFY_ENTITY_SIZE_DISABLED: Field = at(0x207, 0x1);
-    pub(in super::super) const UMR_MODIFY_ATOMIC_DISABLED: Field = at(0x208, 0x1);
     pub(in super::super) const UMR_INDIRECT_MKEY_DISABLED: Field = at(0x209, 0x1);
     pub(in super::super) const ATOMIC: Field = at(0x21e, 0x1);
     pub(in super::super) const CQ_MODERATION: Field = at(0x222, 0x1);

@@ -8,6 +8,7 @@
 //! | `create`, `pairs` | commands about queues, keys and queue pairs |
 //! | `objects`, `memory` | what they make |
 //! | `request`, `send`, `receive`, `complete` | the data engine: reliable connections and datagrams |
+//! | `change` | work requests of the driver's that change keys |
 //! | `bits`, `layout`, `limits` | the device's structures; what this device offers |
 //!
 //! The port is active from the beginning, with a LID that is the device's number on the wire: nobody manages
@@ -15,6 +16,7 @@
 
 mod admin;
 mod bits;
+mod change;
 mod complete;
 mod create;
 mod device;

@@ -71,6 +71,10 @@ impl Request {
         SIGNALED.get(&self.bytes) == ALWAYS
     }
 
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     fn immediate(&self) -> u32 {
         IMMEDIATE.word(&self.bytes)
     }

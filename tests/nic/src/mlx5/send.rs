@@ -13,6 +13,7 @@ use super::complete::syndrome;
 use super::layout::qpc;
 use super::memory::word;
 use super::objects::Flight;
+use super::objects::MEMORY;
 use super::objects::QueuePair;
 use super::objects::State;
 use super::objects::address;
@@ -54,7 +55,7 @@ impl Device {
     pub(super) fn pump(&mut self, qpn: u32) {
         loop {
             let Some(pair) = self.qps.get(&qpn) else { return };
-            let state = pair.state;
+            let (state, kind) = (pair.state, pair.get(qpc::ST));
             if !matches!(state, State::Sends | State::Error) || pair.blocks() == 0 {
                 return;
             }
@@ -75,6 +76,11 @@ impl Device {
             };
             if let Some(pair) = self.qps.get_mut(&qpn) {
                 pair.sent = request.index.wrapping_add(request.blocks);
+            }
+            if state == State::Sends && kind == MEMORY {
+                let status = self.change_key(&request);
+                self.lands(qpn, &request, status, 0);
+                continue;
             }
             match self.make(qpn, &request) {
                 _ if state == State::Error => {

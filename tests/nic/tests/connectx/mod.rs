@@ -219,6 +219,11 @@ impl Driver {
 
     /// Makes what a program makes, with receives of its own or shared ones.
     pub(crate) fn make_pair(&mut self, srq: Option<u32>) -> Pair {
+        self.make_pair_of(0, srq)
+    }
+
+    /// The same, of another type than reliable connections.
+    pub(crate) fn make_pair_of(&mut self, kind: u32, srq: Option<u32>) -> Pair {
         let pd = self.make(0x800, &[]);
         let key = self.register_memory(pd, ALL_RIGHTS);
         self.put(CQ, &[0; 64 * 64]);
@@ -234,6 +239,7 @@ impl Driver {
         let mut body = vec![0; 0x110];
         let log = RING.ilog2();
         // Receives of 32 bytes, two to a segment; sends; one page for both.
+        set(&mut body, 0x18, kind << 16);
         set(&mut body, 0x18 + 0x4, pd);
         set(&mut body, 0x18 + 0x8, log << 19 | 1 << 16 | log << 11);
         set(&mut body, 0x18 + 0xc, self.uar);
