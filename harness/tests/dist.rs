@@ -150,7 +150,9 @@ fn units_and_scripts_call_commands_that_there_are() {
 /// A help page calls the command by all words that a user types.
 #[test]
 fn help_pages_say_how_their_commands_are_called() {
-    for words in [&["oci", "profile"][..], &["runtime", "configure"], &["cdi", "generate"], &["oci"]] {
+    for words in
+        [&["oci", "profile"][..], &["runtime", "configure"], &["cdi", "generate"], &["oci"]]
+    {
         let output = Command::new(verbgate()).args(words).arg("--help").output().unwrap();
         let usage = format!("Usage: verbgate {} ", words.join(" "));
         assert!(stdout(&output).contains(&usage), "{usage}: {output:?}");

@@ -82,7 +82,8 @@ exchange() {
     before=$(rdma -j resource show)
     perftest="ib_write_bw -d $device -x $gid -F -s 65536 -n 100 -p 18600"
     pair 18600 "$perftest" "$perftest 127.0.0.1"
-    echo "ok: $1: $perftest: $(grep '^ *65536 ' /run/client.log | tr -s ' ')"
+    # No figure: under emulation perftest measures anything.
+    echo "ok: $1: $perftest"
     # The connection manager listens where no table of TCP shows it.
     pair 0 "rping -s -v -C 5 -a $address" "rping -c -v -C 5 -a $address"
     echo "ok: $1: rping -C 5: $(grep -c 'ping data' /run/client.log) answers"

@@ -41,8 +41,10 @@ const PROGRAMS: [&str; 8] = [
 const CONFIG: &str = "etc/containerd/config.toml";
 /// Loads AppArmor's profiles. Debian's userland and engines come without it, so this machine's goes along.
 const PARSER: &str = "/usr/sbin/apparmor_parser";
-/// Engines, in the order in which they run; the second needs what the first leaves.
+/// Engines, in the order in which they run.
 const CASES: [&str; 2] = ["docker", "cri"];
+/// The suite of Docker 20.10 and containerd 1.6.
+const WITHOUT_CDI: &str = "bookworm";
 /// From boot to power-off, under emulation.
 const LIMIT: Limit = Limit::Whole(Duration::from_secs(15 * 60));
 /// Two engines, and their containers' files.
@@ -67,6 +69,9 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
         );
     }
     let userland = kernel.default_userland()?;
+    if userland.name == WITHOUT_CDI {
+        bail!("{}: the engines of {WITHOUT_CDI} know no CDI devices; use 6.12 or 7.2", kernel.name);
+    }
     let progress = Progress::stderr();
     // Of the same suite, so that the userland's libraries fit.
     let engines = Engines::of(userland.name, &progress)?;
@@ -123,6 +128,7 @@ mod tests {
             ("6.12", Some("kata"), "docker, cri"),
             ("5.10", None, "6.12"),
             ("uml-7.2", None, "User-Mode Linux"),
+            ("6.1", None, "CDI"),
         ] {
             let error = run(kernel, word).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");
