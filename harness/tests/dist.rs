@@ -147,14 +147,31 @@ fn units_and_scripts_call_commands_that_there_are() {
     assert!(calls > 8, "{calls}");
 }
 
+/// A help page calls the command by all words that a user types.
+#[test]
+fn help_pages_say_how_their_commands_are_called() {
+    for words in
+        [&["oci", "profile"][..], &["runtime", "configure"], &["cdi", "generate"], &["oci"]]
+    {
+        let output = Command::new(verbgate()).args(words).arg("--help").output().unwrap();
+        let usage = format!("Usage: verbgate {} ", words.join(" "));
+        assert!(stdout(&output).contains(&usage), "{usage}: {output:?}");
+    }
+    // An option that there is not: the error, too.
+    let output = Command::new(verbgate()).args(["oci", "profile", "--no-such"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("verbgate oci profile"), "{text}");
+}
+
 #[test]
 fn shellcheck_finds_nothing_in_the_scripts() {
     if !has("shellcheck") {
         return;
     }
     let worlds = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engines/world.sh");
+    let lab = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/xtask/engines/lab.sh");
     let scripts = files("", ".sh").into_iter().chain(files("debian", ""));
-    let scripts = scripts.chain(files("kubernetes", ".sh")).chain([worlds]);
+    let scripts = scripts.chain(files("kubernetes", ".sh")).chain([worlds, lab]);
     silent(&Command::new("shellcheck").args(scripts).output().unwrap());
 }
 

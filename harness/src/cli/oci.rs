@@ -234,7 +234,7 @@ pub(crate) struct AgentArgs {
 
 /// Print the seccomp profile for containers that `verbgate agent` serves.
 #[derive(Debug, Parser)]
-#[command(name = "verbgate oci profile", after_help = LACKS)]
+#[command(name = "verbgate oci profile", bin_name = "verbgate oci profile", after_help = LACKS)]
 pub(crate) struct ProfileArgs {
     /// Socket of the agent, by the path at which the runtime finds the socket
     #[arg(long, value_name = "PATH", default_value = "/run/verbgate/agent.sock")]

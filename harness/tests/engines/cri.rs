@@ -95,6 +95,8 @@ pub(crate) struct Container {
     command: Vec<String>,
     #[prost(message, repeated, tag = "8")]
     devices: Vec<Device>,
+    #[prost(map = "string, string", tag = "10")]
+    annotations: HashMap<String, String>,
     #[prost(string, tag = "11")]
     log_path: String,
     #[prost(message, optional, tag = "15")]
@@ -282,6 +284,7 @@ impl Container {
             image: Some(Image { image: image.to_owned() }),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
             devices: Vec::new(),
+            annotations: HashMap::new(),
             log_path: format!("{name}.log"),
             linux: Some(LinuxContainer { security: Some(security) }),
             cdi: Vec::new(),
@@ -292,6 +295,12 @@ impl Container {
     pub(crate) fn with_device(mut self, path: &str) -> Self {
         let (inside, outside) = (path.to_owned(), path.to_owned());
         self.devices.push(Device { inside, outside, permissions: "rw".to_owned() });
+        self
+    }
+
+    /// As a device plug-in names CDI devices to an engine without CDI.
+    pub(crate) fn with_annotation(mut self, (key, value): (&str, &str)) -> Self {
+        self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 

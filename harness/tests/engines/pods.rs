@@ -21,6 +21,7 @@ use crate::world::World;
 const PLUGIN: &str = "[plugins.\"io.containerd.grpc.v1.cri\"]";
 pub(crate) const NODE: &str = "/dev/infiniband/uverbs0";
 const CDI: &str = "verbgate.org/rdma=mlx5_0";
+const CDI_ANNOTATION: (&str, &str) = ("cdi.k8s.io/verbgate", CDI);
 const RDMA: (&str, &str) = ("org.verbgate.devices", "mlx5_0");
 pub(crate) const HANDLER: &str = "verbgate";
 /// What each container does.
@@ -182,13 +183,16 @@ fn annotated(node: &Node) -> (String, Vec<String>) {
     (id, vec![container])
 }
 
-/// What hands devices out asks for one container of a pod.
+/// What hands devices out asks for one container of a pod. The same said by who writes the pod gives nothing.
 fn handed(node: &Node, knows_cdi: bool) -> (String, Vec<String>) {
-    let pod = Pod::of("handed", &[]);
+    let pod = Pod::of("handed", &[CDI_ANNOTATION]);
     let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
     let run = |container| node.kubelet.run(&id, &pod, container).unwrap();
     node.assert_has_none(&run(box_of("plain")));
-    let mut served = vec![run(box_of("device").with_device(NODE))];
+    let mut served = vec![
+        run(box_of("device").with_device(NODE)),
+        run(box_of("plug-in").with_annotation(CDI_ANNOTATION)),
+    ];
     served.extend(knows_cdi.then(|| run(box_of("cdi").with_cdi(CDI))));
     (id, served)
 }

@@ -13,6 +13,7 @@ mod common;
 
 mod arp;
 mod cluster;
+mod containers;
 mod crash;
 mod fixtures;
 mod nodes;

@@ -16,6 +16,7 @@ use verbgate_lab::ENGINE_SUITES;
 use verbgate_lab::Engines;
 use verbgate_lab::Progress;
 
+use crate::engines_lab;
 use crate::host;
 use crate::stream;
 use crate::stream::cargo;
@@ -39,6 +40,10 @@ pub(crate) struct Args {
     /// Write the table into harness/README.md.
     #[arg(long, conflicts_with = "word")]
     write: bool,
+    /// Run perftest and rping between containers in the lab's machine with this kernel instead; WORD is docker
+    /// or cri.
+    #[arg(long, value_name = "KERNEL", conflicts_with = "write")]
+    lab: Option<String>,
 }
 
 /// An engine's answers.
@@ -50,6 +55,9 @@ struct Answers {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    if let Some(kernel) = &args.lab {
+        return engines_lab::run(kernel, args.word.as_deref());
+    }
     for suite in ENGINE_SUITES {
         Engines::of(suite, &Progress::stderr())?;
     }

@@ -12,6 +12,7 @@ mod deb;
 mod demo;
 mod differential;
 mod engines;
+mod engines_lab;
 mod fuzz;
 mod guest;
 mod guestbin;

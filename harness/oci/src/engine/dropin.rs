@@ -87,6 +87,33 @@ mod tests {
         assert_eq!(without(&crio).unwrap(), None);
     }
 
+    /// CRI-O merges the files of its directory by key (crio.conf.d(5)): ours sets its own runtime alone.
+    #[test]
+    fn crio_reads_one_runtime_and_nothing_else() {
+        let wanted = Wanted {
+            name: "rdma".into(),
+            wrapped: "/usr/libexec/crio/crun".into(),
+            ..wanted_for_tests()
+        };
+        let text = crio(None, &wanted).unwrap();
+        assert!(text.starts_with(HEAD), "{text}");
+        let value: toml::Table = toml::from_str(&text).unwrap();
+        let expected = toml::toml! {
+            [crio.runtime.runtimes.rdma]
+            runtime_path = "/usr/bin/verbgate-oci-crun"
+            runtime_type = "oci"
+        };
+        assert_eq!(value, expected);
+        // Again with another runtime: the file is ours, and has the new one alone.
+        let again = crio(Some(&text), &wanted_for_tests()).unwrap();
+        assert!(again.contains("verbgate-oci-runc") && !again.contains("rdma"), "{again}");
+        assert_eq!(crio(Some(&again), &wanted_for_tests()).unwrap(), again);
+        for others in ["[crio.runtime]\ndefault_runtime = 'crun'\n", "\n", "[crio"] {
+            let error = crio(Some(others), &wanted).unwrap_err().to_string();
+            assert!(error.contains("--config") || error.contains("line 1"), "{error}");
+        }
+    }
+
     #[test]
     fn a_file_of_somebody_else_is_left_alone() {
         let error = podman(Some("[engine]\n"), &wanted_for_tests()).unwrap_err().to_string();
