@@ -123,6 +123,8 @@ fn of_checks(checks: &[Check]) -> Vec<Finding> {
             {
                 (cause, None, check.rail)
             }
+            // Whole clusters have the same setting.
+            Cause::LossyClass => (cause, None, check.rail),
             Cause::AsymmetricRails if two => (cause, None, None),
             Cause::AsymmetricRails | Cause::MemlockTooSmall => (cause, Some(check.rank), None),
             // It is the one that is asked for who answers wrongly, or not at all.
