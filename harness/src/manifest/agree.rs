@@ -251,7 +251,9 @@ mod tests {
                     let told: Vec<_> = told.filter(|line| line.contains(node)).collect();
                     assert_eq!(told.len(), 1, "{words} of {node}: {lines:#?}");
                 }
-                assert_eq!(lines.len(), 2, "{lines:#?}");
+                // What differs in the same way is told once, of both.
+                let alike = std::ptr::eq(one, other) && lines.len() == 1;
+                assert!(alike || lines.len() == 2, "{lines:#?}");
             }
         }
     }
