@@ -41,6 +41,8 @@ pub(crate) enum Cause {
     CannotConnect,
     /// Short packets arrive, and those as long as the path's MTU do not.
     PathMtu,
+    /// Packets of the traffic class are dropped under load, at one end or at both.
+    LossyClass,
     PacketLoss,
     /// Neighbours and routes are right, and no packet of RDMA arrives.
     NothingArrives,
@@ -79,6 +81,7 @@ const TABLE: &[(Cause, &str, &str)] = &[
     (Cause::LocalError, "local-error", "check keys, addresses, lengths and operations of the work request"),
     (Cause::CannotConnect, "cannot-connect", "look at GID type, address family, route and neighbour of both ends"),
     (Cause::PathMtu, "path-mtu", "set the MTU of every switch and router on the way to that of the NICs and more (RoCE adds up to 100 bytes), or the NICs' MTU to the way's"),
+    (Cause::LossyClass, "lossy-class", "give the class that is lossless, by --traffic-class and to the job (`verbgate nccl env`), and set PFC, trust and DSCP maps alike on all ports"),
     (Cause::PacketLoss, "packet-loss", "look at drops and pauses of the NICs and switch ports between them: PFC, ECN, cables"),
     (Cause::NothingArrives, "nothing-arrives", "let UDP port 4791 through firewalls, and look at VLANs and the switch"),
     (Cause::Stall, "stall", "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters"),
@@ -99,6 +102,11 @@ impl Cause {
 
     pub(crate) fn remedy(self) -> &'static str {
         self.row().1
+    }
+
+    /// Paths of which this is known are used nevertheless.
+    pub(crate) fn is_usable(self) -> bool {
+        self == Self::LossyClass
     }
 
     /// Of an `enum ibv_wc_status` that is no success.

@@ -8,6 +8,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_host::dcb;
+use verbgate_host::dcb::Dcb;
+use verbgate_host::netlink::Netlink;
 use verbgate_sysfs::collect::SYSFS_ROOT;
 use verbgate_sysfs::discover;
 use verbgate_sysfs::discover::ETHERNET;
@@ -42,6 +45,9 @@ pub(crate) struct Rail {
     /// Its rate is not a wire's: it has no device of its own, or is made upon another (rxe_sysfs).
     #[serde(default)]
     pub(crate) software: bool,
+    /// What the port does with classes of traffic, where the driver tells (DCB).
+    #[serde(default)]
+    pub(crate) dcb: Option<Dcb>,
     /// Why it cannot be used; the rest is then unknown.
     pub fault: Option<String>,
 }
@@ -143,6 +149,10 @@ impl Rail {
         self.mac = self.netdev.as_ref().and_then(|netdev| {
             let address = Path::new(SYSFS_ROOT).join("class/net").join(netdev).join("address");
             Some(fs::read_to_string(address).ok()?.trim().to_owned())
+        });
+        self.dcb = self.netdev.as_ref().and_then(|netdev| {
+            let mut netlink = Netlink::route().ok()?;
+            dcb::read(&mut netlink, netdev).ok().flatten()
         });
         Ok(context)
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::cause::Cause;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 
@@ -14,13 +15,19 @@ use crate::preflight::Verdict;
 pub(crate) struct Failed {
     pub rail: Option<usize>,
     pub(crate) peer: Option<u32>,
+    /// It is told, and the path is used.
+    #[serde(default)]
+    pub(crate) usable: bool,
 }
 
 impl Failed {
     /// Those of one rank's checks; each once.
     pub(crate) fn of(checks: &[Check]) -> BTreeSet<Self> {
         let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail);
-        failed.map(|check| Self { rail: check.rail, peer: check.peer }).collect()
+        let usable = |check: &Check| check.cause.is_some_and(Cause::is_usable);
+        failed
+            .map(|check| Self { rail: check.rail, peer: check.peer, usable: usable(check) })
+            .collect()
     }
 }
 
@@ -41,6 +48,9 @@ impl Sound {
             failed.iter().flat_map(|(rank, all)| all.iter().map(move |f| (*rank, f)))
         {
             bad.checks += 1;
+            if failed.usable {
+                continue;
+            }
             match (failed.rail, failed.peer) {
                 (Some(rail), Some(peer)) => {
                     bad.pairs.insert((rank.min(peer), rank.max(peer), rail));
@@ -73,7 +83,7 @@ mod tests {
 
     #[test]
     fn what_failed_before_is_not_tried_and_the_rest_is() {
-        let failed = |rail, peer| Failed { rail, peer };
+        let failed = |rail, peer| Failed { rail, peer, usable: false };
         let sound = Sound::new(&BTreeMap::from([
             (0, BTreeSet::from([failed(Some(1), None)])),
             (1, BTreeSet::from([failed(Some(0), Some(2))])),
@@ -84,5 +94,8 @@ mod tests {
         assert!(!sound.path(2, 1, 0) && sound.path(2, 1, 1) && sound.path(2, 0, 0));
         assert!(!sound.path(1, 4, 1));
         assert!(Sound::new(&BTreeMap::from([(0, BTreeSet::new())])).is_whole());
+        let told = Failed { usable: true, ..failed(Some(0), None) };
+        let told = Sound::new(&BTreeMap::from([(0, BTreeSet::from([told]))]));
+        assert!(!told.is_whole() && told.path(0, 1, 0));
     }
 }

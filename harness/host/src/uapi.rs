@@ -100,7 +100,14 @@ pub const RTNH_F_ONLINK: u8 = 4;
 // ndmsg
 pub const NDM_IFINDEX: usize = 4;
 pub const NDM_STATE: usize = 8;
+pub const NDM_FLAGS: usize = 10;
+pub const NUD_REACHABLE: u8 = 0x02;
+pub const NUD_STALE: u8 = 0x04;
+pub const NUD_DELAY: u8 = 0x08;
+pub const NUD_PROBE: u8 = 0x10;
+pub const NUD_NOARP: u8 = 0x40;
 pub const NUD_PERMANENT: u8 = 0x80;
+pub const NTF_ROUTER: u8 = 0x80;
 pub const NDA_DST: u16 = 1;
 pub const NDA_LLADDR: u16 = 2;
 pub const NDA_CACHEINFO: u16 = 3;

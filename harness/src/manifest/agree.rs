@@ -209,6 +209,55 @@ mod tests {
         assert!(!hcas.contains(&"mlx5_7:1".to_owned()) && hcas.contains(&"mlx5_8:1".to_owned()));
     }
 
+    /// A fault of one rail of one node: what it is, and what is done.
+    type Fault = (&'static str, fn(&mut Manifest, usize));
+
+    const FAULTS: &[Fault] = &[
+        ("MTU 1500", |node, rail| node.rails[rail].base.mtu = 1500),
+        ("200 Gb/s", |node, rail| node.rails[rail].base.speed = Some(200.0)),
+        ("InfiniBand", |node, rail| {
+            node.rails[rail].base.link_layer = Some("InfiniBand".to_owned());
+        }),
+        ("not on", |node, rail| drop(node.rails.remove(rail))),
+        ("lossless on priorities [0]", |node, rail| {
+            let dcb = verbgate_host::dcb::Dcb { pfc: 1, ..Default::default() };
+            node.rails[rail].facts.dcb = Some(dcb);
+        }),
+        ("28.1", |node, rail| node.rails[rail].facts.hardware.firmware = Some("28.1".to_owned())),
+        ("mlx4", |node, rail| node.rails[rail].facts.hardware.driver = Some("mlx4".to_owned())),
+    ];
+
+    /// On two nodes and on two rails; each is told of its own node, and nothing is told of another.
+    #[test]
+    fn each_pair_of_faults_is_told_apart_on_128_nodes_of_8_rails() {
+        let mut good: Vec<Manifest> = (1..=128).map(node).collect();
+        for rail in good.iter_mut().flat_map(|node| {
+            node.rails.truncate(8);
+            &mut node.rails
+        }) {
+            rail.facts.dcb = Some(verbgate_host::dcb::Dcb { pfc: 8, ..Default::default() });
+            rail.facts.hardware.firmware = Some("28.2".to_owned());
+            rail.facts.hardware.driver = Some("mlx5_core".to_owned());
+        }
+        assert_eq!(agree(&good, By::Subnet).unwrap().lines().next(), None);
+        for (index, one) in FAULTS.iter().enumerate() {
+            for other in &FAULTS[index..] {
+                let mut all = good.clone();
+                (one.1)(&mut all[16], 3);
+                (other.1)(&mut all[98], 5);
+                let lines: Vec<String> = agree(&all, By::Subnet).unwrap().lines().collect();
+                for (words, node) in [(one.0, "node17"), (other.0, "node99")] {
+                    let told = lines.iter().filter(|line| line.contains(words));
+                    let told: Vec<_> = told.filter(|line| line.contains(node)).collect();
+                    assert_eq!(told.len(), 1, "{words} of {node}: {lines:#?}");
+                }
+                // What differs in the same way is told once, of both.
+                let alike = std::ptr::eq(one, other) && lines.len() == 1;
+                assert!(alike || lines.len() == 2, "{lines:#?}");
+            }
+        }
+    }
+
     #[test]
     fn rails_of_one_network_are_told_apart_by_their_names() {
         let mut all: Vec<Manifest> = (1..=2).map(node).collect();

@@ -123,6 +123,8 @@ fn of_checks(checks: &[Check]) -> Vec<Finding> {
             {
                 (cause, None, check.rail)
             }
+            // Whole clusters have the same setting.
+            Cause::LossyClass => (cause, None, check.rail),
             Cause::AsymmetricRails if two => (cause, None, None),
             Cause::AsymmetricRails | Cause::MemlockTooSmall => (cause, Some(check.rank), None),
             // It is the one that is asked for who answers wrongly, or not at all.
@@ -311,9 +313,7 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
     let cause = match cause {
         Cause::NothingArrives | Cause::CannotConnect | Cause::Stall => {
             // What has changed since the preflight explains it.
-            let failed = ends.of.iter().flat_map(|end| &end.state);
-            let failed = failed.filter(|check| check.verdict == Verdict::Fail);
-            let found = failed.filter_map(|check| check.cause).min();
+            let found = failed_now(ends).filter_map(|check| check.cause).min();
             let unready = total(ends, Sign::Unready);
             match (cause, found) {
                 (_, Some(found)) => found,
@@ -327,7 +327,10 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
         }
         _ => cause,
     };
+    // A gateway that does not answer is that of the rank that asks, whomever the path leads to.
+    let own = of_state(ends, cause).find(|check| check.peer.is_none());
     let accused = match cause {
+        Cause::NoNeighbour => own.map(|check| check.rank),
         Cause::NoReceives | Cause::PeerHangs | Cause::PeerKilled | Cause::SegmentCount => {
             Some(*peer)
         }
@@ -335,6 +338,17 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
         _ => None,
     };
     Some(Charge { cause, accused, teller, trouble: Some(trouble) })
+}
+
+/// Checks that failed after the path had failed.
+fn failed_now<'a>(ends: &Ends<'a>) -> impl Iterator<Item = &'a Check> + use<'a> {
+    let ends: Vec<&PathReport> = ends.of.clone();
+    ends.into_iter().flat_map(|end| &end.state).filter(|check| check.verdict == Verdict::Fail)
+}
+
+/// Those of them that name this cause.
+fn of_state<'a>(ends: &Ends<'a>, cause: Cause) -> impl Iterator<Item = &'a Check> + use<'a> {
+    failed_now(ends).filter(move |check| check.cause == Some(cause))
 }
 
 fn total(ends: &Ends<'_>, sign: Sign) -> u64 {
@@ -372,7 +386,11 @@ fn finding(
     }
     let rails: BTreeSet<usize> = of.iter().map(|((_, _, rail), ..)| *rail).collect();
     let rail = rails.first().copied().filter(|_| rails.len() == 1);
+    // What the failed check says is nearer to the fault than the completion's status.
+    let state = of.iter().find_map(|(_, _, ends)| of_state(ends, cause).next());
+    let state = state.map(|check| format!("{place}: {}", check.detail));
     let what = match (entry, words) {
+        _ if state.is_some() => state.unwrap_or_default(),
         (Some(entry), _) => {
             let likely = entry.causes.first().copied().filter(|_| cause != Cause::PacketLoss);
             let likely = likely.map_or_else(String::new, |likely| format!(": {likely}"));

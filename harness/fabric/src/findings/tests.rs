@@ -86,6 +86,28 @@ fn what_is_lost_without_an_error_and_what_has_changed_since_are_found() {
     assert!(finding.evidence.iter().any(|line| line.contains("resolves to another")));
 }
 
+/// Only rank 0's gateway is gone: the path is dead for both, and rank 1 is innocent.
+#[test]
+fn a_gateway_that_went_away_is_laid_at_the_door_of_its_own_rank() {
+    let mut gone = paths(|a, b, r| (a + b == 1 && r == 0).then_some(12));
+    for path in gone.paths.iter_mut().filter(|path| path.trouble.is_some() && path.rank == 0) {
+        path.state = vec![Check {
+            rank: 0,
+            rail: Some(0),
+            check: "neighbours".to_owned(),
+            verdict: Verdict::Fail,
+            detail: "the gateway 10.0.0.254 of eth0 does not answer".to_owned(),
+            cause: Some(Cause::NoNeighbour),
+            peer: None,
+        }];
+    }
+    let [finding] = &of(&gone)[..] else { panic!() };
+    let text = finding.to_string();
+    let begin = "CAUSE no-neighbour: rank 0: the gateway 10.0.0.254 of eth0 does not answer";
+    assert!(text.starts_with(begin), "{text}");
+    assert_eq!(finding.ranks, BTreeSet::from([0]));
+}
+
 #[test]
 fn what_is_repeated_for_ever_does_not_arrive() {
     let mut stalled = paths(|a, b, r| ((a, b, r) == (0, 1, 0)).then_some(12));

@@ -1,6 +1,7 @@
 //! The preflight: faults that show before any queue pair exists. Each rank checks its own rails,
 //! and the way from its rails to the other ranks.
 
+mod lossless;
 mod reach;
 
 use std::fs;
@@ -116,6 +117,7 @@ pub(crate) fn run(
                 _ => ok(format!("{MEMORY} bytes")),
             },
         );
+        push("lossless class", lossless::of(me, table, index, class));
         push("ARP answers", reach::answers(me.rank, rail));
         let each: [(&str, reach::OfPeer); 2] =
             [("neighbours", reach::neighbour), ("routes", reach::route)];

@@ -307,14 +307,19 @@ fn rank_0_does_not_accuse_itself() {
         }
         streams
     });
+    // Both at once, because each waits out its grace.
     let of = |rank| {
-        let mut link = meet(&at, hello(rank, 2)).unwrap();
-        link.gather_quietly("preflight", &1, Duration::ZERO).unwrap_err()
+        let at = at.clone();
+        thread::spawn(move || {
+            let mut link = meet(&at, hello(rank, 2)).unwrap();
+            link.gather_quietly("preflight", &1, Duration::ZERO).unwrap_err()
+        })
     };
-    let own = of(0);
+    let (own, others) = (of(0), of(1));
+    let own = own.join().unwrap();
     assert!(matches!(own, Error::Lost { .. }), "{own}");
     assert!(own.to_string().contains("at \"preflight\""), "{own}");
-    let others = of(1);
+    let others = others.join().unwrap();
     assert!(matches!(&others, Error::Missing { ranks, .. } if ranks == &[0]), "{others}");
     drop(silent.join().unwrap());
 }

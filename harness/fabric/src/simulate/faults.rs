@@ -130,6 +130,9 @@ impl SimulatedFault {
                 vec![check(None, "locked memory", None)]
             }
             Cause::WrongRoute => mine.map(|rail| check(Some(rail), "routes", None)).collect(),
+            Cause::LossyClass => {
+                mine.map(|rail| check(Some(rail), "lossless class", None)).collect()
+            }
             Cause::WrongPkey => mine.map(|rail| check(Some(rail), "partition", None)).collect(),
             // The others see that another NIC of the rank answers.
             Cause::ArpFlux => {

@@ -17,7 +17,7 @@ use crate::sound::Sound;
 use crate::trial::Tried;
 
 /// No two are at one place, so that none hides another.
-const FAULTS: [&str; 34] = [
+const FAULTS: [&str; 37] = [
     "nothing-arrives@rank=1",
     "nothing-arrives@rail=0",
     "nothing-arrives@rank=2,rail=1",
@@ -52,6 +52,9 @@ const FAULTS: [&str; 34] = [
     "memlock-too-small@rank=33",
     "no-neighbour@rank=7,rail=6",
     "arp-flux@rank=8,rail=6",
+    "wrong-route@rank=9,rail=6",
+    "wrong-pkey@rank=10,rail=6",
+    "lossy-class@rank=11,rail=6",
 ];
 
 /// What rank 0 finds.

@@ -2,6 +2,7 @@
 //! and in sandboxes.
 
 mod networks;
+mod routed;
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -31,6 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case { limit: LIMIT, ..Case::new("diagnose_programs", programs) },
         Case { limit: LIMIT, ..Case::new("diagnose_networks", networks::networks) },
+        Case::new("diagnose_routed", routed::routed),
     ]
 }
 

@@ -52,7 +52,7 @@ const HOSTS: [Plan; 2] = [
 const STRICT: &[(&str, &str)] = &[("arp_ignore", "1"), ("arp_announce", "2")];
 const DEFAULT: &[(&str, &str)] = &[("arp_ignore", "0"), ("arp_announce", "0")];
 
-fn inside(namespace: &str, argv: &[&str]) -> Result<Ended> {
+pub(super) fn inside(namespace: &str, argv: &[&str]) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).args(argv);
     exec::run(command, PATIENCE)?.expect_status(0)

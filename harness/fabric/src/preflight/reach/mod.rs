@@ -1,6 +1,7 @@
 //! The way from a rail to its peers, and who answers for the rail's address: neighbours, routes,
 //! and ARP.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -37,6 +38,8 @@ use crate::rendezvous::Table;
 
 /// How long a neighbour may take to answer: the kernel asks three times, a second apart.
 const RESOLVE: Duration = Duration::from_secs(4);
+/// How long somebody may take to answer who has answered before, when time is up already.
+const ANSWER: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 /// The discard protocol, which nobody serves: what is sent there makes the kernel resolve the
 /// address.
@@ -55,7 +58,7 @@ pub(super) fn of_peers(me: &Entry, table: &Table, index: usize, check: OfPeer) -
     let deadline = Instant::now() + RESOLVE;
     let from = mine.address();
     let theirs = peers.iter().filter_map(|(_, rail)| rail.address());
-    theirs.for_each(|to| from.into_iter().for_each(|from| nudge(from, to)));
+    from.into_iter().for_each(|from| ask_all(from, theirs.clone()));
     let (mut failed, mut last) = (Vec::new(), skip("no other rank"));
     for (rank, theirs) in peers {
         let Some(mut said) = of_peer(mine, theirs, deadline, check) else { continue };
@@ -80,6 +83,22 @@ fn of_peer(mine: &Rail, theirs: &Rail, deadline: Instant, check: OfPeer) -> Opti
         return Some(skip("addresses of two families"));
     }
     Some(check(mine, theirs, (from, to), deadline))
+}
+
+/// Makes the kernel ask for all of these, or for their gateways, and for those again of whom it
+/// has an answer that may be old. Without the right to ask again, an old answer counts.
+fn ask_all(from: IpAddr, theirs: impl Iterator<Item = IpAddr>) {
+    let mut netlink = Netlink::route().ok();
+    let mut asked = BTreeSet::new();
+    for to in theirs {
+        nudge(from, to);
+        let Some(netlink) = &mut netlink else { continue };
+        let Ok(way) = way::to(netlink, to, Some(from)) else { continue };
+        let next = (way.device, way.gateway.unwrap_or(to));
+        if asked.insert(next) {
+            way::ask_again(netlink, next.0, next.1);
+        }
+    }
 }
 
 /// Makes the kernel ask for an address, or for the gateway's; what becomes of the packet does not
@@ -112,6 +131,7 @@ pub(crate) fn again(rank: u32, index: usize, mine: &Rail, peer: &Entry) -> Vec<C
     }
     let Some(theirs) = peer.rails.get(index).filter(|_| now.is_roce()) else { return checks };
     let each: [(&str, OfPeer); 2] = [("neighbours", neighbour), ("routes", route)];
+    now.address().into_iter().for_each(|from| ask_all(from, theirs.address().into_iter()));
     for (name, check) in each {
         if let Some(mut said) = of_peer(&now, theirs, Instant::now() + RESOLVE, check) {
             said.of_peer(peer.rank);
@@ -261,6 +281,7 @@ pub(super) fn neighbour(
 }
 
 /// Who answers for a neighbour, once packets from one address to another have made the kernel ask.
+/// Once the neighbour is asked again, only a new answer counts.
 fn resolve(
     netlink: &mut Netlink,
     device: u32,
@@ -268,10 +289,14 @@ fn resolve(
     (from, to): (IpAddr, IpAddr),
     deadline: Instant,
 ) -> io::Result<Option<String>> {
+    let began = Instant::now();
     loop {
         nudge(from, to);
         let found = way::neighbour(netlink, device, asked)?;
-        if found.is_some() || Instant::now() >= deadline {
+        let outstanding = found.as_ref().is_some_and(|found| found.asked_again);
+        let until = if outstanding { deadline.max(began + ANSWER) } else { deadline };
+        let found = found.filter(|_| !outstanding).map(|found| found.mac);
+        if found.is_some() || Instant::now() >= until {
             return Ok(found);
         }
         thread::sleep(POLL);

@@ -149,7 +149,10 @@ fn ip(text: &str) -> IpAddr {
 fn both(world: &Routed, from: &str, to: &str) -> [(Verdict, String, Option<Cause>); 2] {
     let (mine, theirs) = (rail("va", "02:00:00:00:00:01"), rail("vb", B_MAC));
     [neighbour as OfPeer, route].map(|check| {
-        world.a.says(|| check(&mine, &theirs, (ip(from), ip(to)), Instant::now() + RESOLVE))
+        world.a.says(|| {
+            ask_all(ip(from), [ip(to)].into_iter());
+            check(&mine, &theirs, (ip(from), ip(to)), Instant::now() + RESOLVE)
+        })
     })
 }
 
@@ -184,6 +187,27 @@ fn a_gateway_that_does_not_answer_is_named_and_no_peer() {
     let [(verdict, ..), (routed, detail, cause)] = both(&world, A4, B4);
     assert_eq!((verdict, routed), (Verdict::Skip, Verdict::Fail), "{detail}");
     assert_eq!(cause, Some(Cause::WrongRoute));
+}
+
+/// The kernel believes an answer for up to 45 s.
+#[test]
+fn a_gateway_that_has_answered_and_is_gone_is_not_believed() {
+    let Some(world) = Routed::new() else { return };
+    for (from, to) in [(A4, B4), (A6, B6)] {
+        assert_eq!(both(&world, from, to)[0].0, Verdict::Ok);
+    }
+    world.router.sh("ip addr flush dev r1; echo 1 >/proc/sys/net/ipv6/conf/r1/disable_ipv6");
+    let known = world.a.sh("ip neighbour show 10.1.0.254; ip neighbour show fd01::fe");
+    assert_eq!(known.matches("lladdr").count(), 2, "{known}");
+    for (from, to, gateway) in [(A4, B4, "10.1.0.254"), (A6, B6, "fd01::fe")] {
+        let [(verdict, detail, cause), _] = both(&world, from, to);
+        assert_eq!((verdict, cause), (Verdict::Fail, Some(Cause::NoNeighbour)), "{detail}");
+        assert!(detail.contains(&format!("gateway {gateway}")), "{detail}");
+    }
+    // What somebody has set stays as it is set.
+    world.a.sh("ip neighbour replace 10.1.0.254 lladdr 02:00:00:00:00:77 dev va nud permanent");
+    assert_eq!(both(&world, A4, B4)[0].0, Verdict::Ok);
+    assert!(world.a.sh("ip neighbour show 10.1.0.254").ends_with("PERMANENT"));
 }
 
 /// The router stands for a peer: it is on the same network.
