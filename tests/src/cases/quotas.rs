@@ -73,7 +73,7 @@ fn flood(world: &World) -> Result<Verdict> {
     })?;
     let lines = fs::read_to_string(&audit)?;
     let told = |words: &[&str]| lines.lines().any(|l| words.iter().all(|word| l.contains(word)));
-    if !told(&["quota reached", "CREATE_QP", "EAGAIN", "remedy", "rules.quota"]) {
+    if !told(&["quota reached", "QP_CREATE", "EAGAIN", "remedy", "rules.quota"]) {
         bail!("the audit does not tell of the quota: {lines}");
     }
 

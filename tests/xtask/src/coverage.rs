@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 /// Why something was not executed, by the beginning of its name: the first that fits.
 const REASONS: &[(&str, &str)] = &[
-    ("mlx5:", "only mlx5 has it, and the lab has no model of mlx5"),
+    ("mlx5:", "only mlx5 has it, and the lab's model of mlx5 does not offer what it is for"),
     ("bnxt_re:", "only bnxt_re has it, and the lab has no model of bnxt_re"),
     ("FLOW_ACTION.", "only mlx5 has flow actions"),
     ("DM.", "no driver of the lab has memory on the device"),
@@ -51,7 +51,7 @@ const REASONS: &[(&str, &str)] = &[
     ("WQ.", "no driver of the lab has work queues without queue pairs"),
     ("RWQ_IND_TBL.", "no driver of the lab has work queues without queue pairs"),
     ("FLOW.", "no driver of the lab steers packets"),
-    ("XRCD.", "no driver of the lab has XRC"),
+    ("XRCD.", "the lab's model of mlx5 refuses queue pairs of XRC, and no other has them"),
     ("DEVICE.QUERY_PORT_SPEED", "no driver of the lab tells its speed so (7.2)"),
 ];
 const UNKNOWN: &str = "no case asks for it";
