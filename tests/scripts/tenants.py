@@ -85,7 +85,9 @@ class End:
         self.qp = QP(self.pd, init)
 
     def way(self, gid):
-        route = GlobalRoute(dgid=GID(ipaddress.IPv6Address(gid).exploded), sgid_index=self.index)
+        # In words: Python 3.13 gives the address that a GID is made of in its own notation.
+        words = ":".join(f"{word:04x}" for word in struct.unpack(">8H", ipaddress.IPv6Address(gid).packed))
+        route = GlobalRoute(dgid=GID(words), sgid_index=self.index)
         return AHAttr(gr=route, is_global=1, port_num=1)
 
     def datagrams(self):

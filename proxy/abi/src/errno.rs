@@ -43,6 +43,7 @@ errnos! {
     ENOSYS = 38 "No such system call.",
     EPROTONOSUPPORT = 93 "No such object, method or mandatory attribute.",
     EOPNOTSUPP = 95 "The kernel or the device cannot do this.",
+    EADDRINUSE = 98 "A connection is another's.",
     EDQUOT = 122 "Over a quota.",
 }
 
