@@ -16,6 +16,9 @@ use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::verbs;
 
+use crate::books::Known;
+use crate::books::UcontextId;
+use crate::supervisor::Supervisor;
 use crate::way;
 
 /// Drivers whose post_send does nothing without work requests but wake a worker (`rxe_post_send`,
@@ -56,6 +59,23 @@ impl<'a> Doorbell<'a> {
         let held = way::current(memory, [self.response].into_iter()).ok()?;
         let is_answered = held.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 0));
         is_answered.then(|| verbs::post_send_nothing(file.as_fd(), self.driver.0, self.core_in))
+    }
+}
+
+impl Supervisor {
+    /// Makes a request that needs no stub, and returns what the kernel does, or `-errno`.
+    pub(crate) fn ring(
+        &self,
+        ucontext: UcontextId,
+        request: &Request,
+        memory: &impl GuestMemory,
+    ) -> Option<i64> {
+        let doorbell = Doorbell::of(request)?;
+        let known = self.books.lock().known(ucontext)?;
+        match known {
+            Known::Token(_, file) => doorbell.ring(memory, &*file),
+            Known::File => None,
+        }
     }
 }
 

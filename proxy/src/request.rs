@@ -8,13 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use verbgate_abi::Errno;
-use verbgate_abi::request::Request;
 use verbgate_abi::wire;
 use verbgate_abi::wire::HDR_LEN;
 use verbgate_sys::GuestFd;
 use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
-use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
@@ -23,7 +21,6 @@ use crate::books::Known;
 use crate::books::UcontextId;
 use crate::connections::Ticket;
 use crate::device::Kind;
-use crate::doorbell::Doorbell;
 use crate::execute;
 use crate::executor::Executor;
 use crate::executor::Unbegun;
@@ -273,21 +270,6 @@ impl Supervisor {
             }
         }
         Ok(())
-    }
-
-    /// Makes a request that needs no stub, and returns what the kernel does, or `-errno`.
-    fn ring(
-        &self,
-        ucontext: UcontextId,
-        request: &Request,
-        memory: &impl GuestMemory,
-    ) -> Option<i64> {
-        let doorbell = Doorbell::of(request)?;
-        let known = self.books.lock().known(ucontext)?;
-        match known {
-            Known::Token(_, file) => doorbell.ring(memory, &*file),
-            Known::File => None,
-        }
     }
 
     /// Has the stub in a place map memory of its ucontext for a caller.

@@ -141,7 +141,8 @@ fn meant<A: Arch>(call: &Call) -> Meant {
     }
     let n = A::NUMBERS;
     let named = |fd: u32| FDS.contains(fd.cast_signed());
-    let read_write = |flags: u32| flags & 3 == 2;
+    // O_RDWR, and neither O_CREAT nor O_TRUNC nor O_APPEND; or a shell's `<>`.
+    let opens = |flags: u32| flags & 3 == 2 && flags & 0o3100 == 0 || flags == 0o102;
     match nr {
         _ if nr == n.ioctl && is_verbs => Meant::Notify,
         // TIOCSTI, TIOCLINUX.
@@ -149,8 +150,8 @@ fn meant<A: Arch>(call: &Call) -> Meant {
             0x5412 | 0x541c => Meant::Errno(EPERM),
             _ => Meant::Allow,
         },
-        _ if Some(nr) == n.open => Meant::notify_if(read_write(int(1))),
-        _ if nr == n.openat => Meant::notify_if(read_write(int(2))),
+        _ if Some(nr) == n.open => Meant::notify_if(opens(int(1))),
+        _ if nr == n.openat => Meant::notify_if(opens(int(2))),
         _ if nr == n.openat2 => Meant::Notify,
         _ if [n.write, n.writev, n.close, n.dup].contains(&nr) => Meant::notify_if(named(int(0))),
         // F_DUPFD, F_DUPFD_CLOEXEC.
