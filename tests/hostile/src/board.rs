@@ -136,11 +136,12 @@ impl Meter {
         self.0[0].load(Ordering::SeqCst)
     }
 
-    /// Whether it neither makes requests nor waits for one.
+    /// Whether it neither makes requests nor waits for one. A program that gets no processor for
+    /// seconds has not stopped.
     pub(crate) fn stopped(&self) -> bool {
         let before = self.requests();
         let so = || self.requests() != before || self.0[2].load(Ordering::SeqCst) != 0;
-        !until(Duration::from_millis(500), so)
+        !until(Duration::from_secs(10), so)
     }
 
     /// The longest request since the last call, the present one included.

@@ -28,7 +28,8 @@ const TESTED: &[&str] = &["6.1", "6.12", "7.2"];
 /// Processors for the tests of this machine and for those of the lab at the same time: a lab's
 /// machine has two.
 const ENOUGH: usize = 4;
-/// Machines of the lab at once: each has two processors and keeps a bit more than one of ours busy.
+/// Machines of the lab at once, where processors are enough: each has two, and keeps a bit more than one
+/// of ours busy. On two processors, two machines take as long as one after the other.
 const MACHINES: usize = 2;
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +81,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let stages = Stages::watched();
     let with_lab = !args.no_lab && cases::settings(&args.cases, args.nics).next().is_some();
     // Tests of this machine measure time, and so do those of the lab.
-    let together = args.no_host || thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
+    let enough = thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
+    let together = args.no_host || enough;
+    let machines = if enough { MACHINES } else { 1 };
     let host = |done: Done| {
         if args.no_host {
             return;
@@ -98,7 +101,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let lab = |turn: Turn| {
         if with_lab {
             lane::enter(if args.no_host { "" } else { "lab | " });
-            in_labs(&stages, &kernels, (&args.cases, args.nics), turn);
+            in_labs(&stages, (&kernels, machines), (&args.cases, args.nics), turn);
         }
     };
     side_by_side(together, host, lab);
@@ -140,10 +143,10 @@ fn in_order(stages: &Stages, steps: &[host::Step]) {
 }
 
 /// Builds and fetches what labs need, waits for its turn, and runs the cases of each kernel in one
-/// machine, two machines at a time.
+/// machine, so many machines at a time.
 fn in_labs(
     stages: &Stages,
-    kernels: &[&'static Kernel],
+    (kernels, machines): (&[&'static Kernel], usize),
     (words, nics): (&[String], bool),
     turn: Turn,
 ) {
@@ -166,7 +169,7 @@ fn in_labs(
     let all =
         kernels.iter().flat_map(|k| cases::settings(words, nics).map(move |setting| (k, setting)));
     let all: VecDeque<_> = all.collect();
-    let machines = MACHINES.min(all.len());
+    let machines = machines.min(all.len());
     let all = Mutex::new(all);
     let next = || all.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let run = || {
