@@ -38,6 +38,9 @@ const GONE: Duration = Duration::from_secs(10);
 const ON_ONE_KERNEL: &[&str] = &[
     "containers_execute_more",
     "containers_leave_nothing",
+    "diagnose_networks",
+    "diagnose_programs",
+    "diagnose_routed",
     "fabric_faults",
     "fabric_of_four_ranks_and_two_rails",
     "fabric_simultaneous_open",
