@@ -205,6 +205,14 @@ fn processes_that_end_in_the_middle_of_requests_are_not_suspected() {
     assert_eq!(suspected.count(), 0, "{ran:#?}");
 }
 
+/// What one thread's planting leaves is no leftover to the others, which ask meanwhile.
+#[test]
+fn first_requests_of_many_threads_at_once_plant_one_stub_after_the_other() {
+    let ran = run(&["firsts", DEVICE, "200"]);
+    assert_eq!(ran.lines, [r#"{"Code(0)": 200}"#], "{ran:#?}");
+    assert_eq!(ran.log(), Vec::<String>::new(), "{ran:#?}");
+}
+
 #[test]
 fn without_its_supervisor_a_guest_goes_on_without_rdma() {
     let guest = Talk::with_guest("/dev/null", &["bereft", DEVICE]);

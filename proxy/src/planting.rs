@@ -172,14 +172,13 @@ impl Supervisor {
         let route = match (&planted, state.workers.get_mut(slot)) {
             (Ok(()), Some(worker)) => {
                 if !guest.planted.load(Ordering::Acquire) {
-                    // Who finds the word finds the guest, and who finds it planted finds the word.
+                    // Who finds the word finds the guest.
                     self.registry.lock().name(guest);
                     let word = guest.owner.0.to_ne_bytes();
                     let ro = worker.stub.frame.ro();
                     for (to, from) in ro.iter_mut().skip(control::OWNER).zip(word) {
                         *to = from;
                     }
-                    guest.planted.store(true, Ordering::Release);
                 }
                 let thread = Arc::clone(&worker.stub.thread);
                 Some((thread.tid(), Route::Stub(Arc::clone(guest), slot, thread)))
@@ -188,7 +187,12 @@ impl Supervisor {
         };
         let since = traps.end(route);
         match planted {
-            Ok(()) => self.told.lock().counts.planted += 1,
+            Ok(()) => {
+                // Who finds it planted finds the word, or the stub if the page of the word is not
+                // at hand: otherwise the guest would be taken for another program.
+                guest.planted.store(true, Ordering::Release);
+                self.told.lock().counts.planted += 1;
+            }
             Err(error) => self.not_planted(guest, trap, &error),
         }
         for trap in since {

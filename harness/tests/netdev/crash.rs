@@ -164,7 +164,7 @@ fn a_failure_undoes() {
     enrich(&world, Subnets::Same);
     let before = world.home.dump();
     // A GID that does not come back: it vanishes while the move is under way.
-    let stopped = Stopped::at(4, world.move_command(&["--wait", "1"]));
+    let stopped = Stopped::at(4, world.move_command(&["--wait", "5"]));
     world.put("class/infiniband/mlx5_1/ports/1/gids/3", "::");
     let output = stopped.end();
     let told = stderr(&output);

@@ -103,6 +103,30 @@ pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// The first requests of so many processes are made by eight threads at once.
+pub(crate) fn firsts(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    const THREADS: usize = 8;
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..count.parse::<u64>()? {
+        let child = fork(|| {
+            let Ok(file) = raw::open(device) else { return 1 };
+            let (fd, start) = (file.as_raw_fd(), Barrier::new(THREADS));
+            let first = || {
+                start.wait();
+                tally(fd, 1)
+            };
+            std::thread::scope(|scope| {
+                let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(first)).collect();
+                let ends: Vec<_> = all.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+                i32::from(!ends.iter().all(|end| end.as_deref().is_ok_and(|end| end == "ENOTTY 1"))) * 2
+            })
+        })?;
+        *ends.entry(format!("{:?}", child.wait()?)).or_default() += 1;
+    }
+    println!("{ends:?}");
+    Ok(())
+}
+
 /// So many processes end in all ways while threads of theirs make requests.
 pub(crate) fn leaves(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
     let mut ends: BTreeMap<String, u32> = BTreeMap::new();

@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         ["attack", name, device] => attack::run(name, device),
         ["names", device] => names::names(device),
         ["leaves", device, count] => crowd::leaves(device, count),
+        ["firsts", device, count] => crowd::firsts(device, count),
         ["narrow", device] => names::narrow(device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),

@@ -170,8 +170,10 @@ impl Planter<'_> {
     ) -> Result<T, PlantError> {
         self.traps.expect(trap.tid);
         let caller = Caller::of(self.listener, trap);
-        let guest = ptrace::seize(caller).map_err(|e| refused(trap.tid, e))?;
-        let planted = self.stopped(guest, trap, work);
+        let planted = match ptrace::seize(caller) {
+            Ok(guest) => self.stopped(guest, trap, work),
+            Err(e) => Err(refused(trap.tid, e)),
+        };
         // A thread with foreign registers must not run on. Whoever is gone stays so; when it went
         // because another thread executed a program, that program is none of ours to end.
         if let Err(PlantError::Unexpected { .. } | PlantError::Own { .. }) = planted {

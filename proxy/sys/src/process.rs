@@ -296,6 +296,7 @@ pub fn char_device(fd: BorrowedFd<'_>) -> io::Result<Option<(u32, u32)>> {
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
+    use std::sync::Barrier;
 
     use super::*;
 
@@ -311,6 +312,38 @@ mod tests {
         assert!(tgid(Tid(i32::MAX)).is_err());
         assert!(started(me()).unwrap() >= started(Tid(1)).unwrap());
         assert!(started(Tid(i32::MAX)).is_err());
+    }
+
+    #[test]
+    fn a_listing_of_threads_has_those_that_live_though_others_end_meanwhile() {
+        const END: usize = 8;
+        const LIVE: usize = 4;
+        let missing = (0..300).filter(|_| {
+            let (end, over) = (Barrier::new(END + 1), Barrier::new(LIVE + 1));
+            let (give, take) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                for _ in 0..END {
+                    scope.spawn(|| end.wait());
+                }
+                for _ in 0..LIVE {
+                    let (give, over) = (give.clone(), &over);
+                    scope.spawn(move || {
+                        give.send(Tid(rustix::thread::gettid().as_raw_nonzero().get())).unwrap();
+                        over.wait();
+                    });
+                }
+                let live: Vec<Tid> = take.iter().take(LIVE).collect();
+                end.wait();
+                let all = |_| {
+                    let listed = threads(Tgid(me().0)).unwrap();
+                    live.iter().all(|tid| listed.contains(tid))
+                };
+                let found = (0..20).all(all);
+                over.wait();
+                !found
+            })
+        });
+        assert_eq!(missing.count(), 0, "of 300 times");
     }
 
     #[test]

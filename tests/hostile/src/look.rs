@@ -1,7 +1,22 @@
-//! Looks at other processes, by `/proc`.
+//! Looks at other processes and at the machine, by `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::Duration;
+
+/// By how much longer something may take at most where programs wait for a processor.
+const MOST_STRETCH: f64 = 4.0;
+
+/// A limit on a machine as busy as this one: programs that are ready to run were seen to get no processor
+/// for four seconds, in a control group beside a build that yields to all others, and nobody's guest had
+/// made them wait.
+pub(crate) fn unhurried(limit: Duration) -> Duration {
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = u32::try_from(processors).map_or(1.0, f64::from);
+    limit.mul_f64((load / processors).ceil().clamp(1.0, MOST_STRETCH))
+}
 
 /// A process's resident memory in KiB.
 pub(crate) fn resident(pid: i32) -> Option<u64> {

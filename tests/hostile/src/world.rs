@@ -27,6 +27,7 @@ use crate::look::fetched;
 use crate::look::filtered;
 use crate::look::in_the_kernel;
 use crate::look::resident;
+use crate::look::unhurried;
 use crate::options::Options;
 use crate::raw;
 use crate::raw::addr;
@@ -40,21 +41,8 @@ use crate::raw::until;
 const LIFE: Duration = Duration::from_secs(110);
 /// How long a sandbox may take to be gone after SIGTERM.
 const GONE: Duration = Duration::from_secs(5);
-/// By how much longer it may take at most where programs wait for a processor.
-const MOST_STRETCH: f64 = 4.0;
 /// How long the bystanders are watched before the attack.
 const QUIET: Duration = Duration::from_millis(400);
-
-/// A limit on a machine as busy as this one: programs that are ready to run were seen to get no processor
-/// for four seconds, in a control group beside a build that yields to all others, and nobody's guest had
-/// made them wait.
-fn unhurried(limit: Duration) -> Duration {
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load: f64 = load.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let processors = u32::try_from(processors).map_or(1.0, f64::from);
-    limit.mul_f64((load / processors).ceil().clamp(1.0, MOST_STRETCH))
-}
 
 /// Tries an attack in a world of its own.
 pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {

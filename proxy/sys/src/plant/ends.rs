@@ -25,13 +25,14 @@ impl Ends {
 
     /// Called by the thread that plants, when that has failed.
     pub(super) fn expect(&self, tgid: Tgid) {
-        // Also of one that was born without our being told, because its maker was killed. The first
-        // thread is the last to end.
+        // Also of one that was born without our being told, because its maker was killed.
         let me = rustix::thread::gettid().as_raw_nonzero().get();
-        let traced = process::threads(tgid).unwrap_or_default().into_iter().rev();
-        let traced = traced.filter(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
+        let mut traced = process::threads(tgid).unwrap_or_default();
+        traced.retain(|tid| process::tracer(*tid).is_ok_and(|by| by == me));
+        // The first thread is the last to end.
+        traced.sort_by_key(|tid| tid.0 == tgid.0);
         let since = Instant::now();
-        self.lock().extend(traced.map(|tid| (tid, tgid, since)));
+        self.lock().extend(traced.into_iter().map(|tid| (tid, tgid, since)));
     }
 
     /// Takes note of them. A traced thread keeps its number, and its process's, until that is done.

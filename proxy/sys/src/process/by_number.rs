@@ -1,9 +1,11 @@
 //! What the kernel tells of whoever has a number now.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use crate::GuestFd;
@@ -79,14 +81,35 @@ pub fn ids(tid: Tid) -> io::Result<Vec<i32>> {
     Ok(line.split_whitespace().filter_map(|id| id.parse().ok()).collect())
 }
 
-/// The threads of a process.
+/// How often the threads of a process are listed that makes and ends threads all the while.
+const MOST_LISTINGS: u32 = 16;
+
+/// The threads of a process, in the order of their numbers; some may have ended meanwhile.
+///
+/// The kernel ends a listing at a thread that ends during it, and goes on by position
+/// (fs/proc/base.c, `next_tid` and `first_tid`), so that others are missing: a listing counts when the
+/// folder has as many links, two more than threads, before and after.
 ///
 /// # Errors
 /// `ENOENT` or `ESRCH`: it is gone.
 pub fn threads(tgid: Tgid) -> io::Result<Vec<Tid>> {
-    let entries = fs::read_dir(format!("/proc/{tgid}/task"))?;
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    Ok(names.map(Tid).collect())
+    let folder = format!("/proc/{tgid}/task");
+    let links = || fs::metadata(&folder).map(|found| found.nlink());
+    let mut found = BTreeSet::new();
+    let mut before = links()?;
+    for _ in 0..MOST_LISTINGS {
+        let names = fs::read_dir(&folder)?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect::<Vec<i32>>();
+        let after = links()?;
+        let all = names.len() as u64 + 2;
+        found.extend(names);
+        if all == before && all == after {
+            break;
+        }
+        before = after;
+    }
+    Ok(found.into_iter().map(Tid).collect())
 }
 
 /// The names of what is mapped in a range of a thread's addresses, from `/proc/TID/maps`: empty ones

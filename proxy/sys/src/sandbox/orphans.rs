@@ -8,6 +8,9 @@ use rustix::process::Pid;
 use rustix::process::WaitId;
 use rustix::process::WaitIdOptions;
 
+use crate::Tgid;
+use crate::process;
+
 /// Ancestors looked at to tell whether a signal's sender is a guest; deeper trees are rare, and
 /// the cost of missing one is a signal that comes twice.
 const MAX_ANCESTORS: usize = 64;
@@ -22,12 +25,10 @@ const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Children of all threads of this process, adopted ones included.
 fn children() -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir("/proc/self/task") else {
-        return Vec::new();
-    };
+    let me = Tgid(std::process::id().cast_signed());
     let mut all = Vec::new();
-    for task in tasks.flatten() {
-        match fs::read_to_string(task.path().join("children")) {
+    for thread in process::threads(me).unwrap_or_default() {
+        match fs::read_to_string(format!("/proc/self/task/{thread}/children")) {
             Ok(text) => all.extend(text.split_whitespace().filter_map(|n| n.parse::<i32>().ok())),
             // Without CONFIG_PROC_CHILDREN the whole of /proc has to be asked.
             Err(_) => return children_by_parent(),
