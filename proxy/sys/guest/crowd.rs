@@ -117,8 +117,10 @@ pub(crate) fn firsts(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
             };
             std::thread::scope(|scope| {
                 let all: Vec<_> = (0..THREADS).map(|_| scope.spawn(first)).collect();
-                let ends: Vec<_> = all.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-                i32::from(!ends.iter().all(|end| end.as_deref().is_ok_and(|end| end == "ENOTTY 1"))) * 2
+                let ends: Vec<_> =
+                    all.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+                i32::from(!ends.iter().all(|end| end.as_deref().is_ok_and(|end| end == "ENOTTY 1")))
+                    * 2
             })
         })?;
         *ends.entry(format!("{:?}", child.wait()?)).or_default() += 1;
