@@ -53,6 +53,8 @@ fn main() -> ExitCode {
     let result = begin(&cli).and_then(|()| match &cli.command {
         Command::Run(args) => run::run(args, &cli.global.root()),
         Command::Trace(args) => trace::run(args, &cli.global.root()),
+        Command::Bench(args) => fabric::cost(args),
+        Command::BenchWorker(args) => fabric::cost_worker(args),
         Command::Oci(args) => oci::run(args, &cli.global),
         Command::Agent(args) => oci::agent(args, &cli.global),
         Command::AgentSupervisor(args) => of_tool(verbgate_oci::agent::supervise(&args.place)),

@@ -36,6 +36,7 @@ const GONE: Duration = Duration::from_secs(10);
 /// Cases of about a minute each that try our own programs rather than the kernel. Where no word means
 /// them, they run on one kernel alone, which is the one on which Soft-RoCE carries data everywhere.
 const ON_ONE_KERNEL: &[&str] = &[
+    "bench_compares_both_ways",
     "containers_execute_more",
     "containers_leave_nothing",
     "diagnose_networks",

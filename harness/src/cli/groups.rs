@@ -8,7 +8,7 @@ use clap::Command;
 type Group = (&'static str, &'static [&'static str]);
 
 const GROUPS: &[Group] = &[
-    ("Sandboxes", &["run", "trace", "sysfs"]),
+    ("Sandboxes", &["run", "trace", "bench", "sysfs"]),
     ("Containers", &["oci", "agent", "cdi", "runtime", "ps", "show", "stats", "gc"]),
     ("NICs", &["netdev", "nccl", "ucx", "nixl", "mooncake"]),
     ("Nodes", &["doctor", "features", "abi", "policy", "prepare", "manifest"]),

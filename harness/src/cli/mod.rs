@@ -100,6 +100,10 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Run a program in the same way, and write down its RDMA requests
     Trace(TraceArgs),
+    /// Measure what a sandbox costs on a device of this host
+    Bench(CostArgs),
+    #[command(name = verbgate_fabric::COST_WORKER, hide = true)]
+    BenchWorker(CostWorkerArgs),
     /// Run as an OCI runtime that wraps runc or crun
     Oci(OciArgs),
     /// Serve containers of other runtimes, by a seccomp profile
@@ -289,6 +293,28 @@ pub(crate) struct TraceArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CostArgs {
+    /// Device, port and GID: DEVICE[:PORT][@GID_INDEX] [default: the first with an active port]
+    #[arg(value_name = "RAIL")]
+    pub(crate) rail: Option<verbgate_fabric::Choice>,
+    /// How often to measure natively and in a sandbox, by turns
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    pub(crate) rounds: u32,
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CostWorkerArgs {
+    /// Device, port and GID
+    pub(crate) rail: Option<verbgate_fabric::Choice>,
+    /// Start and end alone
+    #[arg(long)]
+    pub(crate) nothing: bool,
 }
 
 #[derive(Debug, Args)]

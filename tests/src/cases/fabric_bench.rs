@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use rustix::process::Signal;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::Case;
@@ -39,6 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("fabric_bench_by_send_and_read", by_other_verbs),
         Case::new("fabric_bench_marks_what_fails", failures),
         Case::new("fabric_bench_interrupted", interrupted),
+        Case::new("bench_compares_both_ways", both_ways),
         Case::new("fabric_bench_names_who_hangs", hung),
     ]
 }
@@ -177,8 +179,8 @@ fn agree(ended: &[Ended]) -> Result<()> {
 }
 
 /// Of rank 0's JSON lines, the cells.
-fn json_cells(ended: &Ended) -> Result<Vec<serde_json::Value>> {
-    let lines: Result<Vec<serde_json::Value>, _> =
+fn json_cells(ended: &Ended) -> Result<Vec<Value>> {
+    let lines: Result<Vec<Value>, _> =
         ended.stdout.lines().map(serde_json::from_str).collect();
     let lines = lines.with_context(|| format!("not JSON: {ended}"))?;
     Ok(lines.into_iter().filter(|line| line["kind"] == "cell").collect())
@@ -296,5 +298,29 @@ fn hung(world: &World) -> Result<Verdict> {
         bail!("{zero}");
     }
     drop(one);
+    Ok(Verdict::Ok)
+}
+
+/// `verbgate bench`: every operation of the device natively and in a sandbox.
+fn both_ways(world: &World) -> Result<Verdict> {
+    let mut command = world.program("verbgate");
+    command.args(["bench", "--rounds", "1", "--json", &world.device]);
+    let ended = exec::run(command, LIMIT)?.expect_status(0)?;
+    let compared: Value = serde_json::from_str(&ended.stdout)?;
+    let operations = compared["operations"].as_array().context("no operations")?;
+    for name in ["open and close the device", "queue pair, connected", "write of 1 MiB"] {
+        let of_name = operations.iter().find(|row| row["operation"] == name);
+        let both =
+            ["native_us", "sandboxed_us"].map(|way| of_name.and_then(|row| row[way].as_f64()));
+        if !both.iter().all(|us| us.is_some_and(|us| us > 0.0)) {
+            bail!("no times of {name:?}: {ended}");
+        }
+    }
+    let mut wrong = world.program("verbgate");
+    wrong.args(["bench", "nosuch0"]);
+    let ended = exec::run(wrong, PATIENCE)?.expect_status(1)?;
+    if !ended.stderr.contains("nosuch0") || !ended.stderr.contains(&world.device) {
+        bail!("the error names neither what was asked for nor what there is: {ended}");
+    }
     Ok(Verdict::Ok)
 }
