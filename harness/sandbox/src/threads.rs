@@ -18,6 +18,9 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
+    if let Err(error) = confine::forget_used_code() {
+        log::debug!("the supervisor cannot give back the code of its start: {error}");
+    }
     if let Err(error) = confine::keep_in_memory() {
         log::debug!(
             "the supervisor cannot keep its memory, and may wait for pages when memory is short: \

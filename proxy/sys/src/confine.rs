@@ -51,6 +51,37 @@ pub fn forbid_huge_pages() -> io::Result<()> {
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }
 
+/// Gives back the pages of code that the calling process has used: most of what a supervisor runs at
+/// its start (the command line, the policy, the tree of `/sys`) never runs again, and would stay in
+/// memory for its whole life. A page that is needed comes back from the page cache.
+///
+/// To be called before [`keep_in_memory`], after which the kernel refuses this.
+///
+/// # Errors
+/// `/proc/self/maps` cannot be read; madvise(2)'s.
+pub fn forget_used_code() -> io::Result<()> {
+    for (at, len) in std::fs::read_to_string("/proc/self/maps")?.lines().filter_map(code) {
+        let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(at);
+        // SAFETY: the mapping is a file's, which nobody writes to by way of this mapping: the kernel
+        // maps the same bytes again where they are used.
+        if unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Place and length of a mapping of a file's code, by its line of proc_pid_maps(5): readable,
+/// executable, never writable, and of a file that has an inode.
+fn code(line: &str) -> Option<(usize, usize)> {
+    let mut fields = line.split_whitespace();
+    let (from, to) = fields.next()?.split_once('-')?;
+    let is_code = fields.next() == Some("r-xp") && fields.nth(2).is_some_and(|inode| inode != "0");
+    let number = |hex| usize::from_str_radix(hex, 16).ok();
+    let from = number(from)?;
+    is_code.then_some((from, number(to)?.checked_sub(from)?))
+}
+
 /// Keeps what the calling process has used of its memory, its program included, from being given back:
 /// on a machine that is short of memory each page would have to come from the disk again, while a
 /// guest waits, and its neighbours. Not what is mapped later.
@@ -187,6 +218,20 @@ mod tests {
     fn judge(nr: libc::c_long, args: [u64; 6]) -> bool {
         let nr = u32::try_from(nr).unwrap();
         interpret(&program().unwrap(), nr, 0, args) == Some(RET_ALLOW)
+    }
+
+    #[test]
+    fn used_code_is_given_back_and_runs_on() {
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
+            line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
+        };
+        let before = resident();
+        forget_used_code().unwrap();
+        let after = resident();
+        assert!(after < before, "{before} KiB before, {after} KiB after");
+        assert!(judge(libc::SYS_ioctl, [0; 6]));
     }
 
     #[test]

@@ -180,8 +180,7 @@ fn agree(ended: &[Ended]) -> Result<()> {
 
 /// Of rank 0's JSON lines, the cells.
 fn json_cells(ended: &Ended) -> Result<Vec<Value>> {
-    let lines: Result<Vec<Value>, _> =
-        ended.stdout.lines().map(serde_json::from_str).collect();
+    let lines: Result<Vec<Value>, _> = ended.stdout.lines().map(serde_json::from_str).collect();
     let lines = lines.with_context(|| format!("not JSON: {ended}"))?;
     Ok(lines.into_iter().filter(|line| line["kind"] == "cell").collect())
 }
