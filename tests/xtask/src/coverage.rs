@@ -213,9 +213,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             let mut programs = Programs::build()?;
             let folder = programs.trace()?;
             for kernel in kernels(&args.kernels)? {
-                for setting in cases::settings(&args.cases, true) {
-                    let outcome =
-                        cases::in_lab(&programs, kernel, setting, &args.cases, &mut |_| ());
+                for (setting, words) in cases::settings(kernel.name, &args.cases, true) {
+                    let outcome = cases::in_lab(&programs, kernel, setting, &words, &mut |_| ());
                     failed += outcome.tally.failed;
                     seen.read(&folder)?;
                     programs.trace()?;

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
-    /// Run the cases on the lab's own NICs, too: twenty minutes more.
+    /// Run all cases on the lab's own NICs, instead of a few on one kernel: twenty minutes more.
     #[arg(long, conflicts_with = "no_lab")]
     nics: bool,
 }
@@ -79,7 +79,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let kernels = kernels?;
     let stages = Stages::watched();
-    let with_lab = !args.no_lab && cases::settings(&args.cases, args.nics).next().is_some();
+    let has_case = |k: &&Kernel| !cases::settings(k.name, &args.cases, args.nics).is_empty();
+    let with_lab = !args.no_lab && kernels.iter().any(has_case);
     // Tests of this machine measure time, and so do those of the lab.
     let enough = thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
     let together = args.no_host || enough;
@@ -166,19 +167,21 @@ fn in_labs(
     turn.wait();
     lane::yield_to_others(false);
     let Some(programs) = programs else { return };
-    let all =
-        kernels.iter().flat_map(|k| cases::settings(words, nics).map(move |setting| (k, setting)));
-    let all: VecDeque<_> = all.collect();
+    let of = |k: &&'static Kernel| {
+        let kernel = *k;
+        cases::settings(kernel.name, words, nics).into_iter().map(move |it| (kernel, it))
+    };
+    let all: VecDeque<_> = kernels.iter().flat_map(of).collect();
     let machines = machines.min(all.len());
     let all = Mutex::new(all);
     let next = || all.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let run = || {
-        while let Some((kernel, setting)) = next() {
+        while let Some((kernel, (setting, words))) = next() {
             if machines > 1 {
                 lane::enter(format!("{} | ", kernel.name));
             }
             let name = format!("Linux {} with {}", kernel.name, cases::equipment(kernel, setting));
-            stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, words, told)));
+            stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, &words, told)));
         }
     };
     thread::scope(|scope| {
