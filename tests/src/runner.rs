@@ -42,6 +42,7 @@ const ON_ONE_KERNEL: &[&str] = &[
     "diagnose_networks",
     "diagnose_programs",
     "diagnose_routed",
+    "fabric_bench_of_four_ranks_and_two_rails",
     "fabric_faults",
     "fabric_of_four_ranks_and_two_rails",
     "fabric_simultaneous_open",
