@@ -39,6 +39,9 @@ pub(super) const LOG_READS: u64 = 4;
 /// The size of a register for doorbells with a work request in them.
 pub(super) const LOG_BLUE_FLAME: u64 = 9;
 
+/// How many rates packets may be paced with; the first is none.
+pub(super) const RATES: u32 = 128;
+
 /// How many event queues.
 pub(super) const EQS: u64 = 16;
 /// The largest send, and the largest receive, in bytes of their descriptions.

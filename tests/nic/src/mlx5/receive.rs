@@ -224,7 +224,7 @@ impl Device {
         match pair.shared() {
             Some(srq) => self.left(srq).is_some_and(|left| left > 0),
             None => {
-                let posted = word(&self.bus, pair.record()).unwrap_or(0);
+                let posted = word(&self.bus, pair.record).unwrap_or(0);
                 pair.receives().1 > 0 && posted.wrapping_sub(pair.taken.into()) & 0xffff != 0
             }
         }

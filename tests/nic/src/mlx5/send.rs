@@ -59,7 +59,7 @@ impl Device {
             if !matches!(state, State::Sends | State::Error) || pair.blocks() == 0 {
                 return;
             }
-            let posted = word(&self.bus, pair.record() + 4).unwrap_or(0);
+            let posted = word(&self.bus, pair.record + 4).unwrap_or(0);
             let left = posted.wrapping_sub(pair.sent.into()) & 0xffff;
             if left == 0
                 || state == State::Sends && pair.flight.len() >= WINDOW
