@@ -85,7 +85,9 @@ def ioctl(object_, method, *attributes):
     """A request as the library makes them, of a method that the library has no call for."""
     body = b"".join(struct.pack("<HHHHQ", id_, length, 1, 0, data) for id_, length, data in attributes)
     head = struct.pack("<HHHHQII", 24 + len(body), object_, method, len(attributes), 0, RDMA_DRIVER_MLX5, 0)
-    fcntl.ioctl(fd, 0xC0181B01, bytearray(head + body))
+    request = bytearray(head + body)
+    fcntl.ioctl(fd, 0xC0181B01, request)
+    return request
 
 
 def memory(size):
@@ -136,10 +138,13 @@ event_queue = U32()
 sure("event queue", call(mlx5, "mlx5dv_devx_query_eqn", c.c_int, P, U32, P)(context, 0, c.byref(event_queue)) == 0)
 say("event queue", event_queue.value != 0)
 page = U32()
-index = U32(0)
-# mlx5: DEVX.DEVX_QUERY_UAR, PD.PD_QUERY and DEVICE.QUERY_PORT; small inputs are in the request.
-ioctl(0x1000, 0x1001, (0x1000, 4, 0), (0x1001, 4, c.addressof(page)))
-say("page of doorbells of the library's", page.value != 0)
+# mlx5: DEVX.DEVX_QUERY_UAR, of contexts whose library does not ask for its pages one by one, as this one does;
+# PD.PD_QUERY and DEVICE.QUERY_PORT. Small inputs are in the request.
+try:
+    ioctl(0x1000, 0x1001, (0x1000, 4, 0), (0x1001, 4, c.addressof(page)))
+    say("page of doorbells of the library's", page.value != 0)
+except OSError as error:
+    say("page of doorbells of the library's", error.strerror)
 domain = sure("a protection domain", call(verbs, "ibv_alloc_pd", P, P)(context))
 number = U32()
 ioctl(1, 0x1000, (0x1000, 0, c.cast(domain, c.POINTER(U32))[2]), (0x1001, 4, c.addressof(number)))
@@ -244,6 +249,43 @@ while pages[COMPLETIONS + 64 + 63] == 0xF1 and time.monotonic() < until:
     time.sleep(0.01)
 say("completions", sorted(pages[COMPLETIONS + entry * 64 + 63] >> 4 for entry in range(2)))
 say("message", pages[DATA : DATA + len(text)].decode())
+
+# Memory on the device: the library's copies, a region, and a message out of that memory.
+allocate = call(mlx5, "mlx5dv_alloc_dm", P, P, P, P)
+dm = sure("memory on the device", allocate(context, struct.pack("<QII", 4096, 0, 0), struct.pack("<IIQ", 0, 0, 0)))
+dm_handle = c.cast(dm, c.POINTER(U32))[7]
+Copy = c.CFUNCTYPE(c.c_int, P, U64, P, SIZE)
+other = b"from the device's own memory"
+fails("copy to the device", Copy(c.cast(dm, c.POINTER(U64))[1])(dm, 64, other, len(other)))
+offset, size, dm_page = U64(), U64(), c.c_uint16()
+# mlx5: DM.DM_QUERY; MR.DM_MR_REG, of what begins 64 bytes later.
+ioctl(14, 0x1001, (0x1000, 0, dm_handle), (0x1001, 8, c.addressof(offset)), (0x1002, 2, c.addressof(dm_page)),
+      (0x1003, 8, c.addressof(size)))
+say("memory on the device", (offset.value, size.value))
+dm_key, remote = U32(), U32()
+made = ioctl(7, 0, (0, 0, 0), (1, 8, 64), (2, 8, 1024), (3, 0, c.cast(domain, c.POINTER(U32))[2]), (4, 8, 1 | 1 << 5),
+             (5, 0, dm_handle), (6, 4, c.addressof(dm_key)), (7, 4, c.addressof(remote)))
+dm_region = struct.unpack_from("<Q", made, 24 + 8)[0]
+struct.pack_into(">IIQ", pages, QUEUE + 16, 256, key, at + DATA)
+record(0, 2)
+struct.pack_into(">IIIIIIQ", pages, block + 64, 0x10A, qpn << 8 | 2, 8, 0, len(other), dm_key.value, 0)
+record(4, 2)
+ring(register, 0x10A, qpn << 8 | 2)
+until = time.monotonic() + 20
+while pages[COMPLETIONS + 3 * 64 + 63] == 0xF1 and time.monotonic() < until:
+    time.sleep(0.01)
+say("completions", sorted(pages[COMPLETIONS + entry * 64 + 63] >> 4 for entry in range(4)))
+say("message", pages[DATA : DATA + len(other)].decode())
+ioctl(7, 1, (0, 0, dm_region))
+ioctl(14, 1, (0, 0, dm_handle))
+
+# A domain of XRC's: OPEN_XRCD and XRCD.XRCD_DESTROY.
+xrcd = U32()
+opened = struct.pack("<QiI", 0, -1, os.O_CREAT)
+held = c.create_string_buffer(opened)
+ioctl(0, 0, (0, 16, c.addressof(held)), (1, 4, c.addressof(xrcd)), (2, 8, 37))
+ioctl(10, 0, (0, 0, xrcd.value))
+say("domain of XRC's")
 
 # Commands that are not waited for.
 done = sure("a channel of commands", call(mlx5, "mlx5dv_devx_create_cmd_comp", P, P)(context))

@@ -177,6 +177,8 @@ static COMMANDS: &[Command] = &[
     command(0x201, "query_mkey",               Device::query_mkey),
     command(0x202, "destroy_mkey",             Device::destroy_mkey),
     command(0x203, "query_special_contexts",   Device::query_special_contexts),
+    command(0x205, "alloc_memic",              Device::alloc_memic),
+    command(0x206, "dealloc_memic",            Device::dealloc_memic),
     command(0x301, "create_eq",                Device::create_eq),
     command(0x302, "destroy_eq",               Device::destroy_eq),
     command(0x400, "create_cq",                Device::create_cq),

@@ -33,6 +33,8 @@ const LOG_PAGE: u32 = 12;
 /// `MLX5_MKC_ACCESS_MODE_PA` and `MLX5_MKC_ACCESS_MODE_MTT`.
 const PHYSICAL: u32 = 0;
 const TRANSLATED: u32 = 1;
+/// `MLX5_MKC_ACCESS_MODE_MEMIC`, of memory on the device.
+const ON_THE_DEVICE: u32 = 5;
 /// A queue is in memory that a program has registered for that: in which, and where.
 const CQ_IN_UMEM: InUmem = InUmem {
     valid: Field::new(0x2e0, 1),
@@ -182,7 +184,7 @@ impl Device {
         }
         let pages = match mode {
             _ if free => Vec::new(),
-            PHYSICAL => Vec::new(),
+            PHYSICAL | ON_THE_DEVICE => Vec::new(),
             TRANSLATED if (LOG_PAGE..=31).contains(&shift) => {
                 let count = usize::try_from(request.get(mkc::ACTUAL)).unwrap_or(usize::MAX);
                 let count = count.checked_mul(2).ok_or(Refusal::Length)?;
@@ -207,6 +209,7 @@ impl Device {
             variant: u8::try_from(mkc::VARIANT.get(context)).unwrap_or(0),
             valid: !free,
             physical: mode == PHYSICAL,
+            own: (mode == ON_THE_DEVICE).then_some(region.start),
             region,
         };
         self.keys.insert(number, key);

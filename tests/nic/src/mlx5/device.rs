@@ -15,10 +15,11 @@ use super::objects::Numbers;
 /// Capabilities begin here in a command and in an answer, and are so many bytes.
 const CAPABILITIES: usize = 16;
 const CAPABILITIES_SIZE: usize = 4096;
-/// Kinds of capabilities: `MLX5_CAP_GENERAL`, `MLX5_CAP_ATOMIC` and `MLX5_CAP_QOS`.
+/// Kinds of capabilities: `MLX5_CAP_GENERAL`, `MLX5_CAP_ATOMIC`, `MLX5_CAP_QOS` and `MLX5_CAP_DEV_MEM`.
 const GENERAL: u32 = 0;
 const ATOMIC: u32 = 3;
 const RATES: u32 = 0xc;
+const MEMORY: u32 = 0xf;
 /// `atomic_caps`: answers in the processor's order are possible and, once the driver has set it, made;
 /// compare and swap, and fetch and add, of eight bytes.
 const HOST_ORDER: Field = Field::new(0x40, 2);
@@ -49,7 +50,7 @@ const CAN: &[(Field, u64)] = &[
     (cap::LOG_MAX_PD, limits::LOG_PD), (cap::LOG_MAX_XRCD, limits::LOG_PD),
     (cap::LOG_MAX_TRANSPORT_DOMAIN, limits::LOG_PD),
     (cap::LOG_MAX_UCTX, 8), (cap::LOG_MAX_UMEM, 12),
-    (cap::GENERAL_OBJ_TYPES, 1 << devx::TUNNEL_OPTION), (cap::QOS, 1),
+    (cap::GENERAL_OBJ_TYPES, 1 << devx::TUNNEL_OPTION), (cap::QOS, 1), (cap::DEVICE_MEMORY, 1),
     (cap::LOG_MAX_RA_REQ_QP, limits::LOG_READS), (cap::LOG_MAX_RA_RES_QP, limits::LOG_READS),
     (cap::LOG_MAX_MSG, limits::LOG_MESSAGE),
     (cap::MAX_WQE_SZ_SQ, limits::SEND_WQE), (cap::MAX_WQE_SZ_RQ, limits::RECEIVE_WQE),
@@ -64,6 +65,15 @@ const CAN: &[(Field, u64)] = &[
     (cap::DEVICE_FREQUENCY_KHZ, limits::KILOHERTZ),
     // Keys come with their pages; work requests of the driver's change rights and protection domains alone.
     (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1), (cap::UMR_INDIRECT_MKEY_DISABLED, 1),
+];
+
+/// `device_mem_cap`: that there is some; the least of a part, as a power of two; where it is in the BAR, how
+/// much, and the most that one part may have.
+#[rustfmt::skip]
+const DEVICE_MEMORY: &[(Field, u64)] = &[
+    (Field::new(0x00, 1), 1), (Field::new(0x2b, 5), 6),
+    (Field::new(0x40, 0x40), limits::DEVICE_MEMORY),
+    (Field::new(0x80, 0x20), limits::DEVICE_MEMORY_SIZE), (Field::new(0xa0, 0x20), limits::DEVICE_MEMORY_SIZE),
 ];
 
 /// `MLX5_PAGES_GIVE` and `MLX5_PAGES_TAKE`, which the driver gets back; the other says that there are none.
@@ -136,6 +146,7 @@ impl Device {
                 OPERATIONS.set(&mut bytes, 3);
                 SIZES.set(&mut bytes, 1 << 3);
             }
+            MEMORY => DEVICE_MEMORY.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             RATES => PACING.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             _ => return Err(Refusal::Parameter),
         }

@@ -170,6 +170,7 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_RA_RES_QP: Field = at(0x15a, 0x6);
     pub(in super::super) const VPORT_COUNTERS: Field = at(0x181, 0x1);
     pub(in super::super) const IB_VIRT: Field = at(0x1a2, 0x1);
+    pub(in super::super) const DEVICE_MEMORY: Field = at(0x1a8, 0x1);
     pub(in super::super) const LOCAL_CA_ACK_DELAY: Field = at(0x1ab, 0x5);
     pub(in super::super) const NUM_PORTS: Field = at(0x1b8, 0x8);
     pub(in super::super) const LOG_MAX_MSG: Field = at(0x1c3, 0x5);

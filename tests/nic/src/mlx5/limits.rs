@@ -11,6 +11,9 @@ pub(super) const VECTORS: u16 = 16;
 pub(super) const PAGE: u64 = 4096;
 pub(super) const FIRST_UAR: u32 = 16;
 pub(super) const UARS: u32 = 2000;
+/// After the last page of doorbells: memory on the device, and how much.
+pub(super) const DEVICE_MEMORY: u64 = 2016 * PAGE;
+pub(super) const DEVICE_MEMORY_SIZE: u64 = 32 * PAGE;
 
 /// Entries of the command queue, and the size of one, as powers of two.
 pub(super) const LOG_COMMANDS: u32 = 5;

@@ -7,6 +7,7 @@
 //! | `device` | commands about the device, its port, and numbers |
 //! | `create`, `pairs` | commands about queues, keys and queue pairs |
 //! | `devx` | commands of objects that programs make by themselves |
+//! | `device_memory` | memory on the device |
 //! | `objects`, `memory` | what they make |
 //! | `request`, `send`, `receive`, `complete` | the data engine: reliable connections and datagrams |
 //! | `change` | work requests of the driver's that change keys |
@@ -21,6 +22,7 @@ mod change;
 mod complete;
 mod create;
 mod device;
+mod device_memory;
 mod devx;
 mod layout;
 mod limits;
@@ -53,6 +55,7 @@ use crate::pci::Identity;
 use crate::wire::Message;
 use crate::wire::Port;
 
+use device_memory::Memory;
 use devx::General;
 use devx::Umem;
 use limits::FUNCTION_BAR;
@@ -126,6 +129,7 @@ struct Device {
     generals: BTreeMap<u32, General>,
     /// Rates that packets may be paced with.
     rates: BTreeMap<u32, Vec<u8>>,
+    memory: Memory,
     outbox: Vec<Message>,
     port_capabilities: u64,
     statistics: Statistics,
@@ -201,13 +205,23 @@ impl Function for Mlx5 {
     }
 
     fn load(&self, bar: u8, offset: u64, data: &mut [u8]) {
-        if bar == FUNCTION_BAR {
-            self.device.lock().load_register(offset, data);
+        match bar {
+            FUNCTION_BAR if offset < limits::DEVICE_MEMORY => {
+                self.device.lock().load_register(offset, data);
+            }
+            FUNCTION_BAR if self.device.lock().memory.load(offset, data).is_some() => {}
+            _ => data.fill(0),
         }
     }
 
     fn store(&self, bar: u8, offset: u64, data: &[u8]) {
         if bar != FUNCTION_BAR {
+            return;
+        }
+        if offset >= limits::DEVICE_MEMORY {
+            if self.device.lock().memory.store(offset, data).is_none() {
+                log::warn!("a program stores at {offset:#x}, which was not given out");
+            }
             return;
         }
         let page = u32::try_from(offset / limits::PAGE).unwrap_or(u32::MAX);
@@ -312,6 +326,7 @@ impl Device {
             umems: BTreeMap::new(),
             generals: BTreeMap::new(),
             rates: BTreeMap::new(),
+            memory: Memory::new(),
             outbox: Vec::new(),
             port_capabilities: device::PORT_CAPABILITIES,
             statistics: Statistics::default(),

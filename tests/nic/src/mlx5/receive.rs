@@ -167,7 +167,7 @@ impl Device {
 
     /// Changes eight bytes, and gives what they were. All of this device's operations are in turns, so that
     /// they are atomic to each other.
-    fn change(&self, pieces: &[(u64, usize)], change: Change) -> Option<u64> {
+    fn change(&mut self, pieces: &[(u64, usize)], change: Change) -> Option<u64> {
         let old = u64::from_le_bytes(self.collect(pieces)?.try_into().ok()?);
         let new = match change {
             Change::Add(more) => old.wrapping_add(more),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Device;
 use super::bits::Field;
 use super::complete::syndrome;
+use super::device_memory::OWN;
 use super::layout::qpc;
 use super::memory::access;
 use super::objects::address;
@@ -293,18 +294,24 @@ impl Device {
         let mut rest = &mut data[..];
         for (at, length) in pieces {
             let (here, next) = rest.split_at_mut_checked(*length)?;
-            self.bus.read(*at, here).ok()?;
+            match at & OWN {
+                0 => self.bus.read(*at, here).ok()?,
+                _ => self.memory.load(at & !OWN, here)?,
+            }
             rest = next;
         }
         Some(data)
     }
 
     /// Writes data to pieces, which may have room for more.
-    pub(super) fn spread(&self, pieces: &[(u64, usize)], data: &[u8]) -> Option<()> {
+    pub(super) fn spread(&mut self, pieces: &[(u64, usize)], data: &[u8]) -> Option<()> {
         let mut rest = data;
         for (at, length) in pieces {
             let (here, next) = rest.split_at(rest.len().min(*length));
-            self.bus.write(*at, here).ok()?;
+            match at & OWN {
+                0 => self.bus.write(*at, here).ok()?,
+                _ => self.memory.store(at & !OWN, here)?,
+            }
             rest = next;
         }
         rest.is_empty().then_some(())

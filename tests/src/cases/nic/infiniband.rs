@@ -39,6 +39,8 @@ const DEVX_SEEN: &[&str] = &[
     "event is of: 0xc0ffee",
     "completions: [0, 2]",
     "message: made by the program itself",
+    "message: from the device's own memory",
+    "domain of XRC's: ok",
     "answer tells the state: 3",
     "general object says: 0x1234",
     "memory in use: Device or resource busy",
