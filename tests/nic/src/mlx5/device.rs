@@ -57,7 +57,7 @@ const CAN: &[(Field, u64)] = &[
     (cap::NUM_PORTS, 1), (cap::NATIVE_PORT_NUM, 1), (cap::IB_VIRT, 1),
     (cap::VPORT_COUNTERS, 1),
     (cap::LOCAL_CA_ACK_DELAY, 16), (cap::LOG_PG_SZ, 12),
-    (cap::RC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
+    (cap::RC, 1), (cap::UC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
     (cap::PKV, 1), (cap::QKV, 1), (cap::SET_DETH_SQPN, 1), (cap::CQE_VERSION, 1),
     (cap::BF, 1), (cap::LOG_BF_REG_SIZE, limits::LOG_BLUE_FLAME),
     // In megabytes, as a power of two: not used by the driver, as the next.

@@ -185,6 +185,7 @@ pub(super) mod cap {
     pub(in super::super) const SET_DETH_SQPN: Field = at(0x238, 0x1);
     pub(in super::super) const XRC: Field = at(0x23c, 0x1);
     pub(in super::super) const UD: Field = at(0x23d, 0x1);
+    pub(in super::super) const UC: Field = at(0x23e, 0x1);
     pub(in super::super) const RC: Field = at(0x23f, 0x1);
     pub(in super::super) const UAR_SZ: Field = at(0x24a, 0x6);
     pub(in super::super) const LOG_PG_SZ: Field = at(0x258, 0x8);

@@ -213,6 +213,11 @@ impl QueuePair {
         self.get(qpc::ST) == RELIABLE
     }
 
+    /// Whether it is an unreliable connection: nothing is answered, and nothing is sent again.
+    pub(super) fn unreliable(&self) -> bool {
+        self.get(qpc::ST) == UNRELIABLE
+    }
+
     /// Whether it sends and takes datagrams.
     pub(super) fn datagrams(&self) -> bool {
         matches!(self.get(qpc::ST), DATAGRAM | SUBNET | MANAGEMENT)
@@ -228,8 +233,9 @@ impl QueuePair {
     }
 }
 
-/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP0`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
+/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP0`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
 pub(super) const RELIABLE: u32 = 0x0;
+pub(super) const UNRELIABLE: u32 = 0x1;
 pub(super) const DATAGRAM: u32 = 0x2;
 pub(super) const SUBNET: u32 = 0x7;
 pub(super) const MANAGEMENT: u32 = 0x8;

@@ -22,6 +22,7 @@ use super::objects::QueuePair;
 use super::objects::RELIABLE;
 use super::objects::SUBNET;
 use super::objects::State;
+use super::objects::UNRELIABLE;
 
 /// What a transition changes always, and what it changes if its option is chosen (`MLX5_QP_OPTPAR_RRE` and
 /// others).
@@ -122,7 +123,7 @@ impl Device {
     pub(super) fn create_qp(&mut self, request: &Request) -> Answer {
         let context = request.part(QPC, QPC_END)?;
         let kind = qpc::ST.word(context);
-        if !matches!(kind, RELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
+        if !matches!(kind, RELIABLE | UNRELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
             log::warn!("the driver wants a queue pair of type {kind:#x}");
             return Err(Refusal::Parameter);
         }

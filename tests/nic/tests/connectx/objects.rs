@@ -133,3 +133,40 @@ fn memory_on_the_device_is_given_out_stored_and_sent() {
     assert_eq!(w.left.command(0x206, 0, &end).0, 5, "given back already");
     assert_eq!(w.left.register(START + 64), 0);
 }
+
+#[test]
+fn unreliable_connections_lose_what_nobody_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let wire = Wire::new(7);
+    let mut left = Driver::new(folder.path(), &wire, 1);
+    let mut right = Driver::new(folder.path(), &wire, 2);
+    let (mut here, mut there) = (left.make_pair_of(1, None), right.make_pair_of(1, None));
+    left.connect(&here, (2, there.number));
+    right.connect(&there, (1, here.number));
+    let data = |key: u32| {
+        let head = [8u32.to_be_bytes(), key.to_be_bytes()].concat();
+        [head, super::IOVA.to_be_bytes().to_vec()].concat()
+    };
+    let (own, theirs) = (data(here.key), there.key);
+    left.fill(0, b"lost? no");
+    let send = |left: &mut Driver, here: &mut _, opcode: u8, body: &[u8]| {
+        left.post(here, opcode, 0, body);
+        left.wait(here).syndrome
+    };
+    assert_eq!(send(&mut left, &mut here, 0x0a, &own), 0, "sent, and nobody takes it");
+    right.post_receive(&mut there, 0, 8);
+    assert_eq!(right.poll(&mut there), None);
+    assert_eq!(send(&mut left, &mut here, 0x0a, &own), 0);
+    assert_eq!((right.wait(&mut there).length, right.see(0, 8)), (8, b"lost? no".to_vec()));
+    // A write, and one without a right, of which nobody hears.
+    let target = |key: u32| {
+        let place =
+            [(super::IOVA + 64).to_be_bytes().to_vec(), key.to_be_bytes().to_vec()].concat();
+        [place, vec![0; 4], own.clone()].concat()
+    };
+    assert_eq!(send(&mut left, &mut here, 0x08, &target(theirs)), 0);
+    assert_eq!(right.see(64, 8), b"lost? no");
+    assert_eq!(send(&mut left, &mut here, 0x08, &target(theirs ^ 1)), 0);
+    assert_eq!(left.device.counters().repeated, 0, "nothing is sent again");
+    assert_eq!(send(&mut left, &mut here, 0x10, &target(theirs)), 2, "no reads");
+}

@@ -24,6 +24,7 @@ use crate::world::World;
 #[rustfmt::skip]
 const EXCHANGES: &[(&str, &[&str])] = &[
     ("nic_mlx5_rc_pingpong_e", &["ibv_rc_pingpong", "-n", "200", "-e", "-c"]),
+    ("nic_mlx5_uc_pingpong",   &["ibv_uc_pingpong", "-n", "20"]),
     ("nic_mlx5_ud_pingpong",   &["ibv_ud_pingpong", "-n", "100"]),
     ("nic_mlx5_srq_pingpong",  &["ibv_srq_pingpong", "-n", "20"]),
     ("nic_mlx5_write_bw",      &["ib_write_bw", "-n", "200", "-s", "65536", "-F"]),
