@@ -9,7 +9,7 @@
 //! | `devx` | commands of objects that programs make by themselves |
 //! | `device_memory` | memory on the device |
 //! | `objects`, `memory` | what they make |
-//! | `request`, `send`, `receive`, `complete` | the data engine: reliable connections and datagrams |
+//! | `request`, `send`, `receive`, `complete` | the data engine: connections and datagrams |
 //! | `change` | work requests of the driver's that change keys |
 //! | `bits`, `layout`, `limits` | the device's structures; what this device offers |
 //!
