@@ -40,18 +40,31 @@ pub(crate) struct Args {
 
 /// Why something was not executed, by the beginning of its name: the first that fits.
 const REASONS: &[(&str, &str)] = &[
+    (
+        "mlx5:MLX5_IB_OBJECT_DEVX.DEVX_QUERY_UAR",
+        "only of libraries that take no pages of doorbells one by one",
+    ),
+    ("mlx5:MLX5_IB_OBJECT_DEVX", "only mlx5 has it, and only the case nic_mlx5_devx asks for it"),
+    (
+        "mlx5:MLX5_IB_OBJECT_VAR",
+        "doorbells of virtio queues, and the lab's model of mlx5 has no such queues",
+    ),
+    ("mlx5:DM.DM_MAP_OP_ADDR", "the memory of the lab's model of mlx5 is only loaded and stored"),
     ("mlx5:", "only mlx5 has it, and the lab's model of mlx5 does not offer what it is for"),
     ("bnxt_re:", "only bnxt_re has it, and the lab has no model of bnxt_re"),
     ("FLOW_ACTION.", "only mlx5 has flow actions"),
-    ("DM.", "no driver of the lab has memory on the device"),
-    ("MR.DM_MR_REG", "no driver of the lab has memory on the device"),
+    ("DM.", "only mlx5 has memory on the device, and only the case nic_mlx5_devx asks for it"),
+    (
+        "MR.DM_MR_REG",
+        "only mlx5 has memory on the device, and only the case nic_mlx5_devx asks for it",
+    ),
     ("COUNTERS.", "no driver of the lab has counters of flows"),
     ("DMAH.", "only mlx5 takes hints for DMA (7.2)"),
     ("DMABUF.", "only mlx5 gives its pages out as a dma-buf (7.2)"),
     ("WQ.", "no driver of the lab has work queues without queue pairs"),
     ("RWQ_IND_TBL.", "no driver of the lab has work queues without queue pairs"),
     ("FLOW.", "no driver of the lab steers packets"),
-    ("XRCD.", "the lab's model of mlx5 refuses queue pairs of XRC, and no other has them"),
+    ("XRCD.", "only mlx5 has domains of XRC's, and only the case nic_mlx5_devx asks for one"),
     ("DEVICE.QUERY_PORT_SPEED", "no driver of the lab tells its speed so (7.2)"),
 ];
 const UNKNOWN: &str = "no case asks for it";

@@ -8,6 +8,7 @@ use super::admin::Refusal;
 use super::admin::Reply;
 use super::admin::Request;
 use super::bits::Field;
+use super::devx::InUmem;
 use super::layout::command::CONTEXT;
 use super::layout::command::CONTEXT_END;
 use super::layout::command::PAGES;
@@ -32,8 +33,14 @@ const LOG_PAGE: u32 = 12;
 /// `MLX5_MKC_ACCESS_MODE_PA` and `MLX5_MKC_ACCESS_MODE_MTT`.
 const PHYSICAL: u32 = 0;
 const TRANSLATED: u32 = 1;
-/// A queue is in memory that a program has registered for that: this device does not take such queues.
-const CQ_IN_UMEM: Field = Field::new(0x2e0, 1);
+/// `MLX5_MKC_ACCESS_MODE_MEMIC`, of memory on the device.
+const ON_THE_DEVICE: u32 = 5;
+/// A queue is in memory that a program has registered for that: in which, and where.
+const CQ_IN_UMEM: InUmem = InUmem {
+    valid: Field::new(0x2e0, 1),
+    id: Field::new(0x2c0, 0x20),
+    at: Field::new(0x280, 0x40),
+};
 /// Bits of a translation that are no address.
 const PRESENT: u64 = 7;
 /// The size of an entry of a completion queue: 64, or 128 of which the second half is used.
@@ -96,9 +103,6 @@ impl Device {
         let context = request.part(CONTEXT, CONTEXT_END)?;
         let log_size = cqc::LOG_CQ_SIZE.word(context);
         let (uar, eqn) = (cqc::UAR_PAGE.word(context), cqc::EQN.word(context));
-        if request.get(CQ_IN_UMEM) != 0 {
-            return Err(Refusal::Parameter);
-        }
         let entry = match cqc::CQE_SZ.word(context) {
             0 => 64,
             LARGE => 128,
@@ -111,11 +115,23 @@ impl Device {
             return Err(Refusal::Object);
         }
         let (log_page, offset) = (cqc::LOG_PAGE_SIZE.word(context), cqc::PAGE_OFFSET.word(context));
-        let buffer = Self::buffer(request, PAGES, entry << log_size, log_page, offset)?;
+        let own = self.of_a_program(request, &CQ_IN_UMEM, entry << log_size)?;
+        let (buffer, mut umems) = match own {
+            Some((buffer, umem)) => (buffer, vec![umem]),
+            None => {
+                (Self::buffer(request, PAGES, entry << log_size, log_page, offset)?, Vec::new())
+            }
+        };
+        if cqc::DBR_UMEM_VALID.is_set(context) {
+            let number = cqc::DBR_UMEM_ID.word(context);
+            self.record(request, number, cqc::DBR_ADDR.get(context))?;
+            umems.push(number);
+        }
         let cqn = self.cq_numbers.take().ok_or(Refusal::Limit)?;
         let queue = CompletionQueue {
             context: context.to_vec(),
             buffer,
+            umems,
             log_size,
             entry,
             eqn,
@@ -168,7 +184,7 @@ impl Device {
         }
         let pages = match mode {
             _ if free => Vec::new(),
-            PHYSICAL => Vec::new(),
+            PHYSICAL | ON_THE_DEVICE => Vec::new(),
             TRANSLATED if (LOG_PAGE..=31).contains(&shift) => {
                 let count = usize::try_from(request.get(mkc::ACTUAL)).unwrap_or(usize::MAX);
                 let count = count.checked_mul(2).ok_or(Refusal::Length)?;
@@ -193,6 +209,7 @@ impl Device {
             variant: u8::try_from(mkc::VARIANT.get(context)).unwrap_or(0),
             valid: !free,
             physical: mode == PHYSICAL,
+            own: (mode == ON_THE_DEVICE).then_some(region.start),
             region,
         };
         self.keys.insert(number, key);

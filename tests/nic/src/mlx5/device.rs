@@ -6,8 +6,8 @@ use super::admin::Refusal;
 use super::admin::Reply;
 use super::admin::Request;
 use super::bits::Field;
+use super::devx;
 use super::layout::cap;
-use super::layout::command;
 use super::layout::port;
 use super::limits;
 use super::objects::Numbers;
@@ -15,15 +15,25 @@ use super::objects::Numbers;
 /// Capabilities begin here in a command and in an answer, and are so many bytes.
 const CAPABILITIES: usize = 16;
 const CAPABILITIES_SIZE: usize = 4096;
-/// Kinds of capabilities: `MLX5_CAP_GENERAL` and `MLX5_CAP_ATOMIC`.
+/// Kinds of capabilities: `MLX5_CAP_GENERAL`, `MLX5_CAP_ATOMIC`, `MLX5_CAP_QOS` and `MLX5_CAP_DEV_MEM`.
 const GENERAL: u32 = 0;
 const ATOMIC: u32 = 3;
+const RATES: u32 = 0xc;
+const MEMORY: u32 = 0xf;
 /// `atomic_caps`: answers in the processor's order are possible and, once the driver has set it, made;
 /// compare and swap, and fetch and add, of eight bytes.
 const HOST_ORDER: Field = Field::new(0x40, 2);
 const HOST_ORDER_SUPPORTED: Field = Field::new(0x46, 1);
 const OPERATIONS: Field = Field::new(0x90, 0x10);
 const SIZES: Field = Field::new(0xb0, 0x10);
+/// `qos_cap`: rates that packets are paced with, also those of a program's own; from the lowest to the
+/// highest, in kilobits per second; and how many.
+#[rustfmt::skip]
+const PACING: &[(Field, u64)] = &[
+    (Field::new(0x00, 1), 1), (Field::new(0x0b, 1), 1),
+    (Field::new(0x40, 0x20), 100_000_000), (Field::new(0x60, 0x20), 1000),
+    (Field::new(0x90, 0x10), limits::RATES as u64),
+];
 
 /// What the device can do. Fields that are missing are zero: among those Ethernet, flow steering, on-demand
 /// paging and fast registration.
@@ -40,13 +50,14 @@ const CAN: &[(Field, u64)] = &[
     (cap::LOG_MAX_PD, limits::LOG_PD), (cap::LOG_MAX_XRCD, limits::LOG_PD),
     (cap::LOG_MAX_TRANSPORT_DOMAIN, limits::LOG_PD),
     (cap::LOG_MAX_UCTX, 8), (cap::LOG_MAX_UMEM, 12),
+    (cap::GENERAL_OBJ_TYPES, 1 << devx::TUNNEL_OPTION), (cap::QOS, 1), (cap::DEVICE_MEMORY, 1),
     (cap::LOG_MAX_RA_REQ_QP, limits::LOG_READS), (cap::LOG_MAX_RA_RES_QP, limits::LOG_READS),
     (cap::LOG_MAX_MSG, limits::LOG_MESSAGE),
     (cap::MAX_WQE_SZ_SQ, limits::SEND_WQE), (cap::MAX_WQE_SZ_RQ, limits::RECEIVE_WQE),
     (cap::NUM_PORTS, 1), (cap::NATIVE_PORT_NUM, 1), (cap::IB_VIRT, 1),
     (cap::VPORT_COUNTERS, 1),
     (cap::LOCAL_CA_ACK_DELAY, 16), (cap::LOG_PG_SZ, 12),
-    (cap::RC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
+    (cap::RC, 1), (cap::UC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
     (cap::PKV, 1), (cap::QKV, 1), (cap::SET_DETH_SQPN, 1), (cap::CQE_VERSION, 1),
     (cap::BF, 1), (cap::LOG_BF_REG_SIZE, limits::LOG_BLUE_FLAME),
     // In megabytes, as a power of two: not used by the driver, as the next.
@@ -54,6 +65,15 @@ const CAN: &[(Field, u64)] = &[
     (cap::DEVICE_FREQUENCY_KHZ, limits::KILOHERTZ),
     // Keys come with their pages; work requests of the driver's change rights and protection domains alone.
     (cap::UMR_MODIFY_ENTITY_SIZE_DISABLED, 1), (cap::UMR_INDIRECT_MKEY_DISABLED, 1),
+];
+
+/// `device_mem_cap`: that there is some; the least of a part, as a power of two; where it is in the BAR, how
+/// much, and the most that one part may have.
+#[rustfmt::skip]
+const DEVICE_MEMORY: &[(Field, u64)] = &[
+    (Field::new(0x00, 1), 1), (Field::new(0x2b, 5), 6),
+    (Field::new(0x40, 0x40), limits::DEVICE_MEMORY),
+    (Field::new(0x80, 0x20), limits::DEVICE_MEMORY_SIZE), (Field::new(0xa0, 0x20), limits::DEVICE_MEMORY_SIZE),
 ];
 
 /// `MLX5_PAGES_GIVE` and `MLX5_PAGES_TAKE`, which the driver gets back; the other says that there are none.
@@ -126,6 +146,8 @@ impl Device {
                 OPERATIONS.set(&mut bytes, 3);
                 SIZES.set(&mut bytes, 1 << 3);
             }
+            MEMORY => DEVICE_MEMORY.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
+            RATES => PACING.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             _ => return Err(Refusal::Parameter),
         }
         // What the driver has set stays as it is: none of that changes what this device does.
@@ -329,48 +351,14 @@ impl Device {
     pub(super) fn dealloc_domain(&mut self, request: &Request) -> Answer {
         take_back(&mut self.domains, request.number())
     }
-
-    /// The identity of a context that makes objects by itself (DEVX).
-    pub(super) fn create_uctx(&mut self, _: &Request) -> Answer {
-        let uid = self.contexts.take().ok_or(Refusal::Limit)?;
-        Reply::sized(16).with(ISSI, uid.into()).ok()
-    }
-
-    pub(super) fn destroy_uctx(&mut self, request: &Request) -> Answer {
-        let uid = request.word(ISSI);
-        if self.umems.values().any(|owner| *owner == uid) {
-            return Err(Refusal::Busy);
-        }
-        take_back(&mut self.contexts, uid)
-    }
-
-    /// Memory of a program's, for objects that the program makes by itself. This device takes none of those
-    /// which would use the memory.
-    pub(super) fn create_umem(&mut self, request: &Request) -> Answer {
-        const COUNT: Field = Field::new(0x140, 0x40);
-        const LIST: usize = 0x180;
-        let owner = request.word(command::UID);
-        if owner != 0 && !self.contexts.has(owner) {
-            return Err(Refusal::Object);
-        }
-        let count = usize::try_from(request.get(COUNT)).map_err(|_| Refusal::Parameter)?;
-        request.addresses(LIST, count)?;
-        let number = self.umem_numbers.take().ok_or(Refusal::Limit)?;
-        self.umems.insert(number, owner);
-        Reply::number(number)
-    }
-
-    pub(super) fn destroy_umem(&mut self, request: &Request) -> Answer {
-        let number = request.number();
-        self.umems.remove(&number).ok_or(Refusal::Object)?;
-        take_back(&mut self.umem_numbers, number)
-    }
 }
 
-fn give(numbers: &mut Numbers) -> Answer {
+/// Gives out a number.
+pub(super) fn give(numbers: &mut Numbers) -> Answer {
     Reply::number(numbers.take().ok_or(Refusal::Limit)?)
 }
 
-fn take_back(numbers: &mut Numbers, number: u32) -> Answer {
+/// Takes a number back.
+pub(super) fn take_back(numbers: &mut Numbers, number: u32) -> Answer {
     if numbers.release(number) { Reply::done() } else { Err(Refusal::Object) }
 }

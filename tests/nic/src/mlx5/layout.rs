@@ -69,17 +69,32 @@ pub(super) mod qpc {
     pub(in super::super) const Q_KEY: Field = at(0x540, 0x20);
     pub(in super::super) const RQ_TYPE: Field = at(0x565, 0x3);
     pub(in super::super) const SRQN: Field = at(0x568, 0x18);
+    /// The record of doorbells is in memory that a program has registered for that; and in which.
+    pub(in super::super) const DBR_UMEM_VALID: Field = at(0x683, 0x1);
+    pub(in super::super) const DBR_UMEM_ID: Field = at(0x720, 0x20);
 }
 
 /// `cqc`, the context of a completion queue.
 pub(super) mod cqc {
     use super::*;
+    pub(in super::super) const DBR_UMEM_VALID: Field = at(0x6, 0x1);
     pub(in super::super) const CQE_SZ: Field = at(0x8, 0x3);
+    pub(in super::super) const DBR_UMEM_ID: Field = at(0x20, 0x20);
     pub(in super::super) const PAGE_OFFSET: Field = at(0x54, 0x6);
     pub(in super::super) const LOG_CQ_SIZE: Field = at(0x63, 0x5);
     pub(in super::super) const UAR_PAGE: Field = at(0x68, 0x18);
     pub(in super::super) const EQN: Field = at(0xa0, 0x20);
     pub(in super::super) const LOG_PAGE_SIZE: Field = at(0xc3, 0x5);
+    pub(in super::super) const DBR_ADDR: Field = at(0x1c0, 0x40);
+}
+
+/// `umem`, memory of a program's, for objects that the program makes by itself; as it is in the command.
+pub(super) mod umem {
+    use super::*;
+    pub(in super::super) const LOG_PAGE_SIZE: Field = at(0x80 + 0x9b, 0x5);
+    pub(in super::super) const PAGE_OFFSET: Field = at(0x80 + 0xa0, 0x20);
+    pub(in super::super) const COUNT: Field = at(0x80 + 0xc0, 0x40);
+    pub(in super::super) const LIST: usize = 0x180;
 }
 
 /// `eqc`, the context of an event queue.
@@ -155,12 +170,14 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_RA_RES_QP: Field = at(0x15a, 0x6);
     pub(in super::super) const VPORT_COUNTERS: Field = at(0x181, 0x1);
     pub(in super::super) const IB_VIRT: Field = at(0x1a2, 0x1);
+    pub(in super::super) const DEVICE_MEMORY: Field = at(0x1a8, 0x1);
     pub(in super::super) const LOCAL_CA_ACK_DELAY: Field = at(0x1ab, 0x5);
     pub(in super::super) const NUM_PORTS: Field = at(0x1b8, 0x8);
     pub(in super::super) const LOG_MAX_MSG: Field = at(0x1c3, 0x5);
     pub(in super::super) const CQE_VERSION: Field = at(0x1fc, 0x4);
     pub(in super::super) const UMR_MODIFY_ENTITY_SIZE_DISABLED: Field = at(0x207, 0x1);
     pub(in super::super) const UMR_INDIRECT_MKEY_DISABLED: Field = at(0x209, 0x1);
+    pub(in super::super) const QOS: Field = at(0x21b, 0x1);
     pub(in super::super) const ATOMIC: Field = at(0x21e, 0x1);
     pub(in super::super) const CQ_MODERATION: Field = at(0x222, 0x1);
     pub(in super::super) const QKV: Field = at(0x236, 0x1);
@@ -168,6 +185,7 @@ pub(super) mod cap {
     pub(in super::super) const SET_DETH_SQPN: Field = at(0x238, 0x1);
     pub(in super::super) const XRC: Field = at(0x23c, 0x1);
     pub(in super::super) const UD: Field = at(0x23d, 0x1);
+    pub(in super::super) const UC: Field = at(0x23e, 0x1);
     pub(in super::super) const RC: Field = at(0x23f, 0x1);
     pub(in super::super) const UAR_SZ: Field = at(0x24a, 0x6);
     pub(in super::super) const LOG_PG_SZ: Field = at(0x258, 0x8);
@@ -180,6 +198,7 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_XRCD: Field = at(0x33b, 0x5);
     pub(in super::super) const BASIC_CYCLIC_RCV_WQE: Field = at(0x380, 0x1);
     pub(in super::super) const LOG_MAX_RMP: Field = at(0x383, 0x5);
+    pub(in super::super) const GENERAL_OBJ_TYPES: Field = at(0x400, 0x40);
     pub(in super::super) const LOG_MAX_UCTX: Field = at(0x463, 0x5);
     pub(in super::super) const LOG_MAX_UMEM: Field = at(0x46b, 0x5);
     pub(in super::super) const MAX_NUM_EQS: Field = at(0x470, 0x10);

@@ -11,6 +11,9 @@ pub(super) const VECTORS: u16 = 16;
 pub(super) const PAGE: u64 = 4096;
 pub(super) const FIRST_UAR: u32 = 16;
 pub(super) const UARS: u32 = 2000;
+/// After the last page of doorbells: memory on the device, and how much.
+pub(super) const DEVICE_MEMORY: u64 = 2016 * PAGE;
+pub(super) const DEVICE_MEMORY_SIZE: u64 = 32 * PAGE;
 
 /// Entries of the command queue, and the size of one, as powers of two.
 pub(super) const LOG_COMMANDS: u32 = 5;
@@ -38,6 +41,9 @@ pub(super) const LOG_MESSAGE: u64 = 30;
 pub(super) const LOG_READS: u64 = 4;
 /// The size of a register for doorbells with a work request in them.
 pub(super) const LOG_BLUE_FLAME: u64 = 9;
+
+/// How many rates packets may be paced with; the first is none.
+pub(super) const RATES: u32 = 128;
 
 /// How many event queues.
 pub(super) const EQS: u64 = 16;

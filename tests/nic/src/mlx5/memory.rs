@@ -1,5 +1,6 @@
 //! Queues in guest memory, and what memory keys name.
 
+use super::device_memory::OWN;
 use crate::Bus;
 use crate::region::Region;
 
@@ -66,6 +67,8 @@ pub(super) struct Key {
     pub(super) valid: bool,
     /// Addresses are those of the bus.
     pub(super) physical: bool,
+    /// Where in the device's own memory the region is: its addresses begin with zero.
+    pub(super) own: Option<u64>,
     pub(super) region: Region,
 }
 
@@ -79,8 +82,15 @@ impl Key {
         length: usize,
     ) -> Option<Vec<(u64, usize)>> {
         let allowed = self.valid && self.region.permissions & rights == rights;
+        if !allowed || self.region.pd != pd {
+            return None;
+        }
+        if let Some(start) = self.own {
+            let end = address.checked_add(u64::try_from(length).ok()?)?;
+            let at = start.checked_add(address).filter(|at| *at < OWN)?;
+            return (end <= self.region.length).then(|| vec![(OWN | at, length)]);
+        }
         match self.physical {
-            _ if !allowed || self.region.pd != pd => None,
             true => Some(vec![(address, length)]),
             false => self.region.pieces(pd, rights, address, length),
         }

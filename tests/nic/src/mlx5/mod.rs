@@ -6,8 +6,10 @@
 //! | `admin` | the command queue with its mailboxes, and the table of commands |
 //! | `device` | commands about the device, its port, and numbers |
 //! | `create`, `pairs` | commands about queues, keys and queue pairs |
+//! | `devx` | commands of objects that programs make by themselves |
+//! | `device_memory` | memory on the device |
 //! | `objects`, `memory` | what they make |
-//! | `request`, `send`, `receive`, `complete` | the data engine: reliable connections and datagrams |
+//! | `request`, `send`, `receive`, `complete` | the data engine: connections and datagrams |
 //! | `change` | work requests of the driver's that change keys |
 //! | `bits`, `layout`, `limits` | the device's structures; what this device offers |
 //!
@@ -20,6 +22,8 @@ mod change;
 mod complete;
 mod create;
 mod device;
+mod device_memory;
+mod devx;
 mod layout;
 mod limits;
 mod memory;
@@ -51,6 +55,9 @@ use crate::pci::Identity;
 use crate::wire::Message;
 use crate::wire::Port;
 
+use device_memory::Memory;
+use devx::General;
+use devx::Umem;
 use limits::FUNCTION_BAR;
 use limits::MSIX_BAR;
 use memory::Key;
@@ -110,13 +117,19 @@ struct Device {
     srq_numbers: Numbers,
     key_numbers: Numbers,
     umem_numbers: Numbers,
+    general_numbers: Numbers,
     eqs: BTreeMap<u32, EventQueue>,
     cqs: BTreeMap<u32, CompletionQueue>,
     qps: BTreeMap<u32, QueuePair>,
     srqs: BTreeMap<u32, SharedQueue>,
     keys: BTreeMap<u32, Key>,
-    /// Whose memory it is that programs have registered for objects which they make by themselves.
-    umems: BTreeMap<u32, u32>,
+    /// Memory that programs have registered for objects which they make by themselves; and objects of
+    /// theirs that this device does nothing with but keep them.
+    umems: BTreeMap<u32, Umem>,
+    generals: BTreeMap<u32, General>,
+    /// Rates that packets may be paced with.
+    rates: BTreeMap<u32, Vec<u8>>,
+    memory: Memory,
     outbox: Vec<Message>,
     port_capabilities: u64,
     statistics: Statistics,
@@ -192,13 +205,23 @@ impl Function for Mlx5 {
     }
 
     fn load(&self, bar: u8, offset: u64, data: &mut [u8]) {
-        if bar == FUNCTION_BAR {
-            self.device.lock().load_register(offset, data);
+        match bar {
+            FUNCTION_BAR if offset < limits::DEVICE_MEMORY => {
+                self.device.lock().load_register(offset, data);
+            }
+            FUNCTION_BAR if self.device.lock().memory.load(offset, data).is_some() => {}
+            _ => data.fill(0),
         }
     }
 
     fn store(&self, bar: u8, offset: u64, data: &[u8]) {
         if bar != FUNCTION_BAR {
+            return;
+        }
+        if offset >= limits::DEVICE_MEMORY {
+            if self.device.lock().memory.store(offset, data).is_none() {
+                log::warn!("a program stores at {offset:#x}, which was not given out");
+            }
             return;
         }
         let page = u32::try_from(offset / limits::PAGE).unwrap_or(u32::MAX);
@@ -294,12 +317,16 @@ impl Device {
             srq_numbers: kind(limits::LOG_SRQ, 0x10),
             key_numbers: kind(limits::LOG_MKEY, 0x100),
             umem_numbers: kind(12, 1),
+            general_numbers: kind(12, 1),
             eqs: BTreeMap::new(),
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
             srqs: BTreeMap::new(),
             keys: BTreeMap::new(),
             umems: BTreeMap::new(),
+            generals: BTreeMap::new(),
+            rates: BTreeMap::new(),
+            memory: Memory::new(),
             outbox: Vec::new(),
             port_capabilities: device::PORT_CAPABILITIES,
             statistics: Statistics::default(),

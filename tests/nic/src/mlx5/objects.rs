@@ -80,6 +80,8 @@ pub(super) enum Armed {
 pub(super) struct CompletionQueue {
     pub(super) context: Vec<u8>,
     pub(super) buffer: Buffer,
+    /// Memory of a program's that the queue is in.
+    pub(super) umems: Vec<u32>,
     pub(super) log_size: u32,
     /// The size of an entry, 64 or 128.
     pub(super) entry: u64,
@@ -152,6 +154,10 @@ pub(super) struct QueuePair {
     pub(super) state: State,
     /// Both queues: receives come first.
     pub(super) buffer: Buffer,
+    /// Its record of doorbells: how many receives were posted, and after that how many blocks.
+    pub(super) record: u64,
+    /// Memory of a program's that both are in.
+    pub(super) umems: Vec<u32>,
     /// Blocks that were begun; and receives that were taken.
     pub(super) sent: u16,
     pub(super) taken: u16,
@@ -174,11 +180,6 @@ impl QueuePair {
 
     pub(super) fn pd(&self) -> u32 {
         self.get(qpc::PD)
-    }
-
-    /// The queue's record of doorbells: how many receives were posted, and after that how many blocks.
-    pub(super) fn record(&self) -> u64 {
-        qpc::DBR_ADDR.get(&self.context)
     }
 
     /// Bytes of a receive's description; and how many receives there are.
@@ -212,6 +213,11 @@ impl QueuePair {
         self.get(qpc::ST) == RELIABLE
     }
 
+    /// Whether it is an unreliable connection: nothing is answered, and nothing is sent again.
+    pub(super) fn unreliable(&self) -> bool {
+        self.get(qpc::ST) == UNRELIABLE
+    }
+
     /// Whether it sends and takes datagrams.
     pub(super) fn datagrams(&self) -> bool {
         matches!(self.get(qpc::ST), DATAGRAM | SUBNET | MANAGEMENT)
@@ -227,8 +233,9 @@ impl QueuePair {
     }
 }
 
-/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP0`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
+/// `MLX5_QP_ST_RC`, `MLX5_QP_ST_UC`, `MLX5_QP_ST_UD`, `MLX5_QP_ST_QP0`, `MLX5_QP_ST_QP1` and `MLX5_QP_ST_REG_UMR`.
 pub(super) const RELIABLE: u32 = 0x0;
+pub(super) const UNRELIABLE: u32 = 0x1;
 pub(super) const DATAGRAM: u32 = 0x2;
 pub(super) const SUBNET: u32 = 0x7;
 pub(super) const MANAGEMENT: u32 = 0x8;

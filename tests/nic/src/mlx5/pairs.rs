@@ -8,6 +8,7 @@ use super::admin::Refusal;
 use super::admin::Reply;
 use super::admin::Request;
 use super::bits::Field;
+use super::devx::InUmem;
 use super::layout::command;
 use super::layout::command::PAGES;
 use super::layout::command::QPC;
@@ -21,6 +22,7 @@ use super::objects::QueuePair;
 use super::objects::RELIABLE;
 use super::objects::SUBNET;
 use super::objects::State;
+use super::objects::UNRELIABLE;
 
 /// What a transition changes always, and what it changes if its option is chosen (`MLX5_QP_OPTPAR_RRE` and
 /// others).
@@ -48,8 +50,12 @@ const OPTIONS: &[(u32, Field)] = &[
     (1 << 16, qpc::PORT),
 ];
 
-/// The queues are in memory that a program has registered for that: this device does not take such.
-const IN_UMEM: Field = Field::new(0x860, 1);
+/// The queues are in memory that a program has registered for that: in which, and where.
+const IN_UMEM: InUmem = InUmem {
+    valid: Field::new(0x860, 1),
+    id: Field::new(0x840, 0x20),
+    at: Field::new(0x800, 0x40),
+};
 
 const ALL: &[State] = &[State::Reset, State::Init, State::Receives, State::Sends, State::Error];
 
@@ -117,17 +123,16 @@ impl Device {
     pub(super) fn create_qp(&mut self, request: &Request) -> Answer {
         let context = request.part(QPC, QPC_END)?;
         let kind = qpc::ST.word(context);
-        if !matches!(kind, RELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
+        if !matches!(kind, RELIABLE | UNRELIABLE | DATAGRAM | SUBNET | MANAGEMENT | MEMORY) {
             log::warn!("the driver wants a queue pair of type {kind:#x}");
-            return Err(Refusal::Parameter);
-        }
-        if request.get(IN_UMEM) != 0 {
             return Err(Refusal::Parameter);
         }
         let mut pair = QueuePair {
             context: context.to_vec(),
             state: State::Reset,
             buffer: super::memory::Buffer::new(&[], limits::PAGE.ilog2(), 0),
+            record: qpc::DBR_ADDR.get(context),
+            umems: Vec::new(),
             sent: 0,
             taken: 0,
             send_id: 0,
@@ -157,13 +162,24 @@ impl Device {
         }
         let bytes = stride * u64::from(receives) + 64 * u64::from(pair.blocks());
         let (log_page, offset) = (pair.get(qpc::LOG_PAGE_SIZE), pair.get(qpc::PAGE_OFFSET));
-        pair.buffer = Self::buffer(request, PAGES, bytes, log_page, offset)?;
+        match self.of_a_program(request, &IN_UMEM, bytes)? {
+            Some((buffer, umem)) => {
+                pair.buffer = buffer;
+                pair.umems.push(umem);
+            }
+            None => pair.buffer = Self::buffer(request, PAGES, bytes, log_page, offset)?,
+        }
+        if qpc::DBR_UMEM_VALID.is_set(context) {
+            let umem = pair.get(qpc::DBR_UMEM_ID);
+            pair.record = self.record(request, umem, pair.record)?;
+            pair.umems.push(umem);
+        }
         let qpn = self.qp_numbers.take().ok_or(Refusal::Limit)?;
         log::debug!(
             "{qpn:#x}: receives {:?} blocks {} record {:#x} at {:x?}",
             pair.receives(),
             pair.blocks(),
-            pair.record(),
+            pair.record,
             pair.buffer
         );
         self.qps.insert(qpn, pair);

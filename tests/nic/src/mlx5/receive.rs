@@ -15,6 +15,7 @@ use super::objects::State;
 use super::objects::address;
 use super::objects::lid;
 use super::request::Sge;
+use super::send::UNNUMBERED;
 use super::send::WINDOW;
 use crate::wire::Address;
 use crate::wire::Body;
@@ -59,7 +60,14 @@ impl Device {
             return self.datagram(qpn, from, from_qp, body);
         }
         let theirs = u16::try_from(pair.get(qpc::RLID)).unwrap_or(0);
-        if !pair.connected() || address(theirs) != from || pair.get(qpc::REMOTE_QPN) != from_qp {
+        let known = pair.connected() || pair.unreliable();
+        if !known || address(theirs) != from || pair.get(qpc::REMOTE_QPN) != from_qp {
+            return;
+        }
+        if pair.unreliable() {
+            if id == UNNUMBERED {
+                self.unanswered(qpn, body);
+            }
             return;
         }
         if id > pair.receive_id {
@@ -93,6 +101,27 @@ impl Device {
         if !matches!(status, syndrome::OK | NOT_READY) {
             self.fail(qpn);
             self.trouble(qpn);
+        }
+    }
+
+    /// A message of an unreliable connection: what nobody has a receive or a right for is lost. A receive that
+    /// cannot take its message ends the queue pair.
+    fn unanswered(&mut self, qpn: u32, body: Body) {
+        let sends = matches!(body, Body::Send { .. });
+        if !sends && !matches!(body, Body::Write { .. }) {
+            return;
+        }
+        let length = carried(&body);
+        match self.execute(qpn, body).0 {
+            syndrome::OK => {
+                self.statistics.received += 1;
+                self.statistics.received_bytes += length;
+            }
+            status if sends && status != NOT_READY => {
+                self.fail(qpn);
+                self.trouble(qpn);
+            }
+            _ => {}
         }
     }
 
@@ -167,7 +196,7 @@ impl Device {
 
     /// Changes eight bytes, and gives what they were. All of this device's operations are in turns, so that
     /// they are atomic to each other.
-    fn change(&self, pieces: &[(u64, usize)], change: Change) -> Option<u64> {
+    fn change(&mut self, pieces: &[(u64, usize)], change: Change) -> Option<u64> {
         let old = u64::from_le_bytes(self.collect(pieces)?.try_into().ok()?);
         let new = match change {
             Change::Add(more) => old.wrapping_add(more),
@@ -224,7 +253,7 @@ impl Device {
         match pair.shared() {
             Some(srq) => self.left(srq).is_some_and(|left| left > 0),
             None => {
-                let posted = word(&self.bus, pair.record()).unwrap_or(0);
+                let posted = word(&self.bus, pair.record).unwrap_or(0);
                 pair.receives().1 > 0 && posted.wrapping_sub(pair.taken.into()) & 0xffff != 0
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Device;
 use super::bits::Field;
 use super::complete::syndrome;
+use super::device_memory::OWN;
 use super::layout::qpc;
 use super::memory::access;
 use super::objects::address;
@@ -144,7 +145,8 @@ impl Device {
             rest = tail;
             Ok::<_, u8>(head)
         };
-        let connected = pair.connected();
+        let reliable = pair.connected();
+        let connected = reliable || pair.unreliable();
         let target = match pair.datagrams() {
             true => Some(segment(DATAGRAM)?),
             false => None,
@@ -152,13 +154,8 @@ impl Device {
         let solicited = SOLICITED.is_set(&request.bytes);
         let code = request.opcode();
         let remote = match code {
-            opcode::WRITE
-            | opcode::WRITE_IMMEDIATE
-            | opcode::READ
-            | opcode::COMPARE_SWAP
-            | opcode::FETCH_ADD
-                if connected =>
-            {
+            opcode::WRITE | opcode::WRITE_IMMEDIATE if connected => Some(segment(SEGMENT)?),
+            opcode::READ | opcode::COMPARE_SWAP | opcode::FETCH_ADD if reliable => {
                 Some(segment(SEGMENT)?)
             }
             _ => None,
@@ -166,11 +163,11 @@ impl Device {
         let (place, rkey) =
             remote.map_or((0, 0), |bytes| (REMOTE_ADDRESS.get(bytes), REMOTE_KEY.word(bytes)));
         let change = match code {
-            opcode::COMPARE_SWAP if connected => {
+            opcode::COMPARE_SWAP if reliable => {
                 let bytes = segment(SEGMENT)?;
                 Some(Change::CompareSwap(COMPARE.get(bytes), OPERAND.get(bytes)))
             }
-            opcode::FETCH_ADD if connected => Some(Change::Add(OPERAND.get(segment(SEGMENT)?))),
+            opcode::FETCH_ADD if reliable => Some(Change::Add(OPERAND.get(segment(SEGMENT)?))),
             _ => None,
         };
         let key = target.map_or(0, |target| match QUEUE_KEY.word(target) {
@@ -202,14 +199,14 @@ impl Device {
             opcode::NOP => return Ok(made),
             opcode::SEND => send(self.gather(pd, rest)?, None, None),
             opcode::SEND_IMMEDIATE => send(self.gather(pd, rest)?, Some(request.immediate()), None),
-            opcode::SEND_INVALIDATE if connected => {
+            opcode::SEND_INVALIDATE if reliable => {
                 send(self.gather(pd, rest)?, None, Some(request.immediate()))
             }
             opcode::WRITE if connected => write(self.gather(pd, rest)?, None),
             opcode::WRITE_IMMEDIATE if connected => {
                 write(self.gather(pd, rest)?, Some(request.immediate()))
             }
-            opcode::READ | opcode::COMPARE_SWAP | opcode::FETCH_ADD if connected => {
+            opcode::READ | opcode::COMPARE_SWAP | opcode::FETCH_ADD if reliable => {
                 made.into = self.scatter(pd, rest)?;
                 let length = made.into.iter().map(|(_, length)| length).sum();
                 match change {
@@ -293,18 +290,24 @@ impl Device {
         let mut rest = &mut data[..];
         for (at, length) in pieces {
             let (here, next) = rest.split_at_mut_checked(*length)?;
-            self.bus.read(*at, here).ok()?;
+            match at & OWN {
+                0 => self.bus.read(*at, here).ok()?,
+                _ => self.memory.load(at & !OWN, here)?,
+            }
             rest = next;
         }
         Some(data)
     }
 
     /// Writes data to pieces, which may have room for more.
-    pub(super) fn spread(&self, pieces: &[(u64, usize)], data: &[u8]) -> Option<()> {
+    pub(super) fn spread(&mut self, pieces: &[(u64, usize)], data: &[u8]) -> Option<()> {
         let mut rest = data;
         for (at, length) in pieces {
             let (here, next) = rest.split_at(rest.len().min(*length));
-            self.bus.write(*at, here).ok()?;
+            match at & OWN {
+                0 => self.bus.write(*at, here).ok()?,
+                _ => self.memory.store(at & !OWN, here)?,
+            }
             rest = next;
         }
         rest.is_empty().then_some(())

@@ -32,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// the last.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(1);
 const LAST_RECEIVE_TIMEOUT: Duration = Duration::from_millis(32);
+/// The number of messages of unreliable connections, which reliable ones never come to.
+pub(super) const UNNUMBERED: u64 = u64::MAX;
 /// A number of retries that means no end.
 const FOR_EVER: u32 = 7;
 
@@ -59,7 +61,7 @@ impl Device {
             if !matches!(state, State::Sends | State::Error) || pair.blocks() == 0 {
                 return;
             }
-            let posted = word(&self.bus, pair.record() + 4).unwrap_or(0);
+            let posted = word(&self.bus, pair.record + 4).unwrap_or(0);
             let left = posted.wrapping_sub(pair.sent.into()) & 0xffff;
             if left == 0
                 || state == State::Sends && pair.flight.len() >= WINDOW
@@ -123,7 +125,7 @@ impl Device {
             }
             return;
         }
-        if !pair.connected() {
+        if !pair.connected() && !pair.unreliable() {
             return self.lands(qpn, request, syndrome::OPERATION, 0);
         }
         let lid = u16::try_from(pair.get(qpc::RLID)).unwrap_or(0);
@@ -132,9 +134,13 @@ impl Device {
             to: address(lid),
             from_qp: qpn,
             to_qp: pair.get(qpc::REMOTE_QPN),
-            id: pair.send_id,
+            id: if pair.unreliable() { UNNUMBERED } else { pair.send_id },
             body,
         };
+        if pair.unreliable() {
+            self.outbox.push(message);
+            return self.lands(qpn, request, syndrome::OK, made.length);
+        }
         pair.send_id += 1;
         if pair.again.is_none() {
             pair.again = Some(Instant::now() + pair.timeout());

@@ -3,6 +3,8 @@
 //!
 //! Numbers are offsets in bytes in the structures of `mlx5_ifc.h`, a command's head included.
 
+mod objects;
+mod own;
 mod traffic;
 
 use std::fs::File;

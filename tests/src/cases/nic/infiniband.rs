@@ -14,7 +14,9 @@ use super::traffic::RESULT;
 use super::traffic::devices;
 use super::traffic::netlink;
 use crate::cases::Verdict;
+use crate::cases::verbs::compare;
 use crate::exec;
+use crate::shape;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
@@ -22,10 +24,28 @@ use crate::world::World;
 #[rustfmt::skip]
 const EXCHANGES: &[(&str, &[&str])] = &[
     ("nic_mlx5_rc_pingpong_e", &["ibv_rc_pingpong", "-n", "200", "-e", "-c"]),
+    ("nic_mlx5_uc_pingpong",   &["ibv_uc_pingpong", "-n", "20"]),
     ("nic_mlx5_ud_pingpong",   &["ibv_ud_pingpong", "-n", "100"]),
     ("nic_mlx5_srq_pingpong",  &["ibv_srq_pingpong", "-n", "20"]),
     ("nic_mlx5_write_bw",      &["ib_write_bw", "-n", "200", "-s", "65536", "-F"]),
     ("nic_mlx5_atomic_lat",    &["ib_atomic_lat", "-n", "200", "-F"]),
+];
+
+/// Objects that a program makes by itself: queues in its own memory, their doorbells, events, commands that
+/// are not waited for, general objects, rates.
+const DEVX: &str = include_str!("../../../scripts/devx.py");
+/// What the program must have seen natively, or the case shows nothing.
+const DEVX_SEEN: &[&str] = &[
+    "queue pair is in state: 3",
+    "event is of: 0xc0ffee",
+    "completions: [0, 2]",
+    "message: made by the program itself",
+    "message: from the device's own memory",
+    "domain of XRC's: ok",
+    "answer tells the state: 3",
+    "general object says: 0x1234",
+    "memory in use: Device or resource busy",
+    "end of memory: it was executed",
 ];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -39,6 +59,7 @@ pub(super) fn cases() -> Vec<Case> {
             .iter()
             .map(|(name, argv)| Case::new(name, move |world| same_exchange(world, argv))),
     );
+    cases.push(Case::new("nic_mlx5_devx", devx));
     cases.push(Case::new("nic_mlx5_nothing_is_left_of_a_killed_sandbox", nothing_left));
     cases
 }
@@ -56,6 +77,24 @@ fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
         bail!("natively {}\nand its server {}", native.client, native.server);
     }
     connected::same(&native, &run(Place::Sandbox).context("in two sandboxes")?)
+}
+
+fn devx(world: &World) -> Result<Verdict> {
+    let before = ask("census 0")?;
+    let argv = ["python3", "-c", DEVX, &world.device];
+    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    if let Some(missing) = DEVX_SEEN.iter().find(|line| !native.stdout.contains(**line)) {
+        bail!("natively there is no {missing:?}: {native}");
+    }
+    // No narrower profile grants DEVX: its commands are opaque.
+    let inside = exec::run(world.sandbox(&["--profile", "full"], &argv), PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
+    let refused = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    if refused.status == 0 || refused.stdout.contains("queue pair") {
+        bail!("the usual profile lets a program make objects by itself: {refused}");
+    }
+    exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))?;
+    Ok(Verdict::Ok)
 }
 
 /// The device's own count of objects, after a program in a sandbox was killed.
