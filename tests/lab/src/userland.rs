@@ -97,6 +97,7 @@ fn build(userland: &Userland, dir: &Path, progress: &Progress) -> Result<()> {
     match userland.arch {
         Arch::Amd64 => {
             command.args(["--variant=essential", &format!("--include={packages}")]);
+            command.arg(format!("--customize-hook={CUSTOMIZE}"));
             for option in DPKG_OPTIONS {
                 command.arg(format!("--dpkgopt={option}"));
             }
@@ -105,10 +106,11 @@ fn build(userland: &Userland, dir: &Path, progress: &Progress) -> Result<()> {
             command.args(["--variant=extract", "--skip=check/qemu"]);
             // Each apart: a pattern takes the rest of the option.
             command.args(["--include=?essential", &format!("--include={packages}")]);
-            command.arg(format!("--customize-hook={UNCONFIGURED}"));
+            // The only hooks that run where packages are not installed.
+            command.arg(format!("--extract-hook={UNCONFIGURED}"));
+            command.arg(format!("--extract-hook={CUSTOMIZE}"));
         }
     }
-    command.arg(format!("--customize-hook={CUSTOMIZE}"));
     for setting in apt::forwarded_settings()? {
         command.arg(format!("--aptopt={setting}"));
     }

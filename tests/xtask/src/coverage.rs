@@ -233,7 +233,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 fn kernels(names: &[String]) -> Result<Vec<&'static Kernel>> {
     if names.is_empty() {
-        return Ok(KERNELS.iter().filter(|kernel| kernel.vmm == Vmm::Qemu && kernel.arch == Arch::Amd64).collect());
+        return Ok(KERNELS
+            .iter()
+            .filter(|kernel| kernel.vmm == Vmm::Qemu && kernel.arch == Arch::Amd64)
+            .collect());
     }
     names.iter().map(|name| Kernel::find(name)).collect()
 }

@@ -48,7 +48,8 @@ impl Programs {
     /// loads the guest's libibverbs.
     pub(crate) fn build() -> Result<Self> {
         let programs = Self::built(Arch::Amd64, "lab-share", Profile::Release)?;
-        let built = guestbin::build(Arch::Amd64, Linking::Dynamic, Profile::Release, &["verbgate"])?;
+        let built =
+            guestbin::build(Arch::Amd64, Linking::Dynamic, Profile::Release, &["verbgate"])?;
         programs.take(&built, "verbgate", FABRIC)?;
         Ok(programs)
     }
