@@ -49,6 +49,7 @@ rm -rf "$1"/var/cache/* "$1"/var/lib/apt/lists/*"#;
 const UNCONFIGURED: &str = r#"set -e
 cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"
 cp "$1/usr/share/base-passwd/group.master" "$1/etc/group"
+mkdir -p "$1/usr/local/bin" "$1/usr/local/sbin" "$1/usr/local/lib" "$1/mnt" "$1/srv"
 [ -e "$1/usr/bin/awk" ] || ln -s mawk "$1/usr/bin/awk"
 [ -e "$1/bin/sh" ] || ln -s dash "$1/bin/sh""#;
 
