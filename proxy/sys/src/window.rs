@@ -43,9 +43,10 @@ impl AddrWindow {
     /// from the top of the addresses down. The others suit fewer bits of address.
     #[cfg(target_arch = "x86_64")]
     const CANDIDATES: [u32; 3] = [0x5510, 0x6ae0, 0x50];
-    /// The same with 48 bits of address.
+    /// The same with 48 bits of address, where position-independent executables begin at
+    /// 0xaaaa_aaaa_a000: a window at 0xaaaa holds each of them, and refuses the loader's mprotect(2).
     #[cfg(not(target_arch = "x86_64"))]
-    const CANDIDATES: [u32; 3] = [0xaaaa, 0x6ae0, 0x50];
+    const CANDIDATES: [u32; 3] = [0xaaa9, 0x6ae0, 0x50];
 
     /// The first candidate that this kernel can map.
     ///

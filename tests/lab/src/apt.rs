@@ -11,6 +11,7 @@ use anyhow::bail;
 
 use crate::host;
 use crate::progress::Progress;
+use crate::recipe::Arch;
 use crate::tool;
 
 /// Overrides the mirror, for machines whose apt has no Debian source.
@@ -113,16 +114,28 @@ pub(crate) struct Suite {
     pub(crate) uri: String,
     /// What verifies it.
     pub(crate) keyring: PathBuf,
+    arch: Arch,
     dir: PathBuf,
 }
 
 impl Suite {
     /// Fetches and verifies the suite's index into `scratch`.
     pub(crate) fn open(name: &str, scratch: &Path, progress: &Progress) -> Result<Suite> {
+        Self::open_for(Arch::Amd64, name, scratch, progress)
+    }
+
+    /// The same for packages of another processor.
+    pub(crate) fn open_for(
+        arch: Arch,
+        name: &str,
+        scratch: &Path,
+        progress: &Progress,
+    ) -> Result<Suite> {
         let mut suite = Suite {
             name: name.to_owned(),
             uri: mirror()?,
             keyring: PathBuf::from(KEYRING),
+            arch,
             dir: scratch.join(format!("apt-{name}")),
         };
         if !suite.keyring.exists() {
@@ -163,7 +176,8 @@ impl Suite {
         fs::create_dir_all(self.dir.join("cache/archives/partial"))?;
         fs::write(self.dir.join("status"), "")?;
         let source = format!(
-            "deb [arch=amd64 signed-by={}] {} {} main\n",
+            "deb [arch={} signed-by={}] {} {} main\n",
+            self.arch.debian(),
             self.keyring.display(),
             self.uri,
             self.name
@@ -193,8 +207,8 @@ impl Suite {
             "Acquire::Languages=none".to_owned(),
             // The sandbox user may not enter the cache folder.
             "APT::Sandbox::User=root".to_owned(),
-            "APT::Architecture=amd64".to_owned(),
-            "APT::Architectures=amd64".to_owned(),
+            format!("APT::Architecture={}", self.arch.debian()),
+            format!("APT::Architectures={}", self.arch.debian()),
         ] {
             command.arg("-o").arg(option);
         }
@@ -239,21 +253,21 @@ fn newest_keyring(scratch: &Path) -> Result<PathBuf> {
 }
 
 /// The newest plain kernel of a series among package names, as `6.12.107+deb13-amd64`.
-pub(crate) fn newest_kernel(names: &[String], series: &str) -> Option<String> {
+pub(crate) fn newest_kernel(names: &[String], series: &str, arch: Arch) -> Option<String> {
     names
         .iter()
         .filter_map(|name| name.strip_prefix("linux-image-"))
-        .filter(|version| is_plain_kernel(version, series))
+        .filter(|version| is_plain_kernel(version, series, arch))
         .max_by_key(|version| numbers(version))
         .map(str::to_owned)
 }
 
-/// Whether this is a kernel of the series for amd64 and of no other flavour (cloud, rt, unsigned).
-fn is_plain_kernel(version: &str, series: &str) -> bool {
+/// Whether this is a kernel of the series for the processor and of no other flavour (cloud, rt, unsigned).
+fn is_plain_kernel(version: &str, series: &str, arch: Arch) -> bool {
     let Some(rest) = version.strip_prefix(series).and_then(|r| r.strip_prefix('.')) else {
         return false;
     };
-    let Some(rest) = rest.strip_suffix("-amd64") else {
+    let Some(rest) = rest.strip_suffix(arch.debian()).and_then(|r| r.strip_suffix('-')) else {
         return false;
     };
     rest.split('-').skip(1).all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit()))
@@ -314,12 +328,15 @@ mod tests {
             "6.12.107+deb13-rt-amd64",
             "6.12.107+deb13-amd64",
             "6.12.107+deb13-amd64-unsigned",
+            "6.12.107+deb13-arm64",
+            "6.12.107+deb13-arm64-16k",
             "amd64",
         ]);
-        assert_eq!(newest_kernel(&trixie, "6.12").unwrap(), "6.12.107+deb13-amd64");
-        assert_eq!(newest_kernel(&trixie, "6.1"), None);
+        assert_eq!(newest_kernel(&trixie, "6.12", Arch::Amd64).unwrap(), "6.12.107+deb13-amd64");
+        assert_eq!(newest_kernel(&trixie, "6.12", Arch::Arm64).unwrap(), "6.12.107+deb13-arm64");
+        assert_eq!(newest_kernel(&trixie, "6.1", Arch::Amd64), None);
         let bookworm = names(&["6.1.0-47-amd64", "6.1.0-50-amd64", "6.1.0-50-cloud-amd64"]);
-        assert_eq!(newest_kernel(&bookworm, "6.1").unwrap(), "6.1.0-50-amd64");
+        assert_eq!(newest_kernel(&bookworm, "6.1", Arch::Amd64).unwrap(), "6.1.0-50-amd64");
     }
 
     #[test]

@@ -30,6 +30,12 @@ pub(crate) const TO_RUN: &[Need] = &[
     Need { thing: "setpriv", package: "util-linux" },
 ];
 
+/// Needed for each run of an arm64 kernel.
+pub(crate) const TO_RUN_ARM64: &[Need] = &[
+    Need { thing: "qemu-system-aarch64", package: "qemu-system-arm" },
+    Need { thing: "setpriv", package: "util-linux" },
+];
+
 /// Needed to run User-Mode Linux.
 pub(crate) const TO_RUN_UML: &[Need] = &[Need { thing: "setpriv", package: "util-linux" }];
 

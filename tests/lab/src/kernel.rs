@@ -134,8 +134,8 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
 fn find(kernel: &Kernel, scratch: &Path, progress: &Progress) -> Result<(Suite, String)> {
     let mut tried = Vec::new();
     for name in kernel.suites {
-        match Suite::open(name, scratch, progress) {
-            Ok(suite) => match apt::newest_kernel(&suite.names("linux-image-")?, kernel.series) {
+        match Suite::open_for(kernel.arch, name, scratch, progress) {
+            Ok(suite) => match newest(&suite, kernel)? {
                 Some(version) => return Ok((suite, version)),
                 None => tried.push(format!("{name} no longer has that kernel")),
             },
@@ -143,6 +143,10 @@ fn find(kernel: &Kernel, scratch: &Path, progress: &Progress) -> Result<(Suite, 
         }
     }
     bail!("no Debian package of Linux {} was found: {}", kernel.series, tried.join("; "))
+}
+
+fn newest(suite: &Suite, kernel: &Kernel) -> Result<Option<String>> {
+    Ok(apt::newest_kernel(&suite.names("linux-image-")?, kernel.series, kernel.arch))
 }
 
 /// The folder that `depmod -b` wants: the one with `lib/modules/VERSION` in it.

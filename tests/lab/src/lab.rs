@@ -36,6 +36,7 @@ use crate::pace::Limit;
 use crate::progress::Progress;
 use crate::qemu;
 use crate::qemu::Emulator;
+use crate::recipe::Arch;
 use crate::recipe::Kernel;
 use crate::recipe::Userland;
 use crate::recipe::Vmm;
@@ -89,10 +90,15 @@ impl Lab {
         if let Some(words) = Self::to_fetch(kernel, userland)? {
             progress.say(&words);
         }
-        host::require(
-            &[if kernel.vmm == Vmm::Qemu { host::TO_RUN } else { host::TO_RUN_UML }],
-            progress,
-        )?;
+        if kernel.arch != userland.arch {
+            bail!("the kernel {} cannot run the userland {}", kernel.name, userland.name);
+        }
+        let needs = match (kernel.vmm, kernel.arch) {
+            (Vmm::Uml, _) => host::TO_RUN_UML,
+            (Vmm::Qemu, Arch::Amd64) => host::TO_RUN,
+            (Vmm::Qemu, Arch::Arm64) => host::TO_RUN_ARM64,
+        };
+        host::require(&[needs], progress)?;
         // At the same time: the one waits for the network while the other unpacks.
         let (boot, root) = thread::scope(|scope| {
             let root = scope.spawn(|| userland::ensure(userland, progress));
@@ -112,6 +118,9 @@ impl Lab {
     /// # Errors
     /// The kernel is User-Mode Linux, or something cannot be fetched.
     pub fn prepare_nics(&mut self, progress: &Progress) -> Result<()> {
+        if self.kernel.arch != Arch::Amd64 {
+            bail!("{} has no NICs: models and drivers are for x86-64 only", self.kernel.name);
+        }
         if self.kernel.vmm != Vmm::Qemu {
             bail!("{} has no PCI: NICs need a kernel that runs under QEMU", self.kernel.name);
         }
@@ -269,6 +278,7 @@ impl<'a> Run<'a> {
         match self.lab.kernel.vmm {
             Vmm::Qemu => {
                 let machine = Machine {
+                    arch: self.lab.kernel.arch,
                     boot: &self.lab.boot,
                     root: &self.lab.root,
                     control: &self.control,
@@ -286,7 +296,7 @@ impl<'a> Run<'a> {
                 match &self.lab.nics {
                     Some(support) if self.nics.is_some() => support.emulator.complete(&mut command),
                     _ => {
-                        command.arg("qemu-system-x86_64");
+                        command.arg(machine::program(self.lab.kernel.arch));
                     }
                 }
                 command.args(machine.arguments());

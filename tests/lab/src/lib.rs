@@ -75,6 +75,7 @@ pub use lab::StaleBreakpoint;
 pub use nic::Nic;
 pub use pace::Limit;
 pub use progress::Progress;
+pub use recipe::Arch;
 pub use recipe::KERNELS;
 pub use recipe::Kernel;
 pub use recipe::USERLANDS;

@@ -12,6 +12,25 @@ pub enum Vmm {
     Uml,
 }
 
+/// The processor of a kernel and of a userland.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Arch {
+    /// x86-64: what the lab itself runs on.
+    Amd64,
+    /// AArch64, emulated.
+    Arm64,
+}
+
+impl Arch {
+    /// What Debian calls it.
+    pub(crate) const fn debian(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+}
+
 /// A kernel that the lab can boot. One of [`KERNELS`].
 #[derive(Debug, Eq, PartialEq)]
 pub struct Kernel {
@@ -23,6 +42,8 @@ pub struct Kernel {
     pub suites: &'static [&'static str],
     /// How it is run.
     pub vmm: Vmm,
+    /// The processor it runs on.
+    pub arch: Arch,
     /// The name of the userland that a run gets when it asks for none.
     pub userland: &'static str,
     /// What is fetched for it, about, for people.
@@ -32,8 +53,12 @@ pub struct Kernel {
 /// A userland that the lab can boot into. One of [`USERLANDS`].
 #[derive(Debug, Eq, PartialEq)]
 pub struct Userland {
-    /// What people type, and the suite it comes from: `trixie`.
+    /// What people type: `trixie`.
     pub name: &'static str,
+    /// The suite it comes from.
+    pub suite: &'static str,
+    /// The processor of its programs.
+    pub arch: Arch,
     /// The version of rdma-core in it, for people.
     pub rdma_core: &'static str,
     /// What is fetched for it, about, for people.
@@ -47,14 +72,16 @@ pub static KERNELS: &[Kernel] = &[
     kernel("6.12",    "6.12", &["trixie", "bookworm-backports"], Vmm::Qemu, "trixie",   125),
     kernel("7.2",     "7.2",  &["sid", "forky"],                 Vmm::Qemu, "sid",      140),
     kernel("uml-7.2", "7.2",  &["sid", "forky"],                 Vmm::Uml,  "sid",      180),
+    Kernel { arch: Arch::Arm64, ..kernel("arm64-6.12", "6.12", &["trixie"], Vmm::Qemu, "arm64-trixie", 110) },
 ];
 
 /// Every userland.
 #[rustfmt::skip]
 pub static USERLANDS: &[Userland] = &[
-    Userland { name: "bookworm", rdma_core: "44", megabytes: 120 },
-    Userland { name: "trixie",   rdma_core: "56", megabytes: 145 },
-    Userland { name: "sid",      rdma_core: "65", megabytes: 155 },
+    Userland { name: "bookworm", suite: "bookworm", arch: Arch::Amd64, rdma_core: "44", megabytes: 120 },
+    Userland { name: "trixie",   suite: "trixie",   arch: Arch::Amd64, rdma_core: "56", megabytes: 145 },
+    Userland { name: "sid",      suite: "sid",      arch: Arch::Amd64, rdma_core: "65", megabytes: 155 },
+    Userland { name: "arm64-trixie", suite: "trixie", arch: Arch::Arm64, rdma_core: "56", megabytes: 145 },
 ];
 
 const fn kernel(
@@ -65,7 +92,7 @@ const fn kernel(
     userland: &'static str,
     megabytes: u32,
 ) -> Kernel {
-    Kernel { name, series, suites, vmm, userland, megabytes }
+    Kernel { name, series, suites, vmm, arch: Arch::Amd64, userland, megabytes }
 }
 
 /// What a userland holds beyond the distribution's essential packages.
@@ -131,7 +158,7 @@ mod tests {
     #[test]
     fn every_kernel_has_its_userland() {
         for kernel in KERNELS {
-            kernel.default_userland().unwrap();
+            assert_eq!(kernel.default_userland().unwrap().arch, kernel.arch, "{}", kernel.name);
             assert!(!kernel.suites.is_empty(), "{}", kernel.name);
         }
     }

@@ -13,6 +13,7 @@ use crate::apt::Suite;
 use crate::cache::Artifact;
 use crate::host;
 use crate::progress::Progress;
+use crate::recipe::Arch;
 use crate::recipe::PACKAGES;
 use crate::recipe::Userland;
 use crate::tool;
@@ -44,11 +45,22 @@ echo lab > "$1/etc/hostname"
 printf '127.0.0.1 localhost lab\n10.99.0.1 rxe0\n' > "$1/etc/hosts"
 rm -rf "$1"/var/cache/* "$1"/var/lib/apt/lists/*"#;
 
+/// Instead of the packages' own scripts, which would need an emulator of their processor on the host.
+const UNCONFIGURED: &str = r#"set -e
+cp "$1/usr/share/base-passwd/passwd.master" "$1/etc/passwd"
+cp "$1/usr/share/base-passwd/group.master" "$1/etc/group"
+mkdir -p "$1/usr/local/bin" "$1/usr/local/sbin" "$1/usr/local/lib" "$1/mnt" "$1/srv"
+[ -e "$1/usr/bin/awk" ] || ln -s mawk "$1/usr/bin/awk"
+[ -e "$1/bin/sh" ] || ln -s dash "$1/bin/sh""#;
+
 fn artifact<'a>(userland: &Userland, name: &'a str) -> Artifact<'a> {
-    let recipe = format!(
+    let mut recipe = format!(
         "{REVISION} {} {PACKAGES:?} {DPKG_OPTIONS:?} {FREE_MIB}\n{CUSTOMIZE}",
         userland.name
     );
+    if userland.arch != Arch::Amd64 {
+        recipe.push_str(UNCONFIGURED);
+    }
     Artifact { name, recipe, space_mib: SPACE_MIB }
 }
 
@@ -77,15 +89,28 @@ fn build(userland: &Userland, dir: &Path, progress: &Progress) -> Result<()> {
     let scratch = dir.join("scratch");
     fs::create_dir_all(&scratch)?;
     // Finds a keyring that verifies the suite before mmdebstrap needs it.
-    let suite = Suite::open(userland.name, &scratch, progress)?;
+    let suite = Suite::open_for(userland.arch, userland.suite, &scratch, progress)?;
     let tarball = scratch.join("root.tar");
     let mut command = tool::command("mmdebstrap");
-    command.args(["--variant=essential", "--format=tar", "--architectures=amd64"]);
-    command.arg(format!("--include={}", PACKAGES.join(",")));
+    command.arg("--format=tar").arg(format!("--architectures={}", userland.arch.debian()));
     command.arg(format!("--keyring={}", suite.keyring.display()));
-    command.arg(format!("--customize-hook={CUSTOMIZE}"));
-    for option in DPKG_OPTIONS {
-        command.arg(format!("--dpkgopt={option}"));
+    let packages = PACKAGES.join(",");
+    match userland.arch {
+        Arch::Amd64 => {
+            command.args(["--variant=essential", &format!("--include={packages}")]);
+            command.arg(format!("--customize-hook={CUSTOMIZE}"));
+            for option in DPKG_OPTIONS {
+                command.arg(format!("--dpkgopt={option}"));
+            }
+        }
+        Arch::Arm64 => {
+            command.args(["--variant=extract", "--skip=check/qemu"]);
+            // Each apart: a pattern takes the rest of the option.
+            command.args(["--include=?essential", &format!("--include={packages}")]);
+            // The only hooks that run where packages are not installed.
+            command.arg(format!("--extract-hook={UNCONFIGURED}"));
+            command.arg(format!("--extract-hook={CUSTOMIZE}"));
+        }
     }
     for setting in apt::forwarded_settings()? {
         command.arg(format!("--aptopt={setting}"));
@@ -101,9 +126,9 @@ fn build(userland: &Userland, dir: &Path, progress: &Progress) -> Result<()> {
         command.arg("--mode=unshare");
     }
     command
-        .arg(userland.name)
+        .arg(userland.suite)
         .arg(&tarball)
-        .arg(format!("deb {} {} main", suite.uri, userland.name));
+        .arg(format!("deb {} {} main", suite.uri, userland.suite));
     progress.say("  installing packages into it with mmdebstrap");
     tool::run_logged(&mut command, "mmdebstrap", &scratch.join("mmdebstrap.log"), progress)?;
 

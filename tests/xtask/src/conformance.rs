@@ -14,6 +14,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
+use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Progress;
@@ -144,7 +145,7 @@ fn share(name: &str) -> Result<PathBuf> {
             .with_context(|| format!("cannot remove the last run's {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let built = guestbin::build(Linking::Static, Profile::Release, &["verbgate"])?;
+    let built = guestbin::build(Arch::Amd64, Linking::Static, Profile::Release, &["verbgate"])?;
     let verbgate = built.get("verbgate").context("cargo built no verbgate")?;
     fs::copy(verbgate, folder.join("verbgate"))
         .with_context(|| format!("cannot copy {}", verbgate.display()))?;

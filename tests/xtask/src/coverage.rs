@@ -18,6 +18,7 @@ use verbgate_abi::table;
 use verbgate_abi::table::MethodSpec;
 use verbgate_abi::table::ObjectClass;
 use verbgate_abi::table::Provider;
+use verbgate_lab::Arch;
 use verbgate_lab::KERNELS;
 use verbgate_lab::Kernel;
 use verbgate_lab::Vmm;
@@ -244,7 +245,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 
 fn kernels(names: &[String]) -> Result<Vec<&'static Kernel>> {
     if names.is_empty() {
-        return Ok(KERNELS.iter().filter(|kernel| kernel.vmm == Vmm::Qemu).collect());
+        return Ok(KERNELS
+            .iter()
+            .filter(|kernel| kernel.vmm == Vmm::Qemu && kernel.arch == Arch::Amd64)
+            .collect());
     }
     names.iter().map(|name| Kernel::find(name)).collect()
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
+use verbgate_lab::Arch;
 use verbgate_lab::Engines;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
@@ -75,7 +76,7 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
     let progress = Progress::stderr();
     // Of the same suite, so that the userland's libraries fit.
     let engines = Engines::of(userland.name, &progress)?;
-    let built = guestbin::build(Linking::Static, Profile::Quick, &["verbgate"])?;
+    let built = guestbin::build(Arch::Amd64, Linking::Static, Profile::Quick, &["verbgate"])?;
     let verbgate = built.get("verbgate").context("cargo built no verbgate")?;
     let folder = target_directory()?.join("lab-engines");
     let bin = folder.join("bin");

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use anyhow::Result;
+use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Limit;
@@ -46,19 +47,29 @@ impl Programs {
     /// Builds them, optimized and static; and `verbgate` once more, for `verbgate fabric`, which
     /// loads the guest's libibverbs.
     pub(crate) fn build() -> Result<Self> {
-        let programs = Self::built("lab-share", Profile::Release)?;
-        let built = guestbin::build(Linking::Dynamic, Profile::Release, &["verbgate"])?;
+        let programs = Self::built(Arch::Amd64, "lab-share", Profile::Release)?;
+        let built =
+            guestbin::build(Arch::Amd64, Linking::Dynamic, Profile::Release, &["verbgate"])?;
         programs.take(&built, "verbgate", FABRIC)?;
         Ok(programs)
     }
 
-    /// The same without `verbgate fabric`, and sooner: for who waits to see them run.
-    pub(crate) fn build_quickly() -> Result<Self> {
-        Self::built("lab-share-quick", Profile::Quick)
+    /// What goes with kernels of a processor. For arm64 that is without `verbgate fabric`, and built
+    /// quickly: emulation takes longer than any optimization saves.
+    pub(crate) fn build_for(arch: Arch) -> Result<Self> {
+        match arch {
+            Arch::Amd64 => Self::build(),
+            Arch::Arm64 => Self::built(arch, "lab-share-arm64", Profile::Quick),
+        }
     }
 
-    fn built(folder: &str, profile: Profile) -> Result<Self> {
-        let built = guestbin::build(Linking::Static, profile, PACKAGES)?;
+    /// The same without `verbgate fabric`, and sooner: for who waits to see them run.
+    pub(crate) fn build_quickly() -> Result<Self> {
+        Self::built(Arch::Amd64, "lab-share-quick", Profile::Quick)
+    }
+
+    fn built(arch: Arch, folder: &str, profile: Profile) -> Result<Self> {
+        let built = guestbin::build(arch, Linking::Static, profile, PACKAGES)?;
         let folder = target_directory()?.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;

@@ -9,12 +9,25 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use serde::Deserialize;
+use verbgate_lab::Arch;
+use verbgate_lab::Progress;
 
 use crate::stream::cargo;
 
 /// Naming the target keeps the flags away from build scripts and procedural macros, which cannot
 /// be static.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
+const fn target(arch: Arch) -> &'static str {
+    match arch {
+        Arch::Amd64 => "x86_64-unknown-linux-gnu",
+        Arch::Arm64 => "aarch64-unknown-linux-gnu",
+    }
+}
+
+/// The linker for arm64, and the packages of it and of the C library to link with.
+const CROSS: &[(&str, &str)] = &[
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross"),
+];
 
 /// What cargo says of one thing that it built; most fields are of no interest.
 #[derive(Debug, Deserialize)]
@@ -55,6 +68,7 @@ impl Profile {
 /// The two ways of linking have files of the same names: what the other way has built must be copied
 /// before.
 pub(crate) fn build(
+    arch: Arch,
     linking: Linking,
     profile: Profile,
     packages: &[&str],
@@ -63,12 +77,17 @@ pub(crate) fn build(
         Linking::Static => "target-feature=+crt-static",
         Linking::Dynamic => "target-feature=-crt-static",
     };
+    let target = target(arch);
     let mut command = cargo();
     command
-        .args(["build", "--profile", profile.name(), "--target", TARGET])
+        .args(["build", "--profile", profile.name(), "--target", target])
         .args(["--message-format", "json-render-diagnostics"])
         .arg("--config")
-        .arg(format!(r#"target.{TARGET}.rustflags=["-C","{flags}"]"#));
+        .arg(format!(r#"target.{target}.rustflags=["-C","{flags}"]"#));
+    if arch == Arch::Arm64 {
+        verbgate_lab::require_programs(CROSS, &Progress::stderr())?;
+        command.arg("--config").arg(format!(r#"target.{target}.linker="aarch64-linux-gnu-gcc""#));
+    }
     for package in packages {
         command.args(["-p", package]);
     }
@@ -76,7 +95,7 @@ pub(crate) fn build(
     if !output.status.success() {
         bail!(
             "cannot build {} for the guest: cargo says why above (is the target there? `rustup \
-             target add {TARGET}`)",
+             target add {target}`)",
             packages.join(", ")
         );
     }

@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use clap::Subcommand;
+use verbgate_lab::Arch;
 use verbgate_lab::KERNELS;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
@@ -52,7 +53,7 @@ enum LabCommand {
     Prepare {
         #[command(flatten)]
         pair: Pair,
-        /// Everything that runs under QEMU, and User-Mode Linux.
+        /// Every x86-64 kernel that runs under QEMU, and User-Mode Linux.
         #[arg(long)]
         all: bool,
     },
@@ -62,10 +63,10 @@ enum LabCommand {
 
 #[derive(Debug, clap::Args)]
 struct Pair {
-    /// Kernel: 6.1, 6.12, 7.2 or uml-7.2.
+    /// Kernel: 6.1, 6.12, 7.2, uml-7.2 or arm64-6.12.
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// Userland: bookworm, trixie or sid. [default: the kernel's own]
+    /// Userland: bookworm, trixie, sid or arm64-trixie. [default: the kernel's own]
     #[arg(long)]
     userland: Option<String>,
 }
@@ -178,7 +179,7 @@ fn exit_code(status: i32) -> ExitCode {
 fn prepare_all() -> Result<()> {
     let progress = Progress::stderr();
     for vmm in [Vmm::Qemu, Vmm::Uml] {
-        for kernel in KERNELS.iter().filter(|k| k.vmm == vmm) {
+        for kernel in KERNELS.iter().filter(|k| k.vmm == vmm && k.arch == Arch::Amd64) {
             let mut lab = Lab::prepare(kernel, kernel.default_userland()?, &progress)?;
             if vmm == Vmm::Qemu {
                 lab.prepare_nics(&progress)?;

@@ -11,6 +11,7 @@ use std::thread;
 
 use anyhow::Result;
 use anyhow::bail;
+use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Progress;
@@ -78,6 +79,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         named => named.iter().map(|name| Kernel::find(name)).collect(),
     };
     let kernels = kernels?;
+    if kernels.iter().any(|k| kernels.iter().any(|other| k.arch != other.arch)) {
+        bail!("kernels of two processors in one run: give the arm64 kernel alone");
+    }
     let stages = Stages::watched();
     let has_case = |k: &&Kernel| !cases::settings(k.name, &args.cases, args.nics).is_empty();
     let with_lab = !args.no_lab && kernels.iter().any(has_case);
@@ -154,7 +158,7 @@ fn in_labs(
     lane::yield_to_others(true);
     let mut programs = None;
     stages.run("building for the lab", |_| {
-        programs = Some(Programs::build()?);
+        programs = Some(Programs::build_for(kernels.first().map_or(Arch::Amd64, |k| k.arch))?);
         Ok(Outcome::NOTHING)
     });
     for kernel in kernels {

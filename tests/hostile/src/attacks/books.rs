@@ -161,6 +161,14 @@ pub(super) fn opens(guest: &Guest) -> io::Result<()> {
     Ok(())
 }
 
+/// `dup2` where the processor has that call.
+fn dup_beside(from: u64, to: u64) -> io::Result<u64> {
+    #[cfg(target_arch = "x86_64")]
+    return call(libc::SYS_dup2, &[from, to]);
+    #[cfg(not(target_arch = "x86_64"))]
+    call(libc::SYS_dup3, &[from, to, 0])
+}
+
 /// Duplicates are the same file: what is refused by one is refused by all.
 pub(super) fn duplicates(guest: &Guest) -> io::Result<()> {
     let fd = guest.planted(guest.device())?;
@@ -171,7 +179,7 @@ pub(super) fn duplicates(guest: &Guest) -> io::Result<()> {
         ("dup", call(libc::SYS_dup, &[at])),
         ("F_DUPFD", call(libc::SYS_fcntl, &[at, int(libc::F_DUPFD), 3])),
         ("F_DUPFD_CLOEXEC", call(libc::SYS_fcntl, &[at, int(libc::F_DUPFD_CLOEXEC), 0])),
-        ("dup2 beside it", call(libc::SYS_dup2, &[at, int(fd + 100)])),
+        ("dup2 beside it", dup_beside(at, int(fd + 100))),
     ];
     for (way, made) in ways {
         let duplicate = made? as i32;
