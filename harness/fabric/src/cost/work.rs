@@ -28,17 +28,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SUCCESS: u32 = 0;
 
 /// Measures an operation this many times, and once before that.
-fn median(
+///
+/// What one makes is dropped within its time.
+fn median<T>(
     work: &mut Work,
     operation: &str,
     turns: usize,
-    mut once: impl FnMut() -> Result<(), Error>,
+    mut once: impl FnMut() -> Result<T, Error>,
 ) -> Result<(), Error> {
-    once()?;
+    drop(once()?);
     let mut took = Vec::with_capacity(turns);
     for _ in 0..turns {
         let begun = Instant::now();
-        once()?;
+        drop(once()?);
         took.push(begun.elapsed());
     }
     took.sort_unstable();
@@ -61,22 +63,20 @@ pub(super) fn all(rail: &Rail) -> Result<Work, Error> {
 }
 
 fn objects(rail: &Rail, work: &mut Work) -> Result<(), Error> {
-    median(work, "open and close the device", 15, || Ok(drop(Context::open(&rail.device)?)))?;
+    median(work, "open and close the device", 15, || Ok(Context::open(&rail.device)?))?;
     let context = Context::open(&rail.device)?;
-    median(work, "query the port", 100, || Ok(context.port(rail.port).map(|_| ())?))?;
-    median(work, "protection domain", 100, || Ok(drop(Pd::new(&context)?)))?;
-    median(work, "completion queue of 256", 100, || {
-        Ok(drop(CompletionQueue::new(&context, 256)?))
-    })?;
+    median(work, "query the port", 100, || Ok(context.port(rail.port)?))?;
+    median(work, "protection domain", 100, || Ok(Pd::new(&context)?))?;
+    median(work, "completion queue of 256", 100, || Ok(CompletionQueue::new(&context, 256)?))?;
     let pd = Pd::new(&context)?;
     for (operation, length, turns) in
         [("region of 4 KiB", 4096, 100), ("region of 16 MiB", 16 << 20, 10)]
     {
-        median(work, operation, turns, || Ok(drop(Region::new(&pd, length, Access::Remote)?)))?;
+        median(work, operation, turns, || Ok(Region::new(&pd, length, Access::Remote)?))?;
     }
     let cq = CompletionQueue::new(&context, 256)?;
-    median(work, "queue pair", 50, || Ok(drop(queue_pair(&pd, &cq, rail)?)))?;
-    median(work, "queue pair, connected", 50, || connected(&pd, &cq, rail).map(drop))
+    median(work, "queue pair", 50, || queue_pair(&pd, &cq, rail))?;
+    median(work, "queue pair, connected", 50, || connected(&pd, &cq, rail))
 }
 
 fn queue_pair(pd: &Pd, cq: &CompletionQueue, rail: &Rail) -> Result<QueuePair, Error> {
