@@ -297,7 +297,7 @@ pub(crate) struct TraceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
-    /// Device, port and GID: DEVICE[:PORT][@GID_INDEX] [default: the first with an active port]
+    /// Device, port and GID, as in mlx5_0:1@3 [default: the first with an active port]
     #[arg(value_name = "RAIL")]
     pub(crate) rail: Option<verbgate_fabric::Choice>,
     /// How often to measure natively and in a sandbox, by turns
