@@ -169,6 +169,19 @@ impl FdWindow {
 mod tests {
     use super::*;
 
+    /// Where this test is itself, as every position-independent executable: a window there would refuse
+    /// the loader's calls.
+    #[test]
+    fn no_program_is_loaded_into_a_window() {
+        // ELF_ET_DYN_BASE, arch/x86/include/asm/elf.h and arch/arm64/include/asm/elf.h.
+        let lowest: u64 =
+            if cfg!(target_arch = "x86_64") { 0x5555_5555_4000 } else { 0xaaaa_aaaa_a000 };
+        let own = (no_program_is_loaded_into_a_window as *const ()).addr() as u64;
+        assert!(own >= lowest, "this test is at {own:#x}");
+        let end = AddrWindow::usual().base() + (1 << 32);
+        assert!(end <= lowest, "the window ends at {end:#x}");
+    }
+
     #[test]
     fn the_address_window_can_be_mapped_here() {
         let window = AddrWindow::probe().unwrap();
