@@ -14,7 +14,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde::Serialize;
 
-use self::table::Table;
+use self::table::Comparison;
 use crate::Choice;
 use crate::error::Error;
 use crate::rail;
@@ -71,7 +71,7 @@ pub fn cost(options: &CostOptions) -> Result<String, Error> {
         command.args(["run", "--device", &rail.device, "--"]).arg(&own).args([COST_WORKER, &at]);
         command
     };
-    let mut table = Table::default();
+    let mut table = Comparison::default();
     // Not counted: files that are read from a disk for the first time.
     work_of("natively", natively(), true)?;
     work_of("in a sandbox", sandboxed(), true)?;

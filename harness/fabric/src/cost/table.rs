@@ -28,7 +28,7 @@ struct Compared<'a> {
 
 /// All operations, in the order in which they were measured.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct Comparison {
     rows: Vec<Row>,
     no_data: Option<String>,
 }
@@ -40,7 +40,7 @@ fn median(samples: &[u64]) -> f64 {
     Duration::from_nanos(nanoseconds).as_secs_f64() * 1e6
 }
 
-impl Table {
+impl Comparison {
     pub(super) fn add(&mut self, native: bool, work: Work) {
         for sample in work.samples {
             self.put(native, &sample.operation, sample.nanoseconds);
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn medians_of_both_ways_are_compared() {
-        let mut table = Table::default();
+        let mut table = Comparison::default();
         for (native, sandboxed) in [(1000, 3000), (900_000, 2000), (800, 2000)] {
             table.add(true, work(native));
             table.add(false, work(sandboxed));
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_was_measured_in_one_way_alone_is_not_compared_and_the_reason_is_given() {
-        let mut table = Table::default();
+        let mut table = Comparison::default();
         table.add(true, work(1));
         table
             .add(false, Work { samples: Vec::new(), no_data: Some("the port is down".to_owned()) });
