@@ -394,7 +394,7 @@ fn a_reload_narrows_a_program_that_runs_and_never_widens_what_the_program_starte
     write(place, &rules(1).replace("ucontexts", "ucontext"));
     let slip = reload();
     assert_eq!(slip.status.code(), Some(1), "{slip:?}");
-    for word in ["10-tenants.toml:6", "tenant own keeps the policy in force, profile standard"] {
+    for word in ["10-tenants.toml:7", "tenant own keeps the policy in force, profile standard"] {
         assert!(stderr(&slip).contains(word), "{word}: {slip:?}");
     }
     until(&mut steps, "own: 2 opens, then EAGAIN");
