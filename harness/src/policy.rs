@@ -13,6 +13,7 @@ use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
 use verbgate_proxy::policy::Policy;
 use verbgate_sandbox::Recorded;
+use verbgate_sandbox::Reloaded;
 
 use crate::cli::Global;
 use crate::cli::PolicyCheckArgs;
@@ -31,9 +32,7 @@ pub(crate) fn run(command: &PolicyCommand, global: &Global) -> Result<u8, Failur
         PolicyCommand::Check(args) => check(args),
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Test(args) => test(args),
-        PolicyCommand::Reload(args) => {
-            verbgate_oci::reload(&oci::globals(global), &args.policy_dir)
-        }
+        PolicyCommand::Reload(args) => reload(&args.policy_dir, global),
     }
     .map_err(Failure::of_tool)
 }
@@ -47,6 +46,21 @@ fn load(dir: &Path) -> Result<Policies, Error> {
             dir.display()
         )
     })
+}
+
+/// Narrows containers and programs of `run`: each that can be, whatever becomes of the others.
+fn reload(dir: &Path, global: &Global) -> Result<u8, Error> {
+    let containers = verbgate_oci::reload(&oci::globals(global), dir);
+    let mut failed: Vec<String> = containers.err().map(|e| format!("{e:#}")).into_iter().collect();
+    for (process, done) in verbgate_sandbox::reload(&global.root(), dir)? {
+        match done {
+            Reloaded::Narrowed(profile) => {
+                print(&format!("process {process}: narrowed by {profile}\n"))?;
+            }
+            Reloaded::Kept(why) => failed.push(format!("process {process}: {why}")),
+        }
+    }
+    if failed.is_empty() { Ok(0) } else { Err(anyhow!("{}", failed.join("; "))) }
 }
 
 fn check(args: &PolicyCheckArgs) -> Result<u8, Error> {

@@ -77,7 +77,8 @@ no RDMA.
 .PP
 A slip in any file refuses all files. Then no sandbox starts, and sandboxes that run keep what they were \
 granted. A sandbox keeps the policy that it started with until verbgate policy reload narrows it: a request \
-must then pass the policy of the start and the present one. verbgate run is not reached by a reload.";
+must then pass the policy of the start and the present one. A reload reaches \
+the containers and the programs of verbgate run whose \\-\\-root is the same.";
 
 fn words(holds: Holds) -> String {
     match holds {

@@ -45,6 +45,7 @@ pub(crate) fn supervised(
     }
     if let Some(tenant) = &tenant {
         sandbox.charge_to(root, tenant)?;
+        sandbox.follow_policy(root, &args.policy.policy_dir, tenant)?;
     }
     if let Some(to) = &args.audit {
         let uid = std::os::unix::fs::MetadataExt::uid(

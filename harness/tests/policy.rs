@@ -356,3 +356,53 @@ fn requests_beyond_the_rate_fail_or_wait_as_the_policy_says() {
     assert_eq!(said, "requests: {\"ENOTTY\": 60}");
     assert!(took.as_millis() >= 1500, "{took:?}: 60 requests, 20 of them at once, 20 a second");
 }
+
+#[test]
+fn a_reload_narrows_a_program_that_runs_and_never_widens_what_the_program_started_with() {
+    if !is_root() {
+        return;
+    }
+    let rules = |most: u32| with_rules(&format!("quota.ucontexts = {most}"));
+    let (dir, root) = (policy(&rules(4)), tempfile::tempdir().unwrap());
+    let mut steps = Steps::start(dir.path(), root.path(), "9");
+    let until = |steps: &mut Steps, wanted: &str| {
+        let begun = std::time::Instant::now();
+        loop {
+            let said = steps.tell("open");
+            if said == wanted {
+                return;
+            }
+            assert!(begun.elapsed().as_secs() < 60, "never {wanted:?}: {said}");
+        }
+    };
+    until(&mut steps, "own: 4 opens, then EAGAIN");
+    let place = dir.path();
+    let reload = || {
+        let mut command = Command::new(verbgate());
+        command.arg("--root").arg(root.path()).args(["policy", "reload", "--policy-dir"]);
+        output(command.arg(place))
+    };
+    let narrowed = |output: &Output| {
+        let said = stdout(output);
+        assert!(output.status.success(), "{output:?}");
+        assert!(said.starts_with("process ") && said.ends_with(": narrowed by standard"), "{said}");
+    };
+    write(place, &rules(2));
+    narrowed(&reload());
+    until(&mut steps, "own: 2 opens, then EAGAIN");
+    // A slip changes nothing; where the slip is, and what is in force, is said.
+    write(place, &rules(1).replace("ucontexts", "ucontext"));
+    let slip = reload();
+    assert_eq!(slip.status.code(), Some(1), "{slip:?}");
+    for word in ["10-tenants.toml:7", "tenant own keeps the policy in force, profile standard"] {
+        assert!(stderr(&slip).contains(word), "{word}: {slip:?}");
+    }
+    until(&mut steps, "own: 2 opens, then EAGAIN");
+    // What the start did not grant is not granted later.
+    write(place, &rules(9));
+    narrowed(&reload());
+    until(&mut steps, "own: 4 opens, then EAGAIN");
+    steps.end();
+    let nobody = reload();
+    assert!(nobody.status.success() && stdout(&nobody).is_empty(), "{nobody:?}");
+}

@@ -30,6 +30,7 @@ mod audit;
 pub mod grant;
 mod guard;
 mod recorded;
+mod reload;
 mod rights;
 mod sandbox;
 mod tenant;
@@ -66,6 +67,8 @@ pub use crate::guard::Guard;
 pub use crate::guard::Windows;
 pub use crate::recorded::RecordError;
 pub use crate::recorded::Recorded;
+pub use crate::reload::Reloaded;
+pub use crate::reload::reload;
 pub use crate::rights::Rights;
 pub use crate::sandbox::Program;
 pub use crate::sandbox::Running;
@@ -160,6 +163,18 @@ pub enum Error {
         path: PathBuf,
         /// The tenant.
         tenant: String,
+        /// The file system's answer.
+        source: io::Error,
+    },
+    /// A reload of the policy could not reach the program.
+    #[error(
+        "cannot make a socket in {}, by which a reload of the policy reaches the program; --root \
+         names a directory that you may write to, with a short path",
+        .path.display()
+    )]
+    Reload {
+        /// The directory of the sockets.
+        path: PathBuf,
         /// The file system's answer.
         source: io::Error,
     },

@@ -135,6 +135,11 @@ impl Rights {
         }
     }
 
+    /// The policy of the start.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Whether the profile has the connection manager.
     pub fn grants_rdma_cm(&self) -> bool {
         let narrowed = self.narrowed.as_ref().is_none_or(Policy::grants_rdma_cm);

@@ -27,6 +27,7 @@ use crate::grant;
 use crate::grant::Granted;
 use crate::grant::Host;
 use crate::guard::Guard;
+use crate::reload::Follower;
 use crate::rights::Rights;
 use crate::threads;
 use crate::usage::Expected;
@@ -71,6 +72,7 @@ pub struct Sandbox {
     devices: Vec<Granted>,
     rights: Rights,
     guard: Guard,
+    follower: Option<Follower>,
 }
 
 impl Sandbox {
@@ -88,7 +90,7 @@ impl Sandbox {
             devices.push(cm);
         }
         let guard = Guard::new(process::descriptor_limit())?;
-        Ok(Self { devices, rights, guard })
+        Ok(Self { devices, rights, guard, follower: None })
     }
 
     /// Claims connections in the register of a directory of run-time state: of all sandboxes that
@@ -109,6 +111,18 @@ impl Sandbox {
         self.rights.charge_to(root, tenant)
     }
 
+    /// Narrows the program, while the program runs, to what the files of `dir` grant the tenant whenever
+    /// [`reload`](crate::reload) is called for the same directories. Nothing is granted that was not
+    /// granted at the start.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn follow_policy(&mut self, root: &Path, dir: &Path, tenant: &str) -> Result<(), Error> {
+        let now = self.rights.policy().clone();
+        self.follower = Some(Follower::bind(root, dir, tenant, now)?);
+        Ok(())
+    }
+
     /// Writes down what the program is refused, and whom the program connects with.
     pub fn audit(&mut self, audit: Audit) {
         self.rights.audit(audit);
@@ -126,7 +140,7 @@ impl Sandbox {
         program: &Program<'_>,
         observer: Option<Box<dyn Observer>>,
     ) -> Result<Running, Error> {
-        let Self { devices, rights, guard } = self;
+        let Self { devices, rights, guard, follower } = self;
         // Before any thread: they inherit the blocked signals, and the child is forked.
         let job = Job::begin().map_err(Error::Signals)?;
         let nodes: Vec<DeviceNode> = devices.iter().map(DeviceNode::from).collect();
@@ -153,6 +167,12 @@ impl Sandbox {
         };
         let supervisor = rights.supervisor(&guard, started.listener, &views, None, observer)?;
         threads::start(&supervisor).map_err(Error::Supervisor)?;
+        // Once this thread is confined, and so the thread that it starts.
+        if let Some(follower) = follower {
+            let narrowed = Arc::clone(&supervisor);
+            let narrow = move |policy| narrowed.narrow(policy);
+            follower.start(narrow).map_err(Error::Supervisor)?;
+        }
         let guest = started.gate.exec()?;
         Ok(Running { job, guest, supervisor, rights })
     }

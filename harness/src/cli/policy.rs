@@ -23,7 +23,7 @@ pub(crate) enum PolicyCommand {
     Explain(PolicyExplainArgs),
     /// Say whether a policy grants a request that verbgate trace --json has written
     Test(PolicyTestArgs),
-    /// Narrow running containers to what the files say now
+    /// Narrow running containers and programs of verbgate run to what the files say now
     Reload(PolicyDir),
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::Mode;
 use rustix::net::AddressFamily;
@@ -18,6 +19,7 @@ use rustix::net::SendFlags;
 use rustix::net::SocketAddrUnix;
 use rustix::net::SocketFlags;
 use rustix::net::SocketType;
+use rustix::net::sockopt::Timeout;
 
 use crate::Tgid;
 use crate::rights;
@@ -27,6 +29,9 @@ pub const MAX_BODY: usize = 1024;
 
 /// Longest answer, in bytes; one datagram carries it.
 const MAX_ANSWER: usize = 128 << 10;
+
+/// An hour, after which a wait without end begins anew.
+const HOUR_MS: i32 = 3_600_000;
 
 /// Where letters arrive.
 #[derive(Debug)]
@@ -84,6 +89,19 @@ impl Post {
             }
         }
     }
+
+    /// Waits for the next letter, however long.
+    ///
+    /// # Errors
+    /// poll(2)'s and recvmsg(2)'s.
+    pub fn wait(&self) -> io::Result<Letter> {
+        loop {
+            if let Some(letter) = self.take()? {
+                return Ok(letter);
+            }
+            readable(self.as_fd(), HOUR_MS)?;
+        }
+    }
 }
 
 impl AsFd for Post {
@@ -132,7 +150,8 @@ impl Way {
         Ok(ours)
     }
 
-    /// Sends a letter and waits for the answer, for so many milliseconds.
+    /// Sends a letter and waits for the answer: for so many milliseconds until there is room for the
+    /// letter, and for so many until there is an answer.
     ///
     /// # Errors
     /// As [`Way::send`]'s; `TimedOut`; `UnexpectedEof` when the other side went away.
@@ -142,7 +161,13 @@ impl Way {
         files: &[BorrowedFd<'_>],
         patience_ms: i32,
     ) -> io::Result<Vec<u8>> {
-        let socket = self.send(body, files)?;
+        // Whose letters nobody takes must not keep the sender, either.
+        let patience = Duration::from_millis(patience_ms.try_into().unwrap_or(0));
+        rustix::net::sockopt::set_socket_timeout(&self.0, Timeout::Send, Some(patience))?;
+        let socket = self.send(body, files).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => e,
+        })?;
         if !readable(socket.as_fd(), patience_ms)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -209,6 +234,32 @@ mod tests {
         let letter = post.take().unwrap().unwrap();
         assert_eq!(letter.files.len(), 2);
         assert_eq!(crate::process::char_device(letter.files[1].as_fd()).unwrap(), Some((1, 3)));
+    }
+
+    #[test]
+    fn whoever_takes_no_letters_keeps_no_sender_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("post");
+        let _post = Post::bind(&path).unwrap();
+        let way = Way::to(&path).unwrap();
+        // The kernel keeps some letters (net.unix.max_dgram_qlen), and then has no room.
+        rustix::io::ioctl_fionbio(&way.0, true).unwrap();
+        while way.send(b"x", &[]).is_ok() {}
+        rustix::io::ioctl_fionbio(&way.0, false).unwrap();
+        assert_eq!(way.ask(b"x", &[], 20).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_letter() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("post");
+        let post = Post::bind(&path).unwrap();
+        let waiting = std::thread::spawn(move || {
+            let letter = post.wait().unwrap();
+            letter.reply(&letter.body);
+        });
+        assert_eq!(ask(&path, b"here", 5000).unwrap(), b"here");
+        waiting.join().unwrap();
     }
 
     #[test]
