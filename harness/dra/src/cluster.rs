@@ -49,7 +49,7 @@ pub(crate) enum ClusterError {
 fn remedy(status: u16) -> &'static str {
     match status {
         401 => "; the account's token is not valid",
-        403 => "; the account needs the chart's ClusterRole (--set dra=yes)",
+        403 => "; the account needs the chart's ClusterRole (--set dra=v1)",
         _ => "",
     }
 }

@@ -95,22 +95,19 @@ async fn answered(driver: Arc<Driver>, request: http::Request<Body>) -> Answered
     }
 }
 
-/// The services, by their places in [`NAMES`].
+/// The services: the kubelet's `dra/v1`, `dra/v1beta1` and `pluginregistration/v1`, by numbers from 0.
 #[derive(Clone)]
-struct Plugin<const AT: usize>(Arc<Driver>);
+struct Plugin<const AT: u8>(Arc<Driver>);
 
-/// `package` and `service` of the kubelet's files.
-const NAMES: [&str; 3] = [
-    "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
-    "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
-    "pluginregistration.Registration",
-];
-
-impl<const AT: usize> NamedService for Plugin<AT> {
-    const NAME: &'static str = NAMES[AT];
+impl<const AT: u8> NamedService for Plugin<AT> {
+    const NAME: &'static str = match AT {
+        0 => "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin",
+        1 => "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin",
+        _ => "pluginregistration.Registration",
+    };
 }
 
-impl<const AT: usize> Service<http::Request<Body>> for Plugin<AT> {
+impl<const AT: u8> Service<http::Request<Body>> for Plugin<AT> {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = BoxFuture<Self::Response, Infallible>;

@@ -6,7 +6,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The chart runs this on each node (--set dra=yes). Kubernetes 1.34 is needed, or 1.32 with the \
+    after_help = "The chart runs this on each node (--set dra=v1). Kubernetes 1.34 is needed, or 1.32 with the \
                   feature gate DynamicResourceAllocation. A pod gets the devices of its claims under the runtime \
                   of `verbgate runtime configure` only."
 )]
