@@ -260,8 +260,26 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn end(mut driver: Child) -> String {
-    let pid = rustix::process::Pid::from_child(&driver);
+/// A driver, which ends with its test.
+struct Driver(Child);
+
+impl Driver {
+    fn start(mut command: Command) -> Self {
+        Self(command.stderr(Stdio::piped()).spawn().unwrap())
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // One that has ended is ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn end(mut driver: Driver) -> String {
+    let driver = &mut driver.0;
+    let pid = rustix::process::Pid::from_child(driver);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let mut said = String::new();
     driver.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -273,7 +291,7 @@ fn end(mut driver: Child) -> String {
 fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     let (cluster, server) = Cluster::start(versions);
     let node = Node::new();
-    let driver = node.driver(&server).stderr(Stdio::piped()).spawn().unwrap();
+    let driver = Driver::start(node.driver(&server));
     until("the slice", || cluster.lock().unwrap().slice.is_some());
     let slice = cluster.lock().unwrap().slice.clone().unwrap();
     assert_eq!(slice["metadata"]["ownerReferences"][0]["uid"], "uid-of-n1");
@@ -344,13 +362,13 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     assert!(said.contains("published 12 RDMA devices") && said.contains("registered"), "{said}");
     assert!(!registration.exists() && !endpoint.exists());
     // The next driver finds the slice as it should be; a changed one gets a new generation.
-    let driver = node.driver(&server).stderr(Stdio::piped()).spawn().unwrap();
+    let driver = Driver::start(node.driver(&server));
     let asks = cluster.lock().unwrap().heads.len();
     until("another look", || cluster.lock().unwrap().heads.len() >= asks + 2);
     let said = end(driver);
     assert!(!said.contains("published"), "{said}");
     cluster.lock().unwrap().slice.as_mut().unwrap()["spec"]["devices"] = json!([]);
-    let driver = node.driver(&server).stderr(Stdio::piped()).spawn().unwrap();
+    let driver = Driver::start(node.driver(&server));
     let generation =
         || cluster.lock().unwrap().slice.as_ref().unwrap()["spec"]["pool"]["generation"].clone();
     until("a new generation", || generation() == 2);
@@ -407,7 +425,7 @@ fn what_is_missing_is_named() {
     assert!(text.contains("--kubelet-dir"), "{text}");
     // A cluster that is not there yet is waited for; a kubelet that refuses is told of.
     fs::create_dir(node.path("kubelet/plugins_registry")).unwrap();
-    let driver = node.driver(none).stderr(Stdio::piped()).spawn().unwrap();
+    let driver = Driver::start(node.driver(none));
     until("the socket", || node.registration().exists());
     let refused = Status { registered: false, error: "none of the versions\nis known".into() };
     let notify = "pluginregistration.Registration/NotifyRegistrationStatus";

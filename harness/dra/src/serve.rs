@@ -39,7 +39,7 @@ struct Answer<F>(F);
 
 impl<M, R, F> Service<Request<M>> for Answer<F>
 where
-    F: Fn(M) -> R + Clone + Send + 'static,
+    F: Fn(M) -> Result<R, Status> + Clone + Send + 'static,
     M: Send + 'static,
     R: Send + 'static,
 {
@@ -55,7 +55,7 @@ where
         let answer = self.0.clone();
         Box::pin(async move {
             let made = tokio::task::spawn_blocking(move || answer(request.into_inner())).await;
-            made.map(Response::new).map_err(|error| Status::internal(error.to_string()))
+            made.map_err(|error| Status::internal(error.to_string()))?.map(Response::new)
         })
     }
 }
@@ -64,7 +64,7 @@ type Answered = Result<http::Response<Body>, Infallible>;
 
 async fn answer<M, R, F>(f: F, request: http::Request<Body>) -> Answered
 where
-    F: Fn(M) -> R + Clone + Send + Sync + 'static,
+    F: Fn(M) -> Result<R, Status> + Clone + Send + Sync + 'static,
     M: Message + Default + 'static,
     R: Message + Default + 'static,
 {
@@ -76,21 +76,25 @@ async fn answered(driver: Arc<Driver>, request: http::Request<Body>) -> Answered
     let path = request.uri().path().to_owned();
     match path.rsplit('/').next().unwrap_or_default() {
         "NodePrepareResources" => {
-            answer(move |claims: Claims| driver.prepare(&claims), request).await
+            answer(move |claims: Claims| Ok(driver.prepare(&claims)), request).await
         }
         "NodeUnprepareResources" => {
-            answer(move |claims: Claims| driver.unprepare(&claims), request).await
+            answer(move |claims: Claims| Ok(driver.unprepare(&claims)), request).await
         }
-        "GetInfo" => answer(move |_: Nothing| driver.info(), request).await,
+        "GetInfo" => answer(move |_: Nothing| Ok(driver.info()), request).await,
         "NotifyRegistrationStatus" => {
             let notified = move |status: RegistrationStatus| {
                 driver.notified(&status);
-                Nothing {}
+                Ok(Nothing {})
             };
             answer(notified, request).await
         }
         _ => {
-            Ok(Status::unimplemented(format!("{path}: not a request of the kubelet's")).into_http())
+            // The message is read nevertheless: some clients take an answer before its end for a broken connection.
+            let unknown = move |_: Nothing| -> Result<Nothing, Status> {
+                Err(Status::unimplemented(format!("{path}: not a request of the kubelet's")))
+            };
+            answer(unknown, request).await
         }
     }
 }
