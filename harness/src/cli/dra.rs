@@ -17,7 +17,7 @@ pub(crate) struct DraArgs {
     /// Directory of the kubelet
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub(crate) kubelet_dir: PathBuf,
-    /// Directory of the node's sysfs; in a pod with the host's process ids, /proc/1/root/sys
+    /// Directory of the node's sysfs; in a pod, where the host's /sys is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sysfs_root: PathBuf,
     /// Address of the cluster's API server; the account's token is sent by https only [default: as the

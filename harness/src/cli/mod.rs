@@ -111,7 +111,7 @@ pub(crate) enum Command {
     /// Describe this host's RDMA devices to container engines (CDI)
     #[command(subcommand)]
     Cdi(CdiCommand),
-    /// Publish this node's RDMA devices to Kubernetes, and give them to pods by claims (DRA)
+    /// Give this node's RDMA devices to claims of pods (Kubernetes' DRA)
     Dra(DraArgs),
     /// Register `verbgate oci` with docker, containerd, podman, CRI-O
     #[command(subcommand)]
