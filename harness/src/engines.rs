@@ -145,7 +145,9 @@ fn of_engine(one: &Known) -> Check {
 
 /// Whether an engine's file has changed since the engine's process began; `None` where that cannot be told.
 fn changed_since_start(one: &Known) -> Option<bool> {
-    let changed = fs::metadata(one.engine.file()).and_then(|meta| meta.modified()).ok()?;
+    let files = engine::files(one.engine).into_iter();
+    let changed =
+        files.filter_map(|file| fs::metadata(file).and_then(|meta| meta.modified()).ok()).max()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
     let boot = SystemTime::now().checked_sub(Duration::try_from_secs_f64(uptime).ok()?)?;

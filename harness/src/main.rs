@@ -61,6 +61,8 @@ fn main() -> ExitCode {
         Command::Cdi(command) => oci::cdi(command),
         Command::Pages(args) => pages::run(args),
         Command::CdiHook => of_tool(verbgate_oci::cdi::hook()),
+        Command::Dra(args) if args.withdraw => of_tool(verbgate_dra::withdraw(&args.into())),
+        Command::Dra(args) => of_tool(verbgate_dra::run(&args.into())),
         Command::Runtime(command) => oci::runtime(command),
         Command::Ps(args) => of_tool(verbgate_oci::ps(&oci::globals(&cli.global), args.json)),
         Command::Show(args) => {

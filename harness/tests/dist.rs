@@ -353,10 +353,43 @@ fn the_chart_does_as_its_values_say() {
     assert_eq!((value("ENGINE"), value("RESTART")), ("crio".into(), "yes".into()));
     // What the node's script reads is given.
     let script = fs::read_to_string(dist().join("kubernetes/node.sh")).unwrap();
-    for name in ["NODE", "ENGINE", "RUNTIME", "RESTART"] {
+    for name in ["NODE", "ENGINE", "RUNTIME", "RESTART", "DRA", "KUBELET"] {
         assert!(script.contains(&format!("${name}")) || script.contains(&format!("${{{name}")));
         value(name);
     }
+}
+
+/// The driver has its rights, its folders and its class, and goes with the chart.
+#[test]
+fn the_chart_has_a_driver_where_one_is_asked_for() {
+    let Some(all) = rendered(&[("dra", "v1"), ("kubelet", "/data/kubelet")]) else { return };
+    let of = |kind: &str| all.iter().find(|one| one["kind"] == kind).unwrap();
+    assert_eq!(of("DeviceClass")["apiVersion"], "resource.k8s.io/v1");
+    let expression = &of("DeviceClass")["spec"]["selectors"][0]["cel"]["expression"];
+    assert_eq!(*expression, format!("device.driver == \"{}\"", verbgate_dra::DRIVER));
+    let rules = of("ClusterRole")["rules"].to_string();
+    assert!(rules.contains("resourceslices") && rules.contains("resourceclaims"), "{rules}");
+    let spec = &of("DaemonSet")["spec"]["template"]["spec"];
+    let driver = &spec["containers"][1];
+    let words = ["command", "args"].map(|key| driver[key].as_array().unwrap().clone()).concat();
+    let words: Vec<&str> = words.iter().skip(1).map(|word| word.as_str().unwrap()).collect();
+    let parsed = Command::new(verbgate()).args(&words).arg("--nonsense").output().unwrap();
+    assert!(stderr(&parsed).contains("'--nonsense'"), "{parsed:?}");
+    assert!(words.contains(&"--kubelet-dir=/data/kubelet"), "{words:?}");
+    for mount in driver["volumeMounts"].as_array().unwrap() {
+        let volumes = spec["volumes"].as_array().unwrap();
+        let volume = volumes.iter().find(|one| one["name"] == mount["name"]).unwrap();
+        // The kubelet finds the driver's socket by the path that the driver says.
+        let path = volume["hostPath"]["path"].as_str().unwrap();
+        let inside = mount["mountPath"].as_str().unwrap();
+        assert_eq!(inside.strip_prefix("/host").unwrap_or(inside), path);
+        let is_option =
+            inside == path || words.contains(&format!("--sysfs-root={inside}").as_str());
+        assert!(is_option, "{words:?}");
+    }
+    let gone = rendered(&[("dra", "v1"), ("uninstall", "yes")]).unwrap();
+    let daemon = gone.iter().find(|one| one["kind"] == "DaemonSet").unwrap();
+    assert_eq!(daemon["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 1);
 }
 
 /// The image is made of what there is: no tool that reads the file is in Debian.

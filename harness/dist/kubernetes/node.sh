@@ -2,7 +2,7 @@
 # Keeps a node of a cluster ready for pods with RDMA, or takes the node back to what it was. The chart in ../helm
 # runs this in a privileged pod with the host's process ids.
 #
-#   NODE=NAME ENGINE=containerd RUNTIME=verbgate RESTART=no verbgate-node run|uninstall
+#   NODE=NAME ENGINE=containerd RUNTIME=verbgate RESTART=no DRA=no KUBELET=/var/lib/kubelet verbgate-node run|uninstall
 set -eu
 
 bin=/usr/local/bin
@@ -64,6 +64,10 @@ run() {
 
 uninstall() {
     set_label null
+    if [ "${DRA:-no}" != no ]; then
+        verbgate dra --node "$NODE" --withdraw
+        rmdir "/proc/1/root$KUBELET/plugins/verbgate.org" 2>/dev/null || true
+    fi
     if [ -x "/host$bin/verbgate" ]; then
         # The package's own script: it refuses while containers run that only verbgate can end, and takes back what
         # was configured.

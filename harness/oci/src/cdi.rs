@@ -169,7 +169,13 @@ fn describes_ours(text: &str) -> bool {
 /// When sysfs cannot be read.
 pub fn names() -> Result<Vec<String>, Error> {
     let devices = of_this_host()?.devices;
-    Ok(devices.iter().map(|device| format!("{KIND}={}", device.name)).collect())
+    Ok(devices.iter().map(|device| name_of(&device.name)).collect())
+}
+
+/// The name by which an engine is asked for an RDMA device of this name.
+#[must_use]
+pub fn name_of(ibdev: &str) -> String {
+    format!("{KIND}={ibdev}")
 }
 
 fn of_this_host() -> Result<CdiSpec, Error> {

@@ -1,5 +1,6 @@
 //! The command line of `verbgate`: options and commands.
 
+mod dra;
 mod engine;
 mod env;
 mod fabric;
@@ -25,6 +26,7 @@ use verbgate_host::output::say;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
+pub(crate) use self::dra::*;
 pub(crate) use self::engine::*;
 pub(crate) use self::env::*;
 pub(crate) use self::fabric::*;
@@ -113,6 +115,8 @@ pub(crate) enum Command {
     /// Describe this host's RDMA devices to container engines (CDI)
     #[command(subcommand)]
     Cdi(CdiCommand),
+    /// Give this node's RDMA devices to claims of pods (Kubernetes' DRA)
+    Dra(DraArgs),
     /// Register `verbgate oci` with docker, containerd, podman, CRI-O
     #[command(subcommand)]
     Runtime(RuntimeCommand),

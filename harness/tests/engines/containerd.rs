@@ -121,6 +121,62 @@ fn engines_containerd_1_7_is_not_given_what_it_would_not_use() {
     refuses("trixie");
 }
 
+/// A file that imports a folder: the engine's own file stays where the engine takes a file of ours beside it, and only
+/// there. Either way no other setting is lost.
+fn prefers_a_file_of_its_own(suite: &str, takes_one: bool) {
+    let Some(mut world) = World::of(suite) else { return };
+    let own = "/etc/containerd/conf.d/99-verbgate.toml";
+    let site = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
+        runtime_type = \"io.containerd.runc.v2\"\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n\
+        SystemdCgroup = true\n\
+        [plugins.\"io.containerd.grpc.v1.cri\".registry]\nconfig_path = \"/etc/site\"\n";
+    world.write(FILE, site.as_bytes());
+    world
+        .write("/etc/containerd/conf.d/10-debug.toml", b"version = 2\n[debug]\nlevel = \"info\"\n");
+    let found = world.sh("ls -A /etc/containerd /etc/containerd/conf.d");
+    let dry = world.run(&[&CONFIGURE[..], &["--dry-run"]].concat());
+    assert!(dry.status.success(), "{dry:?}");
+    assert_eq!(crate::common::stdout(&dry).contains("99-verbgate"), takes_one, "{dry:?}");
+    assert_eq!(world.sh("ls -A /etc/containerd /etc/containerd/conf.d"), found);
+    world.done(&CONFIGURE);
+    assert_eq!(world.read(FILE).as_deref() == Some(site), takes_one);
+    assert_eq!(world.read(own).is_some(), takes_one);
+    let again = world.run(&CONFIGURE);
+    assert!(stderr(&again).contains("nothing to change"), "{again:?}");
+    let dump = world.done(&["containerd", "config", "dump"]);
+    assert!(dump.contains("runtimes.verbgate]") && dump.contains("runtimes.runc]"), "{dump}");
+    assert_eq!(dump.matches("SystemdCgroup = true").count(), 2, "{dump}");
+    assert!(
+        dump.contains("/etc/site")
+            && dump.contains("level = 'info'") | dump.contains("level = \"info\""),
+        "{dump}"
+    );
+    assert_eq!(cri(&mut world), "ok");
+    let daemon = start(&mut world);
+    world.done(&["verbgate", "runtime", "status", "--runtime=containerd"]);
+    daemon.stop();
+    world.done(&[&CONFIGURE[..], &["--undo"]].concat());
+    assert_eq!(world.read(FILE).as_deref(), Some(site));
+    assert_eq!(world.sh("ls -A /etc/containerd /etc/containerd/conf.d"), found);
+}
+
+#[test]
+fn engines_containerd_1_6_keeps_its_settings_beside_imports() {
+    prefers_a_file_of_its_own("bookworm", false);
+}
+
+#[test]
+fn engines_containerd_1_7_keeps_its_settings_beside_imports() {
+    prefers_a_file_of_its_own("trixie", false);
+}
+
+#[test]
+fn engines_containerd_2_is_given_a_file_of_its_own() {
+    prefers_a_file_of_its_own("sid", true);
+}
+
 const RUN: [&str; 3] = ["ctr", "run", "--seccomp"];
 const OURS: [&str; 2] = ["--runc-binary", "/usr/bin/verbgate-oci-runc"];
 const RDMA: [&str; 2] = ["--annotation", "org.verbgate.devices=mlx5_0"];

@@ -10,12 +10,14 @@ const LABELS: &str = "/tmp/labels";
 const CURL: &str = "#!/bin/sh\necho \"$*\" >>/tmp/labels\n";
 const SCRIPT: &str = include_str!("../../dist/kubernetes/node.sh");
 const PRERM: &str = include_str!("../../dist/debian/prerm");
-const ENVIRONMENT: [&str; 7] = [
+const ENVIRONMENT: [&str; 9] = [
     "env",
     "NODE=node1",
     "ENGINE=containerd",
     "RUNTIME=verbgate",
     "RESTART=no",
+    "DRA=no",
+    "KUBELET=/var/lib/kubelet",
     "KUBERNETES_SERVICE_HOST=192.0.2.1",
     "KUBERNETES_SERVICE_PORT=443",
 ];

@@ -27,6 +27,7 @@ use crate::stream::cargo;
 /// The libraries that somebody else may build upon.
 const CRATES: &[&str] = &[
     "verbgate-abi",
+    "verbgate-dra",
     "verbgate-fabric",
     "verbgate-host",
     "verbgate-netdev",

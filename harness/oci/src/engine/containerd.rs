@@ -142,7 +142,7 @@ pub(super) fn configured(
 }
 
 /// Whether to write the setting for CDI, and what to say.
-fn cdi_for(
+pub(super) fn cdi_for(
     before: &Effective,
     wanted: &Wanted,
     program: &Program,
@@ -209,7 +209,7 @@ fn made_like(known: &Effective, wrapped: &str) -> Table {
 }
 
 /// The text with our runtime in it, and with those that have to be added for it to do no harm.
-fn with(
+pub(super) fn with(
     text: Option<&str>,
     wanted: &Wanted,
     known: Option<&Effective>,

@@ -11,7 +11,8 @@ use super::containerd::parse;
 use super::wanted::Wanted;
 
 /// First line of verbgate's own file.
-const HEAD: &str = "# Made by: verbgate runtime configure. To remove it: the same with --undo.\n";
+pub(super) const HEAD: &str =
+    "# Made by: verbgate runtime configure. To remove it: the same with --undo.\n";
 
 /// `[engine.runtimes]`: names and the paths at which they may be; containers.conf(5).
 pub(super) fn podman(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {

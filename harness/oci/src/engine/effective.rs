@@ -212,6 +212,16 @@ impl Effective {
         }
     }
 
+    /// All settings but those of our runtime, the switch for CDI, and the names of the files that were read.
+    pub(super) fn rest(&self, ours: &str) -> Vec<(String, String)> {
+        let runtime = format!(".containerd.runtimes.{ours}.");
+        let mut all = settings(self.dump.as_table());
+        all.retain(|(key, _)| {
+            key != "imports" && !key.contains(&runtime) && !key.ends_with(".enable_cdi")
+        });
+        all
+    }
+
     /// The last imported file that sets the CRI plug-in.
     fn overriding(&self) -> Option<PathBuf> {
         let files: Vec<PathBuf> = self.list("imports").map(PathBuf::from).collect();

@@ -2,7 +2,7 @@
 //!
 //! An engine's file is edited as a tree of the file's own syntax (`docker`, `containerd`), so that
 //! comments, order and white space stay. If an engine reads a directory of files, verbgate adds a
-//! file (`dropin`). The original file is kept until the change is undone (`undo`). Before the
+//! file (`dropin`, `imported`). The original file is kept until the change is undone (`undo`). Before the
 //! change, the engine itself says what it would make of the new file (`ask`, `effective`).
 
 mod ask;
@@ -10,6 +10,7 @@ mod containerd;
 mod docker;
 mod dropin;
 mod effective;
+mod imported;
 mod undo;
 mod wanted;
 
@@ -119,6 +120,12 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let undo = Undo::of(&args.state_dir, &path);
     let entry = Entry { engine, name: args.name.clone() };
     if args.undo {
+        if args.config.is_none()
+            && undo.load()?.is_none()
+            && let Some(undo) = record_of(&args.state_dir, &entry)?
+        {
+            return take_back(&undo, Some(&entry), read(undo.path())?.as_deref(), args.dry_run);
+        }
         return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
     }
     let program = env::current_exe().context("cannot tell this program's path")?;
@@ -130,8 +137,23 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         say(&format!("make the link: ln -s {} {}", wanted.program, wanted.called()));
     }
     let asked = engine.program(args)?;
-    let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
-    let (after, notes) = made.map_err(|e| anyhow!("{}: {e:#}", path.display()))?;
+    let own = match (engine, &asked, &before, &args.config) {
+        (Engine::Containerd, Some(program), Some(text), None) => {
+            let own = imported::configured(&path, text, &wanted, program);
+            own.map_err(|e| anyhow!("{}: {e:#}", path.display()))?
+        }
+        _ => None,
+    };
+    let change = match own {
+        Some(change) => change,
+        None => {
+            let made = engine.with(&path, before.as_deref(), &wanted, asked.as_ref());
+            let (after, notes) = made.map_err(|e| anyhow!("{}: {e:#}", path.display()))?;
+            imported::Change { file: path, before, after, notes }
+        }
+    };
+    let imported::Change { file: path, before, after, notes } = change;
+    let undo = Undo::of(&args.state_dir, &path);
     for note in notes {
         say(&note);
     }
@@ -146,6 +168,27 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         say_next(engine);
     }
     Ok(0)
+}
+
+/// The record of a runtime's entry, in whatever file the entry is.
+fn record_of(state_dir: &Path, entry: &Entry) -> Result<Option<Undo>, Error> {
+    for undo in Undo::all(state_dir)? {
+        if undo.load()?.is_some_and(|kept| kept.entry.as_ref() == Some(entry)) {
+            return Ok(Some(undo));
+        }
+    }
+    Ok(None)
+}
+
+/// The files in which an engine's runtimes are: the engine's own file, and verbgate's, if the engine reads one.
+#[must_use]
+pub fn files(engine: Engine) -> Vec<PathBuf> {
+    let main = PathBuf::from(engine.file());
+    let own = match engine {
+        Engine::Containerd => fs::read_to_string(&main).ok().and_then(|text| imported::file(&text)),
+        _ => None,
+    };
+    [Some(main), own].into_iter().flatten().filter(|file| file.exists()).collect()
 }
 
 /// Whether a path is this program's, by any of its names.
