@@ -52,6 +52,9 @@ struct Ban {
     #[serde(rename = "crate")]
     name: String,
     reason: String,
+    /// Who may depend on it all the same.
+    #[serde(default)]
+    wrappers: BTreeSet<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -101,7 +104,15 @@ impl Crates {
             };
             next.extend(of.filter(is_built).map(|edge| &*edge.pkg).filter(|id| found.insert(id)));
         }
-        self.packages.iter().filter(|one| found.contains(&*one.id)).cloned().collect()
+        let name = |id: &str| self.packages.iter().find(|one| one.id == id).map(|one| &*one.name);
+        let users = |of: &Package| {
+            let uses = |node: &&Node| {
+                found.contains(&*node.id) && node.deps.iter().any(|edge| edge.pkg == of.id)
+            };
+            nodes.iter().filter(uses).filter_map(|node| name(&node.id)).map(str::to_owned).collect()
+        };
+        let shipped = self.packages.iter().filter(|one| found.contains(&*one.id));
+        shipped.map(|one| Package { users: users(one), ..one.clone() }).collect()
     }
 }
 
@@ -113,6 +124,9 @@ struct Package {
     license: Option<String>,
     source: Option<String>,
     rust_version: Option<String>,
+    /// Names of those that depend on it.
+    #[serde(skip)]
+    users: BTreeSet<String>,
 }
 
 fn metadata(arguments: &[&str]) -> Result<Crates> {
@@ -145,8 +159,7 @@ pub(crate) fn dependencies() -> Result<Outcome> {
 /// What is not allowed, a line each.
 fn refused(deny: &Deny, packages: &[Package]) -> Vec<String> {
     let allowed: BTreeSet<&str> = deny.licenses.allow.iter().map(String::as_str).collect();
-    let banned: BTreeMap<&str, &str> =
-        deny.bans.deny.iter().map(|ban| (&*ban.name, &*ban.reason)).collect();
+    let banned: BTreeMap<&str, &Ban> = deny.bans.deny.iter().map(|ban| (&*ban.name, ban)).collect();
     let mut lines = Vec::new();
     for one in packages {
         let mut refuse = |why: String| lines.push(format!("{} {}: {why}", one.name, one.version));
@@ -154,8 +167,11 @@ fn refused(deny: &Deny, packages: &[Package]) -> Vec<String> {
         if !is_allowed(license, &allowed) {
             refuse(format!("the licence {license:?} is not among those allowed"));
         }
-        if let Some(reason) = banned.get(&*one.name) {
-            refuse(format!("banned: {reason}"));
+        if let Some(Ban { reason, wrappers, .. }) = banned.get(&*one.name).copied() {
+            let others: Vec<_> = one.users.difference(wrappers).map(String::as_str).collect();
+            if wrappers.is_empty() || !others.is_empty() {
+                refuse(format!("banned, and used by {}: {reason}", others.join(", ")));
+            }
         }
         if let Some(source) = one.source.as_deref().filter(|source| *source != REGISTRY) {
             refuse(format!("from {source}"));
@@ -248,10 +264,11 @@ mod tests {
     fn licences_bans_and_sources_are_held() {
         let deny: Deny = toml::from_str(
             "[graph]\ntargets = []\n[licenses]\nallow = ['MIT', 'Apache-2.0', \
-             'Apache-2.0 WITH LLVM-exception']\n[bans]\ndeny = [{ crate = 'tokio', reason = 'x' }]",
+             'Apache-2.0 WITH LLVM-exception']\n[bans]\ndeny = [{ crate = 'tokio', reason = 'x' }, \
+             { crate = 'ring', reason = 'x', wrappers = ['tls'] }]",
         )
         .unwrap();
-        let of = |name: &str, license: &str, source: &str| {
+        let used = |name: &str, license: &str, source: &str, users: &[&str]| {
             let one = Package {
                 id: name.to_owned(),
                 name: name.to_owned(),
@@ -259,9 +276,11 @@ mod tests {
                 license: Some(license.to_owned()),
                 source: Some(source.to_owned()),
                 rust_version: None,
+                users: users.iter().map(|name| (*name).to_owned()).collect(),
             };
             refused(&deny, &[one]).len()
         };
+        let of = |name: &str, license: &str, source: &str| used(name, license, source, &["b"]);
         for license in ["MIT", "MIT OR GPL-3.0", "MIT/Apache-2.0", "Apache-2.0 WITH LLVM-exception"]
         {
             assert_eq!(of("a", license, REGISTRY), 0, "{license}");
@@ -270,6 +289,8 @@ mod tests {
             assert_eq!(of("a", license, REGISTRY), 1, "{license}");
         }
         assert_eq!(of("tokio", "MIT", REGISTRY), 1);
+        assert_eq!(used("ring", "MIT", REGISTRY, &["tls"]), 0);
+        assert_eq!(used("ring", "MIT", REGISTRY, &["tls", "b"]), 1);
         assert_eq!(of("a", "MIT", "git+https://example.org/a"), 1);
     }
 }
