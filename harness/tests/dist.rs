@@ -29,8 +29,7 @@ fn dist() -> &'static Path {
 /// The files of a directory of `dist` that end so.
 fn files(dir: &str, end: &str) -> Vec<PathBuf> {
     let all = fs::read_dir(dist().join(dir)).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> =
-        all.filter(|path| path.to_str().unwrap().ends_with(end)).collect();
+    let mut files: Vec<_> = all.filter(|path| path.to_str().unwrap().ends_with(end)).collect();
     files.sort();
     assert!(!files.is_empty(), "{dir}");
     files
@@ -51,12 +50,9 @@ fn systemd_takes_the_units() {
         let text = fs::read_to_string(&unit).unwrap().replace("/usr/bin/verbgate", verbgate());
         fs::write(dir.path().join(unit.file_name().unwrap()), text).unwrap();
     }
-    let mut units: Vec<PathBuf> =
-        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    units.sort();
-    silent(
-        &Command::new("systemd-analyze").args(["--man=no", "verify"]).args(units).output().unwrap(),
-    );
+    let units = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let output = Command::new("systemd-analyze").args(["--man=no", "verify"]).args(units).output();
+    silent(&output.unwrap());
 }
 
 /// After an installation, the units are enabled that do nothing where there is nothing to do, and no others.
@@ -383,9 +379,8 @@ fn the_chart_has_a_driver_where_one_is_asked_for() {
         let path = volume["hostPath"]["path"].as_str().unwrap();
         let inside = mount["mountPath"].as_str().unwrap();
         assert_eq!(inside.strip_prefix("/host").unwrap_or(inside), path);
-        let is_option =
-            inside == path || words.contains(&format!("--sysfs-root={inside}").as_str());
-        assert!(is_option, "{words:?}");
+        let option = format!("--sysfs-root={inside}");
+        assert!(inside == path || words.contains(&&*option), "{words:?}");
     }
     let gone = rendered(&[("dra", "v1"), ("uninstall", "yes")]).unwrap();
     let daemon = gone.iter().find(|one| one["kind"] == "DaemonSet").unwrap();

@@ -123,7 +123,7 @@ const SHORT_ON: &str = "6.12";
 /// What is tried of each NIC then: that its devices are seen, carry data, and cost no trap.
 const SHORT: &[(Setting, &[&str])] = &[
     (Setting::Nics, &["nic_devices", "nic_srd_send_lat", "nic_no_trap_for_any"]),
-    (Setting::Cards, &["nic_rc_devices", "nic_rc_pingpong_checked", "nic_rc_rping"]),
+    (Setting::Cards, &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"]),
     (Setting::Ports, &["nic_mlx5_devices", "nic_mlx5_rc_pingpong_e", "nic_mlx5_write_bw"]),
 ];
 
