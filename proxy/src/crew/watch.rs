@@ -273,9 +273,12 @@ mod tests {
 
     #[test]
     fn one_that_waits_is_replaced_and_makes_wary() {
-        assert_eq!(after(false, std::thread::sleep, 2 * TICK), (true, true));
+        // A thread that was ready to run for as long before its work does not count as waiting, which a
+        // busy machine can bring about a few times.
+        let waits = |long| (0..20).map(move |_| after(false, std::thread::sleep, long));
+        assert!(waits(2 * TICK).any(|seen| seen == (true, true)));
         // Too short to be replaced.
-        assert!(after(false, std::thread::sleep, 2 * WAITED).1);
+        assert!(waits(2 * WAITED).any(|seen| seen.1));
         // As planting does, which waits for what it has made stop.
         assert_eq!(after(true, std::thread::sleep, 2 * TICK), (true, false));
         // At work all the while: others may be wanted, but nobody is waited for.
