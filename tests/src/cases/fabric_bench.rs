@@ -19,6 +19,7 @@ use super::cluster;
 use super::cluster::Cluster;
 use super::fabric::Address;
 use super::fabric::Job;
+use super::fabric::PROGRAM;
 use super::fabric::job;
 use super::fabric::words;
 use super::nodes::SECOND;
@@ -302,7 +303,7 @@ fn hung(world: &World) -> Result<Verdict> {
 
 /// `verbgate bench`: every operation of the device natively and in a sandbox.
 fn both_ways(world: &World) -> Result<Verdict> {
-    let mut command = world.program("verbgate");
+    let mut command = world.program(PROGRAM);
     command.args(["bench", "--rounds", "1", "--json", &world.device]);
     let ended = exec::run(command, LIMIT)?.expect_status(0)?;
     let compared: Value = serde_json::from_str(&ended.stdout)?;
@@ -316,7 +317,7 @@ fn both_ways(world: &World) -> Result<Verdict> {
             bail!("no times of {name:?}: {ended}");
         }
     }
-    let mut wrong = world.program("verbgate");
+    let mut wrong = world.program(PROGRAM);
     wrong.args(["bench", "nosuch0"]);
     let ended = exec::run(wrong, PATIENCE)?.expect_status(1)?;
     if !ended.stderr.contains("nosuch0") || !ended.stderr.contains(&world.device) {
