@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use verbgate_abi::values;
 use verbgate_sys::arch::AfterIoctl;
 use verbgate_sys::process::Thread;
 use verbgate_sys::ptrace;
@@ -43,6 +44,8 @@ impl Supervisor {
     /// nobody itself.
     pub fn watch(self: &Arc<Self>) {
         let mut watch = Watch::default();
+        // The first request does not wait for a spare thread to be made.
+        self.start_another();
         while !self.is_over() {
             self.crew.doze(&mut watch);
             if self.crew.watch(&mut watch, |trap| self.caller(trap).process().ok()) {
@@ -56,6 +59,7 @@ impl Supervisor {
         let seat = self.crew.join_beside();
         seat.take();
         let mut carried: Vec<CarriedStub> = Vec::new();
+        values::prepare();
         while !self.is_over() {
             self.ready.fill(self.window);
             std::thread::sleep(INTERVAL);

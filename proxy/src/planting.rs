@@ -1,7 +1,8 @@
 //! Planting of stubs in a guest, through a thread of the guest that makes a request.
 //!
-//! The supervisor makes the thread, and the new stub, make calls. Any thread of the supervisor may
-//! receive the traps of these calls: routes lead the traps to the thread that plants.
+//! The supervisor makes the thread, and the new stub, make calls. The thread that plants receives the
+//! traps of these calls itself while nobody else asks for anything; else any thread of the supervisor
+//! may, and routes lead the traps to the thread that plants.
 
 use std::io;
 use std::sync::Arc;
@@ -36,7 +37,8 @@ use crate::tokens::Unopened;
 use crate::whose::Whose;
 
 /// How long a trap is waited for before it is looked whether the thread does something else.
-const INTERVAL: Duration = Duration::from_millis(1);
+const INTERVAL: Duration = Duration::from_millis(INTERVAL_MS as u64);
+const INTERVAL_MS: i32 = 1;
 
 /// How long a stub may take to end that was told to.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,16 +55,19 @@ struct Routed<'a> {
     take: Receiver<Notification>,
     threads: Vec<Tid>,
     foreseen: Foreseen,
+    begun: Instant,
+    /// Nobody else receives.
+    alone: bool,
 }
 
 impl<'a> Routed<'a> {
     fn new(supervisor: &'a Supervisor) -> Self {
-        // Somebody else receives the traps.
-        supervisor.crew.give_way();
+        let begun = Instant::now();
+        let alone = supervisor.crew.begin_making();
         let (give, take) = mpsc::channel();
         let maker = supervisor.registry.lock().next_maker();
         let foreseen = Foreseen::default();
-        Self { supervisor, maker, give, take, threads: Vec::new(), foreseen }
+        Self { supervisor, maker, give, take, threads: Vec::new(), foreseen, begun, alone }
     }
 
     /// Ends it, with what the routes are from now on; returns what has come since.
@@ -73,7 +78,44 @@ impl<'a> Routed<'a> {
         }
         registry.routes.extend(stub);
         drop(registry);
+        self.supervisor.crew.end_making(self.begun);
         rest(self.give, &self.take)
+    }
+}
+
+impl Routed<'_> {
+    /// Waits for the next trap while nobody else receives any.
+    fn received(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
+        let Supervisor { listener, crew, .. } = self.supervisor;
+        let is_nothing = |e: &io::Error| {
+            // The caller was killed, or nobody is left; or a signal came.
+            matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR))
+        };
+        loop {
+            let is_there = match listener.wait(INTERVAL_MS) {
+                Err(e) if is_nothing(&e) => return Ok(None),
+                waited => waited?,
+            };
+            let received = crew.receive_alone(|| is_there.then(|| listener.receive()));
+            let trap = match received {
+                None => {
+                    self.alone = false;
+                    return Ok(None);
+                }
+                Some(None) => return Ok(None),
+                Some(Some(Err(e))) if is_nothing(&e) => return Ok(None),
+                Some(Some(received)) => received?,
+            };
+            if trap.tid != tid {
+                crew.hand_over(trap);
+                self.alone = false;
+                return Ok(None);
+            }
+            self.supervisor.count_notification();
+            if !self.supervisor.let_through(&self.foreseen, &trap) {
+                return Ok(Some(trap));
+            }
+        }
     }
 }
 
@@ -102,6 +144,9 @@ impl Traps for Routed<'_> {
     }
 
     fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
+        if self.alone {
+            return self.received(tid);
+        }
         match self.take.recv_timeout(INTERVAL) {
             Ok(trap) if trap.tid == tid => Ok(Some(trap)),
             // The other of the two, which does nothing while this one is made to.

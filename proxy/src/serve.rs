@@ -23,6 +23,7 @@ use verbgate_sys::seccomp::rules::About;
 use crate::crew;
 use crate::crew::Seat;
 use crate::fetch::Owner;
+use crate::session::Foreseen;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::Route;
@@ -123,6 +124,9 @@ enum FromListener {
 
 impl Supervisor {
     fn receive(&self) -> io::Result<FromListener> {
+        if let Some(trap) = self.crew.handed() {
+            return Ok(FromListener::Trap(trap));
+        }
         // Before 6.11, who waits in the kernel is not told that nobody is left. A process that
         // serves one sandbox ends with it; others have to ask, one at a time, which costs a call
         // for each trap.
@@ -190,15 +194,9 @@ impl Supervisor {
                 if !self.listener.is_valid(trap.id) {
                     return None;
                 }
-                let mut foreseen = foreseen.lock();
-                if foreseen.front() == Some(&(trap.nr, trap.args)) {
-                    // Who takes part in a stop instead makes the call again after that.
-                    if self.listener.reply(trap.id, Reply::Continue).is_ok() {
-                        foreseen.pop_front();
-                    }
+                if self.let_through(&foreseen, &trap) {
                     return None;
                 }
-                drop(foreseen);
                 traps.send(trap).is_err().then_some(trap)
             }
             // If the stub lives, and the trap is found valid after that ([`Self::stub_trapped`]), then
@@ -213,6 +211,17 @@ impl Supervisor {
                 Some(trap)
             }
         }
+    }
+
+    /// Has the kernel make a call that was foreseen. The thread waits in this trap.
+    pub(crate) fn let_through(&self, foreseen: &Foreseen, trap: &Notification) -> bool {
+        let mut foreseen = foreseen.lock();
+        let is_next = foreseen.front() == Some(&(trap.nr, trap.args));
+        // Who takes part in a stop instead makes the call again after that.
+        if is_next && self.listener.reply(trap.id, Reply::Continue).is_ok() {
+            foreseen.pop_front();
+        }
+        is_next
     }
 
     /// The answer to what the filter of ours would not have asked about. Nothing that it looks at can

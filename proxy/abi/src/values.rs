@@ -262,6 +262,11 @@ static ROWS: LazyLock<HashMap<Of, Vec<Row>>> = LazyLock::new(|| {
     rows
 });
 
+/// Makes the tables that values are found by, which the first request would wait for.
+pub fn prepare() {
+    LazyLock::force(&ROWS);
+}
+
 /// A value of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Value {

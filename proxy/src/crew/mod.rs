@@ -6,14 +6,16 @@
 //! several guests make requests at once, as many threads serve, up to the number of processors.
 //!
 //! But looking at a guest can make a thread wait for as long as the guest likes. So there is always a
-//! spare thread, which receives in the place of a thread that is about to wait ([`Crew::give_way`]),
+//! spare thread, which receives in the place of a thread that is about to wait ([`Crew::begin_making`]),
 //! or that the [`watch`] has found waiting. Once a guest has made a thread wait, no thread looks at
 //! any guest before another thread receives. The watch takes no lock that is held while somebody waits
 //! for a guest, and ends the *process* that has kept a thread for too long.
 
+mod alone;
 mod watch;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
@@ -59,6 +61,8 @@ enum Place {
     Free,
     /// The thread receives traps and serves them, by turns.
     Active,
+    /// The thread has a guest's threads make calls, and receives their traps itself.
+    Making,
     /// The thread serves a trap, and another thread receives in its place.
     Replaced,
     /// The same, but the thread gave way by itself: no guest is to blame if the thread waits.
@@ -133,7 +137,8 @@ fn own_tid() -> Tid {
 pub(crate) struct Crew {
     pool: Mutex<Pool>,
     wake: Condvar,
-    /// Threads that are [`Place::Active`] and [`Place::Free`]; changed with the pool locked.
+    /// Threads that are [`Place::Active`] or [`Place::Making`], and [`Place::Free`]; changed with the
+    /// pool locked.
     active: AtomicUsize,
     free: AtomicUsize,
     /// How many threads should be active.
@@ -148,6 +153,8 @@ pub(crate) struct Crew {
 #[derive(Debug, Default)]
 struct Pool {
     seats: Vec<Arc<Seat>>,
+    /// Traps that their receiver does not serve.
+    handed: VecDeque<Notification>,
     over: bool,
 }
 
@@ -207,7 +214,7 @@ impl Crew {
         let was = std::mem::replace(&mut *seat.place.lock(), place);
         let count = |place: Place| match place {
             Place::Free => Some(&self.free),
-            Place::Active => Some(&self.active),
+            Place::Active | Place::Making => Some(&self.active),
             Place::Beside | Place::Replaced | Place::Away => None,
         };
         // In this order: who misses a free thread for an instant looks again with the pool locked.
@@ -217,7 +224,7 @@ impl Crew {
         if let Some(more) = count(place) {
             more.fetch_add(1, Ordering::AcqRel);
         }
-        if was == Place::Active {
+        if count(was).is_some_and(|is| std::ptr::eq(is, &raw const self.active)) {
             self.wake.notify_one();
         }
     }
@@ -243,7 +250,7 @@ impl Crew {
         let mut pool = self.pool.lock();
         self.enter(seat, Place::Free);
         while !pool.over {
-            if self.is_short() {
+            if self.is_short() || !pool.handed.is_empty() {
                 self.enter(seat, Place::Active);
                 return true;
             }
@@ -283,7 +290,7 @@ impl Crew {
     fn replace(&self, seat: &Seat, place: Place) {
         let _pool = self.pool.lock();
         let was = *seat.place.lock();
-        if was == Place::Active || was == Place::Replaced {
+        if matches!(was, Place::Active | Place::Making | Place::Replaced) {
             self.enter(seat, place);
         }
     }
@@ -302,16 +309,6 @@ impl Crew {
         let threads = pool.seats.iter().filter_map(|seat| *seat.thread.lock());
         threads.filter(|tid| *tid != me).collect()
     }
-
-    /// The calling thread is about to do something that takes long, or that needs another thread to
-    /// receive traps: another thread receives in its place.
-    pub(crate) fn give_way(&self) {
-        OWN.with_borrow(|own| {
-            if let Some(seat) = own {
-                self.replace(seat, Place::Away);
-            }
-        });
-    }
 }
 
 #[cfg(test)]
@@ -325,6 +322,11 @@ mod tests {
 
     fn place(seat: &Seat) -> Place {
         *seat.place.lock()
+    }
+
+    /// Another thread receives in the place of the calling one.
+    fn give_way(crew: &Crew) {
+        crew.of_own(|_, seat| crew.enter(seat, Place::Away));
     }
 
     #[test]
@@ -351,7 +353,7 @@ mod tests {
         crew.received(&one, None);
         assert_eq!(crew.receiving.load(Ordering::Acquire), 0);
         one.take();
-        crew.give_way();
+        give_way(&crew);
         assert!(resting.join().unwrap());
         assert_eq!((place(&one), place(&spare)), (Place::Away, Place::Active));
         assert!(crew.is_without_spare());
@@ -398,7 +400,7 @@ mod tests {
                         break;
                     }
                     crew.received(&seat, None);
-                    crew.give_way();
+                    give_way(&crew);
                 }
                 crew.leave(&seat);
             })

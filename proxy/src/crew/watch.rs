@@ -25,7 +25,7 @@ use super::nanoseconds;
 /// this long, once.
 const TICK: Duration = Duration::from_millis(5);
 /// How long threads may wait between two looks, all together, before the crew becomes wary of guests.
-const WAITED: Duration = Duration::from_millis(1);
+pub(super) const WAITED: Duration = Duration::from_millis(1);
 /// How long the crew stays wary.
 const WARY: Duration = Duration::from_secs(1);
 
@@ -130,11 +130,15 @@ impl Crew {
         let seats: Vec<_> = self.pool.lock().seats.iter().map(Arc::clone).collect();
         let at_work = |seat: &Arc<Seat>| seat.at_work();
         watch.busy = seats.iter().any(|seat| at_work(seat).is_some());
-        let waited = watch.waited(&seats);
+        let mut waited = watch.waited(&seats);
         let mut guests = 0;
         for seat in &seats {
             guests |= seat.guests.swap(0, Ordering::Relaxed);
-            if at_work(seat).is_some_and(|time| time > TICK) {
+            if let Some(time) = at_work(seat).filter(|time| *time > TICK) {
+                // What a guest is made to do takes less, unless the guest or the machine makes it long.
+                if *seat.place.lock() == Place::Making {
+                    waited += time;
+                }
                 self.replace(seat, Place::Replaced);
             }
         }
@@ -173,7 +177,7 @@ impl Watch {
         for seat in seats {
             let place = *seat.place.lock();
             let Some(tid) = *seat.thread.lock() else { continue };
-            if matches!(place, Place::Beside | Place::Away) {
+            if matches!(place, Place::Beside | Place::Away | Place::Making) {
                 continue;
             }
             let now = seat.at_work().map_or(0, nanoseconds);
@@ -263,7 +267,7 @@ mod tests {
         crew.watch(&mut watch, |_| None);
         super::super::serving(&Arc::new(process));
         if gives_way {
-            crew.give_way();
+            crew.of_own(|_, seat| crew.enter(seat, Place::Away));
         }
         work(long);
         crew.watch(&mut watch, |_| None);

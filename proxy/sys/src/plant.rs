@@ -297,9 +297,11 @@ impl Planter<'_> {
             // The second lock; the filter is the first, and the only one before 6.10.
             sealed: frame::range(self.window, slot, new.first),
         };
-        let thread = Thread::of_traced(tid).map_err(|e| lost(tid, e))?;
+        let mut thread = Thread::of_traced(tid).map_err(|e| lost(tid, e))?;
         stub.set_regs(&Native::enter_stub(&addrs, like)).map_err(|e| lost(tid, e))?;
         stub.detach(0).map_err(|e| lost(tid, e))?;
+        // While the stub is on its way.
+        thread.learn_numbers();
         Ok(thread)
     }
 

@@ -143,8 +143,17 @@ impl Thread {
             }
             Err(e) => return Err(e),
         };
-        let ids = ids(tid).unwrap_or_else(|_| vec![tid.0]);
-        Ok(Self { tid, pin, ids })
+        Ok(Self { tid, pin, ids: vec![tid.0] })
+    }
+
+    /// Asks by which numbers it is known in other pid namespaces.
+    pub(crate) fn learn_numbers(&mut self) {
+        // Once it has ended, what was read may be another's.
+        if let Ok(ids) = ids(self.tid)
+            && self.is_alive()
+        {
+            self.ids = ids;
+        }
     }
 
     /// Its number, which is its own as long as it lives ([`Thread::is_alive`]).

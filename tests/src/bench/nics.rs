@@ -119,7 +119,7 @@ fn agreements(verbgate: &Path, dir: &Path) -> Result<Vec<f64>> {
             })
         });
         let rails: Vec<_> = rails.collect();
-        let text = serde_json::json!({ "version": 1, "node": format!("n{node}"), "rails": rails });
+        let text = serde_json::json!({ "version": 2, "node": format!("n{node}"), "rails": rails });
         let file = dir.join(format!("{node}.json"));
         fs::write(&file, text.to_string())?;
         files.push(file);

@@ -11,8 +11,8 @@ use crate::GuestFd;
 use crate::Tid;
 use crate::check;
 
-/// What names a trapped call until it is answered.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+/// What names a trapped call until it is answered; the default names none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct NotifId(u64);
 
 /// A trapped system call: `struct seccomp_notif`.
