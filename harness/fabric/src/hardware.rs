@@ -100,6 +100,7 @@ pub(crate) struct Hardware {
     pub rail: Rail,
     pub(crate) region: Region,
     pub(crate) cq: CompletionQueue,
+    context: Context,
     pd: Pd,
     limits: Limits,
     class: Class,
@@ -123,6 +124,11 @@ impl Rails {
         self.0.len()
     }
 
+    /// As if all had this address, which no preflight has seen.
+    pub(crate) fn pretend(&mut self, gid: &str) {
+        self.0.iter_mut().flatten().for_each(|hardware| hardware.rail.gid = gid.to_owned());
+    }
+
     /// Those that have opened, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Hardware)> {
         self.0.iter().enumerate().filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
@@ -144,14 +150,20 @@ impl Hardware {
             let region = Region::new(&pd, MEMORY, Access::Remote)?;
             let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
             let cq = CompletionQueue::new(context, entries)?;
-            Ok(Self { rail: rail.clone(), region, cq, pd, limits, class })
+            let context = context.clone();
+            Ok(Self { rail: rail.clone(), region, cq, context, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
 
+    /// Memory that the rail's queue pairs may not use: of another protection domain.
+    pub(crate) fn foreign(&self) -> Result<Region, verbgate_verbs::Error> {
+        Region::new(&Pd::new(&self.context)?, MEMORY, Access::Remote)
+    }
+
     /// A queue pair of a new session.
     pub(crate) fn make(&self) -> Result<Made, String> {
-        let Self { rail, region, cq, pd, limits, class } = self;
+        let Self { rail, region, cq, pd, limits, class, .. } = self;
         let pkey = class.pkey.map_or(Some(0), |pkey| rail.pkey_index(pkey));
         let pkey = pkey.ok_or("the port does not have the partition key")?;
         let caps = Caps {

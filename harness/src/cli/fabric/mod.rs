@@ -328,7 +328,10 @@ macro_rules! words {
 words! {
     Sweep { Latency Sizes Pace Bidirectional AllToAll Ring }
     By { Write Send Read }
-    Injection { NoReceives WrongRkey Segments Exit Hang Patient RoceV1 }
+    Injection {
+        NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
+        Unsignaled WrongAddress Lossy
+    }
 }
 
 #[cfg(test)]
