@@ -22,6 +22,7 @@ use crate::exchange::Injection;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
+use crate::hardware::Needs;
 use crate::hardware::Tuning;
 use crate::options;
 use crate::options::DiagnoseOptions;
@@ -87,7 +88,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         _ => {}
     };
     let Session { server, mut link, table, checks, sound, mut hardware } =
-        Session::open_as(me, parameters, lie)?;
+        Session::open_as(me, parameters, Needs::default(), lie)?;
     if args.inject == Some(Injection::WrongAddress) {
         hardware.pretend(NOWHERE);
     }

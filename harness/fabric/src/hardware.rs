@@ -21,15 +21,53 @@ use crate::explain::Of;
 use crate::rail::Rail;
 use crate::random;
 
-/// The largest message that is sent, in bytes, and room for a header.
-pub(crate) const SLOT: usize = (1 << 20) + 4096;
+/// The largest message of an exchange, in bytes; [`Needs`] may ask for more.
+pub(crate) const LARGEST: usize = 1 << 20;
+/// That, and room for a header.
+pub(crate) const SLOT: usize = LARGEST + 4096;
 /// What a rail's memory is divided into: what is sent, what is received, what peers write to and
 /// read from.
 pub(crate) const OUT: usize = 0;
 pub(crate) const IN: usize = SLOT;
 pub(crate) const TARGET: usize = 2 * SLOT;
+
 /// All of a rail's memory.
 pub(crate) const MEMORY: usize = 3 * SLOT;
+
+/// What a command needs of each rail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Needs {
+    /// Queue pairs with each peer.
+    pub(crate) lanes: u32,
+    /// The longest message, in bytes. Those above [`LARGEST`] share one place in memory, and nothing
+    /// can be compared.
+    pub(crate) longest: usize,
+    /// Completions are waited for, and not polled for.
+    pub(crate) events: bool,
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Self { lanes: 1, longest: LARGEST, events: false }
+    }
+}
+
+impl Needs {
+    /// All of a rail's memory, in bytes.
+    pub(crate) fn memory(self) -> usize {
+        if self.longest <= LARGEST { MEMORY } else { self.longest }
+    }
+
+    /// Where a part of the memory is.
+    pub(crate) fn at(self, part: usize) -> usize {
+        if self.longest <= LARGEST { part } else { 0 }
+    }
+
+    /// The room of one message.
+    pub(crate) fn room(self) -> usize {
+        if self.longest <= LARGEST { SLOT } else { self.longest }
+    }
+}
 
 /// The depth of each queue, in work requests.
 pub(crate) const DEPTH: u32 = 64;
@@ -100,6 +138,7 @@ pub(crate) struct Hardware {
     pub rail: Rail,
     pub(crate) region: Region,
     pub(crate) cq: CompletionQueue,
+    pub(crate) needs: Needs,
     context: Context,
     pd: Pd,
     limits: Limits,
@@ -143,15 +182,19 @@ impl Hardware {
         context: &Context,
         peers: u32,
         class: Class,
+        needs: Needs,
     ) -> Result<Self, String> {
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
-            let region = Region::new(&pd, MEMORY, Access::Remote)?;
-            let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
-            let cq = CompletionQueue::new(context, entries)?;
+            let region = Region::new(&pd, needs.memory(), Access::Remote)?;
+            let entries = (peers.max(1) * needs.lanes * DEPTH * 2).min(limits.max_cqe);
+            let cq = match needs.events {
+                true => CompletionQueue::with_events(context, entries)?,
+                false => CompletionQueue::new(context, entries)?,
+            };
             let context = context.clone();
-            Ok(Self { rail: rail.clone(), region, cq, context, pd, limits, class })
+            Ok(Self { rail: rail.clone(), region, cq, needs, context, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
@@ -184,7 +227,7 @@ impl Hardware {
             gid: rail.gid_bytes(),
             lid: rail.lid,
             mtu: rail.mtu,
-            address: region.address() + u64::try_from(TARGET).unwrap_or(0),
+            address: region.address() + u64::try_from(self.needs.at(TARGET)).unwrap_or(0),
             rkey: region.rkey(),
             inline: qp.inline(),
             atomics: limits.atomics,
