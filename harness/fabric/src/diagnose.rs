@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -51,7 +52,7 @@ const SIZES: &[usize] = &[1, 4099, 64 << 10];
 const RETURN: Duration = Duration::from_secs(5);
 
 /// Of documentation (RFC 3849): no route leads there, and none from a GID of IPv4.
-const NOWHERE: &str = "2001:db8::1";
+const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
 /// All that is known in the end.
 #[derive(Debug, Serialize)]

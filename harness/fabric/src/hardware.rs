@@ -1,5 +1,6 @@
 //! An open rail, and queue pairs on the rail.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -139,6 +140,8 @@ pub(crate) struct Hardware {
     pub(crate) region: Region,
     pub(crate) cq: CompletionQueue,
     pub(crate) needs: Needs,
+    /// The GID that peers are told.
+    told: [u8; 16],
     context: Context,
     pd: Pd,
     limits: Limits,
@@ -163,9 +166,9 @@ impl Rails {
         self.0.len()
     }
 
-    /// As if all had this address, which no preflight has seen.
-    pub(crate) fn pretend(&mut self, gid: &str) {
-        self.0.iter_mut().flatten().for_each(|hardware| hardware.rail.gid = gid.to_owned());
+    /// From now on peers are told this address, which no preflight has seen.
+    pub(crate) fn pretend(&mut self, gid: Ipv6Addr) {
+        self.0.iter_mut().flatten().for_each(|hardware| hardware.told = gid.octets());
     }
 
     /// Those that have opened, with their numbers.
@@ -194,7 +197,8 @@ impl Hardware {
                 false => CompletionQueue::new(context, entries)?,
             };
             let context = context.clone();
-            Ok(Self { rail: rail.clone(), region, cq, needs, context, pd, limits, class })
+            let (rail, told) = (rail.clone(), rail.gid_bytes());
+            Ok(Self { rail, region, cq, needs, told, context, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
@@ -224,7 +228,7 @@ impl Hardware {
         let place = Place {
             qp_num: qp.number(),
             psn: u32::try_from(number()? & PSN).unwrap_or(0),
-            gid: rail.gid_bytes(),
+            gid: self.told,
             lid: rail.lid,
             mtu: rail.mtu,
             address: region.address() + u64::try_from(self.needs.at(TARGET)).unwrap_or(0),

@@ -44,9 +44,9 @@ pub(super) fn causes(world: &World) -> Result<Verdict> {
     if !world.beside(PROGRAM).exists() {
         return Ok(Verdict::Skipped(format!("needs {PROGRAM} beside this program")));
     }
-    let hung = Slow::start(world, 2, &["--timeout 5", "--timeout 5 --inject hang"])?;
+    let hung = Slow::start(world, 2, &["--timeout 10", "--timeout 10 --inject hang"])?;
     let stalled = Slow::start(world, 2, &["", "--inject unsignaled"])?;
-    let absent = Slow::start(world, 3, &["--timeout 5", "--timeout 5"])?;
+    let absent = Slow::start(world, 3, &["--timeout 10", "--timeout 10"])?;
     for Injected { place, all, one, causes, said } in SOON {
         let pair = Pair::new(world, *place)?;
         let one = format!("{all} {one}");
