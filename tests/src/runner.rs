@@ -39,6 +39,7 @@ const ON_ONE_KERNEL: &[&str] = &[
     "bench_compares_both_ways",
     "containers_execute_more",
     "containers_leave_nothing",
+    "diagnose_causes",
     "diagnose_networks",
     "diagnose_programs",
     "diagnose_routed",

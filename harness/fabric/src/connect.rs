@@ -37,6 +37,8 @@ const ENOUGH: usize = 3;
 pub(crate) enum Control {
     Endpoint {
         rail: usize,
+        /// Of the queue pairs between two ranks on a rail.
+        lane: usize,
         message: Message<Place>,
     },
     /// A step of an exchange: the receiver is ready for it, or it is over and this went wrong.
@@ -72,6 +74,8 @@ pub(crate) enum Control {
 pub(crate) struct Peer {
     pub rank: u32,
     pub rail: usize,
+    /// Which of the queue pairs of the path, from 0.
+    pub(crate) lane: usize,
     pub made: Option<Made>,
     pub(crate) theirs: Option<Place>,
     endpoint: Endpoint<Place>,
@@ -154,12 +158,20 @@ impl Peer {
 impl Mesh {
     /// One connection to each other rank on each rail, none of them begun.
     pub(crate) fn new(rank: u32, ranks: u32, hardware: Rails) -> Self {
+        Self::wide(rank, ranks, hardware, 1)
+    }
+
+    /// So many connections to each other rank on each rail.
+    pub(crate) fn wide(rank: u32, ranks: u32, hardware: Rails, lanes: usize) -> Self {
         let others = (0..ranks).filter(|other| *other != rank);
         let rails = hardware.len();
+        let each =
+            move || (0..rails).flat_map(move |rail| (0..lanes).map(move |lane| (rail, lane)));
         let peers = others.flat_map(|rank| {
-            (0..rails).map(move |rail| Peer {
+            each().map(move |(rail, lane)| Peer {
                 rank,
                 rail,
+                lane,
                 made: None,
                 theirs: None,
                 endpoint: Endpoint::new(),
@@ -306,8 +318,8 @@ impl Mesh {
     pub(crate) fn hear(&mut self, link: &mut Link, from: u32, body: Value) -> Result<(), Error> {
         // What is not understood was not meant for this version, which all ranks have: drop it.
         let Ok(control) = serde_json::from_value(body) else { return Ok(()) };
-        let (rail, message) = match control {
-            Control::Endpoint { rail, message } => (rail, message),
+        let (rail, lane, message) = match control {
+            Control::Endpoint { rail, lane, message } => (rail, lane, message),
             Control::Ask => return link.send(from, &Control::Here { done: self.done }),
             Control::Here { done } => {
                 self.alive.insert(from, Instant::now());
@@ -328,7 +340,7 @@ impl Mesh {
                 return Ok(());
             }
         };
-        let of = |peer: &Peer| (peer.rank, peer.rail) == (from, rail);
+        let of = |peer: &Peer| (peer.rank, peer.rail, peer.lane) == (from, rail, lane);
         let Some(index) = self.peers.iter().position(of) else { return Ok(()) };
         let nonce =
             random::unique().map_err(|error| Error::Io { what: "/dev/urandom".into(), error })?;
@@ -377,7 +389,8 @@ impl Mesh {
         while let Some(action) = work.pop_front() {
             match action {
                 Action::Send(message) => {
-                    link.send(peer.rank, &Control::Endpoint { rail: peer.rail, message })?;
+                    let (rail, lane) = (peer.rail, peer.lane);
+                    link.send(peer.rank, &Control::Endpoint { rail, lane, message })?;
                 }
                 Action::Join { mine, qp, .. } => match peer.join(hardware, tuning, mine, &qp) {
                     Ok(()) => peer.theirs = Some(qp),

@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::Serialize;
+use verbgate_host::dcb::Dcb;
 
 use crate::cause::Cause;
 use crate::class::Class;
@@ -21,6 +23,7 @@ use crate::exchange::Injection;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
+use crate::hardware::Needs;
 use crate::hardware::Tuning;
 use crate::options;
 use crate::options::DiagnoseOptions;
@@ -48,6 +51,9 @@ const SIZES: &[usize] = &[1, 4099, 64 << 10];
 /// How long a rank that has gone may take to come back: then it was restarted, not killed.
 const RETURN: Duration = Duration::from_secs(5);
 
+/// Of documentation (RFC 3849): no route leads there, and none from a GID of IPv4.
+const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
 /// All that is known in the end.
 #[derive(Debug, Serialize)]
 struct DiagnoseReport {
@@ -67,18 +73,26 @@ struct DiagnoseReport {
     complete: bool,
 }
 
+/// PFC for priority 3 alone, and each DSCP's priority by its three highest bits.
+fn another_class() -> Dcb {
+    Dcb { pfc: 1 << 3, dscp: (0..64).map(|dscp| (dscp, dscp >> 3)).collect() }
+}
+
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
     let sizes = if args.sizes.is_empty() { SIZES.to_vec() } else { args.sizes.clone() };
     let parameters = format!("diagnose --sizes {}{}", options::sizes_text(&sizes), me.class.text());
-    let lie = |rail: &mut Rail| {
-        if args.inject == Some(Injection::RoceV1) {
-            rail.gid_type = "IB/RoCE v1".to_owned();
-        }
+    let lie = |rail: &mut Rail| match args.inject {
+        Some(Injection::RoceV1) => rail.gid_type = "IB/RoCE v1".to_owned(),
+        Some(Injection::Lossy) => rail.dcb = Some(another_class()),
+        _ => {}
     };
-    let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open_as(me, parameters, lie)?;
+    let Session { server, mut link, table, checks, sound, mut hardware } =
+        Session::open_as(me, parameters, Needs::default(), lie)?;
+    if args.inject == Some(Injection::WrongAddress) {
+        hardware.pretend(NOWHERE);
+    }
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
     if args.inject == Some(Injection::Patient) {
         mesh.tuning.rnr_retry = FOR_EVER;

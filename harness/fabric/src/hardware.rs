@@ -1,5 +1,6 @@
 //! An open rail, and queue pairs on the rail.
 
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -21,15 +22,53 @@ use crate::explain::Of;
 use crate::rail::Rail;
 use crate::random;
 
-/// The largest message that is sent, in bytes, and room for a header.
-pub(crate) const SLOT: usize = (1 << 20) + 4096;
+/// The largest message of an exchange, in bytes; [`Needs`] may ask for more.
+pub(crate) const LARGEST: usize = 1 << 20;
+/// That, and room for a header.
+pub(crate) const SLOT: usize = LARGEST + 4096;
 /// What a rail's memory is divided into: what is sent, what is received, what peers write to and
 /// read from.
 pub(crate) const OUT: usize = 0;
 pub(crate) const IN: usize = SLOT;
 pub(crate) const TARGET: usize = 2 * SLOT;
+
 /// All of a rail's memory.
 pub(crate) const MEMORY: usize = 3 * SLOT;
+
+/// What a command needs of each rail.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Needs {
+    /// Queue pairs with each peer.
+    pub(crate) lanes: u32,
+    /// The longest message, in bytes. Those above [`LARGEST`] share one place in memory, and nothing
+    /// can be compared.
+    pub(crate) longest: usize,
+    /// Completions are waited for, and not polled for.
+    pub(crate) events: bool,
+}
+
+impl Default for Needs {
+    fn default() -> Self {
+        Self { lanes: 1, longest: LARGEST, events: false }
+    }
+}
+
+impl Needs {
+    /// All of a rail's memory, in bytes.
+    pub(crate) fn memory(self) -> usize {
+        if self.longest <= LARGEST { MEMORY } else { self.longest }
+    }
+
+    /// Where a part of the memory is.
+    pub(crate) fn at(self, part: usize) -> usize {
+        if self.longest <= LARGEST { part } else { 0 }
+    }
+
+    /// The room of one message.
+    pub(crate) fn room(self) -> usize {
+        if self.longest <= LARGEST { SLOT } else { self.longest }
+    }
+}
 
 /// The depth of each queue, in work requests.
 pub(crate) const DEPTH: u32 = 64;
@@ -100,6 +139,10 @@ pub(crate) struct Hardware {
     pub rail: Rail,
     pub(crate) region: Region,
     pub(crate) cq: CompletionQueue,
+    pub(crate) needs: Needs,
+    /// The GID that peers are told.
+    told: [u8; 16],
+    context: Context,
     pd: Pd,
     limits: Limits,
     class: Class,
@@ -123,6 +166,11 @@ impl Rails {
         self.0.len()
     }
 
+    /// From now on peers are told this address, which no preflight has seen.
+    pub(crate) fn pretend(&mut self, gid: Ipv6Addr) {
+        self.0.iter_mut().flatten().for_each(|hardware| hardware.told = gid.octets());
+    }
+
     /// Those that have opened, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Hardware)> {
         self.0.iter().enumerate().filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
@@ -137,21 +185,32 @@ impl Hardware {
         context: &Context,
         peers: u32,
         class: Class,
+        needs: Needs,
     ) -> Result<Self, String> {
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
-            let region = Region::new(&pd, MEMORY, Access::Remote)?;
-            let entries = (peers.max(1) * DEPTH * 2).min(limits.max_cqe);
-            let cq = CompletionQueue::new(context, entries)?;
-            Ok(Self { rail: rail.clone(), region, cq, pd, limits, class })
+            let region = Region::new(&pd, needs.memory(), Access::Remote)?;
+            let entries = (peers.max(1) * needs.lanes * DEPTH * 2).min(limits.max_cqe);
+            let cq = match needs.events {
+                true => CompletionQueue::with_events(context, entries)?,
+                false => CompletionQueue::new(context, entries)?,
+            };
+            let context = context.clone();
+            let (rail, told) = (rail.clone(), rail.gid_bytes());
+            Ok(Self { rail, region, cq, needs, told, context, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
 
+    /// Memory that the rail's queue pairs may not use: of another protection domain.
+    pub(crate) fn foreign(&self) -> Result<Region, verbgate_verbs::Error> {
+        Region::new(&Pd::new(&self.context)?, MEMORY, Access::Remote)
+    }
+
     /// A queue pair of a new session.
     pub(crate) fn make(&self) -> Result<Made, String> {
-        let Self { rail, region, cq, pd, limits, class } = self;
+        let Self { rail, region, cq, pd, limits, class, .. } = self;
         let pkey = class.pkey.map_or(Some(0), |pkey| rail.pkey_index(pkey));
         let pkey = pkey.ok_or("the port does not have the partition key")?;
         let caps = Caps {
@@ -169,10 +228,10 @@ impl Hardware {
         let place = Place {
             qp_num: qp.number(),
             psn: u32::try_from(number()? & PSN).unwrap_or(0),
-            gid: rail.gid_bytes(),
+            gid: self.told,
             lid: rail.lid,
             mtu: rail.mtu,
-            address: region.address() + u64::try_from(TARGET).unwrap_or(0),
+            address: region.address() + u64::try_from(self.needs.at(TARGET)).unwrap_or(0),
             rkey: region.rkey(),
             inline: qp.inline(),
             atomics: limits.atomics,

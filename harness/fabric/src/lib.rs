@@ -82,6 +82,7 @@ pub use crate::options::DiagnoseOptions;
 use crate::options::Identity;
 pub use crate::options::SimulateOptions;
 pub use crate::options::VerifyOptions;
+pub use crate::options::message_size;
 pub use crate::options::size;
 pub use crate::rail::Choice;
 pub use verbgate_host::output::print;

@@ -4,11 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::bench::BenchOptions;
 use crate::class::Class;
 use crate::error::Error;
 use crate::exchange::Injection;
 use crate::files::Outputs;
-use crate::hardware::SLOT;
+use crate::hardware::LARGEST;
 use crate::launch;
 use crate::launch::Environment;
 use crate::meeting;
@@ -118,14 +119,23 @@ pub(crate) fn sizes_text(sizes: &[usize]) -> String {
     sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// `1`, `64K`, `1M`.
+/// `1`, `64K`, `1M`: the size of a message whose contents are compared.
 pub fn size(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm']) {
+    up_to(text, LARGEST)
+}
+
+/// `1`, `64K`, `1G`: the size of a message of a benchmark.
+pub fn message_size(text: &str) -> Result<usize, String> {
+    up_to(text, BenchOptions::SIZE_MAX)
+}
+
+fn up_to(text: &str, limit: usize) -> Result<usize, String> {
+    let (digits, unit) = match text.trim_end_matches(['K', 'k', 'M', 'm', 'G', 'g']) {
         digits if digits.len() == text.len() => (digits, 1),
         digits if text.ends_with(['K', 'k']) => (digits, 1 << 10),
-        digits => (digits, 1 << 20),
+        digits if text.ends_with(['M', 'm']) => (digits, 1 << 20),
+        digits => (digits, 1 << 30),
     };
-    let limit = SLOT - 4096;
     let one_unit = text.len() - digits.len() <= 1;
     let number: Option<usize> = digits.parse().ok().filter(|_| one_unit);
     number.and_then(|number| number.checked_mul(unit)).filter(|size| *size <= limit).ok_or_else(
@@ -253,6 +263,8 @@ mod tests {
             assert!(error.to_string().contains(words), "{error}");
             assert_eq!(error.exit_code(), 2);
         }
+        assert_eq!([message_size("1G"), message_size("256m")], [Ok(1 << 30), Ok(256 << 20)]);
+        assert!(message_size("2G").is_err());
         assert_eq!([size("0"), size("64K"), size("1m")], [Ok(0), Ok(65536), Ok(1 << 20)]);
         for wrong in ["", "K", "1KM", "2M", "-1", "1G", "1.5K"] {
             assert!(size(wrong).is_err(), "{wrong}");

@@ -41,6 +41,9 @@ pub(crate) struct Rail {
     /// `enum ibv_mtu`.
     pub(crate) mtu: u32,
     pub(crate) lid: u16,
+    /// The longest message, in bytes; 0 where that is unknown.
+    #[serde(default)]
+    pub(crate) max_message: u32,
     pub(crate) active: bool,
     /// Its rate is not a wire's: it has no device of its own, or is made upon another (rxe_sysfs).
     #[serde(default)]
@@ -118,7 +121,7 @@ impl Rail {
         let context = Context::open(&choice.device).map_err(|e| e.to_string())?;
         let port = context.port(choice.port).map_err(|e| e.to_string())?;
         self.active = port.state == rdma::PORT_ACTIVE;
-        (self.mtu, self.lid) = (port.active_mtu, port.lid);
+        (self.mtu, self.lid, self.max_message) = (port.active_mtu, port.lid, port.max_message);
         let place = self.place();
         let device = Path::new(SYSFS_ROOT).join("class/infiniband").join(&self.device);
         self.software = device.join("parent").exists() || !device.join("device").exists();

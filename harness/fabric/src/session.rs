@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::hardware::Hardware;
+use crate::hardware::Needs;
 use crate::hardware::Rails;
 use crate::interrupt::Interrupt;
 use crate::meeting;
@@ -47,14 +48,15 @@ pub(crate) struct Session {
 
 impl Session {
     /// `parameters`: what must be the same on all ranks.
-    pub(crate) fn open(me: &Identity, parameters: String) -> Result<Self, Error> {
-        Self::open_as(me, parameters, |_| ())
+    pub(crate) fn open(me: &Identity, parameters: String, needs: Needs) -> Result<Self, Error> {
+        Self::open_as(me, parameters, needs, |_| ())
     }
 
     /// The same; `change` is what a test makes this rank say of its rails.
     pub(crate) fn open_as(
         me: &Identity,
         parameters: String,
+        needs: Needs,
         change: impl Fn(&mut Rail),
     ) -> Result<Self, Error> {
         // Before there are other threads, which take signals, too.
@@ -89,12 +91,12 @@ impl Session {
             .into_iter()
             .map(|(rail, context)| {
                 let context = context.ok_or("not open")?;
-                Hardware::new(&rail, &context, ranks - 1, me.class)
+                Hardware::new(&rail, &context, ranks - 1, me.class, needs)
             })
             .collect();
         let registered: Vec<Result<(), String>> =
             opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
-        let checks = preflight::run(&entry, &table, &registered, me.class);
+        let checks = preflight::run(&entry, &table, &registered, me.class, needs.memory());
         let all = link.collect_quietly("preflight", &checks, me.patience + CHECKS)?;
         let own = Failed::of(&checks);
         let failed = link.gather_quietly("failed checks", &own, me.patience + CHECKS)?;

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
+use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
@@ -96,7 +97,7 @@ struct VerifyReport {
 pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, parameters(args) + &me.class.text())?;
+        Session::open(me, parameters(args) + &me.class.text(), Needs::default())?;
     let mut report = VerifyReport {
         hash: link.hash(),
         strays: link.strays(),

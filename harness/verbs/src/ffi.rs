@@ -23,6 +23,7 @@ pub struct ProtectionDomain {
 }
 
 pub type PollCq = unsafe extern "C" fn(*mut RawCompletionQueue, c_int, *mut Completion) -> c_int;
+pub type ReqNotifyCq = unsafe extern "C" fn(*mut RawCompletionQueue, c_int) -> c_int;
 pub type PostSend =
     unsafe extern "C" fn(*mut RawQueuePair, *mut SendRequest, *mut *mut SendRequest) -> c_int;
 pub type PostReceive =
@@ -36,7 +37,8 @@ pub struct RawContext {
     pub device: *mut Device,
     pub ops_0: [*mut c_void; 11],
     pub poll_cq: PollCq,
-    pub ops_12: [*mut c_void; 13],
+    pub req_notify_cq: ReqNotifyCq,
+    pub ops_13: [*mut c_void; 12],
     pub post_send: PostSend,
     pub post_recv: PostReceive,
     pub ops_27: [*mut c_void; 5],
@@ -49,6 +51,14 @@ pub struct RawContext {
 #[derive(Debug)]
 pub struct RawCompletionQueue {
     pub context: *mut RawContext,
+}
+
+/// The beginning of `struct ibv_comp_channel`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CompletionChannel {
+    pub context: *mut RawContext,
+    pub fd: c_int,
 }
 
 /// `struct ibv_mr`.
@@ -279,9 +289,17 @@ pub(super) type CreateCq = unsafe extern "C" fn(
     *mut RawContext,
     c_int,
     *mut c_void,
-    *mut c_void,
+    *mut CompletionChannel,
     c_int,
 ) -> *mut RawCompletionQueue;
+pub(super) type CreateCompChannel = unsafe extern "C" fn(*mut RawContext) -> *mut CompletionChannel;
+pub(super) type DestroyCompChannel = unsafe extern "C" fn(*mut CompletionChannel) -> c_int;
+pub(super) type GetCqEvent = unsafe extern "C" fn(
+    *mut CompletionChannel,
+    *mut *mut RawCompletionQueue,
+    *mut *mut c_void,
+) -> c_int;
+pub(super) type AckCqEvents = unsafe extern "C" fn(*mut RawCompletionQueue, c_uint);
 pub(super) type DestroyCq = unsafe extern "C" fn(*mut RawCompletionQueue) -> c_int;
 pub(super) type CreateQp =
     unsafe extern "C" fn(*mut ProtectionDomain, *mut QueuePairInitAttr) -> *mut RawQueuePair;

@@ -16,16 +16,18 @@
 //! # Ok::<(), verbgate_verbs::Error>(())
 //! ```
 
+mod completions;
 pub mod ethtool;
 pub mod ffi;
 mod library;
 mod memory;
 mod queue;
 
+pub use completions::CompletionQueue;
+pub use completions::wait;
 pub use memory::Access;
 pub use memory::Region;
 pub use queue::Caps;
-pub use queue::CompletionQueue;
 pub use queue::Operation;
 pub use queue::Path;
 pub use queue::Piece;
@@ -132,6 +134,8 @@ pub struct Port {
     pub state: u32,
     /// `enum ibv_mtu`: 1 for 256 bytes to 5 for 4096.
     pub active_mtu: u32,
+    /// The longest message, in bytes.
+    pub max_message: u32,
     /// How many GIDs it has room for.
     pub gids: u32,
     /// On InfiniBand.
@@ -229,8 +233,9 @@ impl Context {
         // SAFETY: the context is open, and the structure ours to write.
         let result = unsafe { (self.library().query_port)(self.0.context, number, &raw mut attr) };
         check("ibv_query_port", result)?;
-        let ffi::PortAttr { state, active_mtu, gid_tbl_len, lid, .. } = attr;
-        Ok(Port { state, active_mtu, gids: u32::try_from(gid_tbl_len).unwrap_or(0), lid })
+        let ffi::PortAttr { state, active_mtu, gid_tbl_len, max_msg_sz, lid, .. } = attr;
+        let gids = u32::try_from(gid_tbl_len).unwrap_or(0);
+        Ok(Port { state, active_mtu, max_message: max_msg_sz, gids, lid })
     }
 
     /// The GID at an index; all zeroes is none.

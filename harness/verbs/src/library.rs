@@ -24,6 +24,10 @@ pub(super) struct Library {
     pub(super) dealloc_pd: ffi::DeallocPd,
     pub(super) reg_mr: ffi::RegMr,
     pub(super) dereg_mr: ffi::DeregMr,
+    pub(super) create_comp_channel: ffi::CreateCompChannel,
+    pub(super) destroy_comp_channel: ffi::DestroyCompChannel,
+    pub(super) get_cq_event: ffi::GetCqEvent,
+    pub(super) ack_cq_events: ffi::AckCqEvents,
     pub(super) create_cq: ffi::CreateCq,
     pub(super) destroy_cq: ffi::DestroyCq,
     pub(super) create_qp: ffi::CreateQp,
@@ -57,6 +61,18 @@ impl Library {
             dealloc_pd: symbol!(library, c"ibv_dealloc_pd", ffi::DeallocPd),
             reg_mr: symbol!(library, c"ibv_reg_mr", ffi::RegMr),
             dereg_mr: symbol!(library, c"ibv_dereg_mr", ffi::DeregMr),
+            create_comp_channel: symbol!(
+                library,
+                c"ibv_create_comp_channel",
+                ffi::CreateCompChannel
+            ),
+            destroy_comp_channel: symbol!(
+                library,
+                c"ibv_destroy_comp_channel",
+                ffi::DestroyCompChannel
+            ),
+            get_cq_event: symbol!(library, c"ibv_get_cq_event", ffi::GetCqEvent),
+            ack_cq_events: symbol!(library, c"ibv_ack_cq_events", ffi::AckCqEvents),
             create_cq: symbol!(library, c"ibv_create_cq", ffi::CreateCq),
             destroy_cq: symbol!(library, c"ibv_destroy_cq", ffi::DestroyCq),
             create_qp: symbol!(library, c"ibv_create_qp", ffi::CreateQp),

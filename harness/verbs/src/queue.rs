@@ -1,15 +1,13 @@
-//! Queue pairs and completion queues.
+//! Queue pairs.
 
 use std::ffi::c_int;
-use std::rc::Rc;
 
-use crate::Context;
+use crate::CompletionQueue;
 use crate::Error;
 use crate::Pd;
 use crate::Region;
 use crate::check;
 use crate::ffi;
-use crate::ffi::Completion;
 use crate::last;
 
 const QPT_RC: u32 = 2;
@@ -27,66 +25,6 @@ const TO_RTR: c_int = 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 17 | 1 << 15 | 1 << 2
 const TO_RTS: c_int = 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 16 | 1 << 13;
 const SEND_SIGNALED: u32 = 2;
 const SEND_INLINE: u32 = 8;
-
-/// A completion queue.
-#[derive(Clone, Debug)]
-pub struct CompletionQueue(Rc<CqInner>);
-
-#[derive(Debug)]
-struct CqInner {
-    context: Context,
-    cq: *mut ffi::RawCompletionQueue,
-}
-
-impl Drop for CqInner {
-    fn drop(&mut self) {
-        // SAFETY: queue pairs hold this structure, so it is used no more.
-        unsafe { (self.context.library().destroy_cq)(self.cq) };
-    }
-}
-
-impl CompletionQueue {
-    /// One of at least this many entries.
-    ///
-    /// # Errors
-    /// As `ibv_create_cq(3)`.
-    pub fn new(context: &Context, entries: u32) -> Result<Self, Error> {
-        let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
-        let none = std::ptr::null_mut;
-        let create = context.library().create_cq;
-        // SAFETY: the context is open; no channel.
-        let cq = unsafe { create(context.0.context, entries, none(), none(), 0) };
-        if cq.is_null() {
-            return Err(last("ibv_create_cq"));
-        }
-        Ok(Self(Rc::new(CqInner { context: context.clone(), cq })))
-    }
-
-    /// Takes what has completed, if anything.
-    ///
-    /// # Errors
-    /// As `ibv_poll_cq(3)`.
-    pub fn poll(&self) -> Result<Vec<Completion>, Error> {
-        let mut completions = vec![Completion::default(); 16];
-        let count = self.poll_into(&mut completions)?;
-        completions.truncate(count);
-        Ok(completions)
-    }
-
-    /// Takes what has completed into the beginning of these; how many.
-    ///
-    /// # Errors
-    /// As `ibv_poll_cq(3)`.
-    pub fn poll_into(&self, completions: &mut [Completion]) -> Result<usize, Error> {
-        let entries = c_int::try_from(completions.len()).unwrap_or(c_int::MAX);
-        let context = self.0.context.0.context;
-        // SAFETY: the context is open; its table of functions does not change.
-        let poll = unsafe { &(*context).poll_cq };
-        // SAFETY: the queue is there, and the array has so many entries.
-        let count = unsafe { poll(self.0.cq, entries, completions.as_mut_ptr()) };
-        usize::try_from(count).map_err(|_| last("ibv_poll_cq"))
-    }
-}
 
 /// How much a queue pair holds.
 #[derive(Clone, Copy, Debug)]

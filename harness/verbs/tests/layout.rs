@@ -15,9 +15,14 @@ use verbgate_verbs::ffi;
 fn expected() -> Vec<(&'static str, usize)> {
     vec![
         ("offsetof(struct ibv_context, ops.poll_cq)", offset_of!(ffi::RawContext, poll_cq)),
+        (
+            "offsetof(struct ibv_context, ops.req_notify_cq)",
+            offset_of!(ffi::RawContext, req_notify_cq),
+        ),
         ("offsetof(struct ibv_context, ops.post_send)", offset_of!(ffi::RawContext, post_send)),
         ("offsetof(struct ibv_context, ops.post_recv)", offset_of!(ffi::RawContext, post_recv)),
         ("offsetof(struct ibv_context, cmd_fd)", offset_of!(ffi::RawContext, cmd_fd)),
+        ("offsetof(struct ibv_comp_channel, fd)", offset_of!(ffi::CompletionChannel, fd)),
         ("offsetof(struct ibv_mr, lkey)", offset_of!(ffi::MemoryRegion, lkey)),
         ("offsetof(struct ibv_mr, rkey)", offset_of!(ffi::MemoryRegion, rkey)),
         ("offsetof(struct ibv_qp, qp_num)", offset_of!(ffi::RawQueuePair, qp_num)),
@@ -30,6 +35,7 @@ fn expected() -> Vec<(&'static str, usize)> {
         ),
         ("offsetof(struct ibv_device_attr, atomic_cap)", offset_of!(ffi::DeviceAttr, atomic_cap)),
         ("sizeof(struct ibv_device_attr)", size_of::<ffi::DeviceAttr>()),
+        ("offsetof(struct ibv_port_attr, max_msg_sz)", offset_of!(ffi::PortAttr, max_msg_sz)),
         ("offsetof(struct ibv_port_attr, lid)", offset_of!(ffi::PortAttr, lid)),
         ("sizeof(struct ibv_port_attr)", size_of::<ffi::PortAttr>()),
         ("sizeof(struct ibv_qp_init_attr)", size_of::<ffi::QueuePairInitAttr>()),

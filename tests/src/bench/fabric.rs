@@ -19,6 +19,19 @@ const ROUNDS: u32 = 10;
 const REPEATS: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// A cluster on two processors, and the bounds that it must keep.
+const NODES: u32 = 128;
+const RAILS: u32 = 8;
+const PROCESSORS: &str = "0,1";
+const LONGEST: Duration = Duration::from_secs(120);
+const MOST_KIB: f64 = 256.0 * 1024.0;
+/// Three at a time, of which none hides another, and the causes in the order in which they are told.
+const INJECTED: &[(&str, &str)] = &[
+    ("path-mtu@pair=5-99,rail=2", "path-mtu"),
+    ("packet-loss@rail=3", "packet-loss"),
+    ("nothing-arrives@rank=17", "nothing-arrives"),
+];
+
 /// Prints the table; `verbgate` is the program.
 pub fn run(verbgate: &Path) -> Result<()> {
     let mut outcomes = Vec::new();
@@ -52,6 +65,40 @@ pub fn run(verbgate: &Path) -> Result<()> {
     table.row(&[pairs, seconds(of("connect_ms"))]);
     table.row(&["most memory of rank 0".to_owned(), mib(of("server_kib"))]);
     table.row(&["most memory of all other ranks".to_owned(), mib(of("ranks_kib"))]);
+    println!("{table}");
+    cluster(verbgate)
+}
+
+/// From the first rank to the named causes and the plan of a benchmark; fails above the bounds.
+fn cluster(verbgate: &Path) -> Result<()> {
+    let mut command = Command::new("taskset");
+    command.args(["-c", PROCESSORS]).arg(verbgate);
+    command.args(["fabric", "simulate", "--ranks", &NODES.to_string()]);
+    command.args(["--rails", &RAILS.to_string()]);
+    command.args(INJECTED.iter().flat_map(|(fault, _)| ["--fault", fault]));
+    let ended = exec::run(command, LONGEST).context("taskset, of util-linux")?.expect_status(0)?;
+    let outcome: Value = serde_json::from_str(&ended.stdout).context("fabric simulate")?;
+    let causes = outcome.get("causes").and_then(Value::as_array).context("no causes")?;
+    let names: Vec<&str> = causes.iter().filter_map(|one| one["cause"].as_str()).collect();
+    let expected: Vec<&str> = INJECTED.iter().map(|(_, cause)| *cause).collect();
+    if names != expected {
+        bail!("it names {names:?} instead of {expected:?}");
+    }
+    let number = |name: &str| outcome.get(name).and_then(Value::as_f64);
+    let of = |name: &str| number(name).with_context(|| format!("no {name}"));
+    let (memory, took) = (of("server_kib")?, ended.took);
+    if took > LONGEST || memory > MOST_KIB {
+        bail!("{took:?} and {memory} KiB are more than {LONGEST:?} and {MOST_KIB} KiB: {outcome}");
+    }
+    let title = format!("{NODES} nodes of {RAILS} rails without verbs, on two processors");
+    let mut table = Table::new(&[&title, "one run"]);
+    let seconds = |ms: f64| format!("{:.1} s", ms / 1000.0);
+    table.row(&["all have the rank table".to_owned(), seconds(of("table_ms")?)]);
+    let ends = format!("{} ends of paths are reported", of("ends")?);
+    table.row(&[ends, seconds(of("collected_ms")?)]);
+    table.row(&["the causes are named".to_owned(), seconds(of("found_ms")?)]);
+    table.row(&["all have ended".to_owned(), format!("{:.1} s", took.as_secs_f64())]);
+    table.row(&["most memory of rank 0".to_owned(), format!("{:.0} MiB", memory / 1024.0)]);
     println!("{table}");
     Ok(())
 }

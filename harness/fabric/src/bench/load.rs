@@ -14,7 +14,11 @@ pub(crate) struct Load {
     pub by: By,
     pub size: usize,
     pub window: u32,
-    /// In Gb/s.
+    /// Queue pairs of each path.
+    pub(crate) lanes: usize,
+    /// Completions are waited for.
+    pub(crate) events: bool,
+    /// Of each queue pair, in Gb/s.
     pub target: Option<f64>,
     pub seconds: f64,
     /// After so long without a completion something is wrong.
@@ -47,7 +51,8 @@ mod tests {
     fn a_pace_is_a_whole_number_of_messages_and_not_too_few() {
         let load = |size, target, seconds| {
             let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
-            Load { by, size, window, target, seconds, stall, injection }
+            let (lanes, events) = (1, false);
+            Load { by, size, window, lanes, events, target, seconds, stall, injection }
         };
         assert_eq!(load(64, None, 0.5).span(), 0.5);
         // 1,000 bytes at 0.008 Gb/s are one each millisecond.

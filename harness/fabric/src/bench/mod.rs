@@ -110,10 +110,10 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     }
     let mut output = Output::new(args, me.rank)?;
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, args.parameters() + &me.class.text())?;
+        Session::open(me, args.parameters() + &me.class.text(), args.needs())?;
     let shape = shape(me.ranks, &table);
     // All ranks plan alike, and so refuse alike.
-    let plan = match plan::plan(args, &shape) {
+    let plan = match fits(args, &table).and_then(|()| plan::plan(args, &shape)) {
         Ok(plan) => plan,
         Err(error) => {
             session::leave(link, server)?;
@@ -129,7 +129,7 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).map(verify::line);
     let failed: Vec<String> = failed.collect();
     eprint!("{}", failed.concat());
-    let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
+    let mut mesh = Mesh::wide(me.rank, me.ranks, hardware, lanes(args));
     mesh.tuning = args.tuning();
     mesh.retain(|peer, rail| link.has(peer) && sound.path(rank, peer, rail));
     let (rings, counted, failures) = (Rings::new(), BTreeMap::new(), BTreeMap::new());
@@ -191,9 +191,34 @@ fn wire_rates(table: &Table) -> Vec<Option<f64>> {
 
 fn load_of(args: &BenchOptions, step: &Step) -> Load {
     let Step { size, window, target, .. } = *step;
-    let BenchOptions { by, seconds, inject, .. } = *args;
+    let BenchOptions { by, seconds, events, inject, .. } = *args;
     let stall = args.tuning().gives_up_after();
-    Load { by, size, window, target, seconds, stall, injection: inject }
+    // One message at a time is on one queue pair.
+    let lanes = if step.sweep == Sweep::Latency { 1 } else { lanes(args) };
+    let target = target.map(|target| target / lanes as f64);
+    Load { by, size, window, lanes, events, target, seconds, stall, injection: inject }
+}
+
+fn lanes(args: &BenchOptions) -> usize {
+    usize::try_from(args.queue_pairs).unwrap_or(1)
+}
+
+/// Whether all ports take messages of the longest size.
+fn fits(args: &BenchOptions, table: &Table) -> Result<(), Error> {
+    let longest = args.sizes.iter().copied().chain([args.message]).max().unwrap_or(0);
+    for entry in &table.entries {
+        for rail in &entry.rails {
+            let most = usize::try_from(rail.max_message).unwrap_or(usize::MAX);
+            if most != 0 && longest > most {
+                return Err(Error::Usage(format!(
+                    "{} of rank {} takes messages of at most {most} bytes: give smaller --sizes and \
+                     --message",
+                    rail.device, entry.rank
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Both directions of a path.

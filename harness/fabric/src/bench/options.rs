@@ -9,6 +9,8 @@ use crate::error::Error;
 use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::DEPTH;
+use crate::hardware::LARGEST;
+use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Common;
@@ -99,6 +101,10 @@ pub struct BenchOptions {
     pub by: By,
     /// Messages on their way at a time, on each connection; 1 to [`BenchOptions::WINDOW_MAX`].
     pub window: u32,
+    /// Queue pairs of each path, 1 to [`BenchOptions::QUEUE_PAIRS_MAX`]; latency is measured on one.
+    pub queue_pairs: u32,
+    /// Completions are waited for by events, and not polled for.
+    pub events: bool,
     /// How far a cell may be from what is expected of it, in percent.
     pub tolerance: f64,
     /// The least that the best cell of a path may have.
@@ -154,6 +160,8 @@ impl Default for BenchOptions {
             seconds: 0.5,
             by: By::Write,
             window: 16,
+            queue_pairs: 1,
+            events: false,
             tolerance: 10.0,
             min_gbps: None,
             max_p99_us: None,
@@ -181,6 +189,17 @@ impl Default for BenchOptions {
 impl BenchOptions {
     /// The largest [`BenchOptions::window`].
     pub const WINDOW_MAX: u32 = DEPTH;
+    /// The largest [`BenchOptions::queue_pairs`].
+    pub const QUEUE_PAIRS_MAX: u32 = 64;
+    /// The largest message, in bytes.
+    pub const SIZE_MAX: usize = 1 << 30;
+
+    /// What the measurements need of each rail.
+    pub(crate) fn needs(&self) -> Needs {
+        let longest = self.sizes.iter().copied().chain([self.message, LARGEST]).max();
+        let longest = longest.unwrap_or(LARGEST);
+        Needs { lanes: self.queue_pairs, longest, events: self.events }
+    }
 
     /// # Errors
     /// What cannot be measured.
@@ -257,12 +276,13 @@ impl BenchOptions {
     /// What must be the same on all ranks.
     pub(crate) fn parameters(&self) -> String {
         let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
-        let Self { quick, sample, pairs, within, one_rail, .. } = self;
+        let Self { quick, sample, pairs, within, one_rail, queue_pairs, events, .. } = self;
         let pairs = random::hash(format!("{pairs:?}").as_bytes());
         format!(
             "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} \
              --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?} --quick \
-             {quick} --sample {sample:?} --pairs {pairs:x} --within {within:?} --one-rail {one_rail}",
+             {quick} --sample {sample:?} --pairs {pairs:x} --within {within:?} --one-rail {one_rail} \
+             --qps {queue_pairs} --events {events}",
             self.tuning()
         )
     }

@@ -2,6 +2,7 @@
 //! receives that the peers need.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use crate::bench::plan::Flow;
 use crate::bench::sender::FlowOutcome;
 use crate::bench::sender::Sender;
 use crate::bench::sender::find;
+use crate::bench::sender::outcomes;
 use crate::connect::Control;
 use crate::connect::Mesh;
 use crate::error::Error;
@@ -24,7 +26,6 @@ use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::hardware::DEPTH;
 use crate::hardware::IN;
-use crate::hardware::SLOT;
 use crate::rendezvous::Link;
 
 /// How often who measures looks what the others say.
@@ -74,19 +75,24 @@ impl Part<'_> {
         let me = self.mesh.rank;
         let mut senders = Vec::new();
         for flow in flows.iter().filter(|flow| flow.from == me) {
-            senders.push(Sender::new(self.mesh, *flow, self.load)?);
+            for lane in 0..self.load.lanes {
+                senders.push(Sender::new(self.mesh, *flow, lane, self.load)?);
+            }
         }
         let mut receivers = Vec::new();
         for flow in flows.iter().filter(|flow| flow.to == me) {
-            let found = find(self.mesh, flow.from, flow.rail);
-            let (peer, queue_pair) = found.map_or((usize::MAX, 0), |(i, made, _)| (i, made.qp_num));
-            receivers.push(Receiver { flow: *flow, peer, queue_pair, done: false });
+            for lane in 0..self.load.lanes {
+                let found = find(self.mesh, flow.from, flow.rail, lane);
+                let found = found.map(|(index, made, _)| (index, made.qp_num));
+                let (peer, queue_pair) = found.unwrap_or((usize::MAX, 0));
+                receivers.push(Receiver { flow: *flow, peer, queue_pair, done: false });
+            }
             self.fill(&receivers)?;
             let (rail, step) = (flow.rail, self.number);
             self.link.send(flow.from, &Control::Ready { rail, step })?;
         }
         self.work(&mut senders, &mut receivers)?;
-        Ok(senders.into_iter().map(|sender| sender.finish(self.load)).collect())
+        Ok(outcomes(senders, self.load))
     }
 
     /// Until all has been sent, and all that is sent to this rank.
@@ -101,16 +107,7 @@ impl Part<'_> {
                 busy |= sender.post(self.mesh, self.load, self.number)?;
             }
             busy |= self.poll(senders, receivers)?;
-            let mut open = false;
-            for (sender, told) in senders.iter_mut().zip(&mut told) {
-                if !*told && sender.is_done(self.mesh, self.load) {
-                    *told = true;
-                    let (rail, step) = (sender.flow.rail, self.number);
-                    let fault = sender.outcome.first_error.clone();
-                    self.link.send(sender.flow.to, &Control::Done { rail, step, fault })?;
-                }
-                open |= !*told;
-            }
+            let open = self.tell(senders, &mut told)?;
             let waiting = receivers.iter().any(|receiver| !receiver.done);
             if !open && !waiting {
                 return Ok(());
@@ -120,6 +117,7 @@ impl Part<'_> {
                 let idle = active.map(|(sender, _)| sender.idle(self.load)).min();
                 match idle.map(|idle| idle.saturating_sub(WAKING).min(LOOK)) {
                     Some(idle) if !idle.is_zero() => thread::sleep(idle),
+                    _ if self.load.events => self.doze(senders, receivers)?,
                     _ => thread::yield_now(),
                 }
             }
@@ -158,6 +156,38 @@ impl Part<'_> {
                 receivers.iter_mut().for_each(|receiver| receiver.done = true);
             }
         }
+    }
+
+    /// Tells receivers of the flows that are done, on all of their queue pairs; whether others are not.
+    fn tell(&self, senders: &mut [Sender], told: &mut [bool]) -> Result<bool, Error> {
+        let mut ended = BTreeSet::new();
+        for (sender, told) in senders.iter_mut().zip(&mut *told).filter(|(_, told)| !**told) {
+            *told = sender.is_done(self.mesh, self.load);
+            ended.extend(Some(sender.flow).filter(|_| *told));
+        }
+        for flow in ended {
+            let mut of = senders.iter().zip(&*told).filter(|(sender, _)| sender.flow == flow);
+            if of.clone().all(|(_, told)| *told) {
+                let fault = of.find_map(|(sender, _)| sender.outcome.first_error.clone());
+                let (rail, step) = (flow.rail, self.number);
+                self.link.send(flow.to, &Control::Done { rail, step, fault })?;
+            }
+        }
+        Ok(told.iter().any(|told| !*told))
+    }
+
+    /// Sleeps until something completes, or the others are to be heard.
+    fn doze(&mut self, senders: &mut [Sender], receivers: &[Receiver]) -> Result<(), Error> {
+        for (_, hardware) in self.mesh.hardware.iter() {
+            hardware.cq.arm()?;
+        }
+        // What completed before has no event.
+        if self.poll(senders, receivers)? {
+            return Ok(());
+        }
+        let queues: Vec<_> = self.mesh.hardware.iter().map(|(_, hardware)| &hardware.cq).collect();
+        verbgate_verbs::wait(&queues, LOOK)?;
+        Ok(())
     }
 
     /// Said once, however long it takes.
@@ -216,7 +246,8 @@ impl Part<'_> {
             let posted = self.rings.entry((flow.rail, *queue_pair)).or_default();
             while *posted < DEPTH {
                 // Nothing is compared, so all may arrive at the same place.
-                let piece = Piece { region: &hardware.region, offset: IN, length: SLOT };
+                let (offset, room) = (hardware.needs.at(IN), hardware.needs.room());
+                let piece = Piece { region: &hardware.region, offset, length: room };
                 if made.qp.post_receive(RECEIVE, &[piece]).is_err() {
                     // A queue that is full, or in error: the sender's completions tell.
                     break;
@@ -243,13 +274,14 @@ impl Part<'_> {
         while let Some((from, control)) = self.mesh.said.pop_front() {
             match control {
                 Control::Ready { rail, step } if step == self.number => {
-                    let of = senders.iter_mut().find(|s| (s.flow.to, s.flow.rail) == (from, rail));
-                    of.into_iter().for_each(|sender| sender.ready = true);
+                    let of =
+                        senders.iter_mut().filter(|s| (s.flow.to, s.flow.rail) == (from, rail));
+                    of.for_each(|sender| sender.ready = true);
                 }
                 Control::Done { rail, step, .. } if step == self.number => {
                     let of =
-                        receivers.iter_mut().find(|r| (r.flow.from, r.flow.rail) == (from, rail));
-                    of.into_iter().for_each(|receiver| receiver.done = true);
+                        receivers.iter_mut().filter(|r| (r.flow.from, r.flow.rail) == (from, rail));
+                    of.for_each(|receiver| receiver.done = true);
                 }
                 // Of a step that this rank has given up.
                 Control::Ready { step, .. } | Control::Done { step, .. } if step < self.number => {}

@@ -14,6 +14,7 @@ use crate::bench::load::Load;
 use crate::bench::options::By;
 use crate::bench::plan::Flow;
 use crate::connect::Mesh;
+use crate::connect::Peer;
 use crate::error::Error;
 use crate::exchange::Injection;
 use crate::explain;
@@ -57,6 +58,8 @@ pub(crate) struct Sender {
     address: u64,
     rkey: u32,
     inline: bool,
+    /// Where in memory a read puts what it fetches.
+    fetched: usize,
     region: Option<Region>,
     pub(crate) ready: bool,
     began: Option<Instant>,
@@ -71,7 +74,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(mesh: &Mesh, flow: Flow, load: &Load) -> Result<Self, Error> {
+    pub(super) fn new(mesh: &Mesh, flow: Flow, lane: usize, load: &Load) -> Result<Self, Error> {
         let latencies = Histogram::new_with_bounds(1, LONGEST_NS, DIGITS);
         let latencies = latencies.map_err(|error| Error::Check(error.to_string()))?;
         let outcome = FlowOutcome {
@@ -89,6 +92,7 @@ impl Sender {
             address: 0,
             rkey: 0,
             inline: false,
+            fetched: mesh.hardware.get(flow.rail).map_or(IN, |hardware| hardware.needs.at(IN)),
             region: mesh.hardware.get(flow.rail).map(|hardware| hardware.region.clone()),
             ready: false,
             began: None,
@@ -99,7 +103,7 @@ impl Sender {
             aborted: false,
             outcome,
         };
-        match find(mesh, flow.to, flow.rail) {
+        match find(mesh, flow.to, flow.rail, lane) {
             Some((peer, made, theirs)) => {
                 sender.peer = peer;
                 sender.queue_pair = made.qp_num;
@@ -158,7 +162,7 @@ impl Sender {
             let (offset, operation) = match load.by {
                 By::Write => (OUT, Operation::Write(self.address, self.rkey)),
                 By::Send => (OUT, Operation::Send),
-                By::Read => (IN, Operation::Read(self.address, self.rkey)),
+                By::Read => (self.fetched, Operation::Read(self.address, self.rkey)),
             };
             let piece = Piece { region, offset, length: load.size };
             match made.qp.post_send(number << 1, operation, &[piece], true, self.inline) {
@@ -232,7 +236,23 @@ impl Sender {
         self.aborted && silent >= load.stall + FLUSH
     }
 
-    pub(crate) fn finish(mut self, load: &Load) -> (Flow, FlowOutcome) {
+    /// Takes in another queue pair of the same flow.
+    fn absorb(&mut self, other: Self) {
+        self.began = match (self.began, other.began) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.last = self.last.max(other.last);
+        let FlowOutcome { messages, latencies, errors, first_error, broken, .. } = other.outcome;
+        self.outcome.messages += messages;
+        // Of the same bounds, so that all fit.
+        let _ = self.outcome.latencies.add(latencies);
+        self.outcome.errors += errors;
+        self.outcome.first_error = self.outcome.first_error.take().or(first_error);
+        self.outcome.broken |= broken;
+    }
+
+    fn finish(mut self, load: &Load) -> (Flow, FlowOutcome) {
         let took = self.began.zip(self.last).map(|(began, last)| (last - began).as_secs_f64());
         let took = took.unwrap_or(0.0);
         self.outcome.took = if load.target.is_some() { took.max(load.span()) } else { took };
@@ -245,13 +265,67 @@ impl Sender {
     }
 }
 
+/// What became of the flows, each of all its queue pairs.
+pub(super) fn outcomes(senders: Vec<Sender>, load: &Load) -> Vec<(Flow, FlowOutcome)> {
+    let mut flows: Vec<Sender> = Vec::new();
+    for sender in senders {
+        match flows.iter_mut().find(|of| of.flow == sender.flow) {
+            Some(of) => of.absorb(sender),
+            None => flows.push(sender),
+        }
+    }
+    flows.into_iter().map(|flow| flow.finish(load)).collect()
+}
+
 fn usize_of(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 /// A connection, where this end of it is, and the other.
-pub(super) fn find(mesh: &Mesh, rank: u32, rail: usize) -> Option<(usize, Place, Place)> {
-    let index = mesh.peers.iter().position(|peer| (peer.rank, peer.rail) == (rank, rail))?;
+pub(super) fn find(
+    mesh: &Mesh,
+    rank: u32,
+    rail: usize,
+    lane: usize,
+) -> Option<(usize, Place, Place)> {
+    let of = |peer: &Peer| (peer.rank, peer.rail, peer.lane) == (rank, rail, lane);
+    let index = mesh.peers.iter().position(of)?;
     let peer = mesh.peers.get(index)?;
     Some((index, peer.made.as_ref()?.place.clone(), peer.theirs.clone()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Rails;
+
+    #[test]
+    fn the_queue_pairs_of_a_flow_have_one_outcome() {
+        let mesh = Mesh::new(0, 2, Rails::default());
+        let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
+        let (lanes, events, target, size, seconds) = (2, false, None, 4096, 0.5);
+        let load = Load { by, size, window, lanes, events, target, seconds, stall, injection };
+        let flow = Flow { from: 0, to: 1, rail: 0 };
+        let began = Instant::now();
+        let sender = |lane: u32| {
+            let mut sender = Sender::new(&mesh, flow, usize_of(lane), &load).unwrap();
+            // There is no connection here.
+            (sender.outcome.first_error, sender.outcome.broken) = (None, false);
+            sender.began = Some(began + Duration::from_millis(100) * lane);
+            sender.last = Some(began + Duration::from_millis(500) * (lane + 1));
+            sender.outcome.messages = u64::from(lane + 1) * 10;
+            sender.outcome.latencies.record(1000).unwrap();
+            sender
+        };
+        let found = outcomes((0..2).map(sender).collect(), &load);
+        let [(of, outcome)] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((*of, outcome.messages, outcome.latencies.len()), (flow, 30, 2));
+        // From the first post to the last completion.
+        assert!((outcome.took - 1.0).abs() < 1e-9, "{outcome:?}");
+        let mut failed = sender(1);
+        failed.fail("RETRY_EXC_ERR");
+        let found = outcomes(vec![sender(0), failed], &load);
+        assert_eq!(found[0].1.first_error.as_deref(), Some("RETRY_EXC_ERR"));
+        assert!(found[0].1.broken);
+    }
 }

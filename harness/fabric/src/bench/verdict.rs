@@ -280,4 +280,22 @@ mod tests {
         };
         assert!(verdicts(true).passed && !verdicts(false).passed);
     }
+
+    /// What is slow at every size is even, and passes each sweep by itself: only the wire tells.
+    #[test]
+    fn a_path_that_is_slow_at_every_size_fails_the_run() {
+        let sizes = [64, 4096, 64 << 10, 1 << 20];
+        let run = |per_second: &dyn Fn(usize) -> f64| {
+            let of = |size: &usize| cell(Sweep::Sizes, *size, Some(per_second(*size)));
+            let cells: Vec<Cell> = sizes.iter().map(of).collect();
+            let wire = wire::judge(&BenchOptions::default(), &cells, &[Some(400.0)]);
+            Verdicts::of(&BenchOptions::default(), &cells, wire, true)
+        };
+        let capped = |gbps: f64| move |size: usize| (gbps * 1.25e8 / size as f64).min(1e6);
+        for slow in [run(&|_| 230.0), run(&capped(13.0))] {
+            assert_eq!((slow.sizes.passed, slow.wire.passed), (Some(true), Some(false)));
+            assert!(!slow.passed, "{slow:?}");
+        }
+        assert!(run(&capped(390.0)).passed);
+    }
 }

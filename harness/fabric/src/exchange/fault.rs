@@ -53,6 +53,18 @@ pub enum Injection {
     Patient,
     /// It says that its rails speak RoCE v1, which Soft-RoCE cannot.
     RoceV1,
+    /// It changes a byte of what it sends.
+    WrongData,
+    /// It sends from memory of another protection domain.
+    ForeignMemory,
+    /// It posts more inline data than its queue pair takes.
+    LongInline,
+    /// It asks for no completion of what it sends.
+    Unsignaled,
+    /// It gives its peers an address to which no queue pair can be connected.
+    WrongAddress,
+    /// It says that its ports drop packets of the class, and pause another.
+    Lossy,
 }
 
 impl Injection {
@@ -74,6 +86,24 @@ impl Injection {
             "roce-v1",
             "The rank says that its rails speak RoCE v1, which Soft-RoCE \
                                    cannot",
+        ),
+        (Self::WrongData, "wrong-data", "The rank changes a byte of each message"),
+        (
+            Self::ForeignMemory,
+            "foreign-memory",
+            "The rank sends from memory of another protection domain",
+        ),
+        (Self::LongInline, "long-inline", "The rank posts more inline data than fits"),
+        (Self::Unsignaled, "unsignaled", "The rank asks for no completion of what it sends"),
+        (
+            Self::WrongAddress,
+            "wrong-address",
+            "The rank gives its peers an address that cannot be reached",
+        ),
+        (
+            Self::Lossy,
+            "lossy",
+            "The rank says that its ports drop packets of traffic class 0, and pause another class",
         ),
     ];
 }

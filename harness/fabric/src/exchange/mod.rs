@@ -145,7 +145,10 @@ impl Exchange<'_> {
             _ => {}
         }
         let immediate = u32::try_from(number).unwrap_or(0);
-        let data = self.payload(me, number, size);
+        let mut data = self.payload(me, number, size);
+        if let (Some(Injection::WrongData), Some(byte)) = (self.injection, data.last_mut()) {
+            *byte ^= 0xff;
+        }
         let operation = match verb {
             Verb::Send => Operation::Send,
             Verb::SendImm => Operation::SendImm(immediate),
@@ -159,12 +162,14 @@ impl Exchange<'_> {
         };
         let fetches = matches!(verb, Verb::Read | Verb::CompareSwap | Verb::FetchAdd);
         let at = if fetches { IN } else { OUT };
-        let region = self.region()?;
+        let region = self.source()?;
         region.write(at, &if fetches { vec![0; size] } else { data })?;
-        let inline = !fetches && size > 0 && size <= mine.inline;
+        let fits = size <= mine.inline || self.injection == Some(Injection::LongInline);
+        let inline = !fetches && size > 0 && fits;
+        let signaled = self.injection != Some(Injection::Unsignaled);
         let piece = Piece { region: &region, offset: at, length: size };
         let pieces = if size == 0 { &[][..] } else { &[piece][..] };
-        self.queue_pair()?.post_send(number, operation, pieces, true, inline)?;
+        self.queue_pair()?.post_send(number, operation, pieces, signaled, inline)?;
         self.complete(number)?;
         if fetches {
             let expected = match verb {
@@ -302,6 +307,16 @@ impl Exchange<'_> {
     fn region(&self) -> Result<verbgate_verbs::Region, Fault> {
         let hardware = self.mesh.hardware.get(self.rail());
         hardware.map(|hardware| hardware.region.clone()).ok_or_else(|| step("no such rail"))
+    }
+
+    /// The memory of what is sent.
+    fn source(&self) -> Result<verbgate_verbs::Region, Fault> {
+        match self.mesh.hardware.get(self.rail()) {
+            Some(hardware) if self.injection == Some(Injection::ForeignMemory) => {
+                Ok(hardware.foreign()?)
+            }
+            _ => self.region(),
+        }
     }
 
     fn queue_pair(&mut self) -> Result<&mut verbgate_verbs::QueuePair, Fault> {

@@ -4,6 +4,7 @@
 mod lossless;
 mod reach;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,7 +15,6 @@ use serde::Serialize;
 
 use crate::cause::Cause;
 use crate::class::Class;
-use crate::hardware::MEMORY;
 use crate::rail::Rail;
 use crate::rendezvous::Entry;
 use crate::rendezvous::Table;
@@ -98,12 +98,13 @@ pub(crate) fn run(
     table: &Table,
     registered: &[Result<(), String>],
     class: Class,
+    memory: usize,
 ) -> Vec<Check> {
     let mut checks = of_table(me, table);
     let mut push = |rail: Option<usize>, check: &str, said: Said| {
         checks.push(said.check(me.rank, rail, check));
     };
-    push(None, "locked memory", memlock(me.rails.len()));
+    push(None, "locked memory", memlock(me.rails.len(), memory));
     let rails = me.rails.iter().enumerate().filter(|(_, rail)| rail.fault.is_none());
     for (index, rail) in rails {
         let mut push = |check, said| push(Some(index), check, said);
@@ -114,7 +115,7 @@ pub(crate) fn run(
             "memory registers",
             match registered.get(index) {
                 Some(Err(why)) => fail(Cause::MemlockTooSmall, why.clone()),
-                _ => ok(format!("{MEMORY} bytes")),
+                _ => ok(format!("{memory} bytes")),
             },
         );
         push("lossless class", lossless::of(me, table, index, class));
@@ -236,8 +237,8 @@ fn gid(rail: &Rail) -> Said {
 }
 
 /// RLIMIT_MEMLOCK against what will be registered.
-fn memlock(rails: usize) -> Said {
-    let needed = u64::try_from(rails * MEMORY).unwrap_or(u64::MAX);
+fn memlock(rails: usize, memory: usize) -> Said {
+    let needed = u64::try_from(rails * memory).unwrap_or(u64::MAX);
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
     let soft = line.and_then(|line| line.split_ascii_whitespace().next()).unwrap_or_default();
@@ -263,7 +264,10 @@ fn memlock(rails: usize) -> Said {
 
 /// Whether most ranks have another value, and which: of those who differ, the few are at fault.
 fn odd<'a>(all: &'a [(u32, String)], mine: &str) -> Option<&'a (u32, String)> {
-    let count = |value: &str| all.iter().filter(|(_, other)| other == value).count();
+    // Counted once: with as many ranks as there are, each comparison of all with all shows.
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    all.iter().for_each(|(_, value)| *counts.entry(value).or_default() += 1);
+    let count = |value: &str| counts.get(value).copied().unwrap_or(0);
     let others = all.iter().filter(|(_, value)| value != mine);
     // Of the most frequent, the first rank's.
     let other = others.max_by_key(|(rank, value)| (count(value), std::cmp::Reverse(*rank)))?;
@@ -361,7 +365,7 @@ mod tests {
     fn failures(table: &Table) -> Vec<(String, String)> {
         let me = &table.entries[1];
         let registered: Vec<_> = me.rails.iter().map(|_| Ok(())).collect();
-        let checks = run(me, table, &registered, Class::default()).into_iter();
+        let checks = run(me, table, &registered, Class::default(), 4096).into_iter();
         let failed = checks.filter(|c| c.verdict == Verdict::Fail && c.check != "locked memory");
         failed.map(|check| (check.check, check.detail)).collect()
     }

@@ -39,6 +39,8 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How often it looks whether somebody is late.
 const TICK: Duration = Duration::from_millis(20);
+/// How often it looks whether a rank that comes twice has ended before.
+const RETURNS: usize = 50;
 /// A thread for each rank, which reads frames and no more.
 const STACK: usize = 256 << 10;
 /// Connections that wait to be accepted.
@@ -137,6 +139,15 @@ fn attend(stream: TcpStream, shared: &Shared) {
         return;
     };
     let rank = hello.rank;
+    // The end of a rank that has come back may not have been read yet.
+    for _ in 0..RETURNS {
+        if !state.complete || state.members.get(&rank).is_none_or(|member| member.done) {
+            break;
+        }
+        drop(state);
+        thread::sleep(TICK);
+        state = shared.lock();
+    }
     let Ok(writer) = stream.try_clone() else { return };
     let writer = Arc::new(Mutex::new(writer));
     // Whoever comes late hears what the others were told.

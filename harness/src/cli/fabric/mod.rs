@@ -18,6 +18,7 @@ use verbgate_fabric::Outputs;
 use verbgate_fabric::SimulateOptions;
 use verbgate_fabric::Sweep;
 use verbgate_fabric::VerifyOptions;
+use verbgate_fabric::message_size;
 use verbgate_fabric::size;
 
 use self::common::CommonArgs;
@@ -135,12 +136,12 @@ pub(crate) struct BenchArgs {
     /// Measurements to make [default: all]
     #[arg(long = "sweep", value_enum, value_delimiter = ',', value_name = "SWEEP,...")]
     pub(crate) sweeps: Vec<Word<Sweep>>,
-    /// Message sizes in bytes, 1 to 1M; K and M are binary
-    #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
+    /// Message sizes in bytes, 1 to 1G; K, M and G are binary
+    #[arg(long, value_delimiter = ',', value_parser = message_size, value_name = "SIZE,...")]
     #[arg(default_value = "64,512,4K,8K,64K,1M")]
     pub(crate) sizes: Vec<usize>,
     /// Message size for the sweeps that do not vary the size
-    #[arg(long, value_parser = size, value_name = "SIZE", default_value = "64K")]
+    #[arg(long, value_parser = message_size, value_name = "SIZE", default_value = "64K")]
     pub(crate) message: usize,
     /// Target bandwidths of the pace sweep in Gb/s; 0 is unpaced [default: 1 to 400 as the ports
     /// allow, and 0]
@@ -193,6 +194,13 @@ pub(crate) struct BenchArgs {
     #[arg(long, default_value_t = BenchOptions::default().window, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(BenchOptions::WINDOW_MAX)))]
     pub(crate) window: u32,
+    /// Queue pairs of each path; latency is measured on one
+    #[arg(long = "qps", default_value_t = BenchOptions::default().queue_pairs, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(BenchOptions::QUEUE_PAIRS_MAX)))]
+    pub(crate) queue_pairs: u32,
+    /// Sleep until a completion event comes, as programs that do not poll
+    #[arg(long)]
+    pub(crate) events: bool,
     /// Percent by which a cell may miss the expected value
     #[arg(long, default_value_t = BenchOptions::default().tolerance, value_name = "PERCENT")]
     pub(crate) tolerance: f64,
@@ -281,6 +289,8 @@ impl From<&BenchArgs> for BenchOptions {
             seconds: args.seconds,
             by: args.by.0,
             window: args.window,
+            queue_pairs: args.queue_pairs,
+            events: args.events,
             tolerance: args.tolerance,
             min_gbps: args.min_gbps,
             max_p99_us: args.max_p99_us,
@@ -328,7 +338,10 @@ macro_rules! words {
 words! {
     Sweep { Latency Sizes Pace Bidirectional AllToAll Ring }
     By { Write Send Read }
-    Injection { NoReceives WrongRkey Segments Exit Hang Patient RoceV1 }
+    Injection {
+        NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
+        Unsignaled WrongAddress Lossy
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `verbgate fabric diagnose`: injected faults, each of which must be named without a hint, bare
 //! and in sandboxes.
 
+mod causes;
 mod networks;
 mod routed;
 
@@ -33,6 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case { limit: LIMIT, ..Case::new("diagnose_programs", programs) },
         Case { limit: LIMIT, ..Case::new("diagnose_networks", networks::networks) },
         Case::new("diagnose_routed", routed::routed),
+        Case::new("diagnose_causes", causes::causes),
     ]
 }
 
@@ -67,6 +69,8 @@ fn expect(what: &str, ended: Ended, expected: &[&str], said: &[&str]) -> Result<
 /// How one rank is started.
 struct Rank<'a> {
     place: Place,
+    /// How many there are.
+    ranks: usize,
     /// Its network namespace, if not this one.
     namespace: Option<&'a str>,
     /// What comes before `verbgate`.
@@ -78,10 +82,13 @@ impl Rank<'_> {
     fn start(&self, world: &World, at: &str, rank: usize) -> Result<Program> {
         let program = world.beside(PROGRAM);
         let program = program.to_str().context("an odd path")?;
-        let rank = rank.to_string();
+        let [rank, ranks] = [rank, self.ranks].map(|number| number.to_string());
         let mut argv: Vec<&str> = self.before.iter().map(String::as_str).collect();
         argv.extend([program, "fabric", "diagnose", "--rendezvous", at]);
-        argv.extend(["--rank", &rank, "--ranks", "2", "--timeout", "40"]);
+        argv.extend(["--rank", &rank, "--ranks", &ranks]);
+        if !self.options.iter().any(|option| option == "--timeout") {
+            argv.extend(["--timeout", "40"]);
+        }
         argv.extend(self.options.iter().map(String::as_str));
         let devices: Vec<&str> = self
             .options
@@ -118,6 +125,7 @@ impl Rank<'_> {
 struct Pair<'a> {
     world: &'a World,
     place: Place,
+    ranks: usize,
     at: String,
     rail: String,
 }
@@ -127,7 +135,7 @@ impl<'a> Pair<'a> {
         let index = world.gid_index.context("the device has no GID of IPv4")?;
         let (at, rail) =
             (format!("127.0.0.1:{}", world::free_port()?), format!("{}@{index}", world.device));
-        Ok(Self { world, place, at, rail })
+        Ok(Self { world, place, ranks: 2, at, rail })
     }
 
     fn start(&self, rank: usize, before: &str, options: &str) -> Result<Program> {
@@ -136,7 +144,8 @@ impl<'a> Pair<'a> {
             all.extend(["--device".to_owned(), self.rail.clone()]);
         }
         let before = words(before);
-        let rank_of = Rank { place: self.place, namespace: None, before, options: all };
+        let rank_of =
+            Rank { place: self.place, ranks: self.ranks, namespace: None, before, options: all };
         rank_of.start(self.world, &self.at, rank)
     }
 

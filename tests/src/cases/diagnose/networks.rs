@@ -137,7 +137,7 @@ impl Hosts {
                 options.extend(["--device".to_owned(), format!("{rail}{index}")]);
             }
             let namespace = Some(namespace);
-            Rank { place, namespace, before: Vec::new(), options }.start(world, &at, rank)
+            Rank { place, ranks: 2, namespace, before: Vec::new(), options }.start(world, &at, rank)
         };
         let [a, b] = HOSTS;
         let (zero, one) = (start(0, a)?, start(1, b)?);

@@ -131,7 +131,7 @@ impl Routed {
             let of = ENDS.iter().filter(|end| end.0 == name).take(rails);
             let options =
                 of.flat_map(|end| ["--device".to_owned(), device(end.1)]).collect::<Vec<_>>();
-            Rank { place, namespace: Some(name), before: Vec::new(), options }
+            Rank { place, ranks: 2, namespace: Some(name), before: Vec::new(), options }
                 .start(world, &at, rank)
         };
         let (zero, one) = (start(0, A)?, start(1, B)?);
