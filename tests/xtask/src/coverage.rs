@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -22,6 +23,7 @@ use verbgate_lab::Arch;
 use verbgate_lab::KERNELS;
 use verbgate_lab::Kernel;
 use verbgate_lab::Vmm;
+use verbgate_tests::world::UNFINISHED;
 
 use crate::cases;
 use crate::guest::Programs;
@@ -34,9 +36,12 @@ pub(crate) struct Args {
     /// Part of a name: run only the cases whose names hold WORD; may be repeated. [default: all]
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
-    /// Folder with traces of an earlier run; run nothing.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["kernels", "cases"])]
-    traces: Option<std::path::PathBuf>,
+    /// Count also the cases of earlier runs. [default: begin anew]
+    #[arg(long)]
+    add: bool,
+    /// Folder with traces of an earlier run; may be repeated; run nothing.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["kernels", "cases", "add"])]
+    traces: Vec<PathBuf>,
 }
 
 /// Why something was not executed, by the beginning of its name: the first that fits.
@@ -100,6 +105,9 @@ impl Seen {
     fn read(&mut self, folder: &Path) -> Result<()> {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == UNFINISHED) {
+                continue;
+            }
             if path.is_dir() {
                 self.read(&path)?;
                 continue;
@@ -221,20 +229,24 @@ impl Seen {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let mut seen = Seen::default();
     let mut failed = 0;
-    match &args.traces {
-        Some(folder) => seen.read(folder)?,
-        None => {
-            let mut programs = Programs::build()?;
-            let folder = programs.trace()?;
-            for kernel in kernels(&args.kernels)? {
-                for (setting, words) in cases::settings(kernel.name, &args.cases, true) {
-                    let outcome = cases::in_lab(&programs, kernel, setting, &words, &mut |_| ());
-                    failed += outcome.tally.failed;
-                    seen.read(&folder)?;
-                    programs.trace()?;
-                }
+    for folder in &args.traces {
+        seen.read(folder)?;
+    }
+    if args.traces.is_empty() {
+        let mut programs = Programs::build()?;
+        let folder = programs.traces();
+        if !args.add && folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        for kernel in kernels(&args.kernels)? {
+            for (setting, words) in cases::settings(kernel.name, &args.cases, true) {
+                // Each boot has a folder, and in it each case: a run that is broken off keeps what passed.
+                programs.trace(&format!("{}-{}", kernel.name, cases::equipment(kernel, setting)))?;
+                let outcome = cases::in_lab(&programs, kernel, setting, &words, &mut |_| ());
+                failed += outcome.tally.failed;
             }
         }
+        seen.read(&folder)?;
     }
     print!("{}", seen.report());
     if failed > 0 {
@@ -269,6 +281,10 @@ mod tests {
             r#"{"thread":1,"device":"uve"#,
         ];
         fs::write(folder.path().join("a_case/1-0.json"), trace.join("\n")).unwrap();
+        // A case of which nobody saw the end.
+        fs::create_dir(folder.path().join("a_case.unfinished")).unwrap();
+        let another = r#"{"method":"PD.PD_DESTROY","result":0}"#;
+        fs::write(folder.path().join("a_case.unfinished/2-0.json"), another).unwrap();
         let mut seen = Seen::default();
         seen.read(folder.path()).unwrap();
         let report = seen.report();
