@@ -313,3 +313,84 @@ pub(super) const TABLES: &[(Field, u64)] = &[
     (Field::new(0x278, 8), limits::LOG_TABLES), (Field::new(0x290, 8), 0), (Field::new(0x298, 8), 1),
     (Field::new(0x2b8, 8), limits::LOG_TABLE_SIZE),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::super::layout::command;
+    use super::*;
+
+    fn request(fields: &[(Field, u64)]) -> Request {
+        let mut bytes = vec![0; fte::DESTINATIONS / 8 + 16];
+        fields.iter().for_each(|(field, value)| field.set(&mut bytes, *value));
+        Request { bytes, room: 64 }
+    }
+
+    fn table(steering: &mut Steering, fields: &[(Field, u64)]) -> Result<u32, Refusal> {
+        steering.create_table(&request(&[&[(layout::LOG_SIZE, 3)], fields].concat()))
+    }
+
+    fn rule(place: u64, group: u32, fields: &[(Field, u64)]) -> Request {
+        let own = [(layout::TABLE, 1), (layout::PLACE, place), (fte::GROUP, group.into())];
+        request(&[&own, fields].concat())
+    }
+
+    #[test]
+    fn tables_forward_to_tables_that_are_there() {
+        let mut steering = Steering::new();
+        assert_eq!(table(&mut steering, &[]), Ok(1));
+        let miss = |number| [(layout::MISS_ACTION, 1), (layout::MISS_TABLE, number)];
+        assert_eq!(table(&mut steering, &miss(7)), Err(Refusal::Object));
+        assert_eq!(table(&mut steering, &miss(1)), Ok(2));
+        assert_eq!(table(&mut steering, &[(layout::LOG_SIZE, 17)]), Err(Refusal::Parameter));
+        assert_eq!(table(&mut steering, &[(layout::TYPE, 1)]), Err(Refusal::Parameter));
+        let first = request(&[(layout::TABLE, 1)]);
+        assert_eq!(steering.destroy_table(&first), Err(Refusal::Busy));
+        let change = request(&[(layout::TABLE, 2), (layout::MODIFY, 1)]);
+        assert_eq!(steering.modify_table(&change), Ok(()));
+        assert_eq!(steering.destroy_table(&first), Ok(()));
+        assert_eq!(steering.destroy_table(&first), Err(Refusal::Object));
+    }
+
+    #[test]
+    fn rules_are_in_their_groups_and_keep_what_they_name() {
+        let mut steering = Steering::new();
+        table(&mut steering, &[]).unwrap();
+        let places =
+            |first, last| request(&[(layout::TABLE, 1), (layout::FIRST, first), (layout::LAST, last)]);
+        let group = steering.create_group(&places(2, 4)).unwrap();
+        assert_eq!(steering.create_group(&places(4, 5)), Err(Refusal::Parameter));
+        assert_eq!(steering.create_group(&places(5, 8)), Err(Refusal::Parameter));
+        let dropping = [(fte::ACTION, 2)];
+        assert_eq!(steering.set_rule(&rule(5, group, &dropping)), Err(Refusal::Parameter));
+        assert_eq!(steering.set_rule(&rule(3, group + 1, &dropping)), Err(Refusal::Object));
+        assert_eq!(steering.set_rule(&rule(3, group, &dropping)), Ok(()));
+        assert_eq!(steering.set_rule(&rule(3, group, &dropping)), Err(Refusal::Busy));
+        assert_eq!(steering.set_rule(&rule(3, group, &[(fte::ACTION, 0x10)])), Err(Refusal::Parameter));
+
+        // A counter is where destinations would be, since there are none.
+        let counter = steering.counters.take().unwrap();
+        let number = Field::new(fte::DESTINATIONS, 0x20);
+        let counts = |counter: u32| {
+            [(fte::ACTION, 0xa), (fte::COUNTER_COUNT, 1), (number, counter.into())]
+        };
+        assert_eq!(steering.set_rule(&rule(2, group, &counts(counter + 1))), Err(Refusal::Object));
+        assert_eq!(steering.set_rule(&rule(2, group, &counts(counter))), Ok(()));
+        assert_eq!(steering.free_counter(counter), Err(Refusal::Busy));
+        let change = [(command::OP_MOD, 1), (fte::ACTION, 2)];
+        assert_eq!(steering.set_rule(&rule(2, group, &change)), Ok(()));
+        assert_eq!(steering.free_counter(counter), Ok(()));
+        assert_eq!(steering.free_counter(counter), Err(Refusal::Object));
+        assert_eq!(steering.set_rule(&rule(4, group, &change)), Err(Refusal::Object));
+        let absent = [(fte::ACTION, 0x42), (fte::HEADER, 0x40)];
+        assert_eq!(steering.set_rule(&rule(4, group, &absent)), Err(Refusal::Object));
+
+        let whole = request(&[(layout::TABLE, 1), (layout::GROUP, group.into())]);
+        assert_eq!(steering.destroy_group(&whole), Err(Refusal::Busy));
+        for place in [2, 3] {
+            assert_eq!(steering.delete_rule(&rule(place, group, &[])), Ok(()));
+        }
+        assert_eq!(steering.delete_rule(&rule(3, group, &[])), Err(Refusal::Object));
+        assert_eq!(steering.destroy_group(&whole), Ok(()));
+        assert_eq!(steering.destroy_table(&request(&[(layout::TABLE, 1)])), Ok(()));
+    }
+}
