@@ -90,8 +90,8 @@ context = open_device(sys.argv[1])
 fd = c.cast(context, c.POINTER(c.c_int))[66]
 
 # What the kernel knows of the context and its objects.
-vectors, support = out(4), out(8)
-ask("what the context has", DEVICE, 4, (0, 4, at(vectors)), (1, 8, at(support)))
+vectors, support, own_part = out(4), out(8), out(72)
+ask("what the context has", DEVICE, 4, (0, 4, at(vectors)), (1, 8, at(support)), (0x1000, 72, at(own_part)))
 say("vectors", struct.unpack("<I", vectors.raw)[0] > 0)
 domain = sure("a protection domain", call(verbs, "ibv_alloc_pd", P, P)(context))
 handles, total = out(64), out(4)
@@ -151,7 +151,8 @@ completions = sure("completions", call(verbs, "ibv_create_cq", P, P, c.c_int, P,
 wanted = Queues(None, completions, completions, None, Cap(4, 4, 1, 1, 0), 4, 0)
 pair = sure("a queue pair", call(verbs, "ibv_create_qp", P, P, P)(domain, c.byref(wanted)))
 counters = ask("counters", COUNTERS, 0, (0, 0, 0))
-ask("counters that count nothing", COUNTERS, 2, (0, 0, counters or 0), (1, 16, at(out(16))))
+counted = out(16)
+ask("counters that count nothing", COUNTERS, 2, (0, 0, counters or 0), (1, 16, at(counted)))
 specs = struct.pack("<IHH", 0x1001, 8, 0) + struct.pack("<IHHII", 0x1003, 16, 0, counters or 0, 0)
 flow = struct.pack("<IIIHHB2xBI", 0, c.cast(pair, c.POINTER(U32))[12], 0, len(specs), 0, 2, 1, 0) + specs
 flow = c.create_string_buffer(flow, len(flow))
@@ -161,7 +162,6 @@ own = c.create_string_buffer(own, len(own))
 made = out(8)
 ask("a rule of the kernel's", DEVICE, 0, (0, len(flow), at(flow)), (1, 8, at(made)), (2, 8, 0x80000032),
     (0x1000, len(own), at(own)))
-counted = out(16)
 ask("what was counted", COUNTERS, 2, (0, 0, counters or 0), (1, 16, at(counted)))
 say("packets and bytes", struct.unpack("<QQ", counted.raw))
 end("counters that a rule uses", COUNTERS, 1, 0, counters)
@@ -217,13 +217,12 @@ own = c.create_string_buffer(struct.pack("<IIIIBBHIQ", 16, 4, 1, 0, 1, 0, 0, 0, 
 own_answer = out(128)
 ask("an older context", DEVICE, 0, (0, 8, at(asked)), (1, 8, at(got)), (2, 8, 0), (0x1000, 32, at(own)),
     (0x1001, 128, at(own_answer)), on=older)
+# MLX5_IB_MMAP_ALLOC_WC gives such a page where the driver found that stores are combined: its test sends by a
+# send queue without a queue pair, which the lab's model has not.
 number = out(4)
 ask("a page that nobody took", DEVX, 0x1001, (0x1000, 4, 0), (0x1001, 4, at(number)), on=older)
 try:
-    # MLX5_IB_MMAP_ALLOC_WC, the first page.
-    taken = mmap.mmap(older, 4096, mmap.MAP_SHARED, mmap.PROT_WRITE, offset=6 << 8 << 12)
+    mmap.mmap(older, 4096, mmap.MAP_SHARED, mmap.PROT_WRITE, offset=6 << 8 << 12)
     say("a page is taken")
 except OSError as error:
     say("a page is taken", error.strerror)
-ask("its number", DEVX, 0x1001, (0x1000, 4, 0), (0x1001, 4, at(number)), on=older)
-say("its number", struct.unpack("<I", number.raw)[0] != 0)

@@ -60,7 +60,7 @@ pub(super) const KILOHERTZ: u64 = 1_000_000;
 /// Tables of rules for packets, rules in one, levels of tables, counters, and changes of headers.
 pub(super) const LOG_TABLES: u64 = 10;
 pub(super) const LOG_TABLE_SIZE: u64 = 16;
-pub(super) const TABLE_LEVELS: u64 = 64;
+pub(super) const TABLE_LEVELS: u64 = 255;
 pub(super) const LOG_FLOW_COUNTERS: u64 = 10;
 pub(super) const LOG_HEADERS: u64 = 8;
 pub(super) const HEADER_ACTIONS: u64 = 16;

@@ -60,7 +60,8 @@ const STEERING_SEEN: &[&str] = &[
     "end of another matcher: ok",
     "doorbells, in bytes: 4096",
     "forty and two: 42",
-    "its number: True",
+    "what the context has: ok",
+    "an older context: ok",
 ];
 
 pub(super) fn cases() -> Vec<Case> {
