@@ -209,7 +209,8 @@ fn keep_traces(folder: &Path, outcome: &Outcome) {
 
 /// Where the sandboxes of a case write traces, if they are to, until the case has ended.
 fn traces(name: &str) -> Option<PathBuf> {
-    std::env::var_os(TRACES).map(|folder| PathBuf::from(folder).join(format!("{name}.{UNFINISHED}")))
+    std::env::var_os(TRACES)
+        .map(|folder| PathBuf::from(folder).join(format!("{name}.{UNFINISHED}")))
 }
 
 fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {

@@ -166,7 +166,9 @@ impl Device {
             }
             MEMORY => DEVICE_MEMORY.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             OFFLOADS => {}
-            TABLES => steering::TABLES.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
+            TABLES => {
+                steering::TABLES.iter().for_each(|(field, value)| field.set(&mut bytes, *value))
+            }
             EMULATION => VIRTIO.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             RATES => PACING.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             _ => return Err(Refusal::Parameter),

@@ -140,7 +140,8 @@ impl Steering {
     fn create_group(&mut self, request: &Request) -> Result<u32, Refusal> {
         let (first, last) = (request.word(layout::FIRST), request.word(layout::LAST));
         let table = self.table(request)?;
-        let overlaps = table.groups.values().any(|other| other.first <= last && first <= other.last);
+        let overlaps =
+            table.groups.values().any(|other| other.first <= last && first <= other.last);
         if first > last || last >= table.places || overlaps {
             return Err(Refusal::Parameter);
         }
@@ -355,8 +356,9 @@ mod tests {
     fn rules_are_in_their_groups_and_keep_what_they_name() {
         let mut steering = Steering::new();
         table(&mut steering, &[]).unwrap();
-        let places =
-            |first, last| request(&[(layout::TABLE, 1), (layout::FIRST, first), (layout::LAST, last)]);
+        let places = |first, last| {
+            request(&[(layout::TABLE, 1), (layout::FIRST, first), (layout::LAST, last)])
+        };
         let group = steering.create_group(&places(2, 4)).unwrap();
         assert_eq!(steering.create_group(&places(4, 5)), Err(Refusal::Parameter));
         assert_eq!(steering.create_group(&places(5, 8)), Err(Refusal::Parameter));
@@ -365,14 +367,16 @@ mod tests {
         assert_eq!(steering.set_rule(&rule(3, group + 1, &dropping)), Err(Refusal::Object));
         assert_eq!(steering.set_rule(&rule(3, group, &dropping)), Ok(()));
         assert_eq!(steering.set_rule(&rule(3, group, &dropping)), Err(Refusal::Busy));
-        assert_eq!(steering.set_rule(&rule(3, group, &[(fte::ACTION, 0x10)])), Err(Refusal::Parameter));
+        assert_eq!(
+            steering.set_rule(&rule(3, group, &[(fte::ACTION, 0x10)])),
+            Err(Refusal::Parameter)
+        );
 
         // A counter is where destinations would be, since there are none.
         let counter = steering.counters.take().unwrap();
         let number = Field::new(fte::DESTINATIONS, 0x20);
-        let counts = |counter: u32| {
-            [(fte::ACTION, 0xa), (fte::COUNTER_COUNT, 1), (number, counter.into())]
-        };
+        let counts =
+            |counter: u32| [(fte::ACTION, 0xa), (fte::COUNTER_COUNT, 1), (number, counter.into())];
         assert_eq!(steering.set_rule(&rule(2, group, &counts(counter + 1))), Err(Refusal::Object));
         assert_eq!(steering.set_rule(&rule(2, group, &counts(counter))), Ok(()));
         assert_eq!(steering.free_counter(counter), Err(Refusal::Busy));
