@@ -22,6 +22,7 @@ use crate::line::Line;
 use crate::line::is_hostile;
 use crate::tally::Tally;
 use crate::world::TRACES;
+use crate::world::UNFINISHED;
 use crate::world::World;
 use crate::world::resources;
 
@@ -115,11 +116,8 @@ pub fn run(world: &World, choice: &Choice) -> Result<Tally> {
             Some(why) => Outcome::Skipped(why),
             None => settle(case.name, || isolated(world, case)),
         };
-        // Of a case that did not find the same in a sandbox as natively, the traces prove nothing.
-        if outcome != Outcome::Ok
-            && let Some(folder) = traces(case.name)
-        {
-            let _ = fs::remove_dir_all(folder);
+        if let Some(folder) = traces(case.name) {
+            keep_traces(&folder, &outcome);
         }
         let (line, end) = told(case.name, &outcome, start.elapsed());
         tally += end.tally(case.name);
@@ -200,9 +198,20 @@ fn isolated(world: &World, case: &Case) -> Outcome {
     }
 }
 
-/// Where the sandboxes of a case write traces, if they are to.
+/// Of a case that did not find the same in a sandbox as natively, or that nobody saw the end of, the traces
+/// prove nothing.
+fn keep_traces(folder: &Path, outcome: &Outcome) {
+    let kept = folder.with_extension("");
+    let _ = match outcome {
+        Outcome::Ok => fs::remove_dir_all(&kept).or(Ok(())).and_then(|()| fs::rename(folder, kept)),
+        _ => fs::remove_dir_all(folder),
+    };
+}
+
+/// Where the sandboxes of a case write traces, if they are to, until the case has ended.
 fn traces(name: &str) -> Option<PathBuf> {
-    std::env::var_os(TRACES).map(|folder| PathBuf::from(folder).join(name))
+    std::env::var_os(TRACES)
+        .map(|folder| PathBuf::from(folder).join(format!("{name}.{UNFINISHED}")))
 }
 
 fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
@@ -214,6 +223,10 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
         command.env(CELL, &cell.0);
     }
     if let Some(folder) = traces(case.name) {
+        // Those of an attempt that was broken off.
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
         fs::create_dir_all(&folder)?;
         command.env(TRACES, folder);
     }

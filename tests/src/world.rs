@@ -48,6 +48,9 @@ pub enum Place {
 /// The folder where sandboxes write traces of their requests, if they are to.
 pub const TRACES: &str = "VERBGATE_TESTS_TRACES";
 
+/// What the folder of a case's traces is called after its dot, until the case has passed.
+pub const UNFINISHED: &str = "unfinished";
+
 /// A file for the trace of one sandbox.
 fn trace() -> Option<PathBuf> {
     static MADE: AtomicU32 = AtomicU32::new(0);

@@ -73,7 +73,7 @@ fn the_driver_finds_its_device() {
     assert_eq!((be(&port, 16 + 0x60) >> 16, port[16 + 0x23]), (3, 0x44), "its LID, and active");
     let gid = driver.done(0x764, 0, &[]);
     assert_eq!(gid[16..32], [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0, 3]);
-    assert_eq!(driver.command(0x930, 0, &[]).0, 2, "no such command");
+    assert_eq!(driver.command(0x92f, 0, &[]).0, 2, "no such command");
     assert_eq!(driver.command(0x100, 4 << 1, &[]).0, 3, "no such kind of capabilities");
     assert_eq!(driver.about(0x501, 77), 5, "no such queue pair");
     assert_eq!(driver.about(0x803, driver.uar), 6, "a page of doorbells in use");

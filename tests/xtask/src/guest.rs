@@ -40,7 +40,7 @@ const TRACES: &str = "traces";
 pub(crate) struct Programs {
     folder: PathBuf,
     /// Sandboxes write traces, to this folder in ours.
-    traces: Option<&'static str>,
+    traces: Option<String>,
 }
 
 impl Programs {
@@ -80,15 +80,17 @@ impl Programs {
         Ok(programs)
     }
 
-    /// Has sandboxes of the lab write traces from now on, and gives the folder, which is empty.
-    pub(crate) fn trace(&mut self) -> Result<PathBuf> {
-        let folder = self.folder.join(TRACES);
-        if folder.exists() {
-            fs::remove_dir_all(&folder)?;
-        }
-        fs::create_dir_all(&folder)?;
-        self.traces = Some(TRACES);
-        Ok(folder)
+    /// The folder of all traces.
+    pub(crate) fn traces(&self) -> PathBuf {
+        self.folder.join(TRACES)
+    }
+
+    /// Has sandboxes of the next boots write traces, to a folder of this name among all traces. What is
+    /// in the folder stays.
+    pub(crate) fn trace(&mut self, boot: &str) -> Result<()> {
+        fs::create_dir_all(self.traces().join(boot))?;
+        self.traces = Some(format!("{TRACES}/{boot}"));
+        Ok(())
     }
 
     fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str, called: &str) -> Result<()> {
@@ -153,7 +155,7 @@ impl Programs {
         let install = ["/bin/sh", "-c", INSTALL];
         let words = install.iter().chain(argv).copied();
         let spec = RunSpec::new(words).share(&self.folder).limit(limit);
-        match self.traces {
+        match &self.traces {
             Some(folder) => spec.env(world::TRACES, format!("/lab/{folder}")),
             None => spec,
         }

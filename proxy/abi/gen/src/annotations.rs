@@ -64,6 +64,9 @@ pub enum Role {
     Output,
     /// An output with handles of the ucontext's own objects.
     OutputHandles,
+    /// An output that the kernel's table calls an input: the handler writes the answer to the address that
+    /// the value is. Handed on as a value, the address would be of the supervisor's own memory.
+    OutputDeclaredAsInput,
 }
 
 /// A legacy command.

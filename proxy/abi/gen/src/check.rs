@@ -147,6 +147,8 @@ fn fits(attr: &Attr, role: Role) -> bool {
         }
         // Not every such input is declared with UVERBS_ATTR_UMEM.
         Kind::PtrIn if is_buffer(attr) => role == Role::Buffer,
+        // A copy of an input that the kernel makes is written to by nobody.
+        Kind::PtrIn if role == Role::OutputDeclaredAsInput => attr.alloc_and_copy == Some(false),
         Kind::PtrIn => !matches!(
             role,
             Role::Handle

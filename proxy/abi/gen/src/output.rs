@@ -237,7 +237,7 @@ fn write_attr(
         attr.name,
         attr.name,
         attr.provider.to_uppercase(),
-        kind(facts, attr)?,
+        kind(facts, attr, role)?,
         attr.mandatory,
         kernels(facts, &attr.present_in)?,
         fd_payload(attr.kind, role),
@@ -256,7 +256,7 @@ fn fd_payload(kind: Kind, role: Role) -> &'static str {
     }
 }
 
-fn kind(facts: &Facts, attr: &Attr) -> anyhow::Result<String> {
+fn kind(facts: &Facts, attr: &Attr, role: Role) -> anyhow::Result<String> {
     let len = |value: Option<u16>| value.context("no length");
     let flag = |value: Option<bool>| value.context("no flag");
     let object = || -> anyhow::Result<String> {
@@ -269,14 +269,14 @@ fn kind(facts: &Facts, attr: &Attr) -> anyhow::Result<String> {
         Ok(())
     };
     Ok(match attr.kind {
-        Kind::PtrIn => format!(
+        Kind::PtrIn if role != Role::OutputDeclaredAsInput => format!(
             "K::PtrIn {{ min: {}, max: {}, zero_trailing: {}, alloc_and_copy: {} }}",
             len(attr.min_len)?,
             len(attr.len)?,
             flag(attr.zero_trailing)?,
             flag(attr.alloc_and_copy)?,
         ),
-        Kind::PtrOut => format!(
+        Kind::PtrIn | Kind::PtrOut => format!(
             "K::PtrOut {{ min: {}, max: {}, zero_trailing: {} }}",
             len(attr.min_len)?,
             len(attr.len)?,

@@ -309,3 +309,15 @@ fn look_ups_know_the_namespaces() {
     assert_eq!(legacy::uhw(DriverId::MLX5, "EX_CREATE_WQ", 0).unwrap().name, "mlx5_ib_create_wq");
     assert_eq!(legacy::uhw(DriverId::MLX5, "CREATE_XSRQ", 0).unwrap().name, "mlx5_ib_create_srq");
 }
+
+/// The kernel's table says that this is an input of four bytes, and the handler writes to the address that
+/// those bytes are in. Handed on as an input, a guest's number would be an address in our memory.
+#[test]
+fn an_answer_that_the_kernel_declares_as_an_input_is_an_output() {
+    let found = table::methods()
+        .iter()
+        .flat_map(|method| method.attrs)
+        .find(|attr| attr.name == "MLX5_IB_ATTR_STEERING_ANCHOR_FT_ID");
+    let kind = found.map(|attr| attr.kind);
+    assert!(matches!(kind, Some(AttrKind::PtrOut { min: 4, max: 4, .. })), "{kind:?}");
+}

@@ -6,20 +6,28 @@ use super::admin::Refusal;
 use super::admin::Reply;
 use super::admin::Request;
 use super::bits::Field;
+use super::device_memory;
 use super::devx;
 use super::layout::cap;
 use super::layout::port;
 use super::limits;
 use super::objects::Numbers;
+use super::steering;
 
 /// Capabilities begin here in a command and in an answer, and are so many bytes.
 const CAPABILITIES: usize = 16;
 const CAPABILITIES_SIZE: usize = 4096;
-/// Kinds of capabilities: `MLX5_CAP_GENERAL`, `MLX5_CAP_ATOMIC`, `MLX5_CAP_QOS` and `MLX5_CAP_DEV_MEM`.
+/// Kinds of capabilities: `MLX5_CAP_GENERAL`, `MLX5_CAP_ATOMIC`, `MLX5_CAP_IPOIB_ENHANCED_OFFLOADS` (there are
+/// none), `MLX5_CAP_FLOW_TABLE`, `MLX5_CAP_QOS`, `MLX5_CAP_DEV_MEM` and `MLX5_CAP_VDPA_EMULATION`.
 const GENERAL: u32 = 0;
 const ATOMIC: u32 = 3;
+const OFFLOADS: u32 = 6;
+const TABLES: u32 = 7;
 const RATES: u32 = 0xc;
 const MEMORY: u32 = 0xf;
+const EMULATION: u32 = 0x13;
+/// `MLX5_OBJ_TYPE_VIRTIO_NET_Q`. The device has doorbells of such queues, and makes none.
+const VIRTIO_QUEUE: u32 = 0xd;
 /// `atomic_caps`: answers in the processor's order are possible and, once the driver has set it, made;
 /// compare and swap, and fetch and add, of eight bytes.
 const HOST_ORDER: Field = Field::new(0x40, 2);
@@ -35,7 +43,7 @@ const PACING: &[(Field, u64)] = &[
     (Field::new(0x90, 0x10), limits::RATES as u64),
 ];
 
-/// What the device can do. Fields that are missing are zero: among those Ethernet, flow steering, on-demand
+/// What the device can do. Fields that are missing are zero: among those Ethernet, on-demand
 /// paging and fast registration.
 #[rustfmt::skip]
 const CAN: &[(Field, u64)] = &[
@@ -50,7 +58,9 @@ const CAN: &[(Field, u64)] = &[
     (cap::LOG_MAX_PD, limits::LOG_PD), (cap::LOG_MAX_XRCD, limits::LOG_PD),
     (cap::LOG_MAX_TRANSPORT_DOMAIN, limits::LOG_PD),
     (cap::LOG_MAX_UCTX, 8), (cap::LOG_MAX_UMEM, 12),
-    (cap::GENERAL_OBJ_TYPES, 1 << devx::TUNNEL_OPTION), (cap::QOS, 1), (cap::DEVICE_MEMORY, 1),
+    (cap::GENERAL_OBJ_TYPES, 1 << devx::TUNNEL_OPTION | 1 << VIRTIO_QUEUE), (cap::QOS, 1), (cap::DEVICE_MEMORY, 1),
+    // An InfiniBand port has tables of rules for packets if it has this; programs may name such tables.
+    (cap::IPOIB_ENHANCED_OFFLOADS, 1), (cap::SHARED_OBJECTS, 1),
     (cap::LOG_MAX_RA_REQ_QP, limits::LOG_READS), (cap::LOG_MAX_RA_RES_QP, limits::LOG_READS),
     (cap::LOG_MAX_MSG, limits::LOG_MESSAGE),
     (cap::MAX_WQE_SZ_SQ, limits::SEND_WQE), (cap::MAX_WQE_SZ_RQ, limits::RECEIVE_WQE),
@@ -74,6 +84,14 @@ const DEVICE_MEMORY: &[(Field, u64)] = &[
     (Field::new(0x00, 1), 1), (Field::new(0x2b, 5), 6),
     (Field::new(0x40, 0x40), limits::DEVICE_MEMORY),
     (Field::new(0x80, 0x20), limits::DEVICE_MEMORY_SIZE), (Field::new(0xa0, 0x20), limits::DEVICE_MEMORY_SIZE),
+    (Field::new(0x200, 0x20), 1 << device_memory::INCREMENT),
+];
+
+/// `virtio_emulation_cap`: where the doorbells are, how far apart, and how much there is, in pages; no queues.
+#[rustfmt::skip]
+const VIRTIO: &[(Field, u64)] = &[
+    (Field::new(0x33, 5), 12), (Field::new(0x3b, 5), limits::LOG_VIRTIO_PAGES),
+    (Field::new(0x40, 0x40), limits::VIRTIO_DOORBELLS),
 ];
 
 /// `MLX5_PAGES_GIVE` and `MLX5_PAGES_TAKE`, which the driver gets back; the other says that there are none.
@@ -147,6 +165,11 @@ impl Device {
                 SIZES.set(&mut bytes, 1 << 3);
             }
             MEMORY => DEVICE_MEMORY.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
+            OFFLOADS => {}
+            TABLES => {
+                steering::TABLES.iter().for_each(|(field, value)| field.set(&mut bytes, *value))
+            }
+            EMULATION => VIRTIO.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             RATES => PACING.iter().for_each(|(field, value)| field.set(&mut bytes, *value)),
             _ => return Err(Refusal::Parameter),
         }

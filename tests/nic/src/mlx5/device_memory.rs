@@ -8,6 +8,7 @@ use super::admin::Request;
 use super::bits::Field;
 use super::limits::DEVICE_MEMORY;
 use super::limits::DEVICE_MEMORY_SIZE;
+use super::limits::INCREMENTS;
 use super::limits::PAGE;
 
 /// Where the driver wants it, how long, and how much of that is used.
@@ -18,6 +19,15 @@ const SIZE: Field = Field::new(0xe0, 0x20);
 const START: Field = Field::new(0x80, 0x40);
 /// In the answer: where it is in the BAR.
 const GIVEN: Field = Field::new(0x40, 0x40);
+
+/// An operation on it, by what is stored at another place; which; and whether the driver wants it, or is done.
+const OPERATION: Field = Field::new(0x78, 8);
+const WANTED: u32 = 0;
+const DONE: u32 = 1;
+/// In the answer: where to store.
+const OPERATION_ADDRESS: Field = Field::new(0x80, 0x40);
+/// What is stored is added to what is there.
+pub(super) const INCREMENT: u32 = 0;
 
 /// Addresses of pieces of memory from here on are of the device's own. No guest has memory there.
 pub(super) const OWN: u64 = 1 << 63;
@@ -57,6 +67,21 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Adds what is stored where such stores go.
+    pub(super) fn increment(&mut self, at: u64, data: &[u8]) -> Option<()> {
+        let at = at.checked_sub(INCREMENTS)?.checked_add(DEVICE_MEMORY)?;
+        let range = self.range(at, data.len())?;
+        let mut carry = 0;
+        for (byte, more) in self.bytes.get_mut(range)?.iter_mut().zip(data) {
+            let sum = u16::from(*byte) + u16::from(*more) + carry;
+            [*byte, _] = sum.to_le_bytes();
+            carry = sum >> 8;
+        }
+        Some(())
+    }
+}
+
 impl Device {
     /// Gives out the part that the driver has chosen, without what was there before.
     pub(super) fn alloc_memic(&mut self, request: &Request) -> Answer {
@@ -75,6 +100,21 @@ impl Device {
         let range = memory.range(start, usize::try_from(size).unwrap_or(0));
         range.and_then(|range| memory.bytes.get_mut(range)).ok_or(Refusal::Limit)?.fill(0);
         Reply::sized(16).with(GIVEN, start).ok()
+    }
+
+    /// Tells where to store for an operation on a part, which the driver names by where it begins.
+    pub(super) fn modify_memic(&mut self, request: &Request) -> Answer {
+        let start = request.get(START);
+        if !self.memory.parts.iter().any(|(at, _)| *at == start) {
+            return Err(Refusal::Object);
+        }
+        match (request.word(OPERATION), request.op_mod()) {
+            (INCREMENT, WANTED) => {
+                Reply::sized(64).with(OPERATION_ADDRESS, start - DEVICE_MEMORY + INCREMENTS).ok()
+            }
+            (INCREMENT, DONE) => Reply::done(),
+            _ => Err(Refusal::Parameter),
+        }
     }
 
     pub(super) fn dealloc_memic(&mut self, request: &Request) -> Answer {
@@ -102,5 +142,12 @@ mod tests {
         assert!(memory.store(u64::MAX, &[7]).is_none());
         memory.load(DEVICE_MEMORY + PAGE - 1, &mut byte).unwrap();
         assert_eq!(byte, [7]);
+        // What is stored elsewhere is added, and nothing beyond the part.
+        memory.store(DEVICE_MEMORY, &[0xff, 0xff, 1, 0]).unwrap();
+        memory.increment(INCREMENTS, &[2, 0, 0, 0]).unwrap();
+        let mut bytes = [0; 4];
+        memory.load(DEVICE_MEMORY, &mut bytes).unwrap();
+        assert_eq!(bytes, [1, 0, 2, 0]);
+        assert!(memory.increment(INCREMENTS + PAGE, &[1]).is_none());
     }
 }

@@ -151,10 +151,53 @@ pub(super) mod wq {
     pub(in super::super) const LOG_SIZE: Field = at(0x11b, 0x5);
 }
 
+/// Commands about tables of rules by which packets are steered, counters, and changes of headers.
+pub(super) mod steering {
+    use super::*;
+    pub(in super::super) const TYPE: Field = at(0x80, 0x8);
+    pub(in super::super) const TABLE: Field = at(0xa8, 0x18);
+    /// `flow_table_context`.
+    pub(in super::super) const MISS_ACTION: Field = at(0xc4, 0x4);
+    pub(in super::super) const LEVEL: Field = at(0xc8, 0x8);
+    pub(in super::super) const LOG_SIZE: Field = at(0xd8, 0x8);
+    pub(in super::super) const MISS_TABLE: Field = at(0xe8, 0x18);
+    pub(in super::super) const MODIFY: Field = at(0x70, 0x10);
+    /// Of a group: its first place and its last in the table; and its number.
+    pub(in super::super) const FIRST: Field = at(0xe0, 0x20);
+    pub(in super::super) const LAST: Field = at(0x120, 0x20);
+    pub(in super::super) const GROUP: Field = at(0xc0, 0x20);
+    /// Of a rule: its place in the table.
+    pub(in super::super) const PLACE: Field = at(0x100, 0x20);
+    /// Of counters and changes of headers: the number.
+    pub(in super::super) const NUMBER: Field = at(0x40, 0x20);
+    pub(in super::super) const BULK: Field = at(0x70, 0x10);
+    pub(in super::super) const COUNTER_ASKED: Field = at(0xe0, 0x20);
+    pub(in super::super) const HEADER_TYPE: Field = at(0x60, 0x8);
+    pub(in super::super) const HEADER_ACTIONS: Field = at(0x78, 0x8);
+    pub(in super::super) const HEADER_LIST: usize = 0x80;
+}
+
+/// `flow_context`, a rule, as it is in the command.
+pub(super) mod fte {
+    use super::*;
+    pub(in super::super) const GROUP: Field = at(0x220, 0x20);
+    pub(in super::super) const ACTION: Field = at(0x270, 0x10);
+    pub(in super::super) const DESTINATION_COUNT: Field = at(0x288, 0x18);
+    pub(in super::super) const COUNTER_COUNT: Field = at(0x2a8, 0x18);
+    pub(in super::super) const HEADER: Field = at(0x2e0, 0x20);
+    /// Where destinations begin, and behind them counters; and how long each is.
+    pub(in super::super) const DESTINATIONS: usize = 0x1a00;
+    pub(in super::super) const DESTINATION: usize = 0x40;
+    pub(in super::super) const DESTINATION_TYPE: Field = at(0x0, 0x8);
+    pub(in super::super) const DESTINATION_NUMBER: Field = at(0x8, 0x18);
+    pub(in super::super) const COUNTER: Field = at(0x0, 0x20);
+}
+
 /// `cmd_hca_cap`, what the device can do.
 #[rustfmt::skip]
 pub(super) mod cap {
     use super::*;
+    pub(in super::super) const SHARED_OBJECTS: Field = at(0x10, 0x1);
     pub(in super::super) const LOG_MAX_SRQ_SZ: Field = at(0x80, 0x8);
     pub(in super::super) const LOG_MAX_QP_SZ: Field = at(0x88, 0x8);
     pub(in super::super) const LOG_MAX_QP: Field = at(0x9b, 0x5);
@@ -175,6 +218,7 @@ pub(super) mod cap {
     pub(in super::super) const NUM_PORTS: Field = at(0x1b8, 0x8);
     pub(in super::super) const LOG_MAX_MSG: Field = at(0x1c3, 0x5);
     pub(in super::super) const CQE_VERSION: Field = at(0x1fc, 0x4);
+    pub(in super::super) const IPOIB_ENHANCED_OFFLOADS: Field = at(0x203, 0x1);
     pub(in super::super) const UMR_MODIFY_ENTITY_SIZE_DISABLED: Field = at(0x207, 0x1);
     pub(in super::super) const UMR_INDIRECT_MKEY_DISABLED: Field = at(0x209, 0x1);
     pub(in super::super) const QOS: Field = at(0x21b, 0x1);

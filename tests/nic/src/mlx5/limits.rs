@@ -10,8 +10,12 @@ pub(super) const VECTORS: u16 = 16;
 /// Pages of doorbells: those before the first have the initialization segment.
 pub(super) const PAGE: u64 = 4096;
 pub(super) const FIRST_UAR: u32 = 16;
-pub(super) const UARS: u32 = 2000;
-/// After the last page of doorbells: memory on the device, and how much.
+pub(super) const UARS: u32 = 1936;
+/// After the last page of doorbells: doorbells of queues of virtio's, of which there are none; where what
+/// is stored adds to memory on the device; and that memory, and how much.
+pub(super) const VIRTIO_DOORBELLS: u64 = 1952 * PAGE;
+pub(super) const LOG_VIRTIO_PAGES: u64 = 5;
+pub(super) const INCREMENTS: u64 = 1984 * PAGE;
 pub(super) const DEVICE_MEMORY: u64 = 2016 * PAGE;
 pub(super) const DEVICE_MEMORY_SIZE: u64 = 32 * PAGE;
 
@@ -52,3 +56,11 @@ pub(super) const SEND_WQE: u64 = 1024;
 pub(super) const RECEIVE_WQE: u64 = 512;
 /// The clock counts nanoseconds.
 pub(super) const KILOHERTZ: u64 = 1_000_000;
+
+/// Tables of rules for packets, rules in one, levels of tables, counters, and changes of headers.
+pub(super) const LOG_TABLES: u64 = 10;
+pub(super) const LOG_TABLE_SIZE: u64 = 16;
+pub(super) const TABLE_LEVELS: u64 = 255;
+pub(super) const LOG_FLOW_COUNTERS: u64 = 10;
+pub(super) const LOG_HEADERS: u64 = 8;
+pub(super) const HEADER_ACTIONS: u64 = 16;

@@ -8,6 +8,7 @@
 //! | `create`, `pairs` | commands about queues, keys and queue pairs |
 //! | `devx` | commands of objects that programs make by themselves |
 //! | `device_memory` | memory on the device |
+//! | `steering` | tables of rules for packets |
 //! | `objects`, `memory` | what they make |
 //! | `request`, `send`, `receive`, `complete` | the data engine: connections and datagrams |
 //! | `change` | work requests of the driver's that change keys |
@@ -33,6 +34,7 @@ mod receive;
 mod registers;
 mod request;
 mod send;
+mod steering;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -67,6 +69,7 @@ use objects::Numbers;
 use objects::QueuePair;
 use objects::SharedQueue;
 use registers::Registers;
+use steering::Steering;
 
 /// A port of InfiniBand goes down, and is active: `MLX5_PORT_CHANGE_SUBTYPE_DOWN` and `_ACTIVE`.
 const PORT_DOWN: u8 = 1;
@@ -130,6 +133,7 @@ struct Device {
     /// Rates that packets may be paced with.
     rates: BTreeMap<u32, Vec<u8>>,
     memory: Memory,
+    steering: Steering,
     outbox: Vec<Message>,
     port_capabilities: u64,
     statistics: Statistics,
@@ -206,7 +210,7 @@ impl Function for Mlx5 {
 
     fn load(&self, bar: u8, offset: u64, data: &mut [u8]) {
         match bar {
-            FUNCTION_BAR if offset < limits::DEVICE_MEMORY => {
+            FUNCTION_BAR if offset < limits::VIRTIO_DOORBELLS => {
                 self.device.lock().load_register(offset, data);
             }
             FUNCTION_BAR if self.device.lock().memory.load(offset, data).is_some() => {}
@@ -218,8 +222,14 @@ impl Function for Mlx5 {
         if bar != FUNCTION_BAR {
             return;
         }
-        if offset >= limits::DEVICE_MEMORY {
-            if self.device.lock().memory.store(offset, data).is_none() {
+        if offset >= limits::VIRTIO_DOORBELLS {
+            let memory = &mut self.device.lock().memory;
+            let stored = match offset {
+                ..limits::INCREMENTS => None,
+                ..limits::DEVICE_MEMORY => memory.increment(offset, data),
+                _ => memory.store(offset, data),
+            };
+            if stored.is_none() {
                 log::warn!("a program stores at {offset:#x}, which was not given out");
             }
             return;
@@ -327,6 +337,7 @@ impl Device {
             generals: BTreeMap::new(),
             rates: BTreeMap::new(),
             memory: Memory::new(),
+            steering: Steering::new(),
             outbox: Vec::new(),
             port_capabilities: device::PORT_CAPABILITIES,
             statistics: Statistics::default(),

@@ -48,6 +48,22 @@ const DEVX_SEEN: &[&str] = &[
     "end of memory: it was executed",
 ];
 
+/// What the kernel and the device keep besides queues: rules for packets, counters, doorbells of virtio
+/// queues, operations on memory of the device; and what an older library asks.
+const STEERING: &str = include_str!("../../../scripts/steering.py");
+const STEERING_SEEN: &[&str] = &[
+    "a rule with a change of headers: ok",
+    "an anchor: ok",
+    "what was counted: ok",
+    "end of counters that a rule uses: Device or resource busy",
+    "end of a rule of the kernel's: ok",
+    "end of another matcher: ok",
+    "doorbells, in bytes: 4096",
+    "forty and two: 42",
+    "what the context has: ok",
+    "an older context: ok",
+];
+
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("nic_mlx5_devices", devices),
@@ -60,6 +76,7 @@ pub(super) fn cases() -> Vec<Case> {
             .map(|(name, argv)| Case::new(name, move |world| same_exchange(world, argv))),
     );
     cases.push(Case::new("nic_mlx5_devx", devx));
+    cases.push(Case::new("nic_mlx5_steering", steering));
     cases.push(Case::new("nic_mlx5_nothing_is_left_of_a_killed_sandbox", nothing_left));
     cases
 }
@@ -80,21 +97,41 @@ fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
 }
 
 fn devx(world: &World) -> Result<Verdict> {
-    let before = ask("census 0")?;
+    same_script(world, DEVX, DEVX_SEEN)?;
     let argv = ["python3", "-c", DEVX, &world.device];
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
-    if let Some(missing) = DEVX_SEEN.iter().find(|line| !native.stdout.contains(**line)) {
-        bail!("natively there is no {missing:?}: {native}");
-    }
-    // No narrower profile grants DEVX: its commands are opaque.
-    let inside = exec::run(world.sandbox(&["--profile", "full"], &argv), PATIENCE)?;
-    compare(&native, &inside, shape::exact_difference)?;
     let refused = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
     if refused.status == 0 || refused.stdout.contains("queue pair") {
         bail!("the usual profile lets a program make objects by itself: {refused}");
     }
-    exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))?;
     Ok(Verdict::Ok)
+}
+
+fn steering(world: &World) -> Result<Verdict> {
+    same_script(world, STEERING, STEERING_SEEN)?;
+    // Without the capability, a sandbox steers nobody's packets, whatever its profile.
+    let argv = ["python3", "-c", STEERING, &world.device];
+    let without = exec::run(world.sandbox(&["--profile", "full"], &argv), PATIENCE)?;
+    let rules = ["a rule: ok", "an anchor: ok", "a rule of the kernel's: ok"];
+    if without.status != 0 || rules.iter().any(|rule| without.stdout.lines().any(|l| l == *rule)) {
+        bail!("a sandbox without CAP_NET_RAW makes rules for packets: {without}");
+    }
+    Ok(Verdict::Ok)
+}
+
+/// A script says the same natively and in a sandbox that may do everything, natively also these lines, and
+/// leaves nothing in the device.
+fn same_script(world: &World, script: &str, seen: &[&str]) -> Result<()> {
+    let before = ask("census 0")?;
+    let argv = ["python3", "-c", script, &world.device];
+    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    if let Some(missing) = seen.iter().find(|line| !native.stdout.contains(**line)) {
+        bail!("natively there is no {missing:?}: {native}");
+    }
+    // No narrower profile grants DEVX: its commands are opaque. Raw packets need the capability, too.
+    let all = ["--profile", "full", "--keep-cap", "NET_RAW"];
+    let inside = exec::run(world.sandbox(&all, &argv), PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
+    exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))
 }
 
 /// The device's own count of objects, after a program in a sandbox was killed.
