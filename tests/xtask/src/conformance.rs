@@ -101,7 +101,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Some(name) => Userland::find(name)?,
         None => kernel.default_userland()?,
     };
-    let folder = share(&format!("{}-{}", kernel.name, userland.name))?;
+    let folder = share(&format!("{}-{}", kernel.name, userland.name), kernel.arch)?;
     let lab = Lab::prepare(kernel, userland, &Progress::stderr())?;
     let shell = ["/bin/sh", "-c", SCRIPT, "sh"];
     let argv = shell.into_iter().chain(args.tests.iter().map(String::as_str));
@@ -138,14 +138,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 }
 
 /// A fresh folder to share with the guest, with what it runs; afterwards it has the logs.
-fn share(name: &str) -> Result<PathBuf> {
+fn share(name: &str, arch: Arch) -> Result<PathBuf> {
     let folder = target_directory()?.join("conformance").join(name);
     if folder.exists() {
         fs::remove_dir_all(&folder)
             .with_context(|| format!("cannot remove the last run's {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let built = guestbin::build(Arch::Amd64, Linking::Static, Profile::Release, &["verbgate"])?;
+    let built = guestbin::build(arch, Linking::Static, Profile::Release, &["verbgate"])?;
     let verbgate = built.get("verbgate").context("cargo built no verbgate")?;
     fs::copy(verbgate, folder.join("verbgate"))
         .with_context(|| format!("cannot copy {}", verbgate.display()))?;
