@@ -226,7 +226,7 @@ impl Function for Mlx5 {
             let memory = &mut self.device.lock().memory;
             let stored = match offset {
                 ..limits::INCREMENTS => None,
-                ..limits::DEVICE_MEMORY => memory.increment(offset, data),
+                limits::INCREMENTS..limits::DEVICE_MEMORY => memory.increment(offset, data),
                 _ => memory.store(offset, data),
             };
             if stored.is_none() {

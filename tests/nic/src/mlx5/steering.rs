@@ -192,8 +192,8 @@ impl Steering {
             let header = request.word(fte::HEADER);
             rule.header = Some(self.headers.has(header).then_some(header).ok_or(Refusal::Object)?);
         }
-        let forwards = !rule.tables.is_empty() == (action & FORWARDS != 0);
-        let counts = !rule.counters.is_empty() == (action & COUNTS != 0);
+        let forwards = rule.tables.is_empty() != (action & FORWARDS != 0);
+        let counts = rule.counters.is_empty() != (action & COUNTS != 0);
         if forwards && counts { Ok(rule) } else { Err(Refusal::Parameter) }
     }
 
