@@ -12,6 +12,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cluster;
 mod containerd;
 mod cri;
 mod docker;
