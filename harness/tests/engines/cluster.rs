@@ -249,7 +249,7 @@ fn engines_cluster_of_one_node() {
         cluster.await_that(&format!("{PODS}/{name}"), |pod| is_true(pod, "Ready"));
     }
     let supervised = cluster.world.supervised();
-    let mut of: Vec<&str> = supervised.iter().filter_map(|one| one["pod"].as_str()).collect();
+    let mut of: Vec<&str> = supervised.iter().filter_map(|one| one["pod"]["name"].as_str()).collect();
     of.sort_unstable();
     // Both containers of the one that is annotated, and the one with the mount of the other.
     assert_eq!(of, ["annotated", "annotated", "mounted"], "{supervised:?}");

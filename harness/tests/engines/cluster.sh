@@ -71,6 +71,6 @@ resolvConf: /etc/resolv.conf
 syncFrequency: 2s
 nodeStatusUpdateFrequency: 2s
 END
-start kubelet --config="$state/kubelet.yaml" --kubeconfig="$state/kubeconfig" --hostname-override=node1 \
+start kubelet --config="$state/kubelet.yaml" --kubeconfig="$state/kubeconfig" --hostname-override=node1 --node-ip=192.0.2.10 \
     --container-runtime=remote --container-runtime-endpoint=unix:///run/containerd/containerd.sock --v=2
 wait
