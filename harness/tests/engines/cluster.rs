@@ -63,7 +63,8 @@ fn lend(world: &World, name: &str) {
         loader = loader.or_else(|| base.starts_with("ld-linux").then(|| base.to_owned()));
     }
     let loader = loader.unwrap();
-    let script = format!("#!/bin/sh\nexec {dir}/{loader} --library-path {dir} {dir}/{name} \"$@\"\n");
+    let script =
+        format!("#!/bin/sh\nexec {dir}/{loader} --library-path {dir} {dir}/{name} \"$@\"\n");
     node::program(world, &format!("/usr/bin/{name}"), &script);
 }
 
@@ -114,7 +115,9 @@ impl Cluster {
             match ask() {
                 Ok(answer) => return answer,
                 Err(why) if Instant::now() > deadline => {
-                    let logs = self.world.sh("for log in /tmp/kube*.log /tmp/etcd.log; do echo \"-- $log\"
+                    let logs = self
+                        .world
+                        .sh("for log in /tmp/kube*.log /tmp/etcd.log; do echo \"-- $log\"
                         grep -E '^[EF]|panic|\"error' $log | tail -n 12 | cut -c1-300; done");
                     panic!("waited in vain for {what}: {why}\n{logs}");
                 }
@@ -198,7 +201,8 @@ fn mounted(name: &str) -> Value {
 
 /// `node.sh`, as the chart's DaemonSet runs it.
 fn words(verb: &str) -> Vec<&str> {
-    let mut words = vec!["env", "NODE=node1", "ENGINE=containerd", "RUNTIME=verbgate", "RESTART=no"];
+    let mut words =
+        vec!["env", "NODE=node1", "ENGINE=containerd", "RUNTIME=verbgate", "RESTART=no"];
     words.extend(["DRA=no", "KUBELET=/var/lib/kubelet", "KUBERNETES_SERVICE_HOST=192.0.2.10"]);
     words.extend(["KUBERNETES_SERVICE_PORT=6443", "/usr/bin/verbgate-node", verb]);
     words
@@ -249,7 +253,8 @@ fn engines_cluster_of_one_node() {
         cluster.await_that(&format!("{PODS}/{name}"), |pod| is_true(pod, "Ready"));
     }
     let supervised = cluster.world.supervised();
-    let mut of: Vec<&str> = supervised.iter().filter_map(|one| one["pod"]["name"].as_str()).collect();
+    let mut of: Vec<&str> =
+        supervised.iter().filter_map(|one| one["pod"]["name"].as_str()).collect();
     of.sort_unstable();
     // Both containers of the one that is annotated, and the one with the mount of the other.
     assert_eq!(of, ["annotated", "annotated", "mounted"], "{supervised:?}");

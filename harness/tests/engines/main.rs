@@ -10,9 +10,9 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
-mod cluster;
 mod containerd;
 mod cri;
 mod docker;
