@@ -10,6 +10,7 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod containerd;

@@ -8,8 +8,8 @@ use crate::world::World;
 
 const LABELS: &str = "/tmp/labels";
 const CURL: &str = "#!/bin/sh\necho \"$*\" >>/tmp/labels\n";
-const SCRIPT: &str = include_str!("../../dist/kubernetes/node.sh");
-const PRERM: &str = include_str!("../../dist/debian/prerm");
+pub(crate) const SCRIPT: &str = include_str!("../../dist/kubernetes/node.sh");
+pub(crate) const PRERM: &str = include_str!("../../dist/debian/prerm");
 const ENVIRONMENT: [&str; 9] = [
     "env",
     "NODE=node1",
@@ -22,7 +22,7 @@ const ENVIRONMENT: [&str; 9] = [
     "KUBERNETES_SERVICE_PORT=443",
 ];
 
-fn program(world: &World, path: &str, text: &str) {
+pub(crate) fn program(world: &World, path: &str, text: &str) {
     world.write(path, text.as_bytes());
     world.done(&["chmod", "755", path]);
 }
@@ -35,6 +35,8 @@ fn labelled(world: &mut World, verb: &str) -> String {
     script.stop();
     let told = world.read(LABELS).unwrap();
     assert!(told.contains("api/v1/nodes/node1"), "{told}");
+    // Every user of the host can read a program's arguments.
+    assert!(!told.contains("not-to-be-seen"), "{told}");
     told
 }
 
@@ -44,7 +46,7 @@ fn engines_node_is_made_ready_and_taken_back() {
     program(&world, "/usr/bin/verbgate-node", SCRIPT);
     program(&world, "/usr/libexec/verbgate/prerm", PRERM);
     program(&world, "/usr/bin/curl", CURL);
-    world.write("/var/run/secrets/kubernetes.io/serviceaccount/token", b"secret");
+    world.write("/var/run/secrets/kubernetes.io/serviceaccount/token", b"not-to-be-seen");
     // A pod sees the host's folder of programs there.
     world.sh("mkdir -p /usr/local/bin && ln -s / /host");
     let found = world.read(containerd::FILE).unwrap();

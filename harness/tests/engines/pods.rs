@@ -54,6 +54,17 @@ impl Node {
     /// Says why where there can be none, or where runc alone can run no pod.
     pub(crate) fn of(mut world: World) -> Option<Self> {
         let kubelet = Kubelet::of(&world)?;
+        Self::equip(&world);
+        world.done(&[&CONFIGURE[..], &["--cdi"]].concat());
+        world.done(&["verbgate", "cdi", "generate", "-o", "/etc/cdi/verbgate.json"]);
+        let daemon = start(&mut world);
+        world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
+        let node = Self { kubelet, daemon: Some(daemon), world };
+        node.works().then_some(node)
+    }
+
+    /// What a node has before Verbgate comes: a configuration, a network for pods, and images to import.
+    pub(crate) fn equip(world: &World) {
         let debian = world.read(FILE).unwrap();
         assert!(debian.contains(PLUGIN), "{debian}");
         // A node of one tenant, on which a pod's annotation grants.
@@ -73,13 +84,7 @@ impl Node {
         }
         let network = json!({"cniVersion": "0.3.1", "name": "alone", "type": "alone"});
         world.write(NETWORK_FILE, network.to_string().as_bytes());
-        world.done(&[&CONFIGURE[..], &["--cdi"]].concat());
-        world.done(&["verbgate", "cdi", "generate", "-o", "/etc/cdi/verbgate.json"]);
-        image::make(&world);
-        let daemon = start(&mut world);
-        world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
-        let node = Self { kubelet, daemon: Some(daemon), world };
-        node.works().then_some(node)
+        image::make(world);
     }
 
     pub(crate) fn stop(&mut self) {

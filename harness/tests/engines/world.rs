@@ -136,7 +136,14 @@ impl World {
         self.command(&["timeout", "-s", "KILL", &limit], words).output().unwrap()
     }
 
-    /// The same, of a command that succeeds; what it prints.
+    /// Runs a program of the host in the world's network.
+    pub(crate) fn beside(&self, words: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.arg("--net").arg("--target").arg(self.init.to_string());
+        command.args(words).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs a command that succeeds; what it prints.
     pub(crate) fn done(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?}: {output:?}\n{}", self.said());

@@ -171,17 +171,42 @@ impl Suite {
         unpack_all(&downloads, to)
     }
 
+    /// Downloads and verifies the source of a package; the tarball of those who wrote the programs.
+    pub(crate) fn source(&self, package: &str, progress: &Progress) -> Result<PathBuf> {
+        let downloads = self.dir.join("sources");
+        fs::create_dir_all(&downloads)?;
+        self.refresh(&["deb-src"], progress)?;
+        let what = format!("downloading the source of {package}");
+        progress.say(&format!("  {what}"));
+        let mut download = self.apt("apt-get");
+        download.args(["source", "--download-only", package]).current_dir(&downloads);
+        tool::run_logged(&mut download, &what, &self.dir.join("source.log"), progress)?;
+        let files = fs::read_dir(&downloads)?.collect::<Result<Vec<_>, _>>()?;
+        let tarball = files.iter().map(fs::DirEntry::path).find(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().contains(".orig.tar."))
+        });
+        tarball.with_context(|| format!("the source of {package} has no tarball"))
+    }
+
     fn update(&self, progress: &Progress) -> Result<()> {
         fs::create_dir_all(self.dir.join("state/lists/partial"))?;
         fs::create_dir_all(self.dir.join("cache/archives/partial"))?;
         fs::write(self.dir.join("status"), "")?;
-        let source = format!(
-            "deb [arch={} signed-by={}] {} {} main\n",
-            self.arch.debian(),
-            self.keyring.display(),
-            self.uri,
-            self.name
-        );
+        self.refresh(&["deb"], progress)
+    }
+
+    /// Fetches the indices of these kinds of packages, and no others.
+    fn refresh(&self, kinds: &[&str], progress: &Progress) -> Result<()> {
+        let line = |kind: &&str| {
+            format!(
+                "{kind} [arch={} signed-by={}] {} {} main\n",
+                self.arch.debian(),
+                self.keyring.display(),
+                self.uri,
+                self.name
+            )
+        };
+        let source: String = kinds.iter().map(line).collect();
         fs::write(self.dir.join("sources.list"), source)?;
         let what = format!("fetching the index of {}", self.name);
         tool::run_logged(

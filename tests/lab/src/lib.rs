@@ -31,6 +31,7 @@
 mod apt;
 mod attend;
 mod cache;
+mod cluster;
 mod cpio;
 mod diary;
 mod doctor;
@@ -58,6 +59,7 @@ pub use attend::Attended;
 pub use attend::attend;
 pub use cache::clean;
 pub use cache::root as cache_root;
+pub use cluster::Cluster;
 pub use doctor::Finding;
 pub use doctor::Verdict;
 pub use doctor::examine;

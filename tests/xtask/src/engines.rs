@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -12,6 +13,7 @@ use anyhow::bail;
 use serde::Deserialize;
 use serde_json::Map;
 use serde_json::Value;
+use verbgate_lab::Cluster;
 use verbgate_lab::ENGINE_SUITES;
 use verbgate_lab::Engines;
 use verbgate_lab::Progress;
@@ -31,6 +33,12 @@ const END: &str = "<!-- End of the table -->\n";
 /// Beginning of the names of the tests that answer.
 const TESTS: &str = "engines_matrix_";
 
+/// Names the folder with a cluster's programs: `harness/tests/engines/cluster.rs`.
+const CLUSTER: &str = "VERBGATE_CLUSTER";
+const CLUSTER_TEST: &str = "engines_cluster_of_one_node";
+/// Its containerd is the newest that speaks with such an old kubelet.
+const CLUSTER_SUITE: &str = "trixie";
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Part of a name: try only the engines whose tests hold WORD (docker, containerd, podman, or a suite of
@@ -44,6 +52,10 @@ pub(crate) struct Args {
     /// or cri.
     #[arg(long, value_name = "KERNEL", conflicts_with = "write")]
     lab: Option<String>,
+    /// Run a Kubernetes cluster of one node instead: API server, scheduler, controllers, kubelet. They are built once,
+    /// from the source package of bookworm.
+    #[arg(long, conflicts_with_all = ["write", "lab", "word"])]
+    cluster: bool,
 }
 
 /// An engine's answers.
@@ -58,24 +70,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if let Some(kernel) = &args.lab {
         return engines_lab::run(kernel, args.word.as_deref());
     }
+    if args.cluster {
+        return cluster();
+    }
     for suite in ENGINE_SUITES {
         Engines::of(suite, &Progress::stderr())?;
     }
     let file = PathBuf::from(workspace()).join("target/engines.jsonl");
     // An older run's answers are none of this one's.
     let _ = fs::remove_file(&file);
-    let mut command = cargo();
-    command.args([
-        "test",
-        "--quiet",
-        "--package",
-        "verbgate",
-        "--test",
-        "engines",
-        "--",
-        "--test-threads=1",
-    ]);
-    command.arg("--show-output").env(TABLE, &file).env("RUST_BACKTRACE", "0");
+    let mut command = tests();
+    command.env(TABLE, &file);
     let tests = args.word.as_ref().map_or(TESTS, |word| word);
     command.arg(tests);
     let passed = stream::lines(command, host::LIMIT, host::show)?;
@@ -93,6 +98,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         let readme = fs::read_to_string(&path)?;
         fs::write(&path, replaced(&readme, &table)?)?;
     }
+    Ok(ExitCode::from(u8::from(!passed)))
+}
+
+/// The tests of engines, one after another; the words that choose among them follow.
+fn tests() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--quiet", "--package", "verbgate", "--test", "engines", "--"]);
+    command.args(["--test-threads=1", "--show-output"]).env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// A cluster of one node.
+fn cluster() -> Result<ExitCode> {
+    let progress = Progress::stderr();
+    Engines::of(CLUSTER_SUITE, &progress)?;
+    let programs = Cluster::of(&progress)?;
+    let mut command = tests();
+    command.env(CLUSTER, programs.dir()).arg(CLUSTER_TEST);
+    let passed = stream::lines(command, host::LIMIT, host::show)?;
     Ok(ExitCode::from(u8::from(!passed)))
 }
 
