@@ -238,7 +238,10 @@ fn engines_cluster_of_one_node() {
     let script = cluster.world.start(&words("run"), &["true"]);
     cluster.await_some("the label", || match cluster.label() {
         Value::Null => Err("no label".to_owned()),
-        label => Ok(assert_eq!(label, "true")),
+        label => {
+            assert_eq!(label, "true");
+            Ok(())
+        }
     });
 
     let class = json!({
