@@ -24,7 +24,9 @@ use crate::random;
 
 /// The largest message of an exchange, in bytes; [`Needs`] may ask for more.
 pub(crate) const LARGEST: usize = 1 << 20;
-/// That, and room for a header.
+/// The longest message of a benchmark, in bytes: what one work request carries of the verbs' 2 GiB.
+pub(crate) const LONGEST_MESSAGE: usize = 1 << 30;
+/// The largest, and room for a header.
 pub(crate) const SLOT: usize = LARGEST + 4096;
 /// What a rail's memory is divided into: what is sent, what is received, what peers write to and
 /// read from.

@@ -4,12 +4,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::bench::BenchOptions;
 use crate::class::Class;
 use crate::error::Error;
 use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::LARGEST;
+use crate::hardware::LONGEST_MESSAGE;
 use crate::launch;
 use crate::launch::Environment;
 use crate::meeting;
@@ -126,7 +126,7 @@ pub fn size(text: &str) -> Result<usize, String> {
 
 /// `1`, `64K`, `1G`: the size of a message of a benchmark.
 pub fn message_size(text: &str) -> Result<usize, String> {
-    up_to(text, BenchOptions::SIZE_MAX)
+    up_to(text, LONGEST_MESSAGE)
 }
 
 fn up_to(text: &str, limit: usize) -> Result<usize, String> {

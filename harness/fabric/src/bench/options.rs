@@ -10,6 +10,7 @@ use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::DEPTH;
 use crate::hardware::LARGEST;
+use crate::hardware::LONGEST_MESSAGE;
 use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
@@ -192,7 +193,7 @@ impl BenchOptions {
     /// The largest [`BenchOptions::queue_pairs`].
     pub const QUEUE_PAIRS_MAX: u32 = 64;
     /// The largest message, in bytes.
-    pub const SIZE_MAX: usize = 1 << 30;
+    pub const SIZE_MAX: usize = LONGEST_MESSAGE;
 
     /// What the measurements need of each rail.
     pub(crate) fn needs(&self) -> Needs {

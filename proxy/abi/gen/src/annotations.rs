@@ -65,7 +65,7 @@ pub enum Role {
     /// An output with handles of the ucontext's own objects.
     OutputHandles,
     /// An output that the kernel's table calls an input: the handler writes the answer to the address that
-    /// the value is. Handed on as a value, the address would be of the supervisor's own memory.
+    /// the value is. Handed on as a value, a part of that address would be taken for the address.
     OutputDeclaredAsInput,
 }
 
