@@ -61,6 +61,19 @@ impl Needs {
         if self.longest <= LARGEST { MEMORY } else { self.longest }
     }
 
+    /// Whether a rail's memory fits into what the machine has to spare, if that is known: memory of
+    /// queue pairs cannot be swapped out, and the kernel would end this program, or another.
+    fn fit(self, spare: Option<usize>) -> Result<(), String> {
+        let (memory, longest) = (self.memory(), self.longest);
+        match spare {
+            Some(spare) if memory > spare / 4 * 3 => Err(format!(
+                "messages of {longest} bytes take {memory} bytes of memory on each rail, and this \
+                 machine has {spare} to spare: give smaller --sizes"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Where a part of the memory is.
     pub(crate) fn at(self, part: usize) -> usize {
         if self.longest <= LARGEST { part } else { 0 }
@@ -70,6 +83,13 @@ impl Needs {
     pub(crate) fn room(self) -> usize {
         if self.longest <= LARGEST { SLOT } else { self.longest }
     }
+}
+
+/// Memory that programs can still have, in bytes: `MemAvailable` of proc_meminfo(5).
+fn spare() -> Option<usize> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    kib.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
 /// The depth of each queue, in work requests.
@@ -189,6 +209,7 @@ impl Hardware {
         class: Class,
         needs: Needs,
     ) -> Result<Self, String> {
+        needs.fit(spare())?;
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
@@ -276,5 +297,21 @@ fn meaning(of: Of, error: &verbgate_verbs::Error) -> String {
             format!("{error}: {causes}: {}", entry.remedy)
         }
         None => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_do_not_fit_into_memory_are_refused() {
+        let needs = Needs { longest: LONGEST_MESSAGE, ..Needs::default() };
+        assert!(needs.fit(spare()).is_ok() || spare().is_some_and(|all| all < 2 << 30));
+        assert_eq!(needs.fit(Some(2 << 30)), Ok(()));
+        assert_eq!(needs.fit(None), Ok(()));
+        let error = needs.fit(Some(1 << 30)).unwrap_err();
+        assert!(error.contains("1073741824 bytes") && error.contains("--sizes"), "{error}");
+        assert!(spare().is_some_and(|all| all > 1 << 20));
     }
 }
