@@ -27,6 +27,7 @@ use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
 use crate::task::Event;
+use crate::session::Attach;
 use crate::tokens::Unopened;
 
 /// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
@@ -276,13 +277,35 @@ impl Supervisor {
             return self.answer(trap, Reply::Errno(libc::EPERM));
         }
         let target = execute::guest_fd(trap.args[1]).0;
-        if self.registry.lock().has_stub(target) {
-            self.warn("stub traced", || {
-                format!("thread {} may not trace the stub {target}", trap.tid)
-            });
-            return self.answer(trap, Reply::Errno(libc::EPERM));
+        let may = if ATTACHING.contains(&trap.args[0]) {
+            let Ok(attacher) = self.caller(&trap).thread() else {
+                return self.refuse(trap, Errno(libc::ESRCH));
+            };
+            self.registry.lock().attach(attacher, target)
+        } else if self.registry.lock().has_stub(target) {
+            Attach::Stub
+        } else {
+            Attach::Granted
+        };
+        match may {
+            Attach::Granted => self.answer(trap, Reply::Continue),
+            Attach::Stub => {
+                self.warn("stub traced", || {
+                    format!("thread {} may not trace the stub {target}", trap.tid)
+                });
+                self.refuse(trap, Errno::EPERM);
+            }
+            Attach::Full => {
+                self.warn("attached by many", || {
+                    format!(
+                        "thread {} may not trace others (ptrace): too many threads of the sandbox do \
+                         so already; let some of these threads end",
+                        trap.tid
+                    )
+                });
+                self.refuse(trap, Errno::EPERM);
+            }
         }
-        self.answer(trap, Reply::Continue);
     }
 
     /// What would touch the stub's memory.

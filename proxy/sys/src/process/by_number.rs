@@ -128,6 +128,35 @@ pub fn mapped(tid: Tid, at: u64, len: u64) -> io::Result<Vec<String>> {
     Ok(found.map(|line| line.split_whitespace().nth(5).unwrap_or_default().to_owned()).collect())
 }
 
+/// Whether a thread is ending, or gone. Whoever has no memory any more is.
+pub(crate) fn is_ending(tid: Tid) -> bool {
+    /// include/linux/sched.h.
+    const PF_EXITING: u32 = 0x4;
+    let Ok(stat) = text(format!("/proc/{tid}/stat")) else { return true };
+    // The flags are the ninth field; the second, which may hold anything, ends with the last `)`.
+    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
+    flags.and_then(|flags| flags.parse().ok()).is_none_or(|flags: u32| flags & PF_EXITING != 0)
+}
+
+/// Whether a thread shares its memory with its parent: a child between vfork(2) and execve(2).
+///
+/// # Errors
+/// `ESRCH`: it is gone. kcmp(2)'s.
+pub(crate) fn borrows_memory(tid: Tid) -> io::Result<bool> {
+    let parent = parent(tid)?;
+    // A parent that ends meanwhile leaves another with its number, at worst: then the answer
+    // is about that one, which shares nothing.
+    if same_memory(tid, parent)? {
+        return Ok(true);
+    }
+    if !is_ending(parent) {
+        return Ok(false);
+    }
+    // Its first thread has ended, and has no memory any more; its others may.
+    let others = threads(Tgid(parent.0)).unwrap_or_default();
+    Ok(others.into_iter().any(|other| same_memory(tid, other).unwrap_or(false)))
+}
+
 /// The network namespace of a thread.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Attacks by crowds: many slow processes, and many that come and go.
 
+use std::fs;
 use std::io;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -201,4 +202,51 @@ fn live(guest: &Guest, way: u32) -> io::Result<i32> {
         _ => {}
     }
     Ok(0)
+}
+
+/// Children that use RDMA for the first time, while somebody tries to trace the stubs that they get: a
+/// tracer has the stub's device, and changes what the stub does.
+pub(super) fn traced(guest: &Guest) -> io::Result<()> {
+    let board = guest.board;
+    let (mut children, mut tried, mut taken) = (0, 0, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) {
+        board.set_mine(0, 0);
+        let child = minion(|| {
+            let asked = guest.planted(guest.device());
+            board.set_mine(0, 1);
+            asked.map(drop)
+        })?;
+        children += 1;
+        while board.mine(0) == 0 {
+            // The numbers that come next, of which one is the stub's.
+            for number in child + 1..child + 4 {
+                tried += 1;
+                if seize(number).is_err() {
+                    continue;
+                }
+                let status = fs::read_to_string(format!("/proc/{number}/status"));
+                let group = format!("Tgid:\t{child}\n");
+                if status.is_ok_and(|status| status.contains(&group)) {
+                    taken += 1;
+                    println!("BROKEN: thread {number}, a stub of process {child}, is traced");
+                }
+            }
+            if begun.elapsed() > Duration::from_secs(15) {
+                println!("BROKEN: a first request lasts for ever");
+                break;
+            }
+        }
+        raw::kill(child, libc::SIGKILL);
+        raw::wait(child, Duration::from_secs(5));
+        if taken > 3 {
+            break;
+        }
+    }
+    println!("{children} children, {tried} times tried, {taken} stubs traced");
+    Ok(())
+}
+
+fn seize(number: i32) -> io::Result<u64> {
+    call(libc::SYS_ptrace, &[u64::from(libc::PTRACE_SEIZE), int(number), 0, 0])
 }
