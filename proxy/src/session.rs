@@ -303,9 +303,13 @@ impl Registry {
     }
 
     /// A thread is a stub of a guest's from now on, unless somebody may be attaching to its number.
-    pub(crate) fn announce(&mut self, guest: &Arc<Guest>, place: usize, stub: &Arc<Thread>) -> bool {
-        let is_sought =
-            |(thread, id): &(Thread, i32)| stub.may_be_called(*id) && thread.is_alive();
+    pub(crate) fn announce(
+        &mut self,
+        guest: &Arc<Guest>,
+        place: usize,
+        stub: &Arc<Thread>,
+    ) -> bool {
+        let is_sought = |(thread, id): &(Thread, i32)| stub.may_be_called(*id) && thread.is_alive();
         if self.attaching.values().any(is_sought) {
             return false;
         }

@@ -60,7 +60,11 @@ impl Planter<'_> {
         trap: &Notification,
         answer: &Answer<'_>,
     ) -> Result<GuestFd, PlantError> {
-        self.attached((process, trap), |_| Ok(()), |planter, held, before| planter.opened(held, before, answer))
+        self.attached(
+            (process, trap),
+            |_| Ok(()),
+            |planter, held, before| planter.opened(held, before, answer),
+        )
     }
 
     /// Has the thread whose call `trap` is duplicate a watched descriptor to the first free number
@@ -77,10 +81,14 @@ impl Planter<'_> {
         let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
         let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
         let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, sight: Sight::Trapped };
-        self.attached((process, trap), |_| Ok(()), |planter, held, before| {
-            let (held, made) = planter.result(held, before, &call, &[])?;
-            Ok((held, made.map(returned)))
-        })
+        self.attached(
+            (process, trap),
+            |_| Ok(()),
+            |planter, held, before| {
+                let (held, made) = planter.result(held, before, &call, &[])?;
+                Ok((held, made.map(returned)))
+            },
+        )
     }
 
     fn opened(&mut self, held: Stopped, before: &Regs, answer: &Answer<'_>) -> Worked<GuestFd> {

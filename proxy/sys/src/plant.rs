@@ -191,12 +191,10 @@ impl Planter<'_> {
         let left = !matches!(
             planted,
             Ok(_)
-                | Err(
-                    PlantError::Injected { .. }
-                        | PlantError::Interrupted(_)
-                        | PlantError::Borrowed(_)
-                        | PlantError::Sought(_)
-                )
+                | Err(PlantError::Injected { .. }
+                    | PlantError::Interrupted(_)
+                    | PlantError::Borrowed(_)
+                    | PlantError::Sought(_))
         );
         if left {
             self.ends.expect(process.tgid());

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
