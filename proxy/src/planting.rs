@@ -19,10 +19,10 @@ use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
 use verbgate_sys::control;
+use verbgate_sys::plant::Origin;
 use verbgate_sys::plant::PlantError;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
-use verbgate_sys::plant::Way;
 use verbgate_sys::process::Thread;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::window::MAX_SLOTS;
@@ -208,7 +208,7 @@ impl Supervisor {
         let mut planter = self.planter(&mut traps);
         let lives = |worker: &Worker| !matches!(worker.state, StubState::Ended);
         let is_own = state.workers.iter().any(lives);
-        let way = Way { process: &guest.process, trap: &trap, is_own };
+        let way = Origin { process: &guest.process, trap: &trap, is_own };
         let planted = match state.workers.get_mut(slot) {
             Some(worker) => {
                 let old = Arc::clone(&worker.stub.thread);

@@ -101,7 +101,7 @@ pub(crate) type Worked<T> = Result<(Stopped, Result<(T, After), PlantError>), Pl
 
 /// By way of whom a stub is planted.
 #[derive(Clone, Copy, Debug)]
-pub struct Way<'a> {
+pub struct Origin<'a> {
     /// The process.
     pub process: &'a Process,
     /// The call of the process's thread that makes the stub.
@@ -133,11 +133,16 @@ impl Planter<'_> {
     ///
     /// # Errors
     /// See [`PlantError`]; also for what became of the call.
-    pub fn plant(&mut self, way: Way<'_>, slot: usize, first: bool) -> Result<Stub, PlantError> {
+    pub fn plant(
+        &mut self,
+        from: Origin<'_>,
+        slot: usize,
+        first: bool,
+    ) -> Result<Stub, PlantError> {
         let unready = |source| PlantError::Unready { what: "a frame", source };
         let (frame, ro) = self.ready.take(self.window).map_err(unready)?;
         let new = New { ro: Some(ro.as_fd()), first, scratch: frame.scratch() };
-        let thread = self.made(way, slot, &new)?;
+        let thread = self.made(from, slot, &new)?;
         Ok(Stub::new(thread, slot, frame, self.window))
     }
 
@@ -145,9 +150,9 @@ impl Planter<'_> {
     ///
     /// # Errors
     /// See [`PlantError`]; also for what became of the call.
-    pub fn replace(&mut self, way: Way<'_>, ended: &mut Stub) -> Result<(), PlantError> {
+    pub fn replace(&mut self, from: Origin<'_>, ended: &mut Stub) -> Result<(), PlantError> {
         let new = New { ro: None, first: false, scratch: ended.frame.scratch() };
-        let thread = self.made(way, ended.slot, &new)?;
+        let thread = self.made(from, ended.slot, &new)?;
         ended.replaced_by(thread);
         Ok(())
     }
@@ -155,11 +160,11 @@ impl Planter<'_> {
     /// Has a thread make a stub.
     fn made(
         &mut self,
-        way: Way<'_>,
+        from: Origin<'_>,
         slot: usize,
         new: &New<'_>,
     ) -> Result<Arc<Thread>, PlantError> {
-        let Way { process, trap, is_own } = way;
+        let Origin { process, trap, is_own } = from;
         let check = |tid| match is_own || !process::borrows_memory(tid).unwrap_or(false) {
             true => Ok(()),
             false => Err(PlantError::Borrowed(tid)),

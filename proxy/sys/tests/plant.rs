@@ -20,9 +20,9 @@ use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame::Ready;
 use verbgate_sys::plant::Ends;
+use verbgate_sys::plant::Origin;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
-use verbgate_sys::plant::Way;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::process::Process;
 use verbgate_sys::process::Thread;
@@ -152,7 +152,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
                 let start = std::time::Instant::now();
                 let mut traps =
                     Alone { listener: &listener, others: &mut others, foreseen: VecDeque::new() };
-                let way = Way { process: &process, trap: &notif, is_own: false };
+                let way = Origin { process: &process, trap: &notif, is_own: false };
                 let mut planter = Planter {
                     listener: &listener,
                     traps: &mut traps,
