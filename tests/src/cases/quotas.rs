@@ -148,7 +148,7 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
     };
     let bounds = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
     let wanted = format!("{} hca_handle=5 hca_object=70", world.device);
-    if !bounds.lines().any(|line| line == wanted) {
+    if !bounds.lines().any(|line| line.trim_end() == wanted) {
         bail!("{file}: {bounds}, and not {wanted}");
     }
     let register = |mebibytes: &str| {
