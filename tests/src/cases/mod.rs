@@ -12,7 +12,6 @@ mod fabric;
 mod fabric_bench;
 mod gids;
 mod hostile;
-mod neighbours;
 mod nic;
 mod nodes;
 mod podman;
@@ -113,7 +112,6 @@ fn on_software() -> Vec<Case> {
     all.extend(replaced::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
-    all.extend(neighbours::cases());
     all.extend(quotas::cases());
     all.extend(tenants::cases());
     all.extend(containers::cases());

@@ -241,16 +241,12 @@ fn passed(world: &World, node: &str) -> Result<()> {
 
 /// A named network namespace, removed with this.
 #[derive(Debug)]
-pub(super) struct Namespace(String);
+pub(super) struct Namespace(pub(super) &'static str);
 
 impl Namespace {
-    pub(super) fn new(name: &str) -> Result<Self> {
+    pub(super) fn new(name: &'static str) -> Result<Self> {
         ip(&["netns", "add", name])?;
-        Ok(Self(name.to_owned()))
-    }
-
-    pub(super) fn name(&self) -> &str {
-        &self.0
+        Ok(Self(name))
     }
 
     pub(super) fn path(&self) -> String {
@@ -260,7 +256,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = ip(&["netns", "delete", &self.0]);
+        let _ = ip(&["netns", "delete", self.0]);
     }
 }
 

@@ -138,7 +138,7 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
     let mut state = container.wrapped("state");
     state.arg(&container.id);
     let state: Value = serde_json::from_str(&exec::run(state, PATIENCE)?.expect_status(0)?.stdout)?;
-    let pid = state.get("pid").and_then(Value::as_i64).context("no pid")?;
+    let pid = state["pid"].as_i64().context("no pid")?;
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let of = |prefix| groups.lines().find_map(|line| line.split_once(prefix).map(|parts| parts.1));
     let file = match (of(":rdma:"), of("0::")) {
