@@ -105,8 +105,8 @@ fn flood(world: &World) -> Result<Verdict> {
 
 /// A program without rights registers a region of so many MiB.
 const REGISTER: &str = "from pyverbs.device import Context; from pyverbs.pd import PD; \
-    from pyverbs.mr import MR; from pyverbs.enums import IBV_ACCESS_LOCAL_WRITE as W; import sys; \
-    c = Context(name=sys.argv[1]); p = PD(c); MR(p, int(sys.argv[2]) << 20, W)";
+    from pyverbs.mr import MR; import sys; LOCAL_WRITE = 1; \
+    c = Context(name=sys.argv[1]); p = PD(c); MR(p, int(sys.argv[2]) << 20, LOCAL_WRITE)";
 
 /// A container of a tenant's has the tenant's quotas from the kernel, too, and may lock as much memory as
 /// the tenant may.
@@ -138,7 +138,7 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
     let mut state = container.wrapped("state");
     state.arg(&container.id);
     let state: Value = serde_json::from_str(&exec::run(state, PATIENCE)?.expect_status(0)?.stdout)?;
-    let pid = state["pid"].as_i64().context("no pid")?;
+    let pid = state.get("pid").and_then(Value::as_i64).context("no pid")?;
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let of = |prefix| groups.lines().find_map(|line| line.split_once(prefix).map(|parts| parts.1));
     let file = match (of(":rdma:"), of("0::")) {
