@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -116,21 +117,8 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
          profile = \"standard\"\ndevices = [{ name = \"*\" }]\nmemlock = 67108864\n\
          [tenant.bounded.rules]\nquota = { ucontexts = 5, objects = 70 }\n";
     fs::write(policies.path().join("bounded.toml"), text)?;
-    let mut wrapper = vec![world.beside("verbgate").into_os_string()];
-    let words = ["oci", "--annotations", "grant", "--policy-dir"].map(OsString::from);
-    wrapper.extend(words);
-    wrapper.push(policies.path().into());
-    wrapper.extend(["--runtime", runtime].map(OsString::from));
-    let container = Container::under(wrapper, &world.device, "lab-bounded", &["sleep", "600"])?;
-    for set in ["bounding", "effective", "permitted"] {
-        container.add("/process/capabilities", set, json!([]))?;
-    }
-    container.add("/process", "user", json!({"uid": 1000, "gid": 1000}))?;
-    container.add(
-        "/process",
-        "rlimits",
-        json!([{"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536}]),
-    )?;
+    let policies = policies.path();
+    let container = of_nobody(world, (runtime, policies), "lab-bounded", &["sleep", "600"])?;
     let mut create = container.wrapped("run");
     create.arg("--detach").arg("--bundle").arg(container.dir.path()).arg(&container.id);
     exec::run(create, PATIENCE)?.expect_status(0)?;
@@ -153,7 +141,8 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
     }
     let register = |mebibytes: &str| {
         let argv = ["python3", "-c", REGISTER, &world.device, mebibytes];
-        exec::run(container.execute(&argv), PATIENCE)
+        let container = of_nobody(world, (runtime, policies), "lab-registers", &argv)?;
+        exec::run(container.run(), PATIENCE)
     };
     register("32")?.expect_status(0)?;
     let beyond = register("96")?;
@@ -161,4 +150,25 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
         bail!("96 MiB are registered where 64 may be locked: {beyond}");
     }
     Ok(())
+}
+
+/// A container of a user without rights, whose engine would let the user lock little.
+fn of_nobody(
+    world: &World,
+    (runtime, policies): (&str, &Path),
+    id: &str,
+    argv: &[&str],
+) -> Result<Container> {
+    let mut wrapper = vec![world.beside("verbgate").into_os_string()];
+    wrapper.extend(["oci", "--annotations", "grant", "--policy-dir"].map(OsString::from));
+    wrapper.push(policies.into());
+    wrapper.extend(["--runtime", runtime].map(OsString::from));
+    let container = Container::under(wrapper, &world.device, id, argv)?;
+    for set in ["bounding", "effective", "permitted"] {
+        container.add("/process/capabilities", set, json!([]))?;
+    }
+    container.add("/process", "user", json!({"uid": 1000, "gid": 1000}))?;
+    let little = json!([{"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536}]);
+    container.add("/process", "rlimits", little)?;
+    Ok(container)
 }
