@@ -193,7 +193,7 @@ fn podman_finds_the_runtime() {
     assert!(configured.status.success() && configured.stderr.is_empty(), "{configured:?}");
     let output = Command::new("timeout")
         // Podman mounts its storage, and leaves it so.
-        .args(["-s", "KILL", "60", "unshare", "--mount", "podman", "--root"])
+        .args(["-s", "KILL", "240", "unshare", "--mount", "podman", "--root"])
         .arg(file.dir.path().join("storage"))
         .arg("--runroot")
         .arg(file.dir.path().join("run"))

@@ -55,7 +55,11 @@ enum Command {
     /// Show two sandboxes that talk RDMA, beside two programs that do it natively.
     Demo,
     /// Measure what the proxy costs.
-    Bench,
+    Bench {
+        /// Between two NICs of the lab of this model, instead of on any device.
+        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma", "mlx5"])]
+        nics: Option<String>,
+    },
     /// Measure policies, in this process.
     #[command(hide = true)]
     PolicyBench,
@@ -115,7 +119,8 @@ fn run(cli: Cli) -> Result<u8> {
             return Ok(u8::from(!summary.differences.is_empty()));
         }
         Command::PolicyBench => bench::policy::run()?,
-        Command::Bench => {
+        Command::Bench { nics: Some(model) } => bench::doorbells::run(&look()?, model)?,
+        Command::Bench { nics: None } => {
             let world = look()?;
             bench::sysfs::lab(&world)?;
             bench::lab::run(&world)?;

@@ -53,7 +53,7 @@ fn works(runtime: &'static Runtime) -> bool {
 }
 
 /// Longer than a container takes to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Debian's crun refuses to run where version 2 of cgroups is mounted beside version 1.
 const WITHOUT_UNIFIED: &str =

@@ -13,6 +13,7 @@ mod faults;
 mod kernel;
 mod life;
 mod names;
+mod neighbour;
 mod obey;
 mod passing;
 mod raw;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ["names", device] => names::names(device),
         ["leaves", device, count] => crowd::leaves(device, count),
         ["firsts", device, count] => crowd::firsts(device, count),
+        ["neighbour", device, gid, extra] => neighbour::tenant(device, gid, extra),
         ["narrow", device] => names::narrow(device),
         ["obey", device] => obey::obey(device),
         ["terminal"] => terminal::serve(),

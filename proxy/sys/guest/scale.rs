@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_millis(20);
 const RXE: u64 = 14;
 
 /// GET_CONTEXT.
-fn context(fd: i32) -> io::Result<i32> {
+pub(crate) fn context(fd: i32) -> io::Result<i32> {
     let mut out = [0_u64; 2];
     let at = out.as_mut_ptr() as u64;
     let attrs = Request::new(0, 3).attr(0, 4, MANDATORY, at).attr(1, 8, MANDATORY, at + 8);
@@ -41,7 +41,7 @@ fn alloc_pd(fd: i32) -> io::Result<i32> {
     for_rxe(attrs.attr(2, 8, MANDATORY, 3)).send(fd)
 }
 
-fn for_rxe(mut request: Request) -> Request {
+pub(crate) fn for_rxe(mut request: Request) -> Request {
     if let Some(word) = request.words.get_mut(2) {
         *word = RXE;
     }

@@ -98,7 +98,7 @@ fn exchange(world: &World, place: Place, figures: &mut Figures) -> Result<()> {
 }
 
 /// A column of perftest's line of results: the one after its head.
-fn result(ended: &Ended, column: usize) -> Option<f64> {
+pub(super) fn result(ended: &Ended, column: usize) -> Option<f64> {
     let mut lines = ended.stdout.lines();
     lines.find(|line| line.trim_start().starts_with("#bytes"))?;
     lines.next()?.split_whitespace().nth(column)?.parse().ok()

@@ -1,6 +1,7 @@
 //! Benchmarks of the proxy's cost, natively and proxied in one run.
 
 pub mod containers;
+pub mod doorbells;
 pub mod fabric;
 pub mod host;
 pub mod lab;

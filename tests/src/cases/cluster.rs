@@ -113,7 +113,7 @@ impl Cluster {
             argv.extend(&devices);
             argv.extend(options.iter().map(String::as_str));
             Program::start(match place {
-                Place::Native => inside(host.0, &argv),
+                Place::Native => inside(host.name(), &argv),
                 Place::Sandbox => {
                     let mut command = world.program("verbgate");
                     command.arg("run").args(&devices).args(["--netns", &host.path(), "--"]);

@@ -347,7 +347,7 @@ fn between(world: &World, job: &Job<'_>, hosts: &[Host; 2], place: Place) -> Res
         let command = match place {
             Place::Native => {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec", host.namespace.0]).args(&argv);
+                command.args(["netns", "exec", host.namespace.name()]).args(&argv);
                 command
             }
             Place::Sandbox => {

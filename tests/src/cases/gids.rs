@@ -54,7 +54,7 @@ impl Tenant {
     }
 
     fn ip(&self, arguments: &[&str]) -> Result<Ended> {
-        ip(&[&["-n", self.namespace.0][..], arguments].concat())
+        ip(&[&["-n", self.namespace.name()][..], arguments].concat())
     }
 
     /// Its GID of IPv4, as libraries write it.
@@ -72,7 +72,7 @@ impl Tenant {
             }
             Place::Native => {
                 let mut command = Command::new("ip");
-                command.args(["netns", "exec", self.namespace.0]).args(argv);
+                command.args(["netns", "exec", self.namespace.name()]).args(argv);
                 command
             }
         };

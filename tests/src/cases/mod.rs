@@ -12,7 +12,8 @@ mod fabric;
 mod fabric_bench;
 mod gids;
 mod hostile;
-mod nic;
+mod neighbours;
+pub(crate) mod nic;
 mod nodes;
 mod podman;
 mod quotas;
@@ -112,6 +113,7 @@ fn on_software() -> Vec<Case> {
     all.extend(replaced::cases());
     all.extend(rails::cases());
     all.extend(gids::cases());
+    all.extend(neighbours::cases());
     all.extend(quotas::cases());
     all.extend(tenants::cases());
     all.extend(containers::cases());

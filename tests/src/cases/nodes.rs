@@ -241,12 +241,16 @@ fn passed(world: &World, node: &str) -> Result<()> {
 
 /// A named network namespace, removed with this.
 #[derive(Debug)]
-pub(super) struct Namespace(pub(super) &'static str);
+pub(super) struct Namespace(String);
 
 impl Namespace {
-    pub(super) fn new(name: &'static str) -> Result<Self> {
+    pub(super) fn new(name: &str) -> Result<Self> {
         ip(&["netns", "add", name])?;
-        Ok(Self(name))
+        Ok(Self(name.to_owned()))
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.0
     }
 
     pub(super) fn path(&self) -> String {
@@ -256,7 +260,7 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = ip(&["netns", "delete", self.0]);
+        let _ = ip(&["netns", "delete", &self.0]);
     }
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::fs::File;
 use std::io::Write as _;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -97,27 +98,17 @@ impl Script {
         options: &[&str],
         words: &[&str],
     ) -> Result<Partner> {
-        let fifo = self.dir.path().join(name);
-        let made = Command::new("mkfifo").arg(&fifo).status()?;
-        if !made.success() {
-            bail!("mkfifo {}: {made}", fifo.display());
-        }
-        // For both, so that neither end waits for the other.
-        let input = File::options().read(true).write(true).open(&fifo)?;
         let argv = self.argv(words);
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         let inner = match place {
             Place::Native => world.command(place, &argv)?,
             Place::Sandbox => world.sandbox(options, &argv),
         };
-        let mut command = Command::new("sh");
-        command.args(["-c", "exec \"$@\" <\"$0\""]).arg(&fifo);
-        command.arg(inner.get_program()).args(inner.get_args());
-        Ok(Partner { program: Program::start(command)?, input, heard: 0 })
+        Partner::start(&self.dir.path().join(name), &inner)
     }
 }
 
-/// A script that answers.
+/// A program that answers lines.
 pub(super) struct Partner {
     pub(super) program: Program,
     input: File,
@@ -125,6 +116,20 @@ pub(super) struct Partner {
 }
 
 impl Partner {
+    /// Starts a command that hears by a FIFO, which is made.
+    pub(super) fn start(fifo: &Path, inner: &Command) -> Result<Self> {
+        let made = Command::new("mkfifo").arg(fifo).status()?;
+        if !made.success() {
+            bail!("mkfifo {}: {made}", fifo.display());
+        }
+        // For both, so that neither end waits for the other.
+        let input = File::options().read(true).write(true).open(fifo)?;
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" <\"$0\""]).arg(fifo);
+        command.arg(inner.get_program()).args(inner.get_args());
+        Ok(Self { program: Program::start(command)?, input, heard: 0 })
+    }
+
     pub(super) fn hear(&mut self) -> Result<String> {
         let mut line = None;
         exec::wait_until("an answer", PATIENCE, || {

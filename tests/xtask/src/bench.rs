@@ -8,6 +8,7 @@ use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Limit;
+use verbgate_lab::Nic;
 use verbgate_tests::bench::containers;
 use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
@@ -32,12 +33,15 @@ pub(crate) struct Args {
     /// Kernel of the virtual machine.
     #[arg(long, default_value = KERNEL, conflicts_with = "host")]
     kernel: String,
+    /// Measure only traffic between two of the lab's NICs: efa, erdma or mlx5; may be repeated.
+    #[arg(long = "nic", value_name = "MODEL", conflicts_with_all = ["host", "lab"])]
+    nics: Vec<String>,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     eprintln!("building Verbgate");
     let programs = Programs::build()?;
-    if !args.lab {
+    if !args.lab && args.nics.is_empty() {
         println!("$ cargo xtask bench --host\n");
         let built = host::Programs(programs.folder().to_owned());
         host::run(&built)?;
@@ -50,8 +54,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             bail!("the measurement of policies failed: {status}");
         }
     }
-    if !args.host {
-        let kernel = Kernel::find(&args.kernel)?;
+    let kernel = Kernel::find(&args.kernel)?;
+    for nic in &args.nics {
+        println!("$ cargo xtask bench --nic {nic} --kernel {}", kernel.name);
+        println!("(emulated: of these only the ratios mean anything)\n");
+        let (model, argv) = (Nic::find(nic)?, [TESTS, "bench", "--nics", nic]);
+        let mut stdout = std::io::stdout().lock();
+        let status = programs.run_on_nics(kernel, &[model, model], &argv, LIMIT, &mut stdout)?;
+        if status != 0 {
+            bail!("the measurements of {nic} failed, with status {status}: see above");
+        }
+    }
+    if !args.host && args.nics.is_empty() {
         println!("$ cargo xtask bench --lab --kernel {}", kernel.name);
         println!("(emulated: of these only the ratios mean anything)\n");
         let mut stdout = std::io::stdout().lock();

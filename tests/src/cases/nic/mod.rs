@@ -64,7 +64,7 @@ fn with_time(mut cases: Vec<Case>) -> Vec<Case> {
 
 /// How two programs find each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Meeting {
+pub(crate) enum Meeting {
     /// By a socket, over which they tell each other of their queue pairs.
     Socket,
     /// By the connection manager, at the addresses of their devices.
@@ -73,14 +73,14 @@ enum Meeting {
 
 /// Two devices on one wire.
 #[derive(Debug)]
-struct Two {
+pub(crate) struct Two {
     left: World,
     right: World,
 }
 
 impl Two {
     /// The first device is the world's.
-    fn look(world: &World) -> Result<Self> {
+    pub(crate) fn look(world: &World) -> Result<Self> {
         let mut names: Vec<String> = fs::read_dir("/sys/class/infiniband")?
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -92,7 +92,7 @@ impl Two {
     }
 
     /// The end of a pair: the server has the first device, the client the second.
-    fn end(&self, role: &str) -> &World {
+    pub(crate) fn end(&self, role: &str) -> &World {
         if role == "server" { &self.left } else { &self.right }
     }
 
@@ -102,7 +102,7 @@ impl Two {
     }
 
     /// Starts both ends of a program of perftest or a ping-pong; `launch` makes the command of an end.
-    fn start(
+    pub(crate) fn start(
         &self,
         meeting: Meeting,
         argv: &[&str],
