@@ -15,6 +15,7 @@ use crate::hardware::Rails;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::meeting::Published;
+use crate::options::Connect;
 use crate::options::Identity;
 use crate::preflight;
 use crate::preflight::Check;
@@ -70,6 +71,10 @@ impl Session {
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
         let entry = Entry { rank: me.rank, host: host(), rails };
         let (rank, ranks) = (me.rank, me.ranks);
+        let parameters = match me.connect {
+            Connect::Rendezvous => parameters,
+            Connect::RdmaCm => parameters + " --connect rdma-cm",
+        };
         let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
         // Rank 0 finds itself at its own address, whatever the others call it.
         let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
