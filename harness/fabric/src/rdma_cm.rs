@@ -103,12 +103,12 @@ impl Mesh {
             };
             let id = Id::new(&channel)?;
             *port = id.listen(at, u16::MAX >> 4).ok();
-            // The port stays told.
+
             listeners.extend(Some(id).filter(|_| !deaf));
         }
         let stage = format!("{stage} by rdma_cm");
-        let told =
-            link.gather(&stage, &ports, patience, |link, from, body| self.hear(link, from, body))?;
+        let told = link
+            .gather(&stage, &ports, patience * 2, |link, from, body| self.hear(link, from, body))?;
         let mut attempts = self.attempts(link);
         for (index, attempt) in &mut attempts {
             if let Some(peer) = self.peers.get(*index).filter(|_| !attempt.passive) {
@@ -189,8 +189,9 @@ impl Mesh {
     ) -> Result<(), Error> {
         let deadline = Instant::now() + patience;
         // Whoever heard that the peer has failed does not wait for the peer.
-        let unmet = |mesh: &Self, index: usize| mesh.peers.get(index).is_some_and(|peer: &Peer| peer.unmet);
-        while attempts.iter().any(|(i, a)| !a.is_settled() && !(a.passive && unmet(self, *i))) {
+        let unmet =
+            |mesh: &Self, index: usize| mesh.peers.get(index).is_some_and(|peer: &Peer| peer.unmet);
+        while attempts.iter().any(|(i, a)| !(a.is_settled() || a.passive && unmet(self, *i))) {
             if link.interrupt.has_come() {
                 return Err(Error::Interrupted);
             }

@@ -22,7 +22,8 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
         for rank in verify.run(place, said)? {
             rank.expect_status(0)?;
         }
-        let diagnose = Job { command: "diagnose", ..job!(world, 2) };
+        let mut diagnose = job!(world, 2);
+        diagnose.command = "diagnose";
         // The higher rank is asked.
         let ended = diagnose.run(place, |rank| {
             let inject = if rank == 1 { " --inject no-listener" } else { "" };
