@@ -33,7 +33,6 @@ use crate::outcome::Outcome;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
-use crate::rdma_cm::Cm;
 use crate::rendezvous::Loss;
 use crate::rendezvous::Table;
 use crate::report::PathReport;
@@ -95,7 +94,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         hardware.pretend(NOWHERE);
     }
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
-    mesh.cm = Cm::wanted(me.connect, args.inject);
+    mesh.cm = session::cm(me, args.inject);
     if args.inject == Some(Injection::Patient) {
         mesh.tuning.rnr_retry = FOR_EVER;
     }

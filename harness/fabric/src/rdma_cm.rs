@@ -22,11 +22,9 @@ use crate::connect::Mesh;
 use crate::connect::Open;
 use crate::connect::Peer;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Made;
 use crate::hardware::Tuning;
-use crate::options::Connect;
 use crate::rendezvous::Link;
 
 /// Of address and route, in milliseconds.
@@ -43,7 +41,7 @@ const PROGRAM: i32 = 28;
 struct Request(u32, usize, usize);
 
 /// The connections that stand, and who may not be found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Cm {
     /// A test's rank that does not listen.
     deaf: bool,
@@ -51,9 +49,8 @@ pub(crate) struct Cm {
 }
 
 impl Cm {
-    pub(crate) fn wanted(connect: Connect, injection: Option<Injection>) -> Option<Self> {
-        let deaf = injection == Some(Injection::NoListener);
-        (connect == Connect::RdmaCm).then(|| Self { deaf, ids: Vec::new() })
+    pub(crate) fn new(deaf: bool) -> Self {
+        Self { deaf, ids: Vec::new() }
     }
 
     /// Ends them; the queue pairs are not theirs.

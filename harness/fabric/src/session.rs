@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Needs;
 use crate::hardware::Rails;
@@ -21,6 +22,7 @@ use crate::preflight;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
+use crate::rdma_cm::Cm;
 use crate::rendezvous::Entry;
 use crate::rendezvous::Hello;
 use crate::rendezvous::Link;
@@ -111,6 +113,12 @@ impl Session {
         let hardware = Rails::new(opened.into_iter().map(Result::ok).collect());
         Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
     }
+}
+
+/// Connections by rdma_cm, if this rank is told so.
+pub(crate) fn cm(me: &Identity, injection: Option<Injection>) -> Option<Cm> {
+    let deaf = injection == Some(Injection::NoListener);
+    (me.connect == Connect::RdmaCm).then(|| Cm::new(deaf))
 }
 
 /// Writes what is known in the end, as JSON.

@@ -27,7 +27,6 @@ use crate::outcome::Outcome;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
-use crate::rdma_cm::Cm;
 use crate::rendezvous::Link;
 use crate::rendezvous::Loss;
 use crate::rendezvous::Table;
@@ -116,7 +115,7 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
         passed: false,
     };
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
-    mesh.cm = Cm::wanted(me.connect, args.inject);
+    mesh.cm = session::cm(me, args.inject);
     let table = report.table.clone();
     let (sizes, injection) = (&args.sizes, args.inject);
     let trial = Trial { what: "verify", me, table: &table, sizes, injection };
