@@ -330,3 +330,16 @@ fn parameters(qp: &QueuePair, reads: u8, private: &[u8]) -> raw::ConnParam {
         qp_num: qp.number(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a machine without the library or a device there is nothing more to see.
+    #[test]
+    fn a_library_that_is_there_has_every_function() {
+        if let Err(Error::LoadCm(reason)) = EventChannel::new() {
+            assert!(reason.contains("cannot open shared object"), "{reason}");
+        }
+    }
+}
