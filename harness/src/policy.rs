@@ -93,6 +93,9 @@ fn explain(args: &PolicyExplainArgs) -> Result<u8, Error> {
     for device in &tenant.devices {
         text.push_str(&format!("# device {device}\n"));
     }
+    if let Some(bytes) = tenant.memlock {
+        text.push_str(&format!("# memlock {bytes}\n"));
+    }
     text.push_str(&tenant.policy.texts().join("\n"));
     print(&text)?;
     Ok(0)

@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+use nix::sys::resource::Resource;
+use nix::sys::resource::setrlimit;
 use verbgate_host::is_root;
 use verbgate_sandbox::Allowed;
 use verbgate_sandbox::Audit;
@@ -92,8 +94,21 @@ fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy, Option<String>), Fai
     let every = [OsString::from("all")];
     let options = if args.devices.is_empty() { &every[..] } else { &args.devices };
     let devices = allowed.devices(resolve(options, Host::real())?, !all)?;
+    if let Some(bytes) = allowed.memlock() {
+        lock_at_most(bytes);
+    }
     let tenant = allowed.tenant().to_owned();
     Ok((devices, allowed.policy, Some(tenant)))
+}
+
+/// Has this process, and the program that it starts, lock so many bytes at most.
+fn lock_at_most(bytes: u64) {
+    if let Err(e) = setrlimit(Resource::RLIMIT_MEMLOCK, bytes, bytes) {
+        log::warn!(
+            "the tenant's memlock is {bytes} bytes, and the limit of this process cannot be set: {e}; \
+             start verbgate as root, or raise the limit before (ulimit -l, LimitMEMLOCK)"
+        );
+    }
 }
 
 /// A file for the report.

@@ -23,14 +23,12 @@ use crate::execute;
 use crate::fetch::Form;
 use crate::open;
 use crate::open::Wanted;
+use crate::session::Attach;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
 use crate::task::Event;
 use crate::tokens::Unopened;
-
-/// `PTRACE_ATTACH` and `PTRACE_SEIZE`, include/uapi/linux/ptrace.h.
-const ATTACHING: [u64; 2] = [16, 0x4206];
 
 fn errno(e: io::Error) -> Errno {
     Errno(e.raw_os_error().unwrap_or(libc::EIO))
@@ -262,10 +260,10 @@ impl Supervisor {
         self.send_on(state, AfterIoctl::EXIT, |_| true);
     }
 
-    /// A debugger may attach to anything but a stub.
+    /// A debugger may attach (`PTRACE_ATTACH`, `PTRACE_SEIZE`) to anything but a stub.
     pub(crate) fn trace(&self, trap: Notification) {
         let several = self.siblings.as_ref().is_some_and(|siblings| siblings.count() > 1);
-        if several && ATTACHING.contains(&trap.args[0]) {
+        if several {
             self.warn("attached beside siblings", || {
                 format!(
                     "thread {} may not trace others (ptrace) while the container has processes \
@@ -276,13 +274,29 @@ impl Supervisor {
             return self.answer(trap, Reply::Errno(libc::EPERM));
         }
         let target = execute::guest_fd(trap.args[1]).0;
-        if self.registry.lock().has_stub(target) {
-            self.warn("stub traced", || {
-                format!("thread {} may not trace the stub {target}", trap.tid)
-            });
-            return self.answer(trap, Reply::Errno(libc::EPERM));
+        let Ok(attacher) = self.caller(&trap).thread() else {
+            return self.refuse(trap, Errno(libc::ESRCH));
+        };
+        let may = self.registry.lock().attach(attacher, target);
+        match may {
+            Attach::Granted => self.answer(trap, Reply::Continue),
+            Attach::Stub => {
+                self.warn("stub traced", || {
+                    format!("thread {} may not trace the stub {target}", trap.tid)
+                });
+                self.refuse(trap, Errno::EPERM);
+            }
+            Attach::Full => {
+                self.warn("attached by many", || {
+                    format!(
+                        "thread {} may not trace others (ptrace): too many threads of the sandbox do \
+                         so already; let some of these threads end",
+                        trap.tid
+                    )
+                });
+                self.refuse(trap, Errno::EPERM);
+            }
         }
-        self.answer(trap, Reply::Continue);
     }
 
     /// What would touch the stub's memory.

@@ -19,9 +19,11 @@ use verbgate_abi::Errno;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
 use verbgate_sys::control;
+use verbgate_sys::plant::Origin;
 use verbgate_sys::plant::PlantError;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
+use verbgate_sys::process::Thread;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::window::MAX_SLOTS;
 
@@ -58,25 +60,31 @@ struct Routed<'a> {
     begun: Instant,
     /// Nobody else receives.
     alone: bool,
+    /// Whose stub a new thread becomes, and in which place.
+    whose: Option<(&'a Arc<Guest>, usize)>,
+    announced: Option<Arc<Thread>>,
 }
 
 impl<'a> Routed<'a> {
-    fn new(supervisor: &'a Supervisor) -> Self {
+    fn new(supervisor: &'a Supervisor, whose: Option<(&'a Arc<Guest>, usize)>) -> Self {
         let begun = Instant::now();
         let alone = supervisor.crew.begin_making();
         let (give, take) = mpsc::channel();
         let maker = supervisor.registry.lock().next_maker();
         let foreseen = Foreseen::default();
-        Self { supervisor, maker, give, take, threads: Vec::new(), foreseen, begun, alone }
+        let (threads, announced) = (Vec::new(), None);
+        Self { supervisor, maker, give, take, threads, foreseen, begun, alone, whose, announced }
     }
 
-    /// Ends it, with what the routes are from now on; returns what has come since.
-    fn end(self, stub: Option<(Tid, Route)>) -> Vec<Notification> {
+    /// Ends it; returns what has come since.
+    fn end(self, succeeded: bool) -> Vec<Notification> {
         let mut registry = self.supervisor.registry.lock();
         for tid in &self.threads {
             registry.let_go(*tid, self.maker);
         }
-        registry.routes.extend(stub);
+        if let Some(stub) = self.announced.filter(|_| !succeeded) {
+            registry.retire(stub.tid(), &stub);
+        }
         drop(registry);
         self.supervisor.crew.end_making(self.begun);
         rest(self.give, &self.take)
@@ -143,6 +151,13 @@ impl Traps for Routed<'_> {
         self.foreseen.lock().len()
     }
 
+    fn announce(&mut self, stub: &Arc<Thread>) -> bool {
+        let Some((guest, place)) = self.whose else { return false };
+        let is_known = self.supervisor.registry.lock().announce(guest, place, stub);
+        self.announced = is_known.then(|| Arc::clone(stub));
+        is_known
+    }
+
     fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
         if self.alone {
             return self.received(tid);
@@ -169,19 +184,6 @@ impl Supervisor {
         if state.over || state.workers.iter().any(lives) {
             return self.handle(trap);
         }
-        let caller = self.caller(&trap);
-        // A stub belongs to the process of the thread that makes it, and ends with it: a child
-        // between vfork() and execve() would take its parent's with it.
-        if caller.borrows_memory().unwrap_or(false) {
-            self.warn("borrowed memory", || {
-                format!(
-                    "process {} makes its first RDMA request in the parent's memory (vfork), which \
-                     is refused; let the parent make an RDMA request before, or execute a program",
-                    guest.process.tgid()
-                )
-            });
-            return self.refuse(trap, Errno::EPERM);
-        }
         self.plant(guest, state, trap);
     }
 
@@ -201,36 +203,35 @@ impl Supervisor {
         if ended.is_none() && state.workers.len() >= MAX_SLOTS {
             return self.refuse(trap, Errno::EBUSY);
         }
-        let mut traps = Routed::new(self);
-        let mut planter = self.planter(&mut traps);
         let slot = ended.unwrap_or(state.workers.len());
+        let mut traps = Routed::new(self, Some((guest, slot)));
+        let mut planter = self.planter(&mut traps);
+        let lives = |worker: &Worker| !matches!(worker.state, StubState::Ended);
+        let is_own = state.workers.iter().any(lives);
+        let way = Origin { process: &guest.process, trap: &trap, is_own };
         let planted = match state.workers.get_mut(slot) {
             Some(worker) => {
                 let old = Arc::clone(&worker.stub.thread);
                 self.registry.lock().retire(old.tid(), &old);
-                planter.replace(&guest.process, &trap, &mut worker.stub).map(|()| worker.renew())
+                planter.replace(way, &mut worker.stub).map(|()| worker.renew())
             }
             None => planter
-                .plant(&guest.process, &trap, slot, slot == 0)
+                .plant(way, slot, slot == 0)
                 .map(|stub| state.workers.push(Worker::new(stub))),
         };
-        let route = match (&planted, state.workers.get_mut(slot)) {
-            (Ok(()), Some(worker)) => {
-                if !guest.planted.load(Ordering::Acquire) {
-                    // Who finds the word finds the guest.
-                    self.registry.lock().name(guest);
-                    let word = guest.owner.0.to_ne_bytes();
-                    let ro = worker.stub.frame.ro();
-                    for (to, from) in ro.iter_mut().skip(control::OWNER).zip(word) {
-                        *to = from;
-                    }
-                }
-                let thread = Arc::clone(&worker.stub.thread);
-                Some((thread.tid(), Route::Stub(Arc::clone(guest), slot, thread)))
+        if planted.is_ok()
+            && !guest.planted.load(Ordering::Acquire)
+            && let Some(worker) = state.workers.get_mut(slot)
+        {
+            // Who finds the word finds the guest.
+            self.registry.lock().name(guest);
+            let word = guest.owner.0.to_ne_bytes();
+            let ro = worker.stub.frame.ro();
+            for (to, from) in ro.iter_mut().skip(control::OWNER).zip(word) {
+                *to = from;
             }
-            _ => None,
-        };
-        let since = traps.end(route);
+        }
+        let since = traps.end(planted.is_ok());
         match planted {
             Ok(()) => {
                 // Who finds it planted finds the word, or the stub if the page of the word is not
@@ -263,9 +264,9 @@ impl Supervisor {
         trap: &Notification,
         work: impl FnOnce(&mut Planter<'_>) -> Result<GuestFd, PlantError>,
     ) -> Result<GuestFd, Unopened> {
-        let mut traps = Routed::new(self);
+        let mut traps = Routed::new(self, None);
         let made = work(&mut self.planter(&mut traps));
-        for trap in traps.end(None) {
+        for trap in traps.end(true) {
             self.handle(trap);
         }
         made.map_err(|error| {
@@ -289,6 +290,8 @@ impl Supervisor {
         let line = || format!("process {tgid} cannot use RDMA: {error}");
         match error {
             PlantError::Gone(_) | PlantError::Interrupted(_) => {}
+            PlantError::Sought(_) => self.note("stub sought", line),
+            PlantError::Borrowed(_) => self.warn("borrowed memory", line),
             PlantError::Traced { .. } | PlantError::Forbidden(_) => {
                 self.warn("not planted", line);
                 self.refuse(trap, Errno::EPERM);

@@ -171,6 +171,22 @@ pub(crate) struct Registry {
     /// How many of them are fellows.
     fellows: usize,
     made: u64,
+    /// Threads that were let attach to a number: none of the kernel's calls tells when that has been done.
+    attaching: HashMap<Tid, (Thread, i32)>,
+}
+
+/// Threads that are known at most to have attached to others, which a debugger does with one.
+const MOST_ATTACHING: usize = 64;
+
+/// Whether a thread may attach to a number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Attach {
+    /// It may.
+    Granted,
+    /// It is a stub's.
+    Stub,
+    /// Too many threads of the sandbox attach to others.
+    Full,
 }
 
 impl Registry {
@@ -267,6 +283,38 @@ impl Registry {
     pub(crate) fn has_stub(&self, id: i32) -> bool {
         let is = |route: &Route| matches!(route, Route::Stub(_, _, t) if t.may_be_called(id));
         self.routes.values().any(is)
+    }
+
+    /// A thread is about to be let attach to whoever has a number when the kernel comes to it, however late
+    /// that is. As long as the thread lives, and attaches to no other, no stub begins under that number.
+    pub(crate) fn attach(&mut self, attacher: Thread, id: i32) -> Attach {
+        if self.has_stub(id) {
+            return Attach::Stub;
+        }
+        let tid = attacher.tid();
+        if self.attaching.len() >= MOST_ATTACHING && !self.attaching.contains_key(&tid) {
+            self.attaching.retain(|_, (thread, _)| thread.is_alive());
+            if self.attaching.len() >= MOST_ATTACHING {
+                return Attach::Full;
+            }
+        }
+        self.attaching.insert(tid, (attacher, id));
+        Attach::Granted
+    }
+
+    /// A thread is a stub of a guest's from now on, unless somebody may be attaching to its number.
+    pub(crate) fn announce(
+        &mut self,
+        guest: &Arc<Guest>,
+        place: usize,
+        stub: &Arc<Thread>,
+    ) -> bool {
+        let is_sought = |(thread, id): &(Thread, i32)| stub.may_be_called(*id) && thread.is_alive();
+        if self.attaching.values().any(is_sought) {
+            return false;
+        }
+        self.routes.insert(stub.tid(), Route::Stub(Arc::clone(guest), place, Arc::clone(stub)));
+        true
     }
 
     /// Names somebody who makes threads make calls.

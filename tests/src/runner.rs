@@ -38,6 +38,7 @@ const GONE: Duration = Duration::from_secs(10);
 /// them, they run on one kernel alone, which is the one on which Soft-RoCE carries data everywhere.
 const ON_ONE_KERNEL: &[&str] = &[
     "bench_compares_both_ways",
+    "container_is_bounded_by_the_kernel_too",
     "containers_execute_more",
     "containers_leave_nothing",
     "diagnose_causes",

@@ -44,7 +44,7 @@ pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
         .map_err(|e| letter::of_container(&spec.id, &letter::Untold::Gone(e)))?;
     let process = match line.process_file() {
         Some(file) => {
-            let process = read(file.as_ref(), &spec.keep)?;
+            let process = read(file.as_ref(), &spec)?;
             line.set_process_file(in_memory(&process)?);
             process
         }
@@ -67,11 +67,11 @@ pub(super) fn start(line: &Line, globals: &Globals) -> Result<(), Error> {
 }
 
 /// The process that a file describes, without what containers with RDMA may not have.
-fn read(file: &Path, keep: &[String]) -> Result<Value, Error> {
+fn read(file: &Path, spec: &Spec) -> Result<Value, Error> {
     let failed = |e: io::Error| anyhow!("--process {}: {e}", file.display());
     let text = fs::read_to_string(file).map_err(failed)?;
     let mut process: Value = serde_json::from_str(&text).map_err(|e| failed(e.into()))?;
-    rewrite::process(&mut process, keep)?;
+    rewrite::process(&mut process, &spec.keep, spec.memlock)?;
     Ok(process)
 }
 

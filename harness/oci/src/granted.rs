@@ -33,6 +33,8 @@ pub(super) struct Decided {
     pub(super) tenant: Option<String>,
     /// The tenant's policy; empty where there are no policy files.
     pub(super) policy: Vec<String>,
+    /// Bytes that a process of the container's may lock.
+    pub(super) memlock: Option<u64>,
     /// Capabilities with which an agent refuses the container.
     pub(super) refuse_capabilities: Vec<String>,
 }
@@ -58,6 +60,7 @@ pub(super) fn decided(
         profile: tenants.policy.name(),
         tenant: Some(tenants.tenant().to_owned()),
         policy: tenants.policy.texts(),
+        memlock: tenants.memlock(),
         refuse_capabilities: tenants.refuse_capabilities().to_vec(),
     })
 }

@@ -25,6 +25,7 @@
 //! ```
 
 pub mod agent;
+mod bounds;
 pub mod cdi;
 pub mod engine;
 mod exec;

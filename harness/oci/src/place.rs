@@ -67,6 +67,9 @@ pub(crate) struct Spec {
     /// Capabilities about the network that its processes keep.
     #[serde(default)]
     pub keep: Vec<String>,
+    /// Bytes that a process of the container's may lock, if the tenant's policy says so.
+    #[serde(default)]
+    pub memlock: Option<u64>,
     /// Where its audit goes, and whose it is.
     #[serde(default)]
     pub audit: Option<(String, String)>,
@@ -314,6 +317,7 @@ mod tests {
             tenant: None,
             policy: vec![],
             keep: Vec::new(),
+            memlock: None,
             audit: None,
             expected: None,
             devices: vec![],

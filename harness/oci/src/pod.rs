@@ -163,21 +163,21 @@ fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// A mounted hierarchy: where, and which part.
 #[derive(PartialEq, Eq, Debug)]
-struct Hierarchy {
-    at: PathBuf,
+pub(crate) struct Hierarchy {
+    pub(crate) at: PathBuf,
     root: PathBuf,
 }
 
 impl Hierarchy {
     /// A group's folder.
-    fn at(&self, group: &Path) -> PathBuf {
+    pub(crate) fn at(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.root).unwrap_or(group);
         self.at.join(below.strip_prefix("/").unwrap_or(below))
     }
 }
 
 /// Where the hierarchy with these controllers is mounted, by proc_pid_mountinfo(5).
-fn mount_of(mounts: &str, controllers: &str) -> Option<Hierarchy> {
+pub(crate) fn mount_of(mounts: &str, controllers: &str) -> Option<Hierarchy> {
     let wanted: Vec<&str> = controllers.split(',').filter(|one| !one.is_empty()).collect();
     mounts.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;

@@ -19,6 +19,9 @@ pub(super) const CONFIG: &str = "config.json";
 /// The sets of a process: capabilities(7).
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
+/// The limit of locked memory, as OCI names it: getrlimit(2).
+const MEMLOCK: &str = "RLIMIT_MEMLOCK";
+
 /// The additions to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addition<'a> {
@@ -31,6 +34,8 @@ pub(crate) struct Addition<'a> {
     pub(crate) stopped: &'a [&'a str],
     /// Capabilities that the container keeps.
     pub keep: &'a [String],
+    /// Bytes that a process of the container's may lock, if that is said.
+    pub(crate) memlock: Option<u64>,
     /// Names of what is granted.
     pub granted: &'a str,
     /// [`verbgate_sys::sandbox::rdma_numbers`].
@@ -49,7 +54,8 @@ pub(crate) enum RewriteError {
 /// Rewrites it.
 pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), RewriteError> {
     let root = config.as_object_mut().ok_or(RewriteError::Shape("config.json", "an object"))?;
-    process(root.get_mut("process").ok_or(RewriteError::NoCommand)?, addition.keep)?;
+    let own = root.get_mut("process").ok_or(RewriteError::NoCommand)?;
+    process(own, addition.keep, addition.memlock)?;
     mounts(array(root, "mounts")?, addition);
     let hooks = object(root, "hooks")?;
     hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
@@ -64,11 +70,21 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     Ok(())
 }
 
-/// Takes from a process what containers with RDMA may not have.
-pub(crate) fn process(process: &mut Value, keep: &[String]) -> Result<(), RewriteError> {
+/// Takes from a process what containers with RDMA may not have, and lets the process lock as much memory as
+/// is said.
+pub(crate) fn process(
+    process: &mut Value,
+    keep: &[String],
+    memlock: Option<u64>,
+) -> Result<(), RewriteError> {
     let process = process.as_object_mut().ok_or(RewriteError::Shape("process", "an object"))?;
     if array(process, "args")?.is_empty() {
         return Err(RewriteError::NoCommand);
+    }
+    if let Some(bytes) = memlock {
+        let limits = array(process, "rlimits")?;
+        limits.retain(|limit| limit.get("type").is_none_or(|of| of != MEMLOCK));
+        limits.push(json!({"type": MEMLOCK, "soft": bytes, "hard": bytes}));
     }
     // Without any sets, runtimes grant none.
     if !process.contains_key("capabilities") {
@@ -193,6 +209,7 @@ mod tests {
             created: &["created", "/run/v"],
             stopped: &["stopped", "/run/v"],
             keep: &[],
+            memlock: None,
             granted: "uverbs0,rdma_cm",
             numbers: &[(231, None), (10, Some(121))],
         }
@@ -250,9 +267,23 @@ mod tests {
         let sets = json!({"bounding": ["CAP_KILL"], "effective": ["CAP_KILL"]});
         assert_eq!(after["process"]["capabilities"], sets);
         let mut bare = json!({"args": ["sh"]});
-        process(&mut bare, &[]).unwrap();
+        process(&mut bare, &[], None).unwrap();
         assert_eq!(bare, json!({"args": ["sh"]}));
         assert!(is_ours(&after) && !is_ours(&before));
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_the_tenants() {
+        let limit = |bytes: u64| json!({"type": "RLIMIT_MEMLOCK", "soft": bytes, "hard": bytes});
+        let files = json!({"type": "RLIMIT_NOFILE", "soft": 1, "hard": 2});
+        let mut value = json!({"args": ["sh"], "rlimits": [limit(65536), files]});
+        for _ in 0..2 {
+            process(&mut value, &[], Some(1 << 30)).unwrap();
+            assert_eq!(value["rlimits"], json!([files, limit(1 << 30)]));
+        }
+        let mut bare = json!({"args": ["sh"]});
+        process(&mut bare, &[], Some(9)).unwrap();
+        assert_eq!(bare["rlimits"], json!([limit(9)]));
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         ));
     }
     let cgroup = granted::cgroup_asked(&config);
-    let Decided { devices: nodes, profile, tenant, policy, .. } =
+    let Decided { devices: nodes, profile, tenant, policy, memlock, .. } =
         granted::decided(&wish, &options.allowed, &config, cgroup)?;
     let root = std::path::absolute(&globals.root)?;
     let place = Place::of(&root, &id, line.global("--root"));
@@ -98,6 +98,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
             created: &of("created"),
             stopped: &of("stopped"),
             keep: &options.allowed.keep,
+            memlock,
             granted: &granted.join(","),
             numbers: &numbers,
         },
@@ -114,6 +115,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         tenant,
         policy,
         keep: options.allowed.keep.clone(),
+        memlock,
         devices: nodes.clone(),
         sysfs: options.virtual_sysfs && !wish.sees_host,
         netdevs,

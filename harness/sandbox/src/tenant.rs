@@ -50,6 +50,12 @@ impl Allowed {
         &self.tenant.name
     }
 
+    /// Bytes that a process of the tenant's may lock, if the policy says so.
+    #[must_use]
+    pub fn memlock(&self) -> Option<u64> {
+        self.tenant.memlock
+    }
+
     /// Capabilities with which the agent refuses a container of the tenant's.
     #[must_use]
     pub fn refuse_capabilities(&self) -> &[String] {

@@ -224,7 +224,8 @@ impl Crew {
         if let Some(more) = count(place) {
             more.fetch_add(1, Ordering::AcqRel);
         }
-        if count(was).is_some_and(|is| std::ptr::eq(is, &raw const self.active)) {
+        let is_active = |place| matches!(place, Place::Active | Place::Making);
+        if is_active(was) && !is_active(place) {
             self.wake.notify_one();
         }
     }

@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 68] = [
+pub const KEYS: [Key; 69] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -96,6 +96,7 @@ pub const KEYS: [Key; 68] = [
     needed(key("tenant", "profile", Holds::Text, "The tenant's profile.")),
     key("tenant", "rules", Holds::Table("rules"), "Limits on values, in the place of those that the profile has for the same values."),
     needed(key("tenant", "devices", Holds::Tables("device"), "The tenant's devices.")),
+    key("tenant", "memlock", Holds::Number, "Bytes that a process of the tenant's may lock, and so register (RLIMIT_MEMLOCK): of programs of verbgate run, which must be root's to be given more, and of containers of verbgate oci. Programs that are not root's fail at 8 MiB without the key, where the engine says nothing. 9223372036854775807 is no limit."),
     key("tenant", "refuse_capabilities", Holds::Texts, "Capabilities with which `verbgate agent` refuses a container of the tenant's, since an agent cannot cut them: NET_RAW. Without the key, the agent warns of CAP_NET_RAW, which engines give every container."),
 
     key("match", "annotation", Holds::NamedTexts, "Annotations of the container, with patterns: * stands for any text, ? for any character. Match only annotations that the engine sets itself, such as io.kubernetes.cri.sandbox-namespace; who writes a pod can write others."),

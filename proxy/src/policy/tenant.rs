@@ -92,6 +92,8 @@ pub struct Tenant {
     pub policy: Policy,
     /// The devices.
     pub devices: Vec<DeviceRule>,
+    /// Bytes that a process of the tenant's may lock: RLIMIT_MEMLOCK, getrlimit(2).
+    pub memlock: Option<u64>,
     /// Capabilities with which the agent refuses a container, as `NET_RAW`.
     pub refuse_capabilities: Vec<String>,
     who: Who,
@@ -155,7 +157,8 @@ impl Tenant {
             }
             refuse_capabilities.push(capability.into_inner());
         }
-        Ok(Self { name: name.to_owned(), place, policy, devices, refuse_capabilities, who })
+        let (name, memlock) = (name.to_owned(), text.memlock);
+        Ok(Self { name, place, policy, devices, memlock, refuse_capabilities, who })
     }
 
     /// Whether the sandbox is the tenant's.

@@ -183,6 +183,8 @@ pub(super) struct TenantText {
     #[serde(default)]
     pub(super) rules: RulesText,
     pub(super) devices: Spanned<Vec<Spanned<DeviceText>>>,
+    /// Bytes that a process may lock.
+    pub(super) memlock: Option<u64>,
     /// Capabilities with which the agent refuses a container.
     #[serde(default)]
     pub(super) refuse_capabilities: Vec<Name>,

@@ -83,16 +83,6 @@ fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
 
-/// Whether a thread is ending, or gone. Whoever has no memory any more is.
-fn is_ending(tid: Tid) -> bool {
-    /// include/linux/sched.h.
-    const PF_EXITING: u32 = 0x4;
-    let Ok(stat) = process::text(format!("/proc/{tid}/stat")) else { return true };
-    // The flags are the ninth field; the second, which may hold anything, ends with the last `)`.
-    let flags = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(6));
-    flags.and_then(|flags| flags.parse().ok()).is_none_or(|flags: u32| flags & PF_EXITING != 0)
-}
-
 impl<'a> Caller<'a> {
     /// The thread that made a call, of which `listener` has told.
     #[must_use]
@@ -151,8 +141,21 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// `ESRCH`: it is gone.
     pub fn process(self) -> io::Result<Process> {
-        let tgid = process::tgid(self.tid)?;
-        let found = Process::open(tgid)?;
+        // A process has its first thread's number, and no other thread's number is taken for one
+        // (pidfd_open(2)). To ask a thread's status which process it is of takes four times as long.
+        let found = match Process::open(Tgid(self.tid.0)) {
+            Ok(found) => found,
+            Err(_) => Process::open(process::tgid(self.tid)?)?,
+        };
+        self.believed(found)
+    }
+
+    /// The thread itself.
+    ///
+    /// # Errors
+    /// `ESRCH`: it is gone.
+    pub fn thread(self) -> io::Result<Thread> {
+        let found = Thread::by_number(self.tid)?;
         self.believed(found)
     }
 
@@ -161,8 +164,10 @@ impl<'a> Caller<'a> {
     /// # Errors
     /// `ESRCH`: it is gone.
     pub fn is_of(self, process: &Process) -> io::Result<bool> {
-        let tgid = process::tgid(self.tid)?;
-        self.believed(tgid == process.tgid() && !process.has_ended())
+        let tgid = process.tgid();
+        // Whose number is the process's own is its first thread.
+        let is_its = self.tid.0 == tgid.0 || process::tgid(self.tid)? == tgid;
+        self.believed(is_its && !process.has_ended())
     }
 
     /// The same caller, to be known again by; `None` if it is of another process than this.
@@ -190,23 +195,6 @@ impl<'a> Caller<'a> {
         self.believed(mount)
     }
 
-    /// Whether it shares its memory with its parent: a child between vfork(2) and execve(2).
-    ///
-    /// # Errors
-    /// `ESRCH`: it is gone. kcmp(2)'s.
-    pub fn borrows_memory(self) -> io::Result<bool> {
-        let parent = process::parent(self.tid)?;
-        // A parent that ends meanwhile leaves another with its number, at worst: then the answer
-        // is about that one, which shares nothing.
-        let mut shared = process::same_memory(self.tid, parent)?;
-        if !shared && is_ending(parent) {
-            // Its first thread has ended, and has no memory any more; its others may.
-            let others = process::threads(Tgid(parent.0)).unwrap_or_default();
-            shared = others.into_iter().any(|t| process::same_memory(self.tid, t).unwrap_or(false));
-        }
-        self.believed(shared)
-    }
-
     /// Whether it shares its memory with another thread.
     ///
     /// # Errors
@@ -214,7 +202,7 @@ impl<'a> Caller<'a> {
     pub fn shares_memory_with(self, other: &Thread) -> io::Result<bool> {
         let shared = process::same_memory(self.tid, other.tid())?;
         // A thread on its way to its end has no memory before it counts as ended.
-        if !shared && is_ending(other.tid()) || !other.is_alive() {
+        if !shared && process::is_ending(other.tid()) || !other.is_alive() {
             return Err(gone());
         }
         self.believed(shared)

@@ -15,7 +15,6 @@ use crate::arch::Native;
 use crate::arch::RDMA_VERBS_IOCTL;
 use crate::inject::Call;
 use crate::inject::Given;
-use crate::inject::Made;
 use crate::inject::Sight;
 use crate::plant::After;
 use crate::plant::PlantError;
@@ -61,7 +60,11 @@ impl Planter<'_> {
         trap: &Notification,
         answer: &Answer<'_>,
     ) -> Result<GuestFd, PlantError> {
-        self.attached(process, trap, |planter, held, before| planter.opened(held, before, answer))
+        self.attached(
+            (process, trap),
+            |_| Ok(()),
+            |planter, held, before| planter.opened(held, before, answer),
+        )
     }
 
     /// Has the thread whose call `trap` is duplicate a watched descriptor to the first free number
@@ -78,10 +81,14 @@ impl Planter<'_> {
         let what = number(if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD });
         let args = [u64::from(fd.0.cast_unsigned()), what, least.into(), 0, 0, 0];
         let call = Call { name: "fcntl", nr: Native::NUMBERS.fcntl, args, sight: Sight::Trapped };
-        self.attached(process, trap, |planter, held, before| {
-            let (held, made) = planter.result(held, before, &call, &[])?;
-            Ok((held, made.map(returned)))
-        })
+        self.attached(
+            (process, trap),
+            |_| Ok(()),
+            |planter, held, before| {
+                let (held, made) = planter.result(held, before, &call, &[])?;
+                Ok((held, made.map(returned)))
+            },
+        )
     }
 
     fn opened(&mut self, held: Stopped, before: &Regs, answer: &Answer<'_>) -> Worked<GuestFd> {
@@ -133,7 +140,7 @@ impl Planter<'_> {
         call: &Call,
         give: &Given<'_>,
     ) -> Result<(Stopped, Result<u32, PlantError>), PlantError> {
-        let (held, Made { result, .. }) = self.injector().inject(held, before, call, give)?;
+        let (held, result) = self.injector().inject(held, before, call, give)?;
         let made = u32::try_from(result).map_err(|_| failed(call, result));
         Ok((held, made))
     }

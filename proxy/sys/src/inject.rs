@@ -48,12 +48,12 @@ pub(crate) type Followed<'a> = Result<(), (&'a Call, i64)>;
 /// Descriptors that a thread is given in the course of a trap, and their numbers.
 pub(crate) type Given<'a> = [(u32, BorrowedFd<'a>)];
 
-/// What became of an injected call.
-pub(crate) struct Made {
-    /// What it returned.
-    pub(crate) result: i64,
-    /// The thread that it made.
-    pub(crate) born: Option<Tid>,
+/// What became of an injected clone.
+pub(crate) enum Cloned {
+    /// The thread that made it, on its way out of the call ([`out_of_clone`]), and the new one.
+    Born(Running, Tid),
+    /// It failed with this result.
+    Failed(Stopped, i64),
 }
 
 /// What injecting takes.
@@ -70,23 +70,35 @@ impl Injector<'_> {
     /// takes effect when the thread is let go, and a call that it interrupts is made again.
     pub(crate) fn inject(
         &mut self,
+        stopped: Stopped,
+        base: &ptrace::Regs,
+        call: &Call,
+        give: &Given<'_>,
+    ) -> Result<(Stopped, i64), PlantError> {
+        self.inject_while(stopped, base, call, give, &mut || ())
+    }
+
+    /// The same; something else is done while the thread comes to a trapped call.
+    pub(crate) fn inject_while(
+        &mut self,
         mut stopped: Stopped,
         base: &ptrace::Regs,
         call: &Call,
         give: &Given<'_>,
-    ) -> Result<(Stopped, Made), PlantError> {
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<(Stopped, i64), PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
         let mut by_stops = false;
         loop {
-            let (left, born) = if call.sight != Sight::Untrapped {
-                (self.trapped(stopped, base, call, give, by_stops)?, None)
+            let left = if call.sight != Sight::Untrapped {
+                self.trapped(stopped, base, call, (give, by_stops), meanwhile)?
             } else {
-                untrapped(stopped, base, call)?
+                exit_stop(tid, next_event(enter(stopped, base, call)?)?, call.name)?
             };
             let result = Native::result(&left.regs().map_err(gone)?);
             if !RESTART.contains(&result) {
-                return Ok((left, Made { result, born }));
+                return Ok((left, result));
             }
             stopped = left;
             by_stops = true;
@@ -116,8 +128,8 @@ impl Injector<'_> {
         stopped: Stopped,
         base: &ptrace::Regs,
         call: &Call,
-        give: &Given<'_>,
-        by_stops: bool,
+        (give, by_stops): (&Given<'_>, bool),
+        meanwhile: &mut dyn FnMut(),
     ) -> Result<Stopped, PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
@@ -127,6 +139,7 @@ impl Injector<'_> {
             stopped.set_regs(&Native::inject(base, call.nr, call.args)).map_err(gone)?;
             stopped.go_on(0).map_err(gone)?
         };
+        meanwhile();
         let mut answered = false;
         loop {
             let waited = if answered {
@@ -229,26 +242,44 @@ impl Injector<'_> {
     }
 }
 
-/// Has a thread make a call that no filter of ours sees, and stop when the call is done.
-fn untrapped(
-    stopped: Stopped,
+/// Has a stopped thread make another by `call`, which no filter of ours sees. It is not waited for until it
+/// has left the call.
+pub(crate) fn clone(
+    mut stopped: Stopped,
     base: &ptrace::Regs,
     call: &Call,
-) -> Result<(Stopped, Option<Tid>), PlantError> {
+) -> Result<Cloned, PlantError> {
     let tid = stopped.tid();
     let gone = move |e: io::Error| lost(tid, e);
-    let (left, event) = next_event(enter(stopped, base, call)?)?;
-    let (left, event, born) = match event {
-        Event::Clone(child) => {
-            let (left, event) = next_event(left.to_syscall(0).map_err(gone)?)?;
-            (left, event, Some(child))
+    loop {
+        let left = match next_event(enter(stopped, base, call)?)? {
+            (left, Event::Clone(born)) => {
+                return Ok(Cloned::Born(left.to_syscall(0).map_err(gone)?, born));
+            }
+            other => exit_stop(tid, other, call.name)?,
+        };
+        let result = Native::result(&left.regs().map_err(gone)?);
+        if !RESTART.contains(&result) {
+            return Ok(Cloned::Failed(left, result));
         }
-        event => (left, event, None),
-    };
-    if event != Event::Syscall {
-        return Err(unexpected(tid, call.name, format!("{event:?}")));
+        stopped = left;
     }
-    Ok((left, born))
+}
+
+/// Waits until a thread has left its clone.
+pub(crate) fn out_of_clone(maker: Running) -> Result<Stopped, PlantError> {
+    exit_stop(maker.tid(), next_event(maker)?, "clone")
+}
+
+fn exit_stop(
+    tid: Tid,
+    (stopped, event): (Stopped, Event),
+    call: &'static str,
+) -> Result<Stopped, PlantError> {
+    match event {
+        Event::Syscall => Ok(stopped),
+        event => Err(unexpected(tid, call, format!("{event:?}"))),
+    }
 }
 
 /// Lets a stopped thread into a call, past the point where it could still be another.

@@ -25,11 +25,13 @@ use crate::node;
 use crate::node::MountId;
 use crate::process::pidfd::PIDFD_THREAD;
 
+pub(crate) use self::by_number::borrows_memory;
 pub(crate) use self::by_number::descriptor_mount;
 pub(crate) use self::by_number::descriptor_name;
 pub use self::by_number::enter_network;
 pub use self::by_number::ids;
 pub(crate) use self::by_number::is_called_away;
+pub(crate) use self::by_number::is_ending;
 pub use self::by_number::mapped;
 pub(crate) use self::by_number::network_of;
 pub use self::by_number::parent;
@@ -130,8 +132,8 @@ enum Handle {
 }
 
 impl Thread {
-    /// The thread of this number, which cannot become another's meanwhile: it is being traced.
-    pub(crate) fn of_traced(tid: Tid) -> io::Result<Self> {
+    /// The thread that has this number now.
+    pub(crate) fn by_number(tid: Tid) -> io::Result<Self> {
         // SAFETY: both arguments are plain numbers.
         let made = check(unsafe { libc::syscall(libc::SYS_pidfd_open, tid.0, PIDFD_THREAD) });
         let pin = match made {
@@ -147,13 +149,17 @@ impl Thread {
     }
 
     /// Asks by which numbers it is known in other pid namespaces.
-    pub(crate) fn learn_numbers(&mut self) {
+    ///
+    /// # Errors
+    /// `ESRCH`: it has ended.
+    pub(crate) fn learn_numbers(&mut self) -> io::Result<()> {
+        let ids = ids(self.tid)?;
         // Once it has ended, what was read may be another's.
-        if let Ok(ids) = ids(self.tid)
-            && self.is_alive()
-        {
-            self.ids = ids;
+        if !self.is_alive() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        self.ids = ids;
+        Ok(())
     }
 
     /// Its number, which is its own as long as it lives ([`Thread::is_alive`]).

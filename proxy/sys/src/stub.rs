@@ -61,15 +61,14 @@ pub const fn request_offset(inputs: usize) -> usize {
 pub const INPUTS: usize = 32;
 
 impl Stub {
-    pub(crate) fn new(thread: Thread, slot: usize, frame: Frame, window: AddrWindow) -> Self {
+    pub(crate) fn new(thread: Arc<Thread>, slot: usize, frame: Frame, window: AddrWindow) -> Self {
         let trap_ip = window.code() + Native::stub_code(&[]).trap_ip;
-        let thread = Arc::new(thread);
         Self { thread, slot, frame, socket: None, trap_ip }
     }
 
     /// The thread has ended, and another serves in its place.
-    pub(crate) fn replaced_by(&mut self, thread: Thread) {
-        self.thread = Arc::new(thread);
+    pub(crate) fn replaced_by(&mut self, thread: Arc<Thread>) {
+        self.thread = thread;
         self.socket = None;
     }
 

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tgid;
@@ -19,10 +20,12 @@ use verbgate_sys::arch::Arch;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame::Ready;
 use verbgate_sys::plant::Ends;
+use verbgate_sys::plant::Origin;
 use verbgate_sys::plant::Planter;
 use verbgate_sys::plant::Traps;
 use verbgate_sys::process::PidFd;
 use verbgate_sys::process::Process;
+use verbgate_sys::process::Thread;
 use verbgate_sys::seccomp;
 use verbgate_sys::seccomp::AddFd;
 use verbgate_sys::seccomp::Listener;
@@ -59,6 +62,10 @@ impl Traps for Alone<'_> {
 
     fn foreseen(&self) -> usize {
         self.foreseen.len()
+    }
+
+    fn announce(&mut self, _: &Arc<Thread>) -> bool {
+        true
     }
 
     fn next(&mut self, tid: Tid) -> io::Result<Option<Notification>> {
@@ -145,6 +152,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
                 let start = std::time::Instant::now();
                 let mut traps =
                     Alone { listener: &listener, others: &mut others, foreseen: VecDeque::new() };
+                let way = Origin { process: &process, trap: &notif, is_own: false };
                 let mut planter = Planter {
                     listener: &listener,
                     traps: &mut traps,
@@ -152,7 +160,7 @@ fn a_stub_runs_requests_and_shows_their_results() {
                     ready: &ready,
                     ends: &ends,
                 };
-                stub = Some(planter.plant(&process, &notif, 0, true).unwrap());
+                stub = Some(planter.plant(way, 0, true).unwrap());
                 eprintln!("planted in {:?}", start.elapsed());
             }
             (true, Some(id)) => {

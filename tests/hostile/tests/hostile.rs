@@ -96,6 +96,7 @@ attacks! {
     hostile_innocent: "innocent",
     hostile_heirs: "heirs",
     hostile_lives: "lives",
+    hostile_traced: "traced",
     hostile_mount_id: "mount_id",
     hostile_stall: "stall",
     hostile_exec_lease: "exec_lease",

@@ -1,15 +1,23 @@
 //! A tenant that takes all that there is: natively nothing stops the tenant, and inside the tenant's
 //! quotas and rate do, while a neighbour goes on.
 
+use std::ffi::OsString;
 use std::fs;
+use std::path::Path;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
+use serde_json::Value;
+use serde_json::json;
 
 use super::Case;
 use super::Verdict;
+use super::containers::of_each;
 use super::tenants::Script;
+use crate::bundle::Container;
+use crate::exec;
+use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -22,7 +30,10 @@ const TURNS: &str = "spin 200";
 const RATE: f64 = 200.0;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new("tenant_floods_and_meets_its_quotas", flood)]
+    vec![
+        Case::new("tenant_floods_and_meets_its_quotas", flood),
+        Case::new("container_is_bounded_by_the_kernel_too", |world| of_each(world, bounded)),
+    ]
 }
 
 fn flood(world: &World) -> Result<Verdict> {
@@ -61,14 +72,12 @@ fn flood(world: &World) -> Result<Verdict> {
     }
     one.expect("drop", "dropped")?;
     // Ids end with their file, whose end the kernel tells a moment later.
-    crate::exec::wait_until("what was dropped", crate::world::PATIENCE, || {
-        Ok(other.ask("cm")? == "16 EAGAIN")
-    })?;
+    exec::wait_until("what was dropped", PATIENCE, || Ok(other.ask("cm")? == "16 EAGAIN"))?;
     other.expect("qp", "8 EAGAIN")?;
     other.expect("mr", "16 ENOMEM")?;
     one.expect("qp", "0 EAGAIN")?;
     other.program.kill_alone()?;
-    crate::exec::wait_until("what a killed supervisor held", crate::world::PATIENCE, || {
+    exec::wait_until("what a killed supervisor held", PATIENCE, || {
         Ok(one.ask("qp")? == "8 EAGAIN")
     })?;
     let lines = fs::read_to_string(&audit)?;
@@ -93,4 +102,73 @@ fn flood(world: &World) -> Result<Verdict> {
         bail!("the flood makes {made} in {took} s, and the rate is {RATE} a second");
     }
     Ok(Verdict::Ok)
+}
+
+/// A program without rights registers a region of so many MiB.
+const REGISTER: &str = "from pyverbs.device import Context; from pyverbs.pd import PD; \
+    from pyverbs.mr import MR; import sys; LOCAL_WRITE = 1; \
+    c = Context(name=sys.argv[1]); p = PD(c); MR(p, int(sys.argv[2]) << 20, LOCAL_WRITE)";
+
+/// A container of a tenant's has the tenant's quotas from the kernel, too, and may lock as much memory as
+/// the tenant may.
+fn bounded(world: &World, runtime: &'static str) -> Result<()> {
+    let policies = tempfile::tempdir()?;
+    let text = "version = 1\n[tenant.bounded]\nmatch.annotation = { \"org.verbgate.devices\" = \"*\" }\n\
+         profile = \"standard\"\ndevices = [{ name = \"*\" }]\nmemlock = 67108864\n\
+         [tenant.bounded.rules]\nquota = { ucontexts = 5, objects = 70 }\n";
+    fs::write(policies.path().join("bounded.toml"), text)?;
+    let policies = policies.path();
+    let container = of_nobody(world, (runtime, policies), "lab-bounded", &["sleep", "600"])?;
+    let mut create = container.wrapped("run");
+    create.arg("--detach").arg("--bundle").arg(container.dir.path()).arg(&container.id);
+    exec::run(create, PATIENCE)?.expect_status(0)?;
+
+    let mut state = container.wrapped("state");
+    state.arg(&container.id);
+    let state: Value = serde_json::from_str(&exec::run(state, PATIENCE)?.expect_status(0)?.stdout)?;
+    let pid = state.get("pid").and_then(Value::as_i64).context("no pid")?;
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let of = |prefix| groups.lines().find_map(|line| line.split_once(prefix).map(|parts| parts.1));
+    let file = match (of(":rdma:"), of("0::")) {
+        (Some(group), _) => format!("/sys/fs/cgroup/rdma{group}/rdma.max"),
+        (None, Some(group)) => format!("/sys/fs/cgroup{group}/rdma.max"),
+        (None, None) => bail!("no control group: {groups}"),
+    };
+    let bounds = fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+    let wanted = format!("{} hca_handle=5 hca_object=70", world.device);
+    if !bounds.lines().any(|line| line.trim_end() == wanted) {
+        bail!("{file}: {bounds}, and not {wanted}");
+    }
+    let register = |mebibytes: &str| {
+        let argv = ["python3", "-c", REGISTER, &world.device, mebibytes];
+        let container = of_nobody(world, (runtime, policies), "lab-registers", &argv)?;
+        exec::run(container.run(), PATIENCE)
+    };
+    register("32")?.expect_status(0)?;
+    let beyond = register("96")?;
+    if beyond.status == 0 || !beyond.stderr.contains("Cannot allocate memory") {
+        bail!("96 MiB are registered where 64 may be locked: {beyond}");
+    }
+    Ok(())
+}
+
+/// A container of a user without rights, whose engine would let the user lock little.
+fn of_nobody(
+    world: &World,
+    (runtime, policies): (&str, &Path),
+    id: &str,
+    argv: &[&str],
+) -> Result<Container> {
+    let mut wrapper = vec![world.beside("verbgate").into_os_string()];
+    wrapper.extend(["oci", "--annotations", "grant", "--policy-dir"].map(OsString::from));
+    wrapper.push(policies.into());
+    wrapper.extend(["--runtime", runtime].map(OsString::from));
+    let container = Container::under(wrapper, &world.device, id, argv)?;
+    for set in ["bounding", "effective", "permitted"] {
+        container.add("/process/capabilities", set, json!([]))?;
+    }
+    container.add("/process", "user", json!({"uid": 1000, "gid": 1000}))?;
+    let little = json!([{"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536}]);
+    container.add("/process", "rlimits", little)?;
+    Ok(container)
 }

@@ -40,6 +40,11 @@ impl Ends {
         self.lock().retain(|(tid, tgid, since)| {
             let ended = ptrace::has_ended(*tid);
             if !ended && since.elapsed() > PATIENCE {
+                log::warn!(
+                    "process {tgid} was ended: the planting of a stub failed in the middle, and thread {tid} \
+                     did not end in {} s",
+                    PATIENCE.as_secs()
+                );
                 let _ = process::kill_traced(*tgid);
             }
             !ended

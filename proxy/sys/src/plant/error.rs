@@ -40,6 +40,16 @@ pub enum PlantError {
     /// A signal ended the guest's call first. Nothing was touched.
     #[error("the call of thread {0} was interrupted by a signal")]
     Interrupted(Tid),
+    /// The thread has its parent's memory (vfork). The guest's call has been answered with EPERM.
+    #[error(
+        "thread {0} makes its first RDMA request in the parent's memory (vfork), which is refused; \
+         let the parent make an RDMA request before, or execute a program"
+    )]
+    Borrowed(Tid),
+    /// Somebody may be about to trace the new stub, by its number. The guest's call is made again, and
+    /// has another stub made.
+    #[error("a new stub had the number {0}, to which somebody was attaching")]
+    Sought(Tid),
     /// An injected call failed. The guest's call has been answered with its error.
     #[error("{call} in the guest: {source}")]
     Injected {

@@ -1,6 +1,8 @@
 //! Attacks by crowds: many slow processes, and many that come and go.
 
+use std::fs;
 use std::io;
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -13,6 +15,7 @@ use crate::guest::go_on;
 use crate::guest::minion;
 use crate::raw;
 use crate::raw::PAGE;
+use crate::raw::addr;
 use crate::raw::call;
 use crate::raw::close;
 use crate::raw::fork;
@@ -201,4 +204,80 @@ fn live(guest: &Guest, way: u32) -> io::Result<i32> {
         _ => {}
     }
     Ok(0)
+}
+
+/// Children that use RDMA for the first time, while somebody tries to trace the stubs that they get: a
+/// tracer has the stub's device, and changes what the stub does. Some try at once, others are let attach
+/// before the stub is there, and come to it later, since they share a processor with one that never rests.
+pub(super) fn traced(guest: &Guest) -> io::Result<()> {
+    const LATE: usize = 12;
+    static CHILD: AtomicI32 = AtomicI32::new(0);
+    static TAKEN: AtomicUsize = AtomicUsize::new(0);
+    for number in 0..=LATE {
+        thread::spawn(move || {
+            let first = 1_u64;
+            let _ = call(libc::SYS_sched_setaffinity, &[0, 8, addr(&first)]);
+            if number == 0 {
+                loop {
+                    std::hint::spin_loop();
+                }
+            }
+            let priority = 0_i32;
+            let idle = int(libc::SCHED_IDLE);
+            let _ = call(libc::SYS_sched_setscheduler, &[0, idle, addr(&priority)]);
+            loop {
+                let child = CHILD.load(Ordering::SeqCst);
+                if child != 0 {
+                    TAKEN.fetch_add(usize::from(takes(child, child + 1)), Ordering::SeqCst);
+                }
+                sleep(1);
+            }
+        });
+    }
+    let board = guest.board;
+    let (mut children, mut tried) = (0, 0);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(6) && TAKEN.load(Ordering::SeqCst) < 4 {
+        board.set_mine(0, 0);
+        let child = minion(|| {
+            let asked = guest.planted(guest.device());
+            board.set_mine(0, 1);
+            asked.map(drop)
+        })?;
+        CHILD.store(child, Ordering::SeqCst);
+        children += 1;
+        while board.mine(0) == 0 {
+            // The numbers that come next, of which one is the stub's.
+            for number in child + 1..child + 4 {
+                if children % 2 == 0 {
+                    tried += 1;
+                    TAKEN.fetch_add(usize::from(takes(child, number)), Ordering::SeqCst);
+                }
+            }
+            if begun.elapsed() > Duration::from_secs(15) {
+                println!("BROKEN: a first request lasts for ever");
+                break;
+            }
+        }
+        sleep(if children % 2 == 0 { 0 } else { 5 });
+        CHILD.store(0, Ordering::SeqCst);
+        raw::kill(child, libc::SIGKILL);
+        raw::wait(child, Duration::from_secs(5));
+    }
+    let taken = TAKEN.load(Ordering::SeqCst);
+    println!("{children} children, {tried} times tried, {taken} stubs traced");
+    Ok(())
+}
+
+/// Whether a thread of a process can be traced, which is its stub if it is not the first.
+fn takes(child: i32, number: i32) -> bool {
+    if call(libc::SYS_ptrace, &[u64::from(libc::PTRACE_SEIZE), int(number), 0, 0]).is_err() {
+        return false;
+    }
+    let status = fs::read_to_string(format!("/proc/{number}/status"));
+    let is_its = status.is_ok_and(|status| status.contains(&format!("Tgid:\t{child}\n")));
+    if is_its {
+        println!("BROKEN: thread {number}, a stub of process {child}, is traced");
+    }
+    is_its
 }

@@ -99,6 +99,7 @@ const ATTACKS: &[Attack] = &[
     Attack::new("innocent", innocents::innocent).at_most(20),
     Attack::new("heirs", innocents::heirs).at_most(40),
     Attack::new("lives", crowd::lives).at_most(20),
+    Attack::new("traced", crowd::traced).at_most(20),
     Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
     Attack::new("stall", waiting::stall).at_most(15),
     Attack::new("exec_lease", waiting::exec_lease).goes_on(),
