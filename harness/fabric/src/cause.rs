@@ -39,6 +39,13 @@ pub(crate) enum Cause {
     NoReceives,
     LocalError,
     CannotConnect,
+    /// The events of rdma_cm(7) that tell why there is no connection.
+    AddrError,
+    RouteError,
+    Unreachable,
+    Rejected,
+    ConnectError,
+    Disconnected,
     /// Short packets arrive, and those as long as the path's MTU do not.
     PathMtu,
     /// Packets of the traffic class are dropped under load, at one end or at both.
@@ -80,6 +87,12 @@ const TABLE: &[(Cause, &str, &str)] = &[
     (Cause::NoReceives, "no-receives", "post receives before the peer may send; set rnr_retry and min_rnr_timer"),
     (Cause::LocalError, "local-error", "check keys, addresses, lengths and operations of the work request"),
     (Cause::CannotConnect, "cannot-connect", "look at GID type, address family, route and neighbour of both ends"),
+    (Cause::AddrError, "addr-error", "look at address, route and neighbour of the peer (`ip route get`, `ip neighbour`), and that the route's network device has an RDMA device"),
+    (Cause::RouteError, "route-error", "look at the subnet manager on InfiniBand, and at link and MTU of the network device on RoCE"),
+    (Cause::Unreachable, "unreachable", "let UDP port 4791 through firewalls both ways; look at MTU, VLANs and link counters, and that the peer's process answers"),
+    (Cause::Rejected, "rejected", "start the listener before the peers, at the port and address that they use; see the reason for a program that refuses"),
+    (Cause::ConnectError, "connect-error", "look at GID, P_Key and MTU of both ends; the error names the step"),
+    (Cause::Disconnected, "disconnected", "read the output of the rank that ended the connection"),
     (Cause::PathMtu, "path-mtu", "set the MTU of every switch and router on the way to that of the NICs and more (RoCE adds up to 100 bytes), or the NICs' MTU to the way's"),
     (Cause::LossyClass, "lossy-class", "give the class that is lossless, by --traffic-class and to the job (`verbgate nccl env`), and set PFC, trust and DSCP maps alike on all ports"),
     (Cause::PacketLoss, "packet-loss", "look at drops and pauses of the NICs and switch ports between them: PFC, ECN, cables"),

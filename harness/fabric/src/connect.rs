@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::cause::Cause;
 use crate::endpoint::Action;
 use crate::endpoint::Counts;
 use crate::endpoint::Endpoint;
@@ -24,6 +25,7 @@ use crate::hardware::Rails;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::random;
+use crate::rdma_cm::Cm;
 use crate::rendezvous::Link;
 
 /// How often time passes for endpoints.
@@ -62,6 +64,11 @@ pub(crate) enum Control {
     Silent {
         rank: u32,
     },
+    /// The sender's connection by rdma_cm has failed.
+    Unmet {
+        rail: usize,
+        lane: usize,
+    },
     /// A path that failed after a while, for all to know.
     Failed {
         peer: u32,
@@ -78,6 +85,8 @@ pub(crate) struct Peer {
     pub(crate) lane: usize,
     pub made: Option<Made>,
     pub(crate) theirs: Option<Place>,
+    /// The peer's connection by rdma_cm has failed.
+    pub(crate) unmet: bool,
     endpoint: Endpoint<Place>,
     /// What went wrong last.
     fault: Option<String>,
@@ -91,6 +100,8 @@ pub(crate) struct Open {
     /// A verb failed here; otherwise the other end is waited for.
     pub failed: bool,
     pub(crate) why: String,
+    /// If it tells by itself.
+    pub(crate) cause: Option<Cause>,
 }
 
 impl Open {
@@ -112,6 +123,8 @@ pub(crate) struct Mesh {
     pub said: VecDeque<(u32, Control)>,
     /// Of the queue pairs that are connected from now on.
     pub(crate) tuning: Tuning,
+    /// Connections by rdma_cm, if they are wanted.
+    pub(crate) cm: Option<Cm>,
     /// When ranks said last that they are there.
     pub(crate) alive: BTreeMap<u32, Instant>,
     /// This rank has made all of its exchanges, and ranks that have made theirs.
@@ -125,6 +138,11 @@ pub(crate) struct Mesh {
 }
 
 impl Peer {
+    /// Both ends know each other's queue pair.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.endpoint.state() == State::Connected
+    }
+
     fn fresh(
         hardware: &Hardware,
         made: &mut Option<Made>,
@@ -174,6 +192,7 @@ impl Mesh {
                 lane,
                 made: None,
                 theirs: None,
+                unmet: false,
                 endpoint: Endpoint::new(),
                 fault: None,
             })
@@ -190,6 +209,7 @@ impl Mesh {
             completed,
             said,
             tuning,
+            cm: None,
             alive,
             done,
             ended,
@@ -206,7 +226,10 @@ impl Mesh {
         stage: &str,
         patience: Duration,
     ) -> Result<(), Error> {
-        let open = self.begin(link, patience)?;
+        let mut open = self.begin(link, patience)?;
+        if open.is_empty() {
+            open = self.by_cm(link, stage, patience)?;
+        }
         if !open.is_empty() {
             let seconds = patience.as_secs();
             let what = open.into_iter().map(|open| open.words(self.rank)).collect();
@@ -223,7 +246,8 @@ impl Mesh {
         stage: &str,
         patience: Duration,
     ) -> Result<Vec<(u32, Open)>, Error> {
-        let open = self.begin(link, patience)?;
+        let mut open = self.begin(link, patience)?;
+        open.extend(self.by_cm(link, stage, patience)?);
         let all = link
             .gather(stage, &open, patience * 2, |link, from, body| self.hear(link, from, body))?;
         Ok(all
@@ -280,6 +304,7 @@ impl Mesh {
             self.act(link, index, |endpoint, _, _| endpoint.close())?;
         }
         link.gather(stage, &(), patience, |link, from, body| self.hear(link, from, body))?;
+        self.cm.iter_mut().for_each(Cm::clear);
         let left = self.peers.iter().filter(|peer| peer.made.is_some()).count();
         for peer in &mut self.peers {
             (peer.endpoint, peer.theirs, peer.fault) = (Endpoint::new(), None, None);
@@ -309,7 +334,7 @@ impl Mesh {
                 None => "the peer does not answer".to_owned(),
             };
             let (failed, why) = (peer.fault.is_some(), peer.fault.clone().unwrap_or(state));
-            Open { peer: peer.rank, rail: peer.rail, failed, why }
+            Open { peer: peer.rank, rail: peer.rail, failed, why, cause: None }
         })
         .collect()
     }
@@ -329,6 +354,11 @@ impl Mesh {
             Control::Silent { rank } => {
                 // Whoever says so of this rank is wrong.
                 self.silent.extend(Some(rank).filter(|rank| *rank != self.rank));
+                return Ok(());
+            }
+            Control::Unmet { rail, lane } => {
+                let of = |peer: &&mut Peer| (peer.rank, peer.rail, peer.lane) == (from, rail, lane);
+                self.peers.iter_mut().find(of).into_iter().for_each(|peer| peer.unmet = true);
                 return Ok(());
             }
             Control::Failed { peer, rail } => {
@@ -383,6 +413,7 @@ impl Mesh {
         let (now, tuning) = (self.began.elapsed(), self.tuning);
         let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
         let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
+        let by_cm = self.cm.is_some();
         let Peer { endpoint, made, fault, .. } = peer;
         let mut work: VecDeque<_> =
             act(endpoint, now, &mut || Peer::fresh(hardware, made, fault)).into();
@@ -392,6 +423,8 @@ impl Mesh {
                     let (rail, lane) = (peer.rail, peer.lane);
                     link.send(peer.rank, &Control::Endpoint { rail, lane, message })?;
                 }
+                // Both ends know all, and rdma_cm connects them afterwards.
+                Action::Join { qp, .. } if by_cm => peer.theirs = Some(qp),
                 Action::Join { mine, qp, .. } => match peer.join(hardware, tuning, mine, &qp) {
                     Ok(()) => peer.theirs = Some(qp),
                     Err(why) => {

@@ -94,6 +94,7 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         hardware.pretend(NOWHERE);
     }
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
+    mesh.cm = session::cm(me, args.inject);
     if args.inject == Some(Injection::Patient) {
         mesh.tuning.rnr_retry = FOR_EVER;
     }

@@ -226,6 +226,16 @@ impl Hardware {
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
 
+    /// Of all its queue pairs.
+    pub(crate) fn traffic_class(&self) -> u8 {
+        self.class.traffic
+    }
+
+    /// Reads and atomics at a time, of each queue pair.
+    pub(crate) fn reads(&self) -> u8 {
+        u8::try_from(self.limits.max_qp_rd_atom.min(4)).unwrap_or(1)
+    }
+
     /// Memory that the rail's queue pairs may not use: of another protection domain.
     pub(crate) fn foreign(&self) -> Result<Region, verbgate_verbs::Error> {
         Region::new(&Pd::new(&self.context)?, MEMORY, Access::Remote)
@@ -274,7 +284,7 @@ impl Hardware {
             qp_num: place.qp_num,
             psn: (place.psn, made.place.psn),
             mtu: place.mtu.min(self.rail.mtu),
-            reads: u8::try_from(self.limits.max_qp_rd_atom.min(4)).unwrap_or(1),
+            reads: self.reads(),
             min_rnr_timer: tuning.min_rnr_timer,
             rnr_retry: tuning.rnr_retry,
             timeout: tuning.timeout,

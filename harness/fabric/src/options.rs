@@ -20,6 +20,24 @@ use crate::rail::Choice;
 const RANKS: u32 = 1 << 16;
 const LONGEST_WAIT: u64 = 86_400;
 
+/// How queue pairs are connected.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Connect {
+    /// By what the ranks tell each other over the rendezvous.
+    #[default]
+    Rendezvous,
+    /// By `rdma_cm(7)`.
+    RdmaCm,
+}
+
+impl Connect {
+    /// Each by the word that says it, and what it does.
+    pub const WORDS: &'static [(Self, &'static str, &'static str)] = &[
+        (Self::Rendezvous, "rendezvous", "By what the ranks tell each other over the rendezvous"),
+        (Self::RdmaCm, "rdma-cm", "By rdma_cm, as programs that find peers by IP address"),
+    ];
+}
+
 /// What every rank of every command is told.
 #[derive(Clone, Debug)]
 pub struct Common {
@@ -42,6 +60,8 @@ pub struct Common {
     pub service_level: Option<u8>,
     /// Partition key; likewise.
     pub pkey: Option<u16>,
+    /// How queue pairs are connected, once the ranks have met.
+    pub connect: Connect,
     /// Whether results are JSON.
     pub json: bool,
 }
@@ -58,6 +78,7 @@ impl Default for Common {
             traffic_class: None,
             service_level: None,
             pkey: None,
+            connect: Connect::default(),
             json: false,
         }
     }
@@ -153,6 +174,7 @@ pub(crate) struct Identity {
     pub rails: Vec<Choice>,
     pub(crate) patience: Duration,
     pub(crate) class: Class,
+    pub(crate) connect: Connect,
 }
 
 impl Identity {
@@ -205,7 +227,8 @@ impl Identity {
         let patience = Duration::from_secs(common.timeout);
         let given = (common.traffic_class, common.service_level, common.pkey);
         let class = Class::find(given, environment)?;
-        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class })
+        let connect = common.connect;
+        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class, connect })
     }
 }
 

@@ -9,17 +9,20 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::error::Error;
+use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Needs;
 use crate::hardware::Rails;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::meeting::Published;
+use crate::options::Connect;
 use crate::options::Identity;
 use crate::preflight;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rail::Rail;
+use crate::rdma_cm::Cm;
 use crate::rendezvous::Entry;
 use crate::rendezvous::Hello;
 use crate::rendezvous::Link;
@@ -70,6 +73,10 @@ impl Session {
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
         let entry = Entry { rank: me.rank, host: host(), rails };
         let (rank, ranks) = (me.rank, me.ranks);
+        let parameters = match me.connect {
+            Connect::Rendezvous => parameters,
+            Connect::RdmaCm => parameters + " --connect rdma-cm",
+        };
         let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
         // Rank 0 finds itself at its own address, whatever the others call it.
         let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
@@ -106,6 +113,12 @@ impl Session {
         let hardware = Rails::new(opened.into_iter().map(Result::ok).collect());
         Ok(Self { server: server.map(|(server, _)| server), link, table, checks, sound, hardware })
     }
+}
+
+/// Connections by rdma_cm, if this rank is told so.
+pub(crate) fn cm(me: &Identity, injection: Option<Injection>) -> Option<Cm> {
+    let deaf = injection == Some(Injection::NoListener);
+    (me.connect == Connect::RdmaCm).then(|| Cm::new(deaf))
 }
 
 /// Writes what is known in the end, as JSON.

@@ -233,7 +233,12 @@ fn unconnected(open: &Unconnected, rank: u32, partner: u32, rail: usize) -> Opti
     let (teller, told) = mine.or(all.first())?;
     let heard = *teller != rank || (!told.failed && all.iter().any(|(_, open)| open.failed));
     let words = format!("cannot connect: {}", told.why);
-    Some(Trouble { words, heard, cause: Some(Cause::CannotConnect), ..Trouble::default() })
+    Some(Trouble {
+        words,
+        heard,
+        cause: told.cause.or(Some(Cause::CannotConnect)),
+        ..Trouble::default()
+    })
 }
 
 #[cfg(test)]
@@ -242,7 +247,8 @@ mod tests {
 
     #[test]
     fn of_a_path_that_is_not_connected_the_end_tells_where_a_verb_failed() {
-        let open = |peer, failed| Open { peer, rail: 0, failed, why: "why".to_owned() };
+        let open =
+            |peer, failed| Open { peer, rail: 0, failed, why: "why".to_owned(), cause: None };
         let both = [(0, open(1, false)), (1, open(0, true))];
         assert!(unconnected(&both, 0, 1, 0).unwrap().heard);
         assert!(!unconnected(&both, 1, 0, 0).unwrap().heard);

@@ -115,6 +115,7 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
         passed: false,
     };
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
+    mesh.cm = session::cm(me, args.inject);
     let table = report.table.clone();
     let (sizes, injection) = (&args.sizes, args.inject);
     let trial = Trial { what: "verify", me, table: &table, sizes, injection };

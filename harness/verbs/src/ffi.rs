@@ -3,6 +3,8 @@
 //! `tests/layout.rs` compares the declarations with the header of the machine.
 #![allow(missing_docs, reason = "the fields are the header's")]
 
+pub mod cm;
+
 use std::ffi::c_char;
 use std::ffi::c_int;
 use std::ffi::c_uint;

@@ -16,6 +16,7 @@
 //! # Ok::<(), verbgate_verbs::Error>(())
 //! ```
 
+pub mod cm;
 mod completions;
 pub mod ethtool;
 pub mod ffi;
@@ -57,6 +58,9 @@ pub enum Error {
     /// The library is not there, or too old.
     #[error("cannot load libibverbs: {0}; install the package libibverbs1 (rdma-core)")]
     Load(String),
+    /// The library of connections is not there, or too old.
+    #[error("cannot load librdmacm: {0}; install the package librdmacm1 (rdma-core)")]
+    LoadCm(String),
     /// No such device is visible here.
     #[error("no RDMA device is called {name:?}; this host has {there}")]
     NoDevice {

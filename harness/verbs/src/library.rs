@@ -1,13 +1,16 @@
-//! The machine's libibverbs.
+//! The machine's libibverbs and librdmacm.
 
 use std::ffi::CStr;
 use std::ffi::c_void;
 
 use crate::Error;
 use crate::ffi;
+use crate::ffi::cm;
 
 /// Of every version since 2005.
 const NAME: &CStr = c"libibverbs.so.1";
+/// Likewise.
+const CM_NAME: &CStr = c"librdmacm.so.1";
 
 /// The library's functions. It is never unloaded: providers have threads and exit handlers.
 #[derive(Debug)]
@@ -40,14 +43,14 @@ macro_rules! symbol {
     ($library:expr, $name:literal, $type:ty) => {{
         let address = symbol($library, $name)?;
         // SAFETY: the address is that of the function of this name, and the type is its declaration
-        // in infiniband/verbs.h.
+        // in infiniband/verbs.h or rdma/rdma_cma.h.
         unsafe { std::mem::transmute::<*mut c_void, $type>(address) }
     }};
 }
 
 impl Library {
     pub(super) fn load() -> Result<Self, Error> {
-        let library = open()?;
+        let library = open(NAME)?;
         Ok(Self {
             get_device_list: symbol!(library, c"ibv_get_device_list", ffi::GetDeviceList),
             free_device_list: symbol!(library, c"ibv_free_device_list", ffi::FreeDeviceList),
@@ -82,16 +85,76 @@ impl Library {
     }
 }
 
+/// librdmacm's functions. It is never unloaded either: its destructor would close what is in use.
+#[derive(Debug)]
+pub(super) struct CmLibrary {
+    pub(super) create_event_channel: cm::CreateEventChannel,
+    pub(super) destroy_event_channel: cm::DestroyEventChannel,
+    pub(super) get_cm_event: cm::GetCmEvent,
+    pub(super) ack_cm_event: cm::AckCmEvent,
+    pub(super) create_id: cm::CreateId,
+    pub(super) destroy_id: cm::OfId,
+    pub(super) bind_addr: cm::BindAddr,
+    pub(super) listen: cm::OfIdAndNumber,
+    pub(super) resolve_addr: cm::ResolveAddr,
+    pub(super) resolve_route: cm::OfIdAndNumber,
+    pub(super) connect: cm::Connect,
+    pub(super) accept: cm::Connect,
+    pub(super) establish: cm::OfId,
+    pub(super) init_qp_attr: cm::InitQpAttr,
+    pub(super) set_option: cm::SetOption,
+    pub(super) get_src_port: cm::GetSrcPort,
+}
+
+impl CmLibrary {
+    pub(super) fn load() -> Result<Self, Error> {
+        Self::find().map_err(|error| match error {
+            Error::Load(reason) => Error::LoadCm(reason),
+            other => other,
+        })
+    }
+
+    fn find() -> Result<Self, Error> {
+        let library = open(CM_NAME)?;
+        Ok(Self {
+            create_event_channel: symbol!(
+                library,
+                c"rdma_create_event_channel",
+                cm::CreateEventChannel
+            ),
+            destroy_event_channel: symbol!(
+                library,
+                c"rdma_destroy_event_channel",
+                cm::DestroyEventChannel
+            ),
+            get_cm_event: symbol!(library, c"rdma_get_cm_event", cm::GetCmEvent),
+            ack_cm_event: symbol!(library, c"rdma_ack_cm_event", cm::AckCmEvent),
+            create_id: symbol!(library, c"rdma_create_id", cm::CreateId),
+            destroy_id: symbol!(library, c"rdma_destroy_id", cm::OfId),
+            bind_addr: symbol!(library, c"rdma_bind_addr", cm::BindAddr),
+            listen: symbol!(library, c"rdma_listen", cm::OfIdAndNumber),
+            resolve_addr: symbol!(library, c"rdma_resolve_addr", cm::ResolveAddr),
+            resolve_route: symbol!(library, c"rdma_resolve_route", cm::OfIdAndNumber),
+            connect: symbol!(library, c"rdma_connect", cm::Connect),
+            accept: symbol!(library, c"rdma_accept", cm::Connect),
+            establish: symbol!(library, c"rdma_establish", cm::OfId),
+            init_qp_attr: symbol!(library, c"rdma_init_qp_attr", cm::InitQpAttr),
+            set_option: symbol!(library, c"rdma_set_option", cm::SetOption),
+            get_src_port: symbol!(library, c"rdma_get_src_port", cm::GetSrcPort),
+        })
+    }
+}
+
 /// A program without a dynamic linker has none for others either.
 #[cfg(target_feature = "crt-static")]
-fn open() -> Result<*mut c_void, Error> {
+fn open(_: &CStr) -> Result<*mut c_void, Error> {
     Err(Error::Static)
 }
 
 #[cfg(not(target_feature = "crt-static"))]
-fn open() -> Result<*mut c_void, Error> {
+fn open(name: &CStr) -> Result<*mut c_void, Error> {
     // SAFETY: the name is a C string; the library's constructors are as trusted as the library.
-    let library = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOW) };
+    let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
     if library.is_null() { Err(Error::Load(reason())) } else { Ok(library) }
 }
 
@@ -105,7 +168,7 @@ fn reason() -> String {
     // SAFETY: takes nothing.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {
-        return NAME.to_string_lossy().into_owned();
+        return "no reason was given".to_owned();
     }
     // SAFETY: a C string that is valid until the next call of this thread.
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()

@@ -12,8 +12,8 @@ use crate::last;
 
 const QPT_RC: u32 = 2;
 const STATE_INIT: u32 = 1;
-const STATE_RTR: u32 = 2;
-const STATE_RTS: u32 = 3;
+pub(super) const STATE_RTR: u32 = 2;
+pub(super) const STATE_RTS: u32 = 3;
 const STATE_ERR: u32 = 6;
 /// Remote write, read and atomics, of `enum ibv_access_flags`.
 const QP_ACCESS: u32 = 2 | 4 | 8;
@@ -231,7 +231,7 @@ impl QueuePair {
         self.modify("ibv_modify_qp to ERR", attr, 1)
     }
 
-    fn modify(
+    pub(super) fn modify(
         &self,
         verb: &'static str,
         mut attr: ffi::QueuePairAttr,

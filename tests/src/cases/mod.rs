@@ -10,6 +10,7 @@ mod diagnose;
 mod differential;
 mod fabric;
 mod fabric_bench;
+mod fabric_cm;
 mod gids;
 mod hostile;
 mod neighbours;
@@ -123,6 +124,7 @@ fn on_software() -> Vec<Case> {
     all.extend(fabric::cases());
     all.extend(diagnose::cases());
     all.extend(fabric_bench::cases());
+    all.extend(fabric_cm::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all.extend(hostile::cases());

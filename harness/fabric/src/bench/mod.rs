@@ -131,6 +131,7 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
     eprint!("{}", failed.concat());
     let mut mesh = Mesh::wide(me.rank, me.ranks, hardware, lanes(args));
     mesh.tuning = args.tuning();
+    mesh.cm = session::cm(me, args.inject);
     mesh.retain(|peer, rail| link.has(peer) && sound.path(rank, peer, rail));
     let (rings, counted, failures) = (Rings::new(), BTreeMap::new(), BTreeMap::new());
     let unusable = BTreeMap::new();

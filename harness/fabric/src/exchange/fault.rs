@@ -65,6 +65,8 @@ pub enum Injection {
     WrongAddress,
     /// It says that its ports drop packets of the class, and pause another.
     Lossy,
+    /// By rdma_cm it tells its peers a port at which it does not listen.
+    NoListener,
 }
 
 impl Injection {
@@ -105,6 +107,7 @@ impl Injection {
             "lossy",
             "The rank says that its ports drop packets of traffic class 0, and pause another class",
         ),
+        (Self::NoListener, "no-listener", "The rank does not listen at its port of rdma_cm"),
     ];
 }
 

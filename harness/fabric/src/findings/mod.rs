@@ -311,7 +311,12 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
     let PathReport { rank, peer, .. } = teller;
     let cause = trouble.cause.unwrap_or(Cause::Failed);
     let cause = match cause {
-        Cause::NothingArrives | Cause::CannotConnect | Cause::Stall => {
+        Cause::NothingArrives
+        | Cause::CannotConnect
+        | Cause::AddrError
+        | Cause::RouteError
+        | Cause::Unreachable
+        | Cause::Stall => {
             // What has changed since the preflight explains it.
             let found = failed_now(ends).filter_map(|check| check.cause).min();
             let unready = total(ends, Sign::Unready);
@@ -331,9 +336,12 @@ fn charge<'a>(ends: &Ends<'a>) -> Option<Charge<'a>> {
     let own = of_state(ends, cause).find(|check| check.peer.is_none());
     let accused = match cause {
         Cause::NoNeighbour => own.map(|check| check.rank),
-        Cause::NoReceives | Cause::PeerHangs | Cause::PeerKilled | Cause::SegmentCount => {
-            Some(*peer)
-        }
+        Cause::NoReceives
+        | Cause::PeerHangs
+        | Cause::PeerKilled
+        | Cause::SegmentCount
+        | Cause::Rejected
+        | Cause::Disconnected => Some(*peer),
         Cause::WrongRkey | Cause::LocalError => Some(*rank),
         _ => None,
     };

@@ -6,7 +6,10 @@ use clap::Args;
 
 use verbgate_fabric::Choice;
 use verbgate_fabric::Common;
+use verbgate_fabric::Connect;
 use verbgate_fabric::Outputs;
+
+use super::Word;
 
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
@@ -43,6 +46,9 @@ pub(crate) struct CommonArgs {
     /// Partition key of all queue pairs, as in 0x8001 [default: $UCX_IB_PKEY, or the key at index 0]
     #[arg(long, value_name = "KEY", value_parser = pkey)]
     pub(crate) pkey: Option<u16>,
+    /// How to connect queue pairs, once the ranks have met; the same on all ranks
+    #[arg(long, value_enum, default_value_t = Word(Connect::Rendezvous))]
+    pub(crate) connect: Word<Connect>,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -150,6 +156,7 @@ impl From<&CommonArgs> for Common {
             traffic_class: args.traffic_class,
             service_level: args.service_level,
             pkey: args.pkey,
+            connect: args.connect.0,
             json: args.json,
         }
     }

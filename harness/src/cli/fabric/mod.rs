@@ -12,6 +12,7 @@ use clap::builder::PossibleValue;
 use verbgate_fabric::BenchOptions;
 use verbgate_fabric::By;
 use verbgate_fabric::Common;
+use verbgate_fabric::Connect;
 use verbgate_fabric::DiagnoseOptions;
 use verbgate_fabric::Injection;
 use verbgate_fabric::Outputs;
@@ -338,9 +339,10 @@ macro_rules! words {
 words! {
     Sweep { Latency Sizes Pace Bidirectional AllToAll Ring }
     By { Write Send Read }
+    Connect { Rendezvous RdmaCm }
     Injection {
         NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
-        Unsignaled WrongAddress Lossy
+        Unsignaled WrongAddress Lossy NoListener
     }
 }
 
