@@ -124,6 +124,7 @@ fn run(cli: Cli) -> Result<u8> {
             let world = look()?;
             bench::sysfs::lab(&world)?;
             bench::lab::run(&world)?;
+            bench::neighbours::run(&world)?;
         }
     }
     Ok(0)

@@ -1,7 +1,9 @@
 //! The runner of cases, each in a process and a control group of its own.
 
 use std::fs;
+use std::fs::Permissions;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -229,6 +231,8 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
             fs::remove_dir_all(&folder)?;
         }
         fs::create_dir_all(&folder)?;
+        // Cases have sandboxes of other users.
+        fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
         command.env(TRACES, folder);
     }
     let ended = exec::run(command, case.limit);

@@ -20,11 +20,12 @@ pub fn shape(output: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !of_the_clock(line)).collect()
 }
 
-/// What perftest prints for the deviation of times that are all alike.
-const NO_DEVIATION: &[&str] = &["nan", "-nan"];
+/// What perftest prints for the deviation of times that are all alike, and for times when the clock could
+/// not be measured.
+const NO_NUMBER: &[&str] = &["nan", "-nan", "inf"];
 
 fn shape_of_word(word: &str) -> String {
-    if NO_DEVIATION.contains(&word) {
+    if NO_NUMBER.contains(&word) {
         return "#".to_owned();
     }
     // A name that holds a digit (`rxe0`, `v1.2`) is a name: only a word that starts as a number is

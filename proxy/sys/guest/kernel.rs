@@ -64,6 +64,7 @@ impl fmt::Display for Outcome {
             libc::ENOSPC => "ENOSPC",
             libc::EBADFD => "EBADFD",
             libc::ENOSYS => "ENOSYS",
+            libc::ENODATA => "ENODATA",
             libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
             libc::EOPNOTSUPP => "EOPNOTSUPP",
             other => return write!(f, "errno{other}"),

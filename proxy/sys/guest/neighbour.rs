@@ -9,6 +9,10 @@ use std::io;
 use std::io::Write;
 use std::net::Ipv6Addr;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
+use std::time::Instant;
+
+use memmap2::MmapMut;
 
 use crate::cases::command;
 use crate::cases::object;
@@ -55,6 +59,11 @@ const RC: u8 = 2;
 /// `enum ib_qp_state`, and the masks of `enum ib_qp_attr_mask` that lead there.
 const INIT: (u8, u32) = (1, 1 | 8 | 16 | 32);
 const RTR: (u8, u32) = (2, 1 | 128 | 256 | 4096 | 1 << 15 | 1 << 17 | 1 << 20);
+
+/// Of a flood: bytes of a region, entries of a completion queue, turns between them.
+const BIG: usize = 16 << 20;
+const MANY: u32 = 4096;
+const TURNS: usize = 50;
 
 /// Fields of a structure of the kernel's, one after the other.
 #[derive(Default)]
@@ -114,8 +123,9 @@ impl Tenant {
         let memory = Box::new([0; 4096]);
         let mut tenant = Self { verbs, manager, gid, memory, pd: 0, cq: 0, made: Vec::new() };
         tenant.pd = tenant.protection_domain()?;
-        tenant.cq = tenant.completion_queue()?;
-        tenant.region()?;
+        tenant.cq = tenant.completion_queue(8)?;
+        let at = addr(&*tenant.memory);
+        tenant.region(at, 4096)?;
         for _ in 0..extra {
             tenant.protection_domain()?;
         }
@@ -154,16 +164,62 @@ impl Tenant {
         Ok(word(&made, 0))
     }
 
-    fn completion_queue(&mut self) -> io::Result<u32> {
+    fn completion_queue(&mut self, entries: u32) -> io::Result<u32> {
         // A channel of -1 is none.
-        let fields = Fields::default().zeros(16).word(8).word(0).word(u32::MAX).word(0);
+        let fields = Fields::default().zeros(16).word(entries).word(0).word(u32::MAX).word(0);
         Ok(word(&self.make(more::CREATE_CQ, fields, 8, more::DESTROY_CQ)?, 0))
     }
 
-    fn region(&mut self) -> io::Result<()> {
-        let at = addr(&*self.memory);
-        let fields = Fields::default().long(0).long(at).long(4096).long(at).word(self.pd).word(0);
+    fn region(&mut self, at: u64, len: u64) -> io::Result<()> {
+        let fields = Fields::default().long(0).long(at).long(len).long(at).word(self.pd).word(0);
         self.make(more::REG_MR, fields, 12, more::DEREG_MR).map(drop)
+    }
+
+    /// A protection domain, made and destroyed.
+    fn turn(&self) -> io::Result<()> {
+        let made = self.legacy(command::ALLOC_PD, Fields::default().long(0), 4)?;
+        self.destroy(more::DEALLOC_PD, word(&made, 0))
+    }
+
+    /// So many turns, each timed: the median and the 99th of a hundred, in microseconds.
+    fn timed(&self, count: usize) -> io::Result<String> {
+        let mut times = Vec::with_capacity(count);
+        for _ in 0..count {
+            let start = Instant::now();
+            self.turn()?;
+            times.push(start.elapsed().as_micros());
+        }
+        times.sort_unstable();
+        let of = |hundredths: usize| times.get(count * hundredths / 100).copied().unwrap_or(0);
+        Ok(format!("p50 {} p99 {}", of(50), of(99)))
+    }
+
+    /// Takes of everything until it is refused, again and again for so long, and keeps what it got.
+    fn flood(&mut self, time: Duration) -> io::Result<String> {
+        // Its own, so that what is locked by a region is told from what is written.
+        let memory = MmapMut::map_anon(BIG)?;
+        let at = memory.as_ptr().expose_provenance() as u64;
+        std::mem::forget(memory);
+        let end = Instant::now() + time;
+        let (mut turns, mut made, mut refused) = (0, 0, 0);
+        while Instant::now() < end {
+            let ends = [
+                self.protection_domain().map(drop),
+                self.completion_queue(MANY).map(drop),
+                self.region(at, BIG as u64),
+                self.id().map(drop),
+                self.address_handle(0),
+            ];
+            made += ends.iter().filter(|end| end.is_ok()).count();
+            refused += ends.iter().filter(|end| end.is_err()).count();
+            for _ in 0..TURNS {
+                match self.turn() {
+                    Ok(()) => turns += 1,
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        Ok(format!("made {made} turns {turns} refused {refused}"))
     }
 
     fn destroy(&self, end: u64, handle: u32) -> io::Result<()> {
@@ -351,6 +407,14 @@ impl Tenant {
                     end(&self.listen(at, port.parse()?)?);
                 }
             }
+            "spin" => {
+                let count = rest.first().ok_or("no count")?;
+                return Ok(self.timed(count.parse()?)?);
+            }
+            "flood" => {
+                let seconds = rest.first().ok_or("no time")?;
+                return Ok(self.flood(Duration::from_secs(seconds.parse()?))?);
+            }
             "free" => {
                 while let Some((by, handle)) = self.made.pop() {
                     end(&self.destroy(by, handle));
@@ -378,7 +442,8 @@ fn payload(bytes: &[u8]) -> u64 {
 /// A tenant with an address (a GID), and so many protection domains more than others have. Prints what the
 /// tenant sees and has; then takes lines, and answers each with how often the calls ended how:
 /// `speak INDEX...` (address handles and queue pairs from these sources), `destroy HANDLE...`, `ids ID...`
-/// (destroys identifiers of the connection manager), `listen PORT ADDRESS...`, `free`.
+/// (destroys identifiers of the connection manager), `listen PORT ADDRESS...`, `free`; or `spin COUNT` with how
+/// long turns took, and `flood SECONDS` with what it got.
 pub(crate) fn tenant(device: &str, gid: &str, extra: &str) -> Result<(), Box<dyn Error>> {
     let gid: Ipv6Addr = gid.parse()?;
     let mut tenant = Tenant::new(device, gid.octets(), extra.parse()?)?;

@@ -42,8 +42,9 @@ pub(crate) enum Sight {
     Answered,
 }
 
-/// What became of calls that a thread made by itself: the one that failed, and its result.
-pub(crate) type Followed<'a> = Result<(), (&'a Call, i64)>;
+/// What became of calls that a thread made by itself: what the last returned, or the one that failed and its
+/// result.
+pub(crate) type Followed<'a> = Result<i64, (&'a Call, i64)>;
 
 /// Descriptors that a thread is given in the course of a trap, and their numbers.
 pub(crate) type Given<'a> = [(u32, BorrowedFd<'a>)];
@@ -96,7 +97,7 @@ impl Injector<'_> {
             } else {
                 exit_stop(tid, next_event(enter(stopped, base, call)?)?, call.name)?
             };
-            let result = Native::result(&left.regs().map_err(gone)?);
+            let result = result(&left, base).map_err(gone)?;
             if !RESTART.contains(&result) {
                 return Ok((left, result));
             }
@@ -178,8 +179,7 @@ impl Injector<'_> {
     }
 
     /// Lets a stopped thread run from somewhere on, where it makes these trapped calls by itself, until
-    /// it stops after the last one, whose result its registers show; or after one that failed, with
-    /// the call and its result.
+    /// it stops after the last one, or after one that failed.
     pub(crate) fn follow<'a>(
         &mut self,
         stopped: Stopped,
@@ -188,7 +188,7 @@ impl Injector<'_> {
     ) -> Result<(Stopped, Followed<'a>), PlantError> {
         let tid = stopped.tid();
         let gone = move |e: io::Error| lost(tid, e);
-        let Some((last, others)) = calls.split_last() else { return Ok((stopped, Ok(()))) };
+        let Some((last, others)) = calls.split_last() else { return Ok((stopped, Ok(0))) };
         self.traps.foresee(tid, others.iter().map(|call| (call.nr, call.args)).collect());
         stopped.set_regs(from).map_err(gone)?;
         let mut running = stopped.go_on(0).map_err(gone)?;
@@ -221,7 +221,10 @@ impl Injector<'_> {
         }
         loop {
             match running.wait().map_err(gone)? {
-                (stopped, Event::Stop) => return Ok((stopped, failed.map_or(Ok(()), Err))),
+                (stopped, Event::Stop) => {
+                    let regs = Native::behind(&stopped.regs().map_err(gone)?, notif.ip);
+                    return Ok((stopped, failed.map_or(Ok(Native::result(&regs)), Err)));
+                }
                 (stopped, event) => running = through_stop(stopped, &event, "its last call")?,
             }
         }
@@ -258,12 +261,18 @@ pub(crate) fn clone(
             }
             other => exit_stop(tid, other, call.name)?,
         };
-        let result = Native::result(&left.regs().map_err(gone)?);
+        let result = result(&left, base).map_err(gone)?;
         if !RESTART.contains(&result) {
             return Ok(Cloned::Failed(left, result));
         }
         stopped = left;
     }
+}
+
+/// What an injected call returned.
+fn result(left: &Stopped, base: &ptrace::Regs) -> io::Result<i64> {
+    let (.., ip) = Native::entry(base);
+    Ok(Native::result(&Native::behind(&left.regs()?, ip)))
 }
 
 /// Waits until a thread has left its clone.

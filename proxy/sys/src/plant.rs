@@ -237,7 +237,7 @@ impl Planter<'_> {
             (_, event) => return Err(unexpected(tid, "a stop", format!("{event:?}"))),
         };
         stopped.set_options().map_err(gone)?;
-        let before = stopped.regs().map_err(gone)?;
+        let before = Native::behind(&stopped.regs().map_err(gone)?, trap.ip);
         let blocked = stopped.blocked().map_err(gone)?;
         // Signals wait until the thread is itself again; the new thread inherits the mask.
         stopped.block(u64::MAX).map_err(gone)?;

@@ -278,8 +278,11 @@ impl Desk {
                 self.device(nic)?.bus().lose_interrupts(switch(on)?);
                 Ok(String::new())
             }
-            ["event", nic, kind] => {
-                self.device(nic)?.raise(event(kind)?);
+            ["event", nic, kind, count @ ..] => {
+                let count: u32 = count.first().map_or(Ok(1), |count| count.parse())?;
+                for _ in 0..count {
+                    self.device(nic)?.raise(event(kind)?);
+                }
                 Ok(String::new())
             }
             _ => bail!("no such request: {request:?}"),

@@ -5,6 +5,7 @@ pub mod doorbells;
 pub mod fabric;
 pub mod host;
 pub mod lab;
+pub mod neighbours;
 pub mod nics;
 pub mod policy;
 pub mod sysfs;

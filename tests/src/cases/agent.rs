@@ -30,10 +30,25 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
     command.arg("--root").arg(dir.path()).arg("agent").arg("--socket").arg(&socket);
     let mut agent = Program::start(command)?;
     exec::wait_until("the agent to listen", PATIENCE, || Ok(socket.exists()))?;
+    served(world, runtime, &socket).with_context(|| {
+        agent.describe().map_or_else(|e| e.to_string(), |said| format!("the agent {said}"))
+    })?;
+    exec::wait_until("the supervisors to end", PATIENCE, || {
+        Ok(fs::read_dir(dir.path().join("oci"))?.next().is_none())
+    })?;
+    let said = agent.describe()?;
+    if agent.has_ended()? || said.contains("error") {
+        bail!("the agent: {said}");
+    }
+    agent.kill_alone()
+}
+
+/// Containers of one runtime.
+fn served(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
     let bare = |id: &str, argv: &[&str]| -> Result<Container> {
         let id = format!("lab-{id}");
         let container = Container::under(vec![runtime.into()], &world.device, &id, argv)?;
-        container.add("/linux", "seccomp", profile(world, runtime, &socket)?)?;
+        container.add("/linux", "seccomp", profile(world, runtime, socket)?)?;
         // The raw nodes, to be seen and, by the device cgroup, not to be opened.
         container.add("/mounts", "-", bind("/dev/infiniband"))?;
         Ok(container)
@@ -63,14 +78,7 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
         ended.server.expect_status(0)?;
         ended.client.expect_status(0)?;
     }
-    exec::wait_until("the supervisors to end", PATIENCE, || {
-        Ok(fs::read_dir(dir.path().join("oci"))?.next().is_none())
-    })?;
-    let said = agent.describe()?;
-    if agent.has_ended()? || said.contains("error") {
-        bail!("the agent: {said}");
-    }
-    agent.kill_alone()
+    Ok(())
 }
 
 /// A script that prints the name of each attack that succeeds, and "done".

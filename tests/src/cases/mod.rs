@@ -11,6 +11,7 @@ mod differential;
 mod fabric;
 mod fabric_bench;
 mod fabric_cm;
+pub(crate) mod flooded;
 mod gids;
 mod hostile;
 mod neighbours;
@@ -115,6 +116,7 @@ fn on_software() -> Vec<Case> {
     all.extend(rails::cases());
     all.extend(gids::cases());
     all.extend(neighbours::cases());
+    all.extend(flooded::cases());
     all.extend(quotas::cases());
     all.extend(tenants::cases());
     all.extend(containers::cases());

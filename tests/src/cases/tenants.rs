@@ -145,8 +145,12 @@ impl Partner {
         }
     }
 
+    pub(super) fn tell(&mut self, line: &str) -> Result<()> {
+        Ok(writeln!(self.input, "{line}")?)
+    }
+
     pub(super) fn ask(&mut self, line: &str) -> Result<String> {
-        writeln!(self.input, "{line}")?;
+        self.tell(line)?;
         self.hear()
     }
 

@@ -156,6 +156,16 @@ impl Side<'_> {
         })
     }
 
+    /// It has a payload at an address with a tag in the top byte, which arm64 leaves out of account.
+    fn has_a_tag(&self) -> bool {
+        cfg!(target_arch = "aarch64")
+            && self.attrs().iter().any(|(_, attr, spec)| {
+                let payload = spec.is_some_and(|spec| !spec.is_output() && !spec.is_new());
+                let (tag, rest) = (attr.data >> 56, attr.data & ((1 << 56) - 1));
+                payload && attr.len > 8 && tag != 0 && (IMAGE..OUT + REGION).contains(&rest)
+            })
+    }
+
     /// It has a payload that ends where the script has no memory.
     fn has_no_end_of_payload(&self) -> bool {
         self.attrs().iter().any(|(_, attr, spec)| {
@@ -312,6 +322,12 @@ pub fn explain(side: &Side<'_>) -> Option<&'static str> {
     if side.native >= 0 && side.inside == EFAULT && side.has_no_end_of_payload() {
         return Some(
             "an input that cannot be read to its end, of which the driver reads the start",
+        );
+    }
+    if side.native == EFAULT && side.has_a_tag() {
+        return Some(
+            "an address with a tag, which arm64's kernel takes from threads that asked for tags, and the \
+             proxy from all (Documentation/arch/arm64/tagged-address-abi.rst)",
         );
     }
     if side.native == side.inside && side.differs_in_a_tables_length() {

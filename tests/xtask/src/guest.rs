@@ -15,6 +15,7 @@ use verbgate_lab::Limit;
 use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
+use verbgate_lab::Userland;
 use verbgate_tests::world;
 
 use crate::guestbin;
@@ -130,7 +131,15 @@ impl Programs {
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
-        let mut lab = Lab::prepare(kernel, kernel.default_userland()?, &Progress::stderr())?;
+        // bookworm's perftest cannot be told by which device to reach an address of the same machine, which
+        // connections of ERDMAs are made by where the driver speaks iWARP.
+        let userland = match kernel.default_userland()? {
+            old if old.name == "bookworm" && nics.contains(&Nic::Erdma) => {
+                Userland::find("trixie")?
+            }
+            own => own,
+        };
+        let mut lab = Lab::prepare(kernel, userland, &Progress::stderr())?;
         let mut spec = self.spec(argv, limit);
         if !nics.is_empty() {
             lab.prepare_nics(&Progress::stderr())?;

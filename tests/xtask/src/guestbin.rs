@@ -12,6 +12,7 @@ use serde::Deserialize;
 use verbgate_lab::Arch;
 use verbgate_lab::Progress;
 
+use crate::house;
 use crate::stream::cargo;
 
 /// Naming the target keeps the flags away from build scripts and procedural macros, which cannot
@@ -86,6 +87,8 @@ pub(crate) fn build(
         .arg(format!(r#"target.{target}.rustflags=["-C","{flags}"]"#));
     if arch == Arch::Arm64 {
         verbgate_lab::require_programs(CROSS, &Progress::stderr())?;
+        // Without the target cargo says so below.
+        let _ = house::target(target);
         command.arg("--config").arg(format!(r#"target.{target}.linker="aarch64-linux-gnu-gcc""#));
     }
     for package in packages {

@@ -198,10 +198,7 @@ pub(crate) fn documentation() -> Result<Outcome> {
 
 /// Whether what is shipped compiles for the other processor.
 pub(crate) fn other_processor() -> Result<Outcome> {
-    let installed = stream::answer(Command::new("rustup").args(["target", "list", "--installed"]));
-    let remedy = ["rustup", "target", "add", OTHER];
-    let there = installed.is_some_and(|list| list.lines().any(|line| line == OTHER));
-    if !there && let Some(skipped) = fetched(&remedy) {
+    if let Some(skipped) = target(OTHER) {
         return Ok(skipped);
     }
     let mut command = cargo();
@@ -239,6 +236,13 @@ pub(crate) fn oldest_compiler() -> Result<Outcome> {
         command.env_remove(name);
     }
     Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?))
+}
+
+/// Fetches the standard library of a target where it is missing; what is skipped without the target.
+pub(crate) fn target(name: &str) -> Option<Outcome> {
+    let installed = stream::answer(Command::new("rustup").args(["target", "list", "--installed"]));
+    let there = installed.is_some_and(|list| list.lines().any(|line| line == name));
+    if there { None } else { fetched(&["rustup", "target", "add", name]) }
 }
 
 /// Runs what fetches a part of a toolchain, if that is permitted; otherwise what is skipped.

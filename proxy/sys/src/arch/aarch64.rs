@@ -32,6 +32,8 @@ pub struct UserPtRegs {
 /// Bytes of an instruction.
 const INSN: u64 = 4;
 const SVC: u32 = 0xd400_0001;
+/// `-ERESTARTSYS`, include/linux/errno.h.
+const INTERRUPTED: i64 = -512;
 const SYS_IOCTL: u32 = 29;
 const SYS_PREADV: u32 = 69;
 const SYS_MMAP: u32 = 222;
@@ -309,6 +311,18 @@ impl Arch for Aarch64 {
     fn result(regs: &UserPtRegs) -> i64 {
         regs.x[0].cast_signed()
     }
+
+    /// `do_signal`, arch/arm64/kernel/signal.c, sets the first argument and the program counter back before
+    /// the thread stops for its tracer; x86 does so after the stop.
+    fn behind(stopped: &UserPtRegs, ip: u64) -> UserPtRegs {
+        let is_set_back = stopped.pc == ip.wrapping_sub(INSN);
+        if !is_set_back {
+            return *stopped;
+        }
+        let mut regs = Self::returning(stopped, INTERRUPTED);
+        regs.pc = ip;
+        regs
+    }
 }
 
 #[cfg(test)]
@@ -318,6 +332,17 @@ mod tests {
     fn word(code: &StubCode, at: u64) -> u32 {
         let at = usize::try_from(at).unwrap();
         u32::from_le_bytes(code.bytes[at..at + 4].try_into().unwrap())
+    }
+
+    #[test]
+    fn a_call_that_the_kernel_is_about_to_make_again_was_interrupted() {
+        let mut regs = UserPtRegs { pc: 0x1000, ..UserPtRegs::default() };
+        regs.x[0] = 7;
+        assert_eq!(Aarch64::behind(&regs, 0x1000), regs);
+        let behind = Aarch64::behind(&regs, 0x1004);
+        assert_eq!((behind.pc, Aarch64::result(&behind)), (0x1004, -512));
+        let again = Aarch64::again(&behind, 29, 7);
+        assert_eq!((again.pc, again.x[0], again.x[8]), (0x1000, 7, 29));
     }
 
     #[test]

@@ -238,6 +238,10 @@ pub trait Arch {
     fn entry(regs: &Self::Regs) -> (u64, [u64; 6], u64);
     /// What the system call returned.
     fn result(regs: &Self::Regs) -> i64;
+    /// Registers of a thread that stopped in a system call which goes on at `ip`, with what that call
+    /// returned: -ERESTARTSYS for an interrupted one, even if the kernel has prepared to make the call again
+    /// before it shows the thread.
+    fn behind(stopped: &Self::Regs, ip: u64) -> Self::Regs;
 }
 
 /// A 32-bit ABI beside the native one.

@@ -298,6 +298,10 @@ impl Arch for X86_64 {
     fn result(regs: &UserRegs) -> i64 {
         regs.rax.cast_signed()
     }
+
+    fn behind(stopped: &UserRegs, _: u64) -> UserRegs {
+        *stopped
+    }
 }
 
 /// A few instructions' worth of assembler.

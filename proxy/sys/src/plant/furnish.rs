@@ -172,13 +172,13 @@ impl Planter<'_> {
         }
         let begin = Native::begin(at + Native::stub_code(&[]).calls_at, like);
         let (stub, done) = self.injector().follow(stub, &begin, &frame)?;
-        let result = done.map_err(|(call, result)| failed(call, result));
-        let Some(last) = frame.last().filter(|_| result.is_ok()) else { return Ok((stub, result)) };
-        let shown = Native::result(&stub.regs().map_err(|e| lost(stub.tid(), e))?);
-        match shown {
-            0 => Ok((stub, Ok(()))),
-            shown if RESTART.contains(&shown) => self.make(stub, like, &[*last], &[]),
-            shown => Ok((stub, Err(failed(last, shown)))),
+        match (done, frame.last()) {
+            (Err((call, result)), _) => Ok((stub, Err(failed(call, result)))),
+            (Ok(0), _) | (_, None) => Ok((stub, Ok(()))),
+            (Ok(shown), Some(last)) if RESTART.contains(&shown) => {
+                self.make(stub, like, &[*last], &[])
+            }
+            (Ok(shown), Some(last)) => Ok((stub, Err(failed(last, shown)))),
         }
     }
 

@@ -112,6 +112,7 @@ impl Device {
             entry.size = half(high, 0).into();
             entry.reserved = [half(high, 32).into(), 0.into()];
         }
+        log::debug!("completion {done:?} of queue pair {qpn:#x} in {cqn} at {offset:#x}");
         let written = queue.buffer.at(offset).map(|to| publish(&self.bus, to, entry.as_bytes()));
         if !matches!(written, Some(Ok(()))) {
             log::error!("completion queue {cqn}: a completion is lost");

@@ -93,8 +93,11 @@ impl Device {
         let address =
             u64::from(command.address_low.get()) | u64::from(command.address_high.get()) << 32;
         let count = usize::try_from(bits(cfg1, 16, 16)).map_err(|_| Refusal::Malformed)?;
+        // One page is named itself, whatever the level says: the driver of Linux 6.1 says "indirect"
+        // (create_cq_cmd, erdma_verbs.c).
+        let levels = if count == 1 { 0 } else { bits(cfg1, 15, 1) };
         let buffer = Buffer {
-            pages: pages(&self.bus, &[address], bits(cfg1, 15, 1), count)?,
+            pages: pages(&self.bus, &[address], levels, count)?,
             shift: 12 + bits(cfg0, 20, 4),
             offset: command.first_page_offset.get().into(),
         };
@@ -109,6 +112,7 @@ impl Device {
             // What the driver calls the page of completions is where receives are rung, and the reverse.
             page: (cfg1 & CQ_PAGE != 0).then(|| page.wrapping_sub(1)),
         };
+        log::debug!("CQ {cqn}: {queue:x?}");
         if self.cqs.contains_key(&cqn) {
             return Err(Refusal::Object);
         }
@@ -172,6 +176,7 @@ impl Device {
             tries: 0,
             refusals: 0,
         };
+        log::debug!("QP {qpn}: {pair:x?}");
         let there = |cqn| cqn != COMMAND_CQ && self.cqs.contains_key(&cqn);
         if !there(pair.send_cq) || !there(pair.receive_cq) {
             return Err(Refusal::Object);

@@ -139,6 +139,12 @@ impl Device {
     pub(super) fn make(&self, qpn: u32, request: &Request) -> Result<Made, u8> {
         let pair = self.qps.get(&qpn).ok_or(syndrome::OPERATION)?;
         let pd = pair.pd();
+        let code = request.opcode();
+        let mut made = Made { body: None, into: Vec::new(), length: 0, target: None };
+        // Of datagrams, too, without an address: so Linux 6.1 tries whether stores are combined.
+        if code == opcode::NOP {
+            return Ok(made);
+        }
         let mut rest = request.bytes.get(SEGMENT..).unwrap_or_default();
         let mut segment = |size: usize| {
             let (head, tail) = rest.split_at_checked(size).ok_or(syndrome::OPERATION)?;
@@ -152,7 +158,6 @@ impl Device {
             false => None,
         };
         let solicited = SOLICITED.is_set(&request.bytes);
-        let code = request.opcode();
         let remote = match code {
             opcode::WRITE | opcode::WRITE_IMMEDIATE if connected => Some(segment(SEGMENT)?),
             opcode::READ | opcode::COMPARE_SWAP | opcode::FETCH_ADD if reliable => {
@@ -174,7 +179,6 @@ impl Device {
             own if own & OWN_KEY != 0 => pair.get(qpc::Q_KEY),
             key => key,
         });
-        let mut made = Made { body: None, into: Vec::new(), length: 0, target: None };
         made.target = target.map(|bytes| {
             let lid = u16::try_from(TO_LID.get(bytes)).unwrap_or(0);
             (address(lid), TO_QP.word(bytes))
@@ -196,7 +200,6 @@ impl Device {
             invalidate,
         };
         let body = match code {
-            opcode::NOP => return Ok(made),
             opcode::SEND => send(self.gather(pd, rest)?, None, None),
             opcode::SEND_IMMEDIATE => send(self.gather(pd, rest)?, Some(request.immediate()), None),
             opcode::SEND_INVALIDATE if reliable => {

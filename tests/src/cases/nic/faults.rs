@@ -160,7 +160,7 @@ fn remove(two: &Two, kind: Kind, place: Place) -> Result<Seen> {
 
 /// Starts to remove a device's PCI function, as the driver of the bridge does when the slot's button is
 /// pressed; this waits for the device's driver.
-fn begin_removal(device: &str) -> Result<Program> {
+pub(super) fn begin_removal(device: &str) -> Result<Program> {
     let function = function_of(device)?;
     let mut removal = Command::new("sh");
     removal.args(["-c", &format!("echo 1 >{}/remove", function.display())]);
@@ -187,7 +187,7 @@ fn function_of(device: &str) -> Result<PathBuf> {
 }
 
 /// Has the kernel find the functions that were removed; the device must work again.
-fn comes_back(device: &str, place: Place) -> Result<()> {
+pub(super) fn comes_back(device: &str, place: Place) -> Result<()> {
     let class = Path::new("/sys/class/infiniband").join(device);
     fs::write("/sys/bus/pci/rescan", "1").context("cannot look for PCI functions again")?;
     exec::wait_until("the device to be back", END, || Ok(class.exists()))?;
@@ -249,7 +249,7 @@ fn breaks(two: &Two, kind: Kind, place: Place, fault: &str) -> Result<Broken> {
 }
 
 /// The events that `ibv_asyncwatch` has told of, after it has told that it watches.
-fn events(said: &str) -> Vec<String> {
+pub(super) fn events(said: &str) -> Vec<String> {
     let told = said.lines().filter(|line| line.contains("event") && !line.contains("FD"));
     told.map(|line| line.trim().to_owned()).collect()
 }

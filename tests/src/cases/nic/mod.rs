@@ -3,6 +3,7 @@
 //! network interface each, which make reliable connections, or ConnectXs with an InfiniBand port each.
 
 mod connected;
+mod events;
 mod faults;
 mod infiniband;
 mod quiet;
@@ -51,7 +52,9 @@ pub(super) fn connected() -> Vec<Case> {
 
 /// Those on InfiniBand ports (ConnectX).
 pub(super) fn infiniband() -> Vec<Case> {
-    with_time(infiniband::cases())
+    let mut cases = infiniband::cases();
+    cases.extend(events::infiniband());
+    with_time(cases)
 }
 
 fn with_time(mut cases: Vec<Case>) -> Vec<Case> {
