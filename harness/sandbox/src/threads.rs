@@ -4,13 +4,18 @@ use std::io;
 use std::panic;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::observe::Counts;
 use verbgate_sys::confine;
+use verbgate_sys::confine::Code;
 use verbgate_sys::process;
+
+/// After this long, what happens once is over.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Starts the supervisor's threads, and confines them and the caller to the means that serving
 /// takes.
@@ -18,9 +23,8 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
-    if let Err(error) = confine::forget_used_code() {
-        log::debug!("the supervisor cannot give back the code of its start: {error}");
-    }
+    let code = Code::look();
+    forget(&code);
     if let Err(error) = confine::keep_in_memory() {
         log::debug!(
             "the supervisor cannot keep its memory, and may wait for pages when memory is short: \
@@ -29,7 +33,33 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     }
     confine::cut_capabilities()?;
     serve(supervisor)?;
+    tidy(supervisor, code)?;
     confine::deny_the_rest()
+}
+
+fn forget(code: &io::Result<Code>) {
+    if let Err(error) = code.as_ref().map_or_else(|e| Err(e.kind().into()), Code::forget) {
+        log::debug!("the supervisor cannot give back code that it needs no more: {error}");
+    }
+}
+
+/// Gives back code that ran once: when the sandbox has started, and when the first process that asked for RDMA
+/// has its stub.
+fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<Code>) -> io::Result<()> {
+    let supervisor = Arc::clone(supervisor);
+    let work = move || {
+        std::thread::sleep(SETTLED);
+        forget(&code);
+        while supervisor.counts().planted == 0 {
+            if supervisor.is_over() {
+                return;
+            }
+            std::thread::sleep(SETTLED);
+        }
+        std::thread::sleep(SETTLED);
+        forget(&code);
+    };
+    std::thread::Builder::new().name("tidy".to_owned()).spawn(work).map(drop)
 }
 
 /// Turns huge pages off before the first thread, whose stack could be one. A guest would inherit
@@ -105,7 +135,6 @@ pub fn counted(counts: &Counts) -> Value {
 mod tests {
     use std::fs::File;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use verbgate_abi::Errno;
     use verbgate_proxy::Config;

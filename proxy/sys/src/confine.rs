@@ -51,35 +51,62 @@ pub fn forbid_huge_pages() -> io::Result<()> {
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }
 
-/// Gives back the pages of code that the calling process has used: most of what a supervisor runs at
-/// its start (the command line, the policy, the tree of `/sys`) never runs again, and would stay in
-/// memory for its whole life. A page that is needed comes back from the page cache.
-///
-/// To be called before [`keep_in_memory`], after which the kernel refuses this.
-///
-/// # Errors
-/// `/proc/self/maps` cannot be read; madvise(2)'s.
-pub fn forget_used_code() -> io::Result<()> {
-    for (at, len) in std::fs::read_to_string("/proc/self/maps")?.lines().filter_map(code) {
-        let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(at);
-        // SAFETY: the mapping is a file's, which nobody writes to by way of this mapping: the kernel
-        // maps the same bytes again where they are used.
-        if unsafe { libc::madvise(at, len, libc::MADV_DONTNEED) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+/// Code and constants of the calling process.
+#[derive(Debug)]
+pub struct Code(Vec<(usize, usize)>);
+
+impl Code {
+    /// Looks where they are: the mappings of files that are for reading, and of which no page is the process's
+    /// own. (What is relocated at the start of a program is its own, by the time it runs.)
+    ///
+    /// # Errors
+    /// `/proc/self/smaps` cannot be read.
+    pub fn look() -> io::Result<Self> {
+        Ok(Self(unchanged(&std::fs::read_to_string("/proc/self/smaps")?)))
     }
-    Ok(())
+
+    /// Gives their pages back: most of what a supervisor runs at its start (the command line, the policy, the
+    /// tree of `/sys`) never runs again, and would stay in memory for its whole life. A page that is needed
+    /// comes back from the page cache, and a handful of neighbours with it.
+    ///
+    /// # Errors
+    /// madvise(2)'s.
+    pub fn forget(&self) -> io::Result<()> {
+        for (at, len) in &self.0 {
+            let at = std::ptr::with_exposed_provenance_mut::<libc::c_void>(*at);
+            // SAFETY: the mapping is a file's, which nobody writes to by way of this mapping: the kernel
+            // maps the same bytes again where they are used. Nothing unmaps a loaded program.
+            if unsafe { libc::madvise(at, *len, libc::MADV_DONTNEED_LOCKED) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Place and length of a mapping of a file's code, by its line of proc_pid_maps(5): readable,
-/// executable, never writable, and of a file that has an inode.
-fn code(line: &str) -> Option<(usize, usize)> {
+/// Places and lengths of such mappings, in the words of proc_pid_smaps(5).
+fn unchanged(smaps: &str) -> Vec<(usize, usize)> {
+    let (mut last, mut found) = (None, Vec::new());
+    for line in smaps.lines() {
+        let is_name = |name: &str| name.chars().all(|c| c.is_alphabetic() || c == '_');
+        match line.split_once(':').filter(|(name, _)| is_name(name)) {
+            Some(("Anonymous", size)) if size.trim() == "0 kB" => found.extend(last),
+            Some(_) => {}
+            None => last = mapping(line),
+        }
+    }
+    found
+}
+
+/// Place and length of a mapping: readable, never writable, and of a file that has an inode.
+fn mapping(line: &str) -> Option<(usize, usize)> {
     let mut fields = line.split_whitespace();
     let (from, to) = fields.next()?.split_once('-')?;
-    let is_code = fields.next() == Some("r-xp") && fields.nth(2).is_some_and(|inode| inode != "0");
+    let is_kept = matches!(fields.next()?, "r-xp" | "r--p");
+    let is_file = fields.nth(2).is_some_and(|inode| inode != "0");
     let number = |hex| usize::from_str_radix(hex, 16).ok();
     let from = number(from)?;
-    is_code.then_some((from, number(to)?.checked_sub(from)?))
+    (is_kept && is_file).then_some((from, number(to)?.checked_sub(from)?))
 }
 
 /// Keeps what the calling process has used of its memory, its program included, from being given back:
@@ -227,11 +254,22 @@ mod tests {
             let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
         };
+        let code = Code::look().unwrap();
         let before = resident();
-        forget_used_code().unwrap();
+        code.forget().unwrap();
         let after = resident();
         assert!(after < before, "{before} KiB before, {after} KiB after");
         assert!(judge(libc::SYS_ioctl, [0; 6]));
+    }
+
+    #[test]
+    fn what_somebody_has_changed_stays() {
+        let smaps = "1000-3000 r-xp 00001000 08:01 77   /bin/x\nRss:  8 kB\nShared_Clean: 8 kB\nAnonymous:  0 kB\n\
+                     VmFlags: rd ex\n3000-5000 r--p 00003000 08:01 77   /bin/x\nAnonymous:  4 kB\n\
+                     5000-6000 rw-p 00005000 08:01 77   /bin/x\nAnonymous:  0 kB\n\
+                     6000-7000 r--p 00000000 00:00 0   [vvar]\nAnonymous:  0 kB\n\
+                     7000-8000 r--p 00000000 08:01 78   /lib/y: z\nAnonymous:  0 kB\n";
+        assert_eq!(unchanged(smaps), [(0x1000, 0x2000), (0x7000, 0x1000)]);
     }
 
     #[test]
