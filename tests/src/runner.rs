@@ -48,11 +48,14 @@ const ON_ONE_KERNEL: &[&str] = &[
     "diagnose_programs",
     "diagnose_routed",
     "fabric_bench_of_four_ranks_and_two_rails",
+    "fabric_by_rdma_cm",
     "fabric_faults",
     "fabric_of_four_ranks_and_two_rails",
     "fabric_simultaneous_open",
     "many_processes_with_many_objects",
     "podman_containers_speak_with_each_other",
+    "sixty_four_tenants_of_one_port",
+    "tenant_floods_and_costs_nobody_else",
 ];
 const THE_KERNEL: &str = "7.2";
 

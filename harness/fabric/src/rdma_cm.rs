@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_verbs::cm::Event;
+use verbgate_verbs::cm::CmEvent;
+use verbgate_verbs::cm::CmId;
 use verbgate_verbs::cm::EventChannel;
 use verbgate_verbs::cm::EventKind;
-use verbgate_verbs::cm::Id;
 use verbgate_verbs::cm::Tries;
 
 use crate::cause::Cause;
@@ -45,7 +45,7 @@ struct Request(u32, usize, usize);
 pub(crate) struct Cm {
     /// A test's rank that does not listen.
     deaf: bool,
-    ids: Vec<Id>,
+    ids: Vec<CmId>,
 }
 
 impl Cm {
@@ -61,24 +61,24 @@ impl Cm {
 
 /// What becomes of one connection.
 #[derive(Debug, Default)]
-struct Attempt {
+struct CmAttempt {
     /// The peer asks.
     passive: bool,
-    id: Option<Id>,
+    id: Option<CmId>,
     done: bool,
     /// The peer knows of the fault.
     told: bool,
     fault: Option<(Cause, String)>,
 }
 
-impl Attempt {
+impl CmAttempt {
     fn is_settled(&self) -> bool {
         self.done || self.fault.is_some()
     }
 }
 
 /// By the peer's place among all.
-type Attempts = BTreeMap<usize, Attempt>;
+type CmAttempts = BTreeMap<usize, CmAttempt>;
 
 impl Mesh {
     /// Connects by rdma_cm all whose ends know each other, if that is wanted; what did not connect.
@@ -98,7 +98,7 @@ impl Mesh {
             else {
                 continue;
             };
-            let id = Id::new(&channel)?;
+            let id = CmId::new(&channel)?;
             *port = id.listen(at, u16::MAX >> 4).ok();
 
             listeners.extend(Some(id).filter(|_| !deaf));
@@ -138,12 +138,12 @@ impl Mesh {
     }
 
     /// The lower rank of two asks.
-    fn attempts(&self, link: &Link) -> Attempts {
+    fn attempts(&self, link: &Link) -> CmAttempts {
         let peers = self.peers.iter().enumerate();
         let there = peers.filter(|(_, peer)| link.has(peer.rank) && peer.is_joined());
         let passive = |peer: &Peer| peer.rank < self.rank;
         there
-            .map(|(i, peer)| (i, Attempt { passive: passive(peer), ..Attempt::default() }))
+            .map(|(i, peer)| (i, CmAttempt { passive: passive(peer), ..CmAttempt::default() }))
             .collect()
     }
 
@@ -153,7 +153,7 @@ impl Mesh {
         channel: &EventChannel,
         peer: &Peer,
         port: Option<u16>,
-    ) -> Result<Id, (Cause, String)> {
+    ) -> Result<CmId, (Cause, String)> {
         let (own, theirs) = self
             .hardware
             .get(peer.rail)
@@ -165,7 +165,7 @@ impl Mesh {
             })?;
         let port = port.ok_or((Cause::Rejected, "rdma_cm: the peer cannot listen".to_owned()))?;
         let begin = || {
-            let id = Id::new(channel)?;
+            let id = CmId::new(channel)?;
             let class = self.hardware.get(peer.rail).map_or(0, |own| own.traffic_class());
             id.set_type_of_service(class)?;
             id.resolve_address(own, SocketAddr::new(theirs, port), RESOLVE)?;
@@ -181,7 +181,7 @@ impl Mesh {
         &mut self,
         link: &mut Link,
         channel: &EventChannel,
-        attempts: &mut Attempts,
+        attempts: &mut CmAttempts,
         patience: Duration,
     ) -> Result<(), Error> {
         let deadline = Instant::now() + patience;
@@ -214,8 +214,8 @@ impl Mesh {
         Ok(())
     }
 
-    fn happened(&self, event: Event, attempts: &mut Attempts) {
-        let Event { kind, status, key, new, private } = event;
+    fn happened(&self, event: CmEvent, attempts: &mut CmAttempts) {
+        let CmEvent { kind, status, key, new, private } = event;
         if let Some(new) = new {
             // An identifier that is dropped rejects what nobody here waits for.
             let Some((peer, attempt)) = self.asked(&private, attempts) else { return };
@@ -225,7 +225,7 @@ impl Mesh {
             }
             return;
         }
-        let of = |(_, attempt): &(&usize, &mut Attempt)| {
+        let of = |(_, attempt): &(&usize, &mut CmAttempt)| {
             attempt.id.as_ref().is_some_and(|id| id.key() == key)
         };
         let Some((index, attempt)) = attempts.iter_mut().find(of) else { return };
@@ -256,8 +256,8 @@ impl Mesh {
     fn asked<'a>(
         &'a self,
         private: &[u8],
-        attempts: &'a mut Attempts,
-    ) -> Option<(&'a Peer, &'a mut Attempt)> {
+        attempts: &'a mut CmAttempts,
+    ) -> Option<(&'a Peer, &'a mut CmAttempt)> {
         let end = private.iter().rposition(|byte| *byte != 0)?;
         let of: Request = serde_json::from_slice(private.get(..=end)?).ok()?;
         let is = |peer: &Peer| Request(peer.rank, peer.rail, peer.lane) == of;
@@ -266,7 +266,7 @@ impl Mesh {
         Some((self.peers.get(index)?, attempt))
     }
 
-    fn request(&self, peer: &Peer, id: &Id) -> Result<(), String> {
+    fn request(&self, peer: &Peer, id: &CmId) -> Result<(), String> {
         let (own, made) = self.ends(peer).ok_or("the queue pair is gone")?;
         let words = serde_json::to_vec(&Request(self.rank, peer.rail, peer.lane));
         let words = words.map_err(|error| error.to_string())?;
@@ -274,7 +274,7 @@ impl Mesh {
     }
 
     /// Connects the queue pair, and tells the peer.
-    fn join_by(&self, peer: &Peer, id: &Id, passive: bool) -> Result<(), String> {
+    fn join_by(&self, peer: &Peer, id: &CmId, passive: bool) -> Result<(), String> {
         let (own, made) = self.ends(peer).ok_or("the queue pair is gone")?;
         let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = self.tuning;
         let tries = Tries { min_rnr_timer, rnr_retry, timeout, retry_cnt };

@@ -11,7 +11,7 @@ use serde_json::json;
 use verbgate_proxy::Supervisor;
 use verbgate_proxy::observe::Counts;
 use verbgate_sys::confine;
-use verbgate_sys::confine::Code;
+use verbgate_sys::confine::CodePages;
 use verbgate_sys::process;
 
 /// After this long, what happens once is over.
@@ -23,7 +23,7 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
-    let code = Code::look();
+    let code = CodePages::look();
     forget(&code);
     if let Err(error) = confine::keep_in_memory() {
         log::debug!(
@@ -37,15 +37,15 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     confine::deny_the_rest()
 }
 
-fn forget(code: &io::Result<Code>) {
-    if let Err(error) = code.as_ref().map_or_else(|e| Err(e.kind().into()), Code::forget) {
+fn forget(code: &io::Result<CodePages>) {
+    if let Err(error) = code.as_ref().map_or_else(|e| Err(e.kind().into()), CodePages::forget) {
         log::debug!("the supervisor cannot give back code that it needs no more: {error}");
     }
 }
 
 /// Gives back code that ran once: when the sandbox has started, and when the first process that asked for RDMA
 /// has its stub.
-fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<Code>) -> io::Result<()> {
+fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<CodePages>) -> io::Result<()> {
     let supervisor = Arc::clone(supervisor);
     let work = move || {
         std::thread::sleep(SETTLED);

@@ -73,15 +73,15 @@ impl EventKind {
 
 /// An event, of `rdma_get_cm_event(3)`.
 #[derive(Debug)]
-pub struct Event {
+pub struct CmEvent {
     /// What has happened.
     pub kind: EventKind,
     /// A negative errno, or the reason of a rejection.
     pub status: i32,
-    /// [`Id::key`] of the identifier that the event is of.
+    /// [`CmId::key`] of the identifier that the event is of.
     pub key: usize,
     /// Of a request: the identifier of the new connection.
-    pub new: Option<Id>,
+    pub new: Option<CmId>,
     /// Of a request: what the peer said with it. The transport may have added zeroes.
     pub private: Vec<u8>,
 }
@@ -120,7 +120,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// As `poll(2)` and `rdma_get_cm_event(3)`.
-    pub fn next(&self, patience: Duration) -> Result<Option<Event>, Error> {
+    pub fn next(&self, patience: Duration) -> Result<Option<CmEvent>, Error> {
         // SAFETY: the channel is there.
         let fd = unsafe { (*self.0.channel).fd };
         // SAFETY: the descriptor is open as long as the channel.
@@ -146,11 +146,11 @@ impl EventChannel {
                 // SAFETY: so many bytes of the event.
                 unsafe { std::slice::from_raw_parts(conn.private_data.cast(), length) }.to_vec()
             };
-            (Some(Id { id: *id, channel: self.clone() }), private)
+            (Some(CmId { id: *id, channel: self.clone() }), private)
         } else {
             (None, Vec::new())
         };
-        let found = Event { kind, status: *status, key: id.addr(), new, private };
+        let found = CmEvent { kind, status: *status, key: id.addr(), new, private };
         // SAFETY: the event is used no more.
         check("rdma_ack_cm_event", unsafe { (self.0.library.ack_cm_event)(event) })?;
         Ok(Some(found))
@@ -172,19 +172,19 @@ pub struct Tries {
 
 /// An identifier, of `rdma_create_id(3)`: like a socket.
 #[derive(Debug)]
-pub struct Id {
+pub struct CmId {
     id: *mut raw::Id,
     channel: EventChannel,
 }
 
-impl Drop for Id {
+impl Drop for CmId {
     fn drop(&mut self) {
         // SAFETY: ours; its events are acknowledged as soon as they are taken.
         unsafe { (self.channel.0.library.destroy_id)(self.id) };
     }
 }
 
-impl Id {
+impl CmId {
     /// # Errors
     /// As `rdma_create_id(3)`.
     pub fn new(channel: &EventChannel) -> Result<Self, Error> {
@@ -302,7 +302,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// As `rdma_init_qp_attr` and `ibv_modify_qp(3)`.
-    pub fn connect_by(&self, id: &Id, tries: Tries) -> Result<(), Error> {
+    pub fn connect_by(&self, id: &CmId, tries: Tries) -> Result<(), Error> {
         let (attr, mask) = id.attributes(queue::STATE_RTR)?;
         let attr = ffi::QueuePairAttr { min_rnr_timer: tries.min_rnr_timer, ..attr };
         self.modify("ibv_modify_qp to RTR", attr, mask | MASK_RTR)?;

@@ -10,6 +10,7 @@ mod bare;
 mod cases;
 mod crowd;
 mod faults;
+mod fields;
 mod kernel;
 mod life;
 mod names;

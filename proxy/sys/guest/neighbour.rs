@@ -16,6 +16,9 @@ use memmap2::MmapMut;
 
 use crate::cases::command;
 use crate::cases::object;
+use crate::fields::Fields;
+use crate::fields::payload;
+use crate::fields::word;
 use crate::kernel::addr;
 use crate::kernel::addr_mut;
 use crate::kernel::outcome;
@@ -64,43 +67,6 @@ const RTR: (u8, u32) = (2, 1 | 128 | 256 | 4096 | 1 << 15 | 1 << 17 | 1 << 20);
 const BIG: usize = 16 << 20;
 const MANY: u32 = 4096;
 const TURNS: usize = 50;
-
-/// Fields of a structure of the kernel's, one after the other.
-#[derive(Default)]
-struct Fields(Vec<u8>);
-
-impl Fields {
-    fn byte(mut self, value: u8) -> Self {
-        self.0.push(value);
-        self
-    }
-
-    fn short(self, value: u16) -> Self {
-        self.bytes(&value.to_ne_bytes())
-    }
-
-    fn word(self, value: u32) -> Self {
-        self.bytes(&value.to_ne_bytes())
-    }
-
-    fn long(self, value: u64) -> Self {
-        self.bytes(&value.to_ne_bytes())
-    }
-
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn zeros(self, count: usize) -> Self {
-        self.bytes(&vec![0; count])
-    }
-}
-
-fn word(bytes: &[u8], place: usize) -> u32 {
-    let at = place * 4;
-    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
 
 /// What a tenant has.
 struct Tenant {
@@ -424,18 +390,6 @@ impl Tenant {
         }
         let ends: Vec<String> = ends.iter().map(|(end, count)| format!("{end} {count}")).collect();
         Ok(ends.join(" "))
-    }
-}
-
-/// What an attribute of so many bytes says of them: up to eight are in the attribute itself.
-fn payload(bytes: &[u8]) -> u64 {
-    match bytes.len() {
-        0..=8 => {
-            let mut inline = [0; 8];
-            inline[..bytes.len()].copy_from_slice(bytes);
-            u64::from_ne_bytes(inline)
-        }
-        _ => addr(bytes),
     }
 }
 

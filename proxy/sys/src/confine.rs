@@ -53,9 +53,9 @@ pub fn forbid_huge_pages() -> io::Result<()> {
 
 /// Code and constants of the calling process.
 #[derive(Debug)]
-pub struct Code(Vec<(usize, usize)>);
+pub struct CodePages(Vec<(usize, usize)>);
 
-impl Code {
+impl CodePages {
     /// Looks where they are: the mappings of files that are for reading, and of which no page is the process's
     /// own. (What is relocated at the start of a program is its own, by the time it runs.)
     ///
@@ -254,7 +254,7 @@ mod tests {
             let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
             line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap()
         };
-        let code = Code::look().unwrap();
+        let code = CodePages::look().unwrap();
         let before = resident();
         code.forget().unwrap();
         let after = resident();

@@ -101,6 +101,7 @@ pub(crate) const PACKAGES: &[&str] = &[
     "ibverbs-utils",
     "ibverbs-providers",
     "perftest",
+    "libfabric-bin",
     "rdmacm-utils",
     "infiniband-diags",
     "iproute2",

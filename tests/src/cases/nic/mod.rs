@@ -6,6 +6,7 @@ mod connected;
 mod events;
 mod faults;
 mod infiniband;
+mod libfabric;
 mod quiet;
 mod sysfs;
 mod traffic;
@@ -36,6 +37,7 @@ const LOST: &str = "LAB_LOST";
 /// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
+    cases.extend(libfabric::cases());
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
     cases.extend(faults::cases());
