@@ -56,8 +56,11 @@ fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<CodePages>) -> io::Result
             }
             std::thread::sleep(SETTLED);
         }
-        std::thread::sleep(SETTLED);
-        forget(&code);
+        // On a loaded machine the beginning takes longer.
+        for wait in [1, 4, 16, 64] {
+            std::thread::sleep(SETTLED * wait);
+            forget(&code);
+        }
     };
     std::thread::Builder::new().name("tidy".to_owned()).spawn(work).map(drop)
 }

@@ -24,7 +24,7 @@ match.uid = 0
 profile = \"standard\"
 devices = [{ name = \"*\" }]
 [tenant.flood.rules]
-quota = { ucontexts = 4, pd = 64, mr = 64, mr_bytes = 67108864, cq = 16, cqe = 65536, ah = 64, cm_ids = 32 }
+quota = { ucontexts = 4, pd = 64, mr = 64, mr_bytes = 67108864, cq = 16, cqe = 16384, ah = 64, cm_ids = 32 }
 rate = { per_s = 200, burst = 100 }
 ";
 /// How long a flood lasts, in seconds of the machine.

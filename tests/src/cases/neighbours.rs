@@ -97,11 +97,12 @@ fn many(world: &World) -> Result<Verdict> {
     native.hear()?;
     native.expect(&format!("speak {}", index(2)?), "ok 2").context("natively")?;
     let (sources, handles, ids) = use_of_others(&mut tenants, index)?;
-    let kib: Vec<u64> = tenants
+    let resident: Vec<(u64, String)> = tenants
         .iter()
         .map(|tenant| resident_kib(tenant.partner.program.pid()))
         .collect::<Result<_>>()?;
-    let (most, sum) = (kib.iter().max().copied().unwrap_or(0), kib.iter().sum::<u64>());
+    let sum: u64 = resident.iter().map(|(kib, _)| kib).sum();
+    let (most, of) = resident.into_iter().max().unwrap_or_default();
     println!(
         "  refused: {sources} uses of others' addresses as a source, {handles} of others' handles, {ids} of \
          others' identifiers and addresses to listen at; resident memory of a supervisor: {} KiB, at most \
@@ -109,7 +110,7 @@ fn many(world: &World) -> Result<Verdict> {
         sum / u64::from(TENANTS)
     );
     if most > SUPERVISOR_KIB {
-        bail!("a supervisor has {most} KiB resident; at most {SUPERVISOR_KIB} KiB are allowed");
+        bail!("a supervisor has {most} KiB resident, more than {SUPERVISOR_KIB}: {of}");
     }
     for tenant in &mut tenants {
         // All that was made is there still.
@@ -245,8 +246,22 @@ fn batch(options: &[&str], lines: &str) -> Result<()> {
     exec::run(command, PATIENCE)?.expect_status(0).map(drop)
 }
 
-fn resident_kib(process: u32) -> Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
+/// Resident memory of a process, and the mappings that have most of it.
+fn resident_kib(process: u32) -> Result<(u64, String)> {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps"))?;
+    let (mut all, mut name) = (Vec::new(), String::new());
+    for line in text.lines() {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("Rss:"), Some(kib)) => all.push((kib.parse::<u64>()?, name.clone())),
+            (Some(range), Some(rights)) if range.contains('-') => {
+                name = format!("{rights} {}", words.nth(3).unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    all.sort();
+    let sum = all.iter().map(|(kib, _)| kib).sum();
+    let most = all.iter().rev().take(8).map(|(kib, name)| format!("{kib} of {name}"));
+    Ok((sum, most.collect::<Vec<_>>().join(", ")))
 }

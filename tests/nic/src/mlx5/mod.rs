@@ -270,14 +270,15 @@ impl Model for Mlx5 {
         });
     }
 
-    /// A fatal error stops the counter of the device's health, which the driver watches; a warning takes the
-    /// port down, a notification brings it up again.
+    /// A fatal error stops the counter of the device's health, which the driver watches, and disables the
+    /// interface, until the device is reset or said to be alive; a warning takes the port down, a notification
+    /// brings it up again.
     fn raise(&self, event: Event) {
         self.with(|device| match event {
             Event::FatalError => device.broken = true,
             Event::Warning => device.port_changed(PORT_DOWN),
             Event::Notification => device.port_changed(PORT_ACTIVE),
-            Event::KeepAlive => {}
+            Event::KeepAlive => device.broken = false,
         });
     }
 }

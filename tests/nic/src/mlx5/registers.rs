@@ -42,6 +42,9 @@ pub(super) struct Registers {
     began: Instant,
 }
 
+/// `MLX5_INITIAL_SEG_NIC_INTERFACE_DISABLED`, where drivers look for it: a device that gave up.
+const DISABLED: u32 = 1 << 8;
+
 impl Registers {
     pub(super) fn new() -> Self {
         Self { high: 0, low: 0, began: Instant::now() }
@@ -75,7 +78,11 @@ impl Device {
             FIRMWARE => FIRMWARE_IS,
             INTERFACE => INTERFACE_IS,
             QUEUE_HIGH => self.registers.high,
-            QUEUE_LOW => self.registers.low & !0xff | limits::LOG_COMMANDS << 4 | limits::LOG_ENTRY,
+            QUEUE_LOW => {
+                let sizes = limits::LOG_COMMANDS << 4 | limits::LOG_ENTRY;
+                let state = if self.broken { DISABLED } else { 0 };
+                self.registers.low & !0xfff | state | sizes
+            }
             CLOCK_HIGH => u32::try_from(clock >> 32).unwrap_or(0),
             CLOCK_LOW => u32::try_from(clock & 0xffff_ffff).unwrap_or(0),
             HEALTH if !self.broken => {
