@@ -43,13 +43,11 @@ fn forget(code: &io::Result<CodePages>) {
     }
 }
 
-/// Gives back code that ran once: when the sandbox has started, and when the first process that asked for RDMA
-/// has its stub.
+/// Gives back code that ran once, when the first process that asked for RDMA has its stub. Not before: that
+/// process would wait for the pages.
 fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<CodePages>) -> io::Result<()> {
     let supervisor = Arc::clone(supervisor);
     let work = move || {
-        std::thread::sleep(SETTLED);
-        forget(&code);
         while supervisor.counts().planted == 0 {
             if supervisor.is_over() {
                 return;
