@@ -10,6 +10,7 @@ use super::netdev::HostArgs;
 use super::netdev::SelectArgs;
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum EnvCommand {
     /// Print the environment variables, each with the reason: for the NICs that were moved, else for
     /// the host's network namespace

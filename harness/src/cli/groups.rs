@@ -86,6 +86,24 @@ mod tests {
     }
 
     #[test]
+    fn options_that_are_built_late_leave_the_text_of_their_command() {
+        fn compare(before: &Command, after: &Command) -> usize {
+            let of_each = before.get_subcommands().map(|sub| {
+                let built = after.find_subcommand(sub.get_name()).unwrap();
+                let text = |of: &Command| of.get_about().map(ToString::to_string);
+                if sub.get_about().is_some() {
+                    assert_eq!(text(sub), text(built), "{}", sub.get_name());
+                }
+                1 + compare(sub, built)
+            });
+            of_each.sum()
+        }
+        let mut built = Cli::command();
+        built.build();
+        assert!(compare(&Cli::command(), &built) > names().count());
+    }
+
+    #[test]
     fn the_help_of_a_command_is_not_that_of_all() {
         let mut command = grouped(Cli::command());
         command.build();

@@ -97,6 +97,9 @@ pub(crate) enum LogFormat {
 }
 
 #[derive(Debug, Subcommand)]
+// Each start builds the options of one command, and not the several hundred of all. An `Args` that
+// others flatten has no doc comment, which would come after the command's own, and replace it.
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Run a program with RDMA, but without the RDMA devices
     Run(RunArgs),
@@ -202,6 +205,7 @@ pub(crate) struct PagesArgs {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum AbiCommand {
     /// Print all methods and legacy commands
     List(AbiListArgs),

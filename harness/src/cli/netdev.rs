@@ -15,7 +15,7 @@ use verbgate_netdev::strict::Arp;
 
 use super::env::EnvOptions;
 
-/// Paths through which the host is read.
+// Paths through which the host is read.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HostArgs {
     /// Directory of the host's sysfs
@@ -27,7 +27,7 @@ pub(crate) struct HostArgs {
     pub(crate) state_dir: PathBuf,
 }
 
-/// Choice of NICs.
+// Choice of NICs.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SelectArgs {
     /// Names of the NICs to take, separated by commas; overrides --exclude
@@ -83,7 +83,7 @@ impl SelectArgs {
     }
 }
 
-/// Options that pair the rails of two nodes.
+// Options that pair the rails of two nodes.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingArgs {
     /// Rail of a NIC, where nodes agree neither in names nor in PCI addresses; may be repeated. With a
@@ -94,7 +94,7 @@ pub(crate) struct PairingArgs {
     pub(crate) terms: PairingTerms,
 }
 
-/// Terms on which manifests are compared.
+// Terms on which manifests are compared.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct PairingTerms {
     /// Property that makes rails of two nodes the same rail
@@ -135,6 +135,7 @@ impl From<ArpOption> for Arp {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum NetdevCommand {
     /// List the NICs that have RDMA, and say which would be moved and why the others would not
     List(ListArgs),
@@ -244,7 +245,7 @@ pub(crate) struct ListArgs {
     pub(crate) json: bool,
 }
 
-/// Which NICs are moved, and how.
+// Which NICs are moved, and how.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TermsArgs {
     #[command(flatten)]
@@ -354,6 +355,7 @@ pub(crate) enum By {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum ManifestCommand {
     /// Work out the rails that all nodes have alike
     Agree(AgreeArgs),

@@ -22,6 +22,7 @@ use crate::cli::PolicyDir;
 use crate::cli::SysfsOf;
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum CdiCommand {
     /// Write a CDI specification of this host's RDMA devices
     Generate(GenerateArgs),
@@ -262,6 +263,7 @@ that may open its devices by the device cgroup, or that has CAP_SYS_ADMIN or CAP
 request may have been executed.";
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum RuntimeCommand {
     /// Register `verbgate oci` with a container engine, beside the engine's other runtimes
     Configure(ConfigureArgs),

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::Subcommand;
 use verbgate_proxy::policy::DIRECTORY;
 
-/// The directory of the operator's policy.
+// The directory of the operator's policy.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PolicyDir {
     /// Directory of the operator's policy, verbgate-policy(5); root must own the directory and its files,
@@ -16,6 +16,7 @@ pub(crate) struct PolicyDir {
 }
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum PolicyCommand {
     /// Check the files of the policy, or a file that is not in force yet
     Check(PolicyCheckArgs),

@@ -6,6 +6,7 @@ use clap::Args;
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum SysfsCommand {
     /// Record a host's RDMA devices, GPUs and the buses around them, as JSON
     Snapshot(SnapshotArgs),
@@ -23,7 +24,7 @@ pub(crate) enum SysfsCommand {
     Serve(MaterialiseArgs),
 }
 
-/// The host to look at.
+// The host to look at.
 #[derive(Debug, Args)]
 pub(crate) struct SysfsHostArgs {
     /// Snapshot to read instead of a host
@@ -34,7 +35,7 @@ pub(crate) struct SysfsHostArgs {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// The devices that a sandbox is granted.
+// The devices that a sandbox is granted.
 #[derive(Debug, Args)]
 pub(crate) struct GrantArgs {
     /// RDMA device to grant, by the name of the device or of the device's node; may be repeated

@@ -7,9 +7,13 @@ use std::fs::File;
 use std::io;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::path::PathBuf;
+
+use rustix::fs::AtFlags;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
 
 use crate::names;
 use crate::snapshot::Access;
@@ -35,6 +39,25 @@ pub enum Detail {
     Values,
     /// The values that decide what is shown, and the names of the others.
     Names,
+}
+
+/// Type, mode and owner of a file, as stat(2) tells them.
+struct Owned {
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Owned {
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+}
+
+impl From<&fs::Metadata> for Owned {
+    fn from(meta: &fs::Metadata) -> Self {
+        Self { mode: meta.mode(), uid: meta.uid(), gid: meta.gid() }
+    }
 }
 
 /// A sysfs root, and how much of it to read.
@@ -98,15 +121,15 @@ impl Reader {
     pub(super) fn value(&self, path: &str) -> Option<Value> {
         let file = self.root.join(path);
         let meta = fs::symlink_metadata(&file).ok()?;
-        self.is_attribute(path, &meta).then(|| read(&file)).flatten()
+        self.is_attribute(path, &Owned::from(&meta)).then(|| read(&file)).flatten()
     }
 
     /// Whether a file holds something to be read, by somebody; and if not by everyone, by whom.
-    fn is_attribute(&self, path: &str, meta: &fs::Metadata) -> bool {
+    fn is_attribute(&self, path: &str, file: &Owned) -> bool {
         // `reset` and its like can only be written.
-        let is = meta.is_file() && meta.permissions().mode() & 0o444 != 0;
-        let mode = u16::try_from(meta.permissions().mode() & 0o7777).unwrap_or_default();
-        let access = Access { mode, uid: meta.uid(), gid: meta.gid() };
+        let is = file.kind() == FileType::RegularFile && file.mode & 0o444 != 0;
+        let mode = u16::try_from(file.mode & 0o7777).unwrap_or_default();
+        let access = Access { mode, uid: file.uid, gid: file.gid };
         let is_common = mode & 0o444 == 0o444 && (access.uid, access.gid) == self.owner;
         if is && !is_common {
             self.access.borrow_mut().insert(path.to_owned(), access);
@@ -124,17 +147,21 @@ impl Reader {
 
     /// Takes the listed attributes of `dir`; those that are directories with all that is in them.
     pub(super) fn listed(&self, dir: &str, list: &[&str], prefix: &str, into: &mut Attrs) {
+        // The way to a directory of sysfs is long, and each name would go all of it.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let Ok(opened) = rustix::fs::open(self.root.join(dir), flags, Mode::empty()) else {
+            return;
+        };
         for name in list {
-            let path = format!("{dir}/{name}");
-            let file = self.root.join(&path);
-            let Ok(meta) = fs::symlink_metadata(&file) else {
+            let Ok(meta) = rustix::fs::statat(&opened, *name, AtFlags::SYMLINK_NOFOLLOW) else {
                 continue;
             };
-            let key = format!("{prefix}{name}");
-            if meta.is_dir() {
+            let file = Owned { mode: meta.st_mode, uid: meta.st_uid, gid: meta.st_gid };
+            let (path, key) = (format!("{dir}/{name}"), format!("{prefix}{name}"));
+            if file.kind() == FileType::Directory {
                 self.all(&path, &format!("{key}/"), into);
-            } else if self.is_attribute(&path, &meta) {
-                into.extend(self.detail(&file).map(|value| (key, value)));
+            } else if self.is_attribute(&path, &file) {
+                into.extend(self.detail(&self.root.join(&path)).map(|value| (key, value)));
             }
         }
     }
@@ -158,7 +185,7 @@ impl Reader {
             if kind.is_dir() {
                 self.all(&path, &format!("{key}/"), into);
             } else if kind.is_file()
-                && entry.metadata().is_ok_and(|meta| self.is_attribute(&path, &meta))
+                && entry.metadata().is_ok_and(|meta| self.is_attribute(&path, &Owned::from(&meta)))
             {
                 into.extend(self.detail(&entry.path()).map(|value| (key, value)));
             }

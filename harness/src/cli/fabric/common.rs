@@ -54,7 +54,7 @@ pub(crate) struct CommonArgs {
     pub(crate) json: bool,
 }
 
-/// Files beside what is printed; rank 0 writes the files.
+// Files beside what is printed; rank 0 writes the files.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
     /// File for a page with a matrix of all paths (HTML, self-contained)

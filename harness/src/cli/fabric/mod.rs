@@ -30,6 +30,7 @@ use self::common::gbps;
 use self::common::pairs;
 
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum FabricCommand {
     /// Check every rank, connect all pairs on all rails, and compare all received data
     Verify(FabricVerifyArgs),
@@ -104,7 +105,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) outputs: OutputArgs,
 }
 
-/// Many ranks in two processes, without verbs.
+// Many ranks in two processes, without verbs.
 #[derive(Debug, Args)]
 pub(crate) struct SimulateArgs {
     #[arg(long, default_value_t = 1000)]
