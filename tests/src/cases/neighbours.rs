@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::Case;
 use super::Verdict;
 use super::nodes::Namespace;
+use super::nodes::ip;
 use super::tenants::Partner;
 use crate::exec;
 use crate::world::PATIENCE;
@@ -39,7 +40,7 @@ const BY_HANDLE: usize = 4;
 
 pub(super) fn cases() -> Vec<Case> {
     let mut many = Case::new("sixty_four_tenants_of_one_port", many);
-    many.limit = 5 * PATIENCE;
+    many.limit = 20 * PATIENCE;
     vec![many]
 }
 
@@ -122,6 +123,13 @@ fn many(world: &World) -> Result<Verdict> {
 
 /// A namespace with a macvlan and an address for each tenant.
 fn namespaces(netdev: &str) -> Result<Vec<Namespace>> {
+    // Those of an attempt that was broken off.
+    for number in 1..=TENANTS {
+        let left = Path::new("/run/netns").join(name(number));
+        if left.exists() {
+            ip(&["netns", "delete", &name(number)])?;
+        }
+    }
     let all: Vec<Namespace> =
         (1..=TENANTS).map(|number| Namespace::new(&name(number))).collect::<Result<_>>()?;
     let links: String = all

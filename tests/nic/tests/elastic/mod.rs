@@ -191,17 +191,23 @@ impl Driver {
         let pages = [pages & 0xffff, pages >> 48, pages >> 32 & 0xffff];
         let short = |page: u64| page as u32;
         self.put(CQ, &[0; 64 * 32]);
-        // Of one page, found by a list; the completion queue of events 1.
-        self.put(LIST + 0x8000, &CQ.to_le_bytes());
+        // Two pages, found by a list; or, as Linux 6.1 says it, one that is called indirect and is named
+        // itself. The completion queue of events 1.
+        let list = [CQ.to_le_bytes(), (CQ + 4096).to_le_bytes()].concat();
+        self.put(LIST + 0x8000, &list);
+        let (pages_at, count) = match self.protocol {
+            Protocol::Tcp => (CQ, 1),
+            Protocol::Roce => (LIST + 0x8000, 2),
+        };
         let depth = RING.ilog2();
         self.done(
             0,
             4,
             &words(&[
                 depth << 24 | number,
-                (LIST + 0x8000) as u32,
+                short(pages_at),
                 0,
-                1 << 16 | 1 << 15 | 1 << 11 | 1,
+                count << 16 | 1 << 15 | 1 << 11 | 1,
                 0,
                 0,
                 0,
