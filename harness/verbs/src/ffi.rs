@@ -286,6 +286,8 @@ pub(super) type AllocPd = unsafe extern "C" fn(*mut RawContext) -> *mut Protecti
 pub(super) type DeallocPd = unsafe extern "C" fn(*mut ProtectionDomain) -> c_int;
 pub(super) type RegMr =
     unsafe extern "C" fn(*mut ProtectionDomain, *mut c_void, usize, c_int) -> *mut MemoryRegion;
+pub(super) type RegDmabufMr =
+    unsafe extern "C" fn(*mut ProtectionDomain, u64, usize, u64, c_int, c_int) -> *mut MemoryRegion;
 pub(super) type DeregMr = unsafe extern "C" fn(*mut MemoryRegion) -> c_int;
 pub(super) type CreateCq = unsafe extern "C" fn(
     *mut RawContext,

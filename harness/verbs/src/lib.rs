@@ -27,6 +27,7 @@ mod queue;
 pub use completions::CompletionQueue;
 pub use completions::wait;
 pub use memory::Access;
+pub use memory::Memory;
 pub use memory::Region;
 pub use queue::Caps;
 pub use queue::Operation;

@@ -26,6 +26,8 @@ pub(super) struct Library {
     pub(super) alloc_pd: ffi::AllocPd,
     pub(super) dealloc_pd: ffi::DeallocPd,
     pub(super) reg_mr: ffi::RegMr,
+    /// Since rdma-core 34.
+    pub(super) reg_dmabuf_mr: Option<ffi::RegDmabufMr>,
     pub(super) dereg_mr: ffi::DeregMr,
     pub(super) create_comp_channel: ffi::CreateCompChannel,
     pub(super) destroy_comp_channel: ffi::DestroyCompChannel,
@@ -63,6 +65,10 @@ impl Library {
             alloc_pd: symbol!(library, c"ibv_alloc_pd", ffi::AllocPd),
             dealloc_pd: symbol!(library, c"ibv_dealloc_pd", ffi::DeallocPd),
             reg_mr: symbol!(library, c"ibv_reg_mr", ffi::RegMr),
+            reg_dmabuf_mr: known(library, c"ibv_reg_dmabuf_mr").map(|address| {
+                // SAFETY: as of `symbol!`.
+                unsafe { std::mem::transmute::<*mut c_void, ffi::RegDmabufMr>(address) }
+            }),
             dereg_mr: symbol!(library, c"ibv_dereg_mr", ffi::DeregMr),
             create_comp_channel: symbol!(
                 library,
@@ -159,9 +165,13 @@ fn open(name: &CStr) -> Result<*mut c_void, Error> {
 }
 
 fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, Error> {
+    known(library, name).ok_or_else(|| Error::Load(reason()))
+}
+
+fn known(library: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     // SAFETY: the library is open, and the name a C string.
     let address = unsafe { libc::dlsym(library, name.as_ptr()) };
-    if address.is_null() { Err(Error::Load(reason())) } else { Ok(address) }
+    (!address.is_null()).then_some(address)
 }
 
 fn reason() -> String {

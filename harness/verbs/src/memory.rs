@@ -1,8 +1,15 @@
 //! Registered memory.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::FromRawFd;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use memmap2::MmapMut;
+use rustix::fs::MemfdFlags;
+use rustix::fs::SealFlags;
 
 use crate::Error;
 use crate::Pd;
@@ -16,6 +23,43 @@ pub enum Access {
     Local,
     /// Read, write, and atomics.
     Remote,
+    /// Read and write: devices without atomics refuse to be asked for atomics.
+    ReadWrite,
+}
+
+impl Access {
+    fn flags(self) -> i32 {
+        match self {
+            Self::Local => LOCAL_WRITE,
+            Self::Remote => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
+            Self::ReadWrite => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ,
+        }
+    }
+}
+
+/// Where memory comes from.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Memory {
+    /// Of the process.
+    #[default]
+    Host,
+    /// A dma-buf, as the memory of GPUs is registered; made of the process's memory by `/dev/udmabuf`
+    /// (Documentation/driver-api/dma-buf.rst of the kernel).
+    DmaBuf,
+}
+
+/// Makes dma-bufs of memfds.
+const MAKER: &str = "/dev/udmabuf";
+/// `UDMABUF_CREATE`, include/uapi/linux/udmabuf.h.
+const CREATE: libc::Ioctl = 0x4018_7542;
+
+/// `struct udmabuf_create`.
+#[repr(C)]
+struct Create {
+    memfd: u32,
+    flags: u32,
+    offset: u64,
+    size: u64,
 }
 
 const LOCAL_WRITE: i32 = 1;
@@ -37,6 +81,7 @@ struct RegionInner {
     lkey: u32,
     rkey: u32,
     _memory: MmapMut,
+    _dma_buf: Option<OwnedFd>,
 }
 
 impl Drop for RegionInner {
@@ -54,21 +99,61 @@ impl Region {
     pub fn new(pd: &Pd, length: usize, access: Access) -> Result<Self, Error> {
         let mut memory = MmapMut::map_anon(length.max(1))
             .map_err(|error| Error::Verb { verb: "mmap", error })?;
-        let base = memory.as_mut_ptr();
-        let flags = match access {
-            Access::Local => LOCAL_WRITE,
-            Access::Remote => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
-        };
+        let (base, flags) = (memory.as_mut_ptr(), access.flags());
         // SAFETY: the memory stays until the region is gone, and is used by its address only.
         let mr = unsafe { (pd.library().reg_mr)(pd.0.pd, base.cast(), memory.len(), flags) };
         if mr.is_null() {
             return Err(last("ibv_reg_mr"));
         }
+        Ok(Self::made(pd, mr, memory, (length, None)))
+    }
+
+    /// New memory of this kind.
+    ///
+    /// # Errors
+    /// Of a dma-buf: open(2)'s of `/dev/udmabuf`, where the kernel has none; ioctl(2)'s, as `EINVAL` above
+    /// the module's `size_limit_mb`; `EOPNOTSUPP` of a driver that cannot.
+    pub fn of(kind: Memory, pd: &Pd, length: usize, access: Access) -> Result<Self, Error> {
+        if kind == Memory::Host {
+            return Self::new(pd, length, access);
+        }
+        let made = |verb| move |error: io::Error| Error::Verb { verb, error };
+        let size = length.max(1).next_multiple_of(rustix::param::page_size());
+        let file =
+            rustix::fs::memfd_create("dma-buf", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+                .map_err(|e| made("memfd_create")(e.into()))?;
+        let file = File::from(file);
+        file.set_len(size as u64).map_err(made("ftruncate"))?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK)
+            .map_err(|e| made("fcntl(F_ADD_SEALS)")(e.into()))?;
+        // SAFETY: nobody else has the file, which cannot shrink.
+        let mut memory = unsafe { MmapMut::map_mut(&file) }.map_err(made("mmap"))?;
+        let dma_buf = dma_buf(&file, size).map_err(made("a dma-buf of /dev/udmabuf"))?;
+        let Some(register) = pd.library().reg_dmabuf_mr else {
+            return Err(Error::Load("libibverbs has no ibv_reg_dmabuf_mr".to_owned()));
+        };
+        let (base, fd) = (memory.as_mut_ptr(), dma_buf.as_raw_fd());
+        let iova = base.addr() as u64;
+        // SAFETY: the kernel holds the dma-buf as long as the region is there.
+        let mr = unsafe { register(pd.0.pd, 0, length, iova, fd, access.flags()) };
+        if mr.is_null() {
+            return Err(last("ibv_reg_dmabuf_mr"));
+        }
+        Ok(Self::made(pd, mr, memory, (length, Some(dma_buf))))
+    }
+
+    fn made(
+        pd: &Pd,
+        mr: *mut ffi::MemoryRegion,
+        mut memory: MmapMut,
+        (length, dma_buf): (usize, Option<OwnedFd>),
+    ) -> Self {
+        let base = memory.as_mut_ptr();
         // SAFETY: a region that was just made; the library writes to it no more.
         let keys = unsafe { &*mr };
         let (lkey, rkey) = (keys.lkey, keys.rkey);
-        let inner = RegionInner { mr, pd: pd.clone(), base, length, lkey, rkey, _memory: memory };
-        Ok(Self(Rc::new(inner)))
+        let (pd, _memory, _dma_buf) = (pd.clone(), memory, dma_buf);
+        Self(Rc::new(RegionInner { mr, pd, base, length, lkey, rkey, _memory, _dma_buf }))
     }
 
     /// Where a peer finds it.
@@ -135,4 +220,18 @@ impl Region {
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Ok(bytes)
     }
+}
+
+/// A dma-buf of all pages of a memfd.
+fn dma_buf(file: &File, size: usize) -> io::Result<OwnedFd> {
+    let maker = File::options().read(true).write(true).open(MAKER)?;
+    let memfd = file.as_raw_fd().cast_unsigned();
+    let create = Create { memfd, flags: 0, offset: 0, size: size as u64 };
+    // SAFETY: the structure is the one that the request takes, and the kernel only reads it.
+    let fd = unsafe { libc::ioctl(maker.as_raw_fd(), CREATE, &raw const create) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
