@@ -88,8 +88,9 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         Some(Injection::Lossy) => rail.dcb = Some(another_class()),
         _ => {}
     };
+    let needs = Needs { kind: args.common.memory, ..Needs::default() };
     let Session { server, mut link, table, checks, sound, mut hardware } =
-        Session::open_as(me, parameters, Needs::default(), lie)?;
+        Session::open_as(me, parameters, needs, lie)?;
     if args.inject == Some(Injection::WrongAddress) {
         hardware.pretend(NOWHERE);
     }

@@ -10,6 +10,7 @@ use verbgate_verbs::Caps;
 use verbgate_verbs::CompletionQueue;
 use verbgate_verbs::Context;
 use verbgate_verbs::Limits;
+use verbgate_verbs::Memory;
 use verbgate_verbs::Path;
 use verbgate_verbs::Pd;
 use verbgate_verbs::QueuePair;
@@ -47,11 +48,12 @@ pub(crate) struct Needs {
     pub(crate) longest: usize,
     /// Completions are waited for, and not polled for.
     pub(crate) events: bool,
+    pub(crate) kind: Memory,
 }
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { lanes: 1, longest: LARGEST, events: false }
+        Self { lanes: 1, longest: LARGEST, events: false, kind: Memory::Host }
     }
 }
 
@@ -213,7 +215,7 @@ impl Hardware {
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
-            let region = Region::new(&pd, needs.memory(), Access::Remote)?;
+            let region = Region::of(needs.kind, &pd, needs.memory(), access(&limits))?;
             let entries = (peers.max(1) * needs.lanes * DEPTH * 2).min(limits.max_cqe);
             let cq = match needs.events {
                 true => CompletionQueue::with_events(context, entries)?,
@@ -238,7 +240,7 @@ impl Hardware {
 
     /// Memory that the rail's queue pairs may not use: of another protection domain.
     pub(crate) fn foreign(&self) -> Result<Region, verbgate_verbs::Error> {
-        Region::new(&Pd::new(&self.context)?, MEMORY, Access::Remote)
+        Region::new(&Pd::new(&self.context)?, MEMORY, access(&self.limits))
     }
 
     /// A queue pair of a new session.
@@ -292,6 +294,11 @@ impl Hardware {
         };
         made.qp.connect(&path).map_err(|error| meaning(Of::Rtr, &error))
     }
+}
+
+/// As much as the device lets peers do with memory.
+fn access(limits: &Limits) -> Access {
+    if limits.atomics { Access::Remote } else { Access::ReadWrite }
 }
 
 /// An error with its likeliest cause and its remedy.

@@ -82,12 +82,14 @@ pub use crate::options::Common;
 pub use crate::options::Connect;
 pub use crate::options::DiagnoseOptions;
 use crate::options::Identity;
+pub use crate::options::MEMORY_WORDS;
 pub use crate::options::SimulateOptions;
 pub use crate::options::VerifyOptions;
 pub use crate::options::message_size;
 pub use crate::options::size;
 pub use crate::rail::Choice;
 pub use verbgate_host::output::print;
+pub use verbgate_verbs::Memory;
 
 /// What a rank found.
 #[derive(Clone, Debug)]

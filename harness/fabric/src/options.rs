@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use verbgate_verbs::Memory;
+
 use crate::class::Class;
 use crate::error::Error;
 use crate::exchange::Injection;
@@ -38,6 +40,12 @@ impl Connect {
     ];
 }
 
+/// Each kind of memory by the word that says it, and what it is.
+pub const MEMORY_WORDS: &[(Memory, &str, &str)] = &[
+    (Memory::Host, "host", "Memory of the process"),
+    (Memory::DmaBuf, "dma-buf", "A dma-buf, as GPU memory is registered; made by /dev/udmabuf"),
+];
+
 /// What every rank of every command is told.
 #[derive(Clone, Debug)]
 pub struct Common {
@@ -62,6 +70,11 @@ pub struct Common {
     pub pkey: Option<u16>,
     /// How queue pairs are connected, once the ranks have met.
     pub connect: Connect,
+    /// How far the rails of each rank are turned against those of the rank before; 0 for rails that speak
+    /// among themselves.
+    pub cross_rail: u32,
+    /// What queue pairs send from and receive into.
+    pub memory: Memory,
     /// Whether results are JSON.
     pub json: bool,
 }
@@ -79,6 +92,8 @@ impl Default for Common {
             service_level: None,
             pkey: None,
             connect: Connect::default(),
+            cross_rail: 0,
+            memory: Memory::default(),
             json: false,
         }
     }
@@ -175,6 +190,7 @@ pub(crate) struct Identity {
     pub(crate) patience: Duration,
     pub(crate) class: Class,
     pub(crate) connect: Connect,
+    pub(crate) cross_rail: u32,
 }
 
 impl Identity {
@@ -221,14 +237,19 @@ impl Identity {
         if common.timeout == 0 || common.timeout > LONGEST_WAIT {
             return usage(format!("--timeout {}: give 1 to {LONGEST_WAIT} s", common.timeout));
         }
-        let rails = if common.devices.is_empty() { rail::all()? } else { common.devices.clone() };
+        let mut rails =
+            if common.devices.is_empty() { rail::all()? } else { common.devices.clone() };
+        let cross_rail = common.cross_rail;
+        let turned = u64::from(rank) * u64::from(cross_rail);
+        let turned = turned.checked_rem(rails.len() as u64).unwrap_or(0);
+        rails.rotate_left(usize::try_from(turned).unwrap_or(0));
         let anywhere = || if by_file { "0.0.0.0:0".to_owned() } else { rendezvous.clone() };
         let bind = common.bind.clone().unwrap_or_else(anywhere);
         let patience = Duration::from_secs(common.timeout);
         let given = (common.traffic_class, common.service_level, common.pkey);
         let class = Class::find(given, environment)?;
         let connect = common.connect;
-        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class, connect })
+        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class, connect, cross_rail })
     }
 }
 
@@ -267,6 +288,25 @@ mod tests {
         );
         let found = found.unwrap();
         assert_eq!((found.rank, &*found.rendezvous, &*found.bind), (1, "h:29501", "h:29501"));
+    }
+
+    #[test]
+    fn rails_are_turned_by_the_ranks_number() {
+        let names = |rank: u32, cross_rail: u32| -> Vec<String> {
+            let devices = ["a", "b", "c"].map(|name| name.parse().unwrap()).to_vec();
+            let rendezvous = Some("h:1".to_owned());
+            let (rank, ranks) = (Some(rank), Some(9));
+            let common =
+                Common { devices, rendezvous, rank, ranks, cross_rail, ..Common::default() };
+            let rails = Identity::find(&common, &|_| None).unwrap().rails;
+            rails.iter().map(|choice| choice.device.clone()).collect()
+        };
+        assert_eq!(names(7, 0), ["a", "b", "c"]);
+        assert_eq!(names(0, 1), ["a", "b", "c"]);
+        // Rail 0 of rank 0 speaks to the second device of rank 1, and to the third of rank 2.
+        assert_eq!(names(1, 1), ["b", "c", "a"]);
+        assert_eq!(names(2, 1), ["c", "a", "b"]);
+        assert_eq!(names(1, 5), ["c", "a", "b"]);
     }
 
     #[test]

@@ -77,6 +77,10 @@ impl Session {
             Connect::Rendezvous => parameters,
             Connect::RdmaCm => parameters + " --connect rdma-cm",
         };
+        let parameters = match me.cross_rail {
+            0 => parameters,
+            by => format!("{parameters} --cross-rail {by}"),
+        };
         let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
         // Rank 0 finds itself at its own address, whatever the others call it.
         let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());

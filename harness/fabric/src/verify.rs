@@ -96,8 +96,9 @@ struct VerifyReport {
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
+    let needs = Needs { kind: args.common.memory, ..Needs::default() };
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, parameters(args) + &me.class.text(), Needs::default())?;
+        Session::open(me, parameters(args) + &me.class.text(), needs)?;
     let mut report = VerifyReport {
         hash: link.hash(),
         strays: link.strays(),

@@ -199,7 +199,8 @@ impl BenchOptions {
     pub(crate) fn needs(&self) -> Needs {
         let longest = self.sizes.iter().copied().chain([self.message, LARGEST]).max();
         let longest = longest.unwrap_or(LARGEST);
-        Needs { lanes: self.queue_pairs, longest, events: self.events }
+        let kind = self.common.memory;
+        Needs { lanes: self.queue_pairs, longest, events: self.events, kind }
     }
 
     /// # Errors

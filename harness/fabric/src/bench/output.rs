@@ -140,8 +140,14 @@ pub(crate) fn begin(args: &BenchOptions, settings: Settings<'_>) -> Result<(), E
         let _ = writeln!(
             text,
             "{plan}; by {by:?}, {window} at a time; queue pairs: min_rnr_timer {min_rnr_timer}, \
-             rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt {retry_cnt}\nlatency is from posting \
-             to the acknowledgement of the peer's NIC, a whole round trip"
+             rnr_retry {rnr_retry}, timeout {timeout}, retry_cnt {retry_cnt}\nlatency is {}",
+            match by {
+                By::Read => "a whole round trip: from posting a read to its answer",
+                By::Write | By::Send => {
+                    "half a round trip: half of the time from posting to the acknowledgement of the \
+                     peer's NIC"
+                }
+            }
         );
         if shown {
             let titles = COLUMNS.iter().map(|(title, _)| padded(title, title));

@@ -39,7 +39,8 @@ pub(crate) struct FlowOutcome {
     pub messages: u64,
     /// In seconds.
     pub(crate) took: f64,
-    /// From posting to completion, which is when the peer's NIC has acknowledged it, in ns.
+    /// In ns, half of the time from posting to completion, which is when the peer's NIC has acknowledged the
+    /// message; of a read, which ends with its answer, the whole time.
     pub(crate) latencies: Histogram<u64>,
     pub(crate) errors: u32,
     /// That is not of those that follow another.
@@ -58,6 +59,8 @@ pub(crate) struct Sender {
     address: u64,
     rkey: u32,
     inline: bool,
+    /// Parts of a round trip that a message is.
+    parts: u64,
     /// Where in memory a read puts what it fetches.
     fetched: usize,
     region: Option<Region>,
@@ -92,6 +95,7 @@ impl Sender {
             address: 0,
             rkey: 0,
             inline: false,
+            parts: if load.by == By::Read { 1 } else { 2 },
             fetched: mesh.hardware.get(flow.rail).map_or(IN, |hardware| hardware.needs.at(IN)),
             region: mesh.hardware.get(flow.rail).map(|hardware| hardware.region.clone()),
             ready: false,
@@ -201,7 +205,7 @@ impl Sender {
         } else if completion.status == 0 {
             self.outcome.messages += 1;
             let ns = u64::try_from((now - posted).as_nanos()).unwrap_or(LONGEST_NS);
-            self.outcome.latencies.saturating_record(ns);
+            self.outcome.latencies.saturating_record(ns / self.parts);
         } else {
             self.failed(completion);
         }

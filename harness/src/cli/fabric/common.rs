@@ -7,6 +7,7 @@ use clap::Args;
 use verbgate_fabric::Choice;
 use verbgate_fabric::Common;
 use verbgate_fabric::Connect;
+use verbgate_fabric::Memory;
 use verbgate_fabric::Outputs;
 
 use super::Word;
@@ -49,6 +50,13 @@ pub(crate) struct CommonArgs {
     /// How to connect queue pairs, once the ranks have met; the same on all ranks
     #[arg(long, value_enum, default_value_t = Word(Connect::Rendezvous))]
     pub(crate) connect: Word<Connect>,
+    /// Turn the rails of each rank by so many against those of the rank before, so that different rails
+    /// speak to each other; the same on all ranks [default: each rail speaks to itself]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "RAILS")]
+    pub(crate) cross_rail: u32,
+    /// What to send from and receive into
+    #[arg(long, value_enum, default_value_t = Word(Memory::Host))]
+    pub(crate) memory: Word<Memory>,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
@@ -157,6 +165,8 @@ impl From<&CommonArgs> for Common {
             service_level: args.service_level,
             pkey: args.pkey,
             connect: args.connect.0,
+            cross_rail: args.cross_rail,
+            memory: args.memory.0,
             json: args.json,
         }
     }

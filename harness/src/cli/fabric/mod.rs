@@ -15,6 +15,8 @@ use verbgate_fabric::Common;
 use verbgate_fabric::Connect;
 use verbgate_fabric::DiagnoseOptions;
 use verbgate_fabric::Injection;
+use verbgate_fabric::MEMORY_WORDS;
+use verbgate_fabric::Memory;
 use verbgate_fabric::Outputs;
 use verbgate_fabric::SimulateOptions;
 use verbgate_fabric::Sweep;
@@ -323,14 +325,14 @@ pub(crate) struct Word<T>(pub(crate) T);
 
 /// Makes the library's words the values of an option; the library says what each word means.
 macro_rules! words {
-    ($($of:ident { $($value:ident)+ })+) => {$(
+    ($($of:ident in $words:expr => { $($value:ident)+ })+) => {$(
         impl ValueEnum for Word<$of> {
             fn value_variants<'a>() -> &'a [Self] {
                 &[$(Self($of::$value)),+]
             }
 
             fn to_possible_value(&self) -> Option<PossibleValue> {
-                let (_, word, help) = $of::WORDS.iter().find(|(of, ..)| *of == self.0)?;
+                let (_, word, help) = $words.iter().find(|(of, ..)| *of == self.0)?;
                 Some(PossibleValue::new(word).help(help))
             }
         }
@@ -338,10 +340,11 @@ macro_rules! words {
 }
 
 words! {
-    Sweep { Latency Sizes Pace Bidirectional AllToAll Ring }
-    By { Write Send Read }
-    Connect { Rendezvous RdmaCm }
-    Injection {
+    Sweep in Sweep::WORDS => { Latency Sizes Pace Bidirectional AllToAll Ring }
+    By in By::WORDS => { Write Send Read }
+    Connect in Connect::WORDS => { Rendezvous RdmaCm }
+    Memory in MEMORY_WORDS => { Host DmaBuf }
+    Injection in Injection::WORDS => {
         NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
         Unsignaled WrongAddress Lossy NoListener
     }
