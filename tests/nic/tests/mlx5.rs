@@ -136,6 +136,7 @@ fn messages_arrive_byte_for_byte() {
 #[test]
 fn writes_reads_and_atomics() {
     let mut w = world();
+    let set = w.right.counted(&w.there);
     let (data, key) = (pattern(20_000), w.there.key);
     w.left.fill(0, &data);
     w.left.post_remote(&mut w.here, WRITE, (0x10, key), &[], (0, 20_000));
@@ -158,6 +159,10 @@ fn writes_reads_and_atomics() {
     }
     assert_eq!(w.left.see(0x20, 24), [40u64, 42, 7].map(u64::to_le_bytes).concat());
     assert_eq!(w.right.see(0x2000, 8), 7u64.to_le_bytes());
+    // Writes, reads, atomic operations; and the same again, cleared by the question before.
+    assert_eq!(w.right.counts(set, true), Some([2, 1, 3]));
+    assert_eq!(w.right.counts(set, false), Some([0; 3]));
+    assert_eq!(w.right.counts(set + 1, false), None);
 }
 
 #[test]
@@ -343,4 +348,25 @@ fn all_is_gone_after_a_teardown() {
     w.left.probe();
     w.here = w.left.make_pair(None);
     assert_eq!(w.left.device.census().qps, 1);
+}
+
+#[test]
+fn a_device_that_failed_is_set_up_anew() {
+    let World { mut left, here, .. } = world();
+    let low = |left: &mut Driver| left.register(0x14) >> 8 & 7;
+    assert_eq!(low(&mut left), 0);
+    left.device.raise(verbgate_nic::Event::FatalError);
+    assert_eq!(
+        (low(&mut left), left.register(0x1010)),
+        (1, 0),
+        "disabled, and its health stands still"
+    );
+    let before = left.device.census();
+    left.device.raise(verbgate_nic::Event::KeepAlive);
+    left.probe();
+    assert_eq!(low(&mut left), 0);
+    assert!(left.device.census().qps < before.qps, "what was there before is forgotten");
+    assert_ne!(left.about(0x501, here.number), 0);
+    let again = left.make_pair(None);
+    assert_eq!(left.about(0x501, again.number), 0);
 }

@@ -65,7 +65,8 @@ const CAN: &[(Field, u64)] = &[
     (cap::LOG_MAX_MSG, limits::LOG_MESSAGE),
     (cap::MAX_WQE_SZ_SQ, limits::SEND_WQE), (cap::MAX_WQE_SZ_RQ, limits::RECEIVE_WQE),
     (cap::NUM_PORTS, 1), (cap::NATIVE_PORT_NUM, 1), (cap::IB_VIRT, 1),
-    (cap::VPORT_COUNTERS, 1),
+    (cap::VPORT_COUNTERS, 1), (cap::MAX_QP_CNT, limits::COUNTER_SETS as u64),
+    (cap::RTS2RTS_COUNTER_SET, 1), (cap::RETRANSMISSION_COUNTERS, 1),
     (cap::LOCAL_CA_ACK_DELAY, 16), (cap::LOG_PG_SZ, 12),
     (cap::RC, 1), (cap::UC, 1), (cap::UD, 1), (cap::XRC, 1), (cap::ATOMIC, 1), (cap::CQ_MODERATION, 1),
     (cap::PKV, 1), (cap::QKV, 1), (cap::SET_DETH_SQPN, 1), (cap::CQE_VERSION, 1),
@@ -209,6 +210,13 @@ impl Device {
             1 => 1,
             _ => return Err(Refusal::Parameter),
         };
+        Reply::done()
+    }
+
+    /// A driver that recovers from an error of the device's begins here, without having destroyed anything.
+    pub(super) fn enable_hca(&mut self, _: &Request) -> Answer {
+        self.forget();
+        self.pages.clear();
         Reply::done()
     }
 

@@ -41,6 +41,7 @@ pub(super) mod qpc {
     pub(in super::super) const NO_SQ: Field = at(0x50, 0x1);
     pub(in super::super) const LOG_SQ_SIZE: Field = at(0x51, 0x4);
     pub(in super::super) const UAR_PAGE: Field = at(0x68, 0x18);
+    pub(in super::super) const COUNTER_SET: Field = at(0x60, 0x8);
     pub(in super::super) const USER_INDEX: Field = at(0x88, 0x18);
     pub(in super::super) const LOG_PAGE_SIZE: Field = at(0xa3, 0x5);
     pub(in super::super) const REMOTE_QPN: Field = at(0xa8, 0x18);
@@ -72,6 +73,16 @@ pub(super) mod qpc {
     /// The record of doorbells is in memory that a program has registered for that; and in which.
     pub(in super::super) const DBR_UMEM_VALID: Field = at(0x683, 0x1);
     pub(in super::super) const DBR_UMEM_ID: Field = at(0x720, 0x20);
+}
+
+/// Commands about sets of counters.
+pub(super) mod set {
+    use super::*;
+    pub(in super::super) const NUMBER: Field = at(0x58, 0x8);
+    pub(in super::super) const CLEAR: Field = at(0xc0, 0x1);
+    pub(in super::super) const ASKED: Field = at(0xf8, 0x8);
+    /// Bytes of `query_q_counter_out`.
+    pub(in super::super) const ANSWER: usize = 0x100;
 }
 
 /// `cqc`, the context of a completion queue.
@@ -211,7 +222,10 @@ pub(super) mod cap {
     pub(in super::super) const LOG_MAX_KLM_LIST_SIZE: Field = at(0x11a, 0x6);
     pub(in super::super) const LOG_MAX_RA_REQ_QP: Field = at(0x14a, 0x6);
     pub(in super::super) const LOG_MAX_RA_RES_QP: Field = at(0x15a, 0x6);
+    pub(in super::super) const RTS2RTS_COUNTER_SET: Field = at(0x169, 0x1);
     pub(in super::super) const VPORT_COUNTERS: Field = at(0x181, 0x1);
+    pub(in super::super) const RETRANSMISSION_COUNTERS: Field = at(0x182, 0x1);
+    pub(in super::super) const MAX_QP_CNT: Field = at(0x186, 0xa);
     pub(in super::super) const IB_VIRT: Field = at(0x1a2, 0x1);
     pub(in super::super) const DEVICE_MEMORY: Field = at(0x1a8, 0x1);
     pub(in super::super) const LOCAL_CA_ACK_DELAY: Field = at(0x1ab, 0x5);

@@ -49,6 +49,9 @@ pub(super) const LOG_BLUE_FLAME: u64 = 9;
 /// How many rates packets may be paced with; the first is none.
 pub(super) const RATES: u32 = 128;
 
+/// Sets of counters for queue pairs.
+pub(super) const COUNTER_SETS: u32 = 255;
+
 /// How many event queues.
 pub(super) const EQS: u64 = 16;
 /// The largest send, and the largest receive, in bytes of their descriptions.

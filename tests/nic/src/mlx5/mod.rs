@@ -21,6 +21,7 @@ mod admin;
 mod bits;
 mod change;
 mod complete;
+mod count;
 mod create;
 mod device;
 mod device_memory;
@@ -57,6 +58,7 @@ use crate::pci::Identity;
 use crate::wire::Message;
 use crate::wire::Port;
 
+use count::Sets;
 use device_memory::Memory;
 use devx::General;
 use devx::Umem;
@@ -121,6 +123,7 @@ struct Device {
     key_numbers: Numbers,
     umem_numbers: Numbers,
     general_numbers: Numbers,
+    set_numbers: Numbers,
     eqs: BTreeMap<u32, EventQueue>,
     cqs: BTreeMap<u32, CompletionQueue>,
     qps: BTreeMap<u32, QueuePair>,
@@ -130,6 +133,8 @@ struct Device {
     /// theirs that this device does nothing with but keep them.
     umems: BTreeMap<u32, Umem>,
     generals: BTreeMap<u32, General>,
+    /// Counters of queue pairs.
+    sets: Sets,
     /// Rates that packets may be paced with.
     rates: BTreeMap<u32, Vec<u8>>,
     memory: Memory,
@@ -329,6 +334,7 @@ impl Device {
             key_numbers: kind(limits::LOG_MKEY, 0x100),
             umem_numbers: kind(12, 1),
             general_numbers: kind(12, 1),
+            set_numbers: Numbers::new(1, limits::COUNTER_SETS),
             eqs: BTreeMap::new(),
             cqs: BTreeMap::new(),
             qps: BTreeMap::new(),
@@ -336,6 +342,7 @@ impl Device {
             keys: BTreeMap::new(),
             umems: BTreeMap::new(),
             generals: BTreeMap::new(),
+            sets: Sets::new(),
             rates: BTreeMap::new(),
             memory: Memory::new(),
             steering: Steering::new(),

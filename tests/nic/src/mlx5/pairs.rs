@@ -48,6 +48,7 @@ const OPTIONS: &[(u32, Field)] = &[
     (1 << 13, qpc::RNR_RETRY),
     (1 << 14, qpc::ACK_TIMEOUT),
     (1 << 16, qpc::PORT),
+    (1 << 25, qpc::COUNTER_SET),
 ];
 
 /// The queues are in memory that a program has registered for that: in which, and where.
@@ -65,6 +66,7 @@ static TRANSITIONS: &[Transition] = &[
         from: &[State::Reset],
         to: Some(State::Init),
         always: &[
+            qpc::COUNTER_SET,
             qpc::PM_STATE,
             qpc::PKEY_INDEX,
             qpc::PORT,

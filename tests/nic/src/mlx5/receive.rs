@@ -6,6 +6,7 @@ use super::Device;
 use super::complete::Completion;
 use super::complete::Of;
 use super::complete::syndrome;
+use super::count::Count;
 use super::layout::qpc;
 use super::memory::access;
 use super::memory::word;
@@ -74,15 +75,20 @@ impl Device {
             return;
         }
         if id < pair.receive_id {
-            self.counters.ignored += 1;
             let before = pair.answered.iter().find(|answered| answered.id == id).cloned();
+            self.counters.ignored += 1;
+            self.count(qpn, Count::Duplicates);
             if let Some(before) = before {
                 self.answer(from, qpn, from_qp, before);
             }
             return;
         }
         let length = carried(&body);
+        let of = counted(&body);
         let (status, data) = self.execute(qpn, body);
+        if let Some(what) = if status == NOT_READY { Some(Count::OutOfBuffer) } else { of } {
+            self.count(qpn, what);
+        }
         if status != NOT_READY {
             self.statistics.received += 1;
             self.statistics.received_bytes += length;
@@ -111,7 +117,10 @@ impl Device {
         if !sends && !matches!(body, Body::Write { .. }) {
             return;
         }
-        let length = carried(&body);
+        let (length, of) = (carried(&body), counted(&body));
+        if let Some(what) = of {
+            self.count(qpn, what);
+        }
         match self.execute(qpn, body).0 {
             syndrome::OK => {
                 self.statistics.received += 1;
@@ -336,6 +345,16 @@ fn carried(body: &Body) -> u64 {
     match body {
         Body::Send { data, .. } | Body::Write { data, .. } => data.len() as u64,
         _ => 0,
+    }
+}
+
+/// What a request counts as, of those that are counted.
+fn counted(body: &Body) -> Option<Count> {
+    match body {
+        Body::Write { .. } => Some(Count::Writes),
+        Body::Read { .. } => Some(Count::Reads),
+        Body::Atomic { .. } => Some(Count::Atomics),
+        Body::Send { .. } | Body::Answer { .. } => None,
     }
 }
 

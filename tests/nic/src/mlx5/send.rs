@@ -10,6 +10,7 @@ use super::Device;
 use super::complete::Completion;
 use super::complete::Of;
 use super::complete::syndrome;
+use super::count::Count;
 use super::layout::qpc;
 use super::memory::word;
 use super::objects::Flight;
@@ -195,6 +196,7 @@ impl Device {
                 pair.tries = 0;
                 let allowed = pair.get(qpc::RNR_RETRY);
                 if allowed < FOR_EVER && pair.refusals > allowed {
+                    self.count(qpn, Count::NoReceive);
                     self.gives_up(qpn, syndrome::NO_RECEIVE);
                 }
             }
@@ -263,11 +265,15 @@ impl Device {
                 continue;
             }
             pair.again = Some(now + pair.timeout());
+            let waited = pair.refusals == 0;
             let waiting = pair.flight.iter().filter(|flight| flight.result.is_none());
             let messages: Vec<Message> =
                 waiting.filter_map(|flight| flight.message.clone()).collect();
             self.counters.repeated += messages.len() as u64;
             self.outbox.extend(messages);
+            if waited {
+                self.count(qpn, Count::Timeouts);
+            }
         }
     }
 

@@ -304,6 +304,25 @@ impl Driver {
         assert_eq!(self.modify(0x504, pair, &[(0x20, 1 << 27), (0x70, 0x0007_e000)]), 0);
     }
 
+    /// Makes a set of counters, and binds a queue pair to it (RTS2RTS with `MLX5_QP_OPTPAR_COUNTER_SET_ID`).
+    pub(crate) fn counted(&mut self, pair: &Pair) -> u8 {
+        let set_number = self.done(0x771, 0, &[])[11];
+        let mut body = vec![0; 0x110];
+        set(&mut body, 8, pair.number);
+        set(&mut body, 0x10, 1 << 25);
+        set(&mut body, 0x18 + 0xc, u32::from(set_number) << 24);
+        assert_eq!(self.command(0x505, 0, &body[8..]).0, 0);
+        set_number
+    }
+
+    /// How many writes, reads and atomic operations a set has counted; and begins anew.
+    pub(crate) fn counts(&mut self, number: u8, clear: bool) -> Option<[u32; 3]> {
+        let mut body = [0; 24];
+        (body[16], body[23]) = (u8::from(clear) << 7, number);
+        let (status, answer) = self.command(0x773, 0, &body);
+        (status == 0).then(|| [16, 24, 32].map(|at| be(&answer, at)))
+    }
+
     /// Ends what [`Driver::make_pair`] has made.
     pub(crate) fn end_pair(&mut self, pair: &Pair) {
         assert_eq!(self.about(0x501, pair.number), 0);
