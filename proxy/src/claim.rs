@@ -12,9 +12,14 @@ use crate::books::UcontextId;
 use crate::connections::Sources;
 use crate::connections::Ticket;
 use crate::device::Kind;
+use crate::fetch::Copied;
+use crate::fetch::Form;
+use crate::flight::Prepared;
 use crate::observe;
+use crate::pace;
+use crate::pace::Pace;
+use crate::pace::VerbClass;
 use crate::policy::Policy;
-use crate::quota::Pace;
 use crate::quota::Resource;
 use crate::quota::Takes;
 use crate::session::GuestState;
@@ -25,14 +30,35 @@ use crate::task::Call;
 use crate::task::Task;
 use crate::vet::Refusal;
 use crate::vet::Rules;
+use crate::way;
 
 impl Supervisor {
     /// Claims the connections that a request is about to make, or tells that the request is refused.
-    pub(crate) fn claim(&self, about: &About, request: &Request) -> Result<Ticket, Errno> {
-        self.connect(about.ucontext, request).map_err(|refusal| {
+    pub(crate) fn claim(&self, about: &About, prepared: &Prepared) -> Result<Ticket, Errno> {
+        let request = &prepared.request;
+        let domain = self.domain(about.ucontext, prepared);
+        domain.and_then(|()| self.connect(about.ucontext, request)).map_err(|refusal| {
             self.refused(about, Some(request), &refusal);
             refusal.errno
         })
+    }
+
+    /// Claims the file by which an XRC domain is opened.
+    fn domain(&self, id: UcontextId, prepared: &Prepared) -> Result<(), Refusal> {
+        let Some(register) = &self.register else { return Ok(()) };
+        if prepared.request.operation() != "OPEN_XRCD" {
+            return Ok(());
+        }
+        for lent in &prepared.plan.lent {
+            let file = lent.file.kept().map_err(|e| {
+                let line = format!("OPEN_XRCD: cannot tell which file names the domain: {e}");
+                Refusal::note("XRC domain not known", Errno::EBADF, line)
+            })?;
+            if let Some(ucontext) = self.books.lock().get_mut(id) {
+                ucontext.connections.claim_domain(file, register)?;
+            }
+        }
+        Ok(())
     }
 
     fn connect(&self, id: UcontextId, request: &Request) -> Result<Ticket, Refusal> {
@@ -101,26 +127,75 @@ impl Supervisor {
             return Some(call);
         }
         let Some(pace) = self.pace() else { return Some(call) };
-        if self.ledger.may_go(&pace, Instant::now()) {
+        if self.ledger.may_go(None, &pace, Instant::now()) {
             call.paced = true;
             return Some(call);
         }
-        let Pace { per_s, .. } = pace;
-        let tid = call.trap.tid;
-        self.warn("rate reached", || {
-            format!(
-                "thread {tid}: the sandbox makes more than {per_s} requests a second (rule: \
-                 rate.per_s = {per_s}); raise the rate, or let the program keep its objects"
-            )
-        });
-        self.told.lock().counts.beyond_rate += 1;
-        if pace.waits {
+        self.beyond(state, call, &pace, None);
+        None
+    }
+
+    /// The same by the rates of classes of verbs: of the class that the bytes show which the supervisor
+    /// has copied, and will execute. Before a stub is bound to the call's file.
+    pub(crate) fn paced_by_class(
+        &self,
+        state: &mut GuestState,
+        mut call: Call,
+        kind: Option<VerbClass>,
+    ) -> Result<Option<Call>, Errno> {
+        if !self.policies().any(Policy::has_class_rate) {
+            return Ok(Some(call));
+        }
+        let Asked::Request { form, addr, copied } = &mut call.asked else { return Ok(Some(call)) };
+        if let (None, Form::Write(count), None) = (&copied, *form, kind) {
+            *copied = Some(way::copy_write(&self.caller(&call.trap), *addr, count)?);
+        }
+        let bytes = copied.as_ref().map_or(&[][..], Copied::bytes);
+        let classes =
+            kind.as_ref().map_or_else(|| VerbClass::of(*form, bytes), std::slice::from_ref);
+        let (held, now) = (self.ledger.held(), Instant::now());
+        for class in classes {
+            let part = pace::part(*class, &held, &|resource| self.bound(resource));
+            let rates = self.policies().filter_map(|policy| policy.class_rate(*class, part));
+            let Some(pace) = rates.reduce(Pace::and) else { continue };
+            if !self.ledger.may_go(Some(*class), &pace, now) {
+                self.beyond(state, call, &pace, Some((*class, part)));
+                return Ok(None);
+            }
+        }
+        Ok(Some(call))
+    }
+
+    /// A call beyond a rate waits, or is refused.
+    fn beyond(
+        &self,
+        state: &mut GuestState,
+        call: Call,
+        pace: &Pace,
+        class: Option<(VerbClass, u64)>,
+    ) {
+        let (tid, Pace { per_s, waits, .. }) = (call.trap.tid, *pace);
+        if !call.late {
+            let rule = match class {
+                None => format!("rate.per_s = {per_s}"),
+                Some((class, part)) => {
+                    format!("rates.{} = {per_s} a second at {part} % of the quota", class.name())
+                }
+            };
+            self.warn("rate reached", || {
+                format!(
+                    "thread {tid}: the sandbox makes more than {per_s} requests a second (rule: {rule}); \
+                     raise the rate, or let the program keep its objects"
+                )
+            });
+            self.beyond_rate(tid, &rule, waits);
+        }
+        if waits {
             // A mount's number is not kept while the mount may go.
-            state.waiting.push_back(Task::Call(Call { mount: None, ..call }));
+            state.waiting.push_back(Task::Call(Call { mount: None, late: true, ..call }));
         } else {
             self.refuse(call.trap, Errno::EAGAIN);
         }
-        None
     }
 
     /// What requests on a ucontext are held against.

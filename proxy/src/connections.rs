@@ -42,6 +42,8 @@ use verbgate_abi::request::Request;
 use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::Handle;
+use verbgate_sys::node::FileId;
+use verbgate_sys::process::GuestFile;
 use verbgate_sys::range_lock::RangeLocks;
 
 use crate::gids::GidView;
@@ -54,6 +56,8 @@ const FILE: &str = "connections";
 const KEY: usize = 16;
 /// Claims of one queue pair: its paths, and changes of those without a reset.
 const MOST_OF_ONE: usize = 64;
+/// Files of XRC domains of one ucontext; programs have one for all their processes.
+const MOST_DOMAINS: usize = 64;
 
 /// The connections of a host, as one sandbox sees them.
 pub struct Register {
@@ -177,6 +181,9 @@ pub(crate) struct Connections {
     numbers: HashMap<Handle, u32>,
     pending: HashMap<u64, Pending>,
     made: u64,
+    /// Files by which XRC domains were opened, until the ucontext is closed; open, so that no other file
+    /// gets the number.
+    domains: HashMap<FileId, (Claim, GuestFile)>,
 }
 
 /// Names what a request changes; 0 for nothing.
@@ -215,6 +222,44 @@ impl Connections {
         self.made += 1;
         self.pending.insert(self.made, pending);
         Ok(Ticket(self.made))
+    }
+
+    /// Claims a file that names an XRC domain: whoever opens the domain by the same file reaches the queue
+    /// pairs and receive queues in it.
+    pub(crate) fn claim_domain(
+        &mut self,
+        (id, file): (FileId, GuestFile),
+        register: &Arc<Register>,
+    ) -> Result<(), Refusal> {
+        if self.domains.contains_key(&id) {
+            return Ok(());
+        }
+        if self.domains.len() >= MOST_DOMAINS {
+            let line =
+                format!("OPEN_XRCD: more than {MOST_DOMAINS} files name XRC domains of one open");
+            return Err(Refusal::warn("too many XRC domains", Errno(libc::EBUSY), line));
+        }
+        let (major, minor, inode) = id;
+        let device = u64::from(major) << 32 | u64::from(minor);
+        let place = [&[2][..], &device.to_ne_bytes(), &inode.to_ne_bytes()].concat();
+        match register.claim(register.place(&place)) {
+            Ok(Some(claim)) => {
+                self.domains.insert(id, (claim, file));
+                Ok(())
+            }
+            Ok(None) => Err(Refusal::warn(
+                "XRC domain of another sandbox",
+                Errno(libc::EBUSY),
+                "OPEN_XRCD: another sandbox of this host has opened an XRC domain by this file; let each \
+                 have a file of its own, or none"
+                    .to_owned(),
+            )),
+            Err(e) => Err(Refusal::warn(
+                "connection not registered",
+                Errno(libc::EAGAIN),
+                format!("OPEN_XRCD: cannot claim the file: {e}"),
+            )),
+        }
     }
 
     fn claim(
@@ -342,6 +387,8 @@ pub fn peer(destination: Destination) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     #[test]
@@ -363,6 +410,28 @@ mod tests {
         // As when its supervisor is killed.
         drop((claimed.register.locks.give(place), other));
         assert!(one.claim(place).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_file_that_names_an_xrc_domain_is_one_sandboxs_until_the_open_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = [(); 2].map(|()| Register::open(dir.path()).unwrap());
+        let (mut mine, mut theirs) = (Connections::default(), Connections::default());
+        let open = || OwnedFd::from(File::open(dir.path()).unwrap());
+        let named = |inode| ((8, 1, inode), GuestFile::from(open()));
+        mine.claim_domain(named(1), &one).unwrap();
+        mine.claim_domain(named(1), &one).unwrap();
+        let refusal = theirs.claim_domain(named(1), &other).unwrap_err();
+        assert_eq!(
+            (refusal.reason, refusal.errno.0),
+            ("XRC domain of another sandbox", libc::EBUSY)
+        );
+        theirs.claim_domain(named(2), &other).unwrap();
+        drop(mine);
+        theirs.claim_domain(named(1), &other).unwrap();
+        let all = (3..=MOST_DOMAINS as u64).map(|file| theirs.claim_domain(named(file), &other));
+        assert!(all.into_iter().all(|claimed| claimed.is_ok()));
+        assert!(theirs.claim_domain(named(0), &other).is_err());
     }
 
     #[test]

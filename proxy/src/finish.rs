@@ -92,7 +92,7 @@ impl Supervisor {
         shown: &Notification,
     ) {
         let (result, wrote) = (Stub::shown_result(shown), Stub::shown_written(shown));
-        let (about, done, written) = match job {
+        let (about, mut done, written) = match job {
             Job::Write { trap, written, then } if wrote == written => {
                 return self.written(guest, state, place, trap, then);
             }
@@ -103,11 +103,18 @@ impl Supervisor {
         let trap = about.trap;
         let Some(mut stub) = self.stub(state, place, &trap) else { return };
         let outcome = way::finish(&mut stub, &done, result);
+        let granted = |next: &Request| self.policies().all(|policy| policy.check(next).is_ok());
+        let more = way::more(&stub, &mut done, &outcome, granted);
         if let Some(ucontext) = self.books.lock().get_mut(about.ucontext) {
             ucontext.enter(&done.request, outcome.result);
         }
+        if more.is_none() || outcome.result >= 0 {
+            self.tell_done(stub.frame(), &about, &done, &outcome);
+        }
+        if let Some(next) = more {
+            return self.start(state, place, about, next);
+        }
         self.ended(&about, outcome.result >= 0);
-        self.tell_done(stub.frame(), &about, &done, &outcome);
         let (pieces, answer) = way::answer(&done, outcome, wrote == written);
         let then = Then::Answer(answer, None);
         self.write(guest, state, place, Delivery { trap, pieces, then });

@@ -22,9 +22,11 @@ use parking_lot::Mutex;
 use verbgate_abi::Errno;
 use verbgate_sys::range_lock::RangeLocks;
 
+use crate::pace::CLASSES;
+use crate::pace::Pace;
+use crate::pace::VerbClass;
 use crate::quota::Amounts;
 use crate::quota::Bounds;
-use crate::quota::Pace;
 use crate::quota::RESOURCES;
 use crate::quota::Resource;
 use crate::vet::Refusal;
@@ -84,14 +86,15 @@ pub struct Ledger {
     /// Held by who charges; what is given back does not wait for it.
     turn: Mutex<()>,
     shared: Option<Shared>,
-    bucket: Mutex<Bucket>,
+    /// Of all requests; and of each class.
+    buckets: Mutex<[Bucket; CLASSES + 1]>,
 }
 
 impl Default for Ledger {
     /// Of a sandbox that is a tenant by itself.
     fn default() -> Self {
-        let bucket = Mutex::new(Bucket { tokens: 0.0, filled: None });
-        Self { own: Mutex::default(), turn: Mutex::default(), shared: None, bucket }
+        let buckets = Mutex::new([const { Bucket { tokens: 0.0, filled: None } }; CLASSES + 1]);
+        Self { own: Mutex::default(), turn: Mutex::default(), shared: None, buckets }
     }
 }
 
@@ -182,9 +185,11 @@ impl Ledger {
         *self.own.lock()
     }
 
-    /// Whether a request may be made now.
-    pub(crate) fn may_go(&self, pace: &Pace, now: Instant) -> bool {
-        let mut bucket = self.bucket.lock();
+    /// Whether a request may be made now, by the pace of all requests or of a class.
+    pub(crate) fn may_go(&self, class: Option<VerbClass>, pace: &Pace, now: Instant) -> bool {
+        let mut buckets = self.buckets.lock();
+        let place = class.map_or(0, |class| class as usize + 1);
+        let Some(bucket) = buckets.get_mut(place) else { return true };
         #[expect(clippy::cast_precision_loss, reason = "beyond 2^53 nobody counts")]
         let (per_s, burst) = (pace.per_s as f64, pace.burst as f64);
         let since = bucket.filled.map(|at| now.saturating_duration_since(at).as_secs_f64());
@@ -368,9 +373,11 @@ mod tests {
         let ledger = Ledger::default();
         let pace = Pace { per_s: 10, burst: 5, waits: false };
         let start = Instant::now();
-        let go = |at: Duration| (0..20).filter(|_| ledger.may_go(&pace, start + at)).count();
+        let go = |at: Duration| (0..20).filter(|_| ledger.may_go(None, &pace, start + at)).count();
         assert_eq!(go(Duration::ZERO), 5);
         assert_eq!(go(Duration::from_millis(300)), 3);
         assert_eq!(go(Duration::from_secs(60)), 5);
+        let class = Some(VerbClass::Memory);
+        assert!(ledger.may_go(class, &pace, start), "a class has tokens of its own");
     }
 }

@@ -57,6 +57,10 @@ pub trait Observer: Send {
         elapsed: Duration,
     );
 
+    /// A request comes sooner than a rate allows: it waits, or is refused with EAGAIN. The rule is as a
+    /// policy names it.
+    fn beyond_rate(&mut self, _tid: Tid, _rule: &str, _waits: bool) {}
+
     /// Whether [`Done::made`] is of interest, which takes a look at the guest's memory.
     fn looks_at_objects(&self) -> bool {
         true

@@ -237,6 +237,9 @@ impl Supervisor {
                 // Who finds it planted finds the word, or the stub if the page of the word is not
                 // at hand: otherwise the guest would be taken for another program.
                 guest.planted.store(true, Ordering::Release);
+                if let (Some(counted), Some(worker)) = (&self.counted, state.workers.get(slot)) {
+                    counted.joins(&worker.stub.thread);
+                }
                 self.told.lock().counts.planted += 1;
             }
             Err(error) => self.not_planted(guest, trap, &error),

@@ -10,6 +10,7 @@ mod error;
 pub mod keys;
 mod limits;
 mod private;
+mod rates;
 mod refusal;
 mod set;
 mod tenant;
@@ -53,8 +54,6 @@ pub use self::tenant::WARNED as WARNED_CAPABILITIES;
 use self::text::Name;
 use self::text::ProfileText;
 use self::text::RulesText;
-use crate::quota::Pace;
-use crate::quota::Resource;
 
 /// Profiles that come with this crate: name and text.
 pub const PROFILES: [(&str, &str); 3] = [
@@ -331,31 +330,11 @@ impl Policy {
             && self.also.iter().all(|also| also.grants_pkey(pkey))
     }
 
-    /// The most that the tenant may hold of a quantity; none where there is no bound.
-    #[must_use]
-    pub fn quota(&self, resource: Resource) -> Option<u64> {
-        let also = self.also.iter().filter_map(|also| also.quota(resource));
-        also.chain(self.limits.quota.get(&resource).copied()).min()
-    }
-
     /// Whether queue pairs of UD pass where others speak by the port.
     #[must_use]
     pub fn grants_shared_ud(&self) -> bool {
         (self.grants.everything || self.limits.shared_ud == Some(true))
             && self.also.iter().all(Self::grants_shared_ud)
-    }
-
-    /// Whether there is any quota.
-    #[must_use]
-    pub fn has_quota(&self) -> bool {
-        !self.limits.quota.is_empty() || self.also.iter().any(Self::has_quota)
-    }
-
-    /// How often a sandbox may make requests; none where there is no bound.
-    #[must_use]
-    pub fn rate(&self) -> Option<Pace> {
-        let also = self.also.iter().filter_map(Self::rate);
-        also.chain(self.limits.rate).reduce(Pace::and)
     }
 
     /// Whether every P_Key passes.

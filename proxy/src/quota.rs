@@ -196,29 +196,6 @@ impl Amounts {
 /// The bounds in force: none where there is no bound.
 pub(crate) type Bounds<'a> = &'a dyn Fn(Resource) -> Option<u64>;
 
-/// How often a sandbox makes requests.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace {
-    /// Requests in a second.
-    pub per_s: u64,
-    /// Requests at once.
-    pub burst: u64,
-    /// Whether a request beyond that waits; else the request fails with EAGAIN.
-    pub waits: bool,
-}
-
-impl Pace {
-    /// The slower of two.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self {
-            per_s: self.per_s.min(other.per_s),
-            burst: self.burst.min(other.burst),
-            waits: self.waits && other.waits,
-        }
-    }
-}
-
 /// What a request changes, if the kernel makes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Takes {

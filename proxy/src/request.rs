@@ -29,6 +29,7 @@ use crate::fetch;
 use crate::fetch::Form;
 use crate::flight::Prepared;
 use crate::observe::Verdict;
+use crate::pace::VerbClass;
 use crate::reply;
 use crate::session::Guest;
 use crate::session::GuestState;
@@ -46,6 +47,8 @@ use crate::way;
 use crate::way::Next;
 use crate::whose::Met;
 use crate::whose::Whose;
+use crate::worker::Found;
+use crate::worker::may_come;
 
 impl Supervisor {
     /// A call on what may be an RDMA descriptor: `ioctl`, `write` or `writev`.
@@ -111,7 +114,7 @@ impl Supervisor {
             }
             None => Asked::Map,
         };
-        let call = Call { trap, fd, asked, met, pages, mount, paced: false, started };
+        let call = Call { trap, fd, asked, met, pages, mount, paced: false, late: false, started };
         self.post(&guest, Event::Task(Task::Call(call)));
     }
 
@@ -167,6 +170,7 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let caller = self.caller(&call.trap);
         if let Some((place, ucontext)) = self.held(guest, state, caller, &mut call)? {
+            let Some(call) = self.paced_by_class(state, call, None)? else { return Ok(()) };
             return self.run(guest, state, call, place, ucontext);
         }
         let Some(ucontext) = self.means(caller, call.fd, call.asked.form())? else {
@@ -175,7 +179,9 @@ impl Supervisor {
         };
         let device = self.books.lock().get(ucontext).map(|ucontext| ucontext.device);
         let device = device.and_then(|device| self.devices.get(device)).ok_or(Errno::EBADF)?;
-        if device.kind == Kind::Cm {
+        let manager = (device.kind == Kind::Cm).then_some(VerbClass::RdmaCm);
+        let Some(call) = self.paced_by_class(state, call, manager)? else { return Ok(()) };
+        if manager.is_some() {
             let file = self.file_of(caller, call.fd, ucontext)?;
             return self.command(guest, state, call, (file, ucontext));
         }
@@ -262,7 +268,7 @@ impl Supervisor {
                     return Ok(());
                 }
                 about.receipt = self.charge(&about, &prepared.request)?;
-                about.ticket = self.claim(&about, &prepared.request).inspect_err(|_| {
+                about.ticket = self.claim(&about, &prepared).inspect_err(|_| {
                     self.ended(&about, false);
                 })?;
                 let then = Then::Execute(about, Box::new(prepared));
@@ -305,7 +311,13 @@ impl Supervisor {
     }
 
     /// Lays a vetted request out, and lets the stub make it.
-    fn start(&self, state: &mut GuestState, place: usize, about: About, prepared: Prepared) {
+    pub(crate) fn start(
+        &self,
+        state: &mut GuestState,
+        place: usize,
+        about: About,
+        prepared: Prepared,
+    ) {
         let trap = about.trap;
         let Some(mut stub) = self.stub(state, place, &trap) else {
             self.ended(&about, false);
@@ -385,46 +397,6 @@ pub(crate) struct Given {
     pub(crate) extent: Option<(usize, usize)>,
 }
 
-/// Who executes a request.
-pub(crate) enum Found {
-    /// The stub in this place.
-    Worker(usize),
-    /// A new one, to be planted.
-    Plant,
-    /// Nobody yet.
-    Later,
-}
-
-impl Supervisor {
-    /// Who binds the file of a call.
-    fn find_worker(
-        &self,
-        guest: &Arc<Guest>,
-        state: &GuestState,
-        call: &Call,
-    ) -> Result<Found, Errno> {
-        let workers = || state.workers.iter().enumerate();
-        let free = workers().find(|(_, w)| w.bound.is_none() && w.idle().is_some());
-        let starting = workers().any(|(_, w)| matches!(w.state, StubState::Starting));
-        if let Some((place, _)) = free {
-            return Ok(Found::Worker(place));
-        }
-        if starting {
-            return Ok(Found::Later);
-        }
-        if crate::planting::has_room(state)
-            && self.caller(&call.trap).is_of(&guest.process).unwrap_or(false)
-        {
-            return Ok(Found::Plant);
-        }
-        if let Some((place, _)) = workers().find(|(_, w)| w.idle().is_some()) {
-            return Ok(Found::Worker(place));
-        }
-        // Another may come, but for stubs that have ended with nobody to plant by way of.
-        if may_come(state) { Ok(Found::Later) } else { Err(Errno::EIO) }
-    }
-}
-
 /// A file to be bound.
 enum Bound {
     Kept(Arc<File>),
@@ -438,9 +410,4 @@ impl AsFd for Bound {
             Self::Taken(file) => file.as_fd(),
         }
     }
-}
-
-/// Whether a stub is there that will come back from what it does.
-fn may_come(state: &GuestState) -> bool {
-    state.workers.iter().any(|worker| !matches!(worker.state, StubState::Ended))
 }

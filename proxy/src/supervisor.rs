@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
+use verbgate_sys::Tid;
 use verbgate_sys::arch::Native;
 use verbgate_sys::frame::Ready;
 use verbgate_sys::node;
@@ -27,6 +28,7 @@ use verbgate_sys::window::FdWindow;
 use crate::books::Books;
 use crate::cm::queue::Queue;
 use crate::connections::Register;
+use crate::counted::Counted;
 use crate::crew::Crew;
 use crate::device::DeviceView;
 use crate::device::Devices;
@@ -58,6 +60,8 @@ pub struct Config {
     pub policy: Arc<Policy>,
     /// Which GIDs the guests see; all when there is none.
     pub gids: Option<Arc<GidView>>,
+    /// What the devices count of the guests' own queue pairs.
+    pub counted: Option<Arc<Counted>>,
     /// Which granted devices the guests find; all when there is none.
     pub found: Option<Arc<dyn DeviceView>>,
     /// Where one sandbox has several supervisors, each for the processes under one filter.
@@ -124,6 +128,7 @@ pub struct Supervisor {
     /// Held while files are closed whose tokens have ended.
     pub(crate) releasing: Mutex<()>,
     pub(crate) gids: Option<Arc<GidView>>,
+    pub(crate) counted: Option<Arc<Counted>>,
     pub(crate) found: Option<Arc<dyn DeviceView>>,
     pub(crate) siblings: Option<Siblings>,
     /// Nobody is left to serve.
@@ -222,6 +227,7 @@ impl Supervisor {
             devices,
             policy,
             gids,
+            counted,
             found,
             siblings,
             register,
@@ -260,6 +266,7 @@ impl Supervisor {
             policy,
             narrowed: OnceLock::new(),
             gids,
+            counted,
             found,
             siblings: siblings.inspect(Siblings::join),
             register,
@@ -286,6 +293,12 @@ impl Supervisor {
         let mut counts = self.told.lock().counts.clone();
         counts.calls = verbgate_sys::calls_made();
         counts
+    }
+
+    /// What the devices count of the sandbox's own queue pairs.
+    #[must_use]
+    pub fn counted(&self) -> Option<&Counted> {
+        self.counted.as_deref()
     }
 
     /// What the sandbox holds of its tenant's quotas.
@@ -358,6 +371,15 @@ impl Supervisor {
         told.counts.add(done);
         if let Some(observer) = &mut told.observer {
             observer.done(done);
+        }
+    }
+
+    /// A request comes sooner than a rate allows.
+    pub(crate) fn beyond_rate(&self, tid: Tid, rule: &str, waits: bool) {
+        let mut told = self.told.lock();
+        told.counts.beyond_rate += 1;
+        if let Some(observer) = &mut told.observer {
+            observer.beyond_rate(tid, rule, waits);
         }
     }
 

@@ -58,6 +58,8 @@ pub(crate) struct Call {
     pub(crate) mount: Option<MountId>,
     /// Whether it has had its turn by the tenant's rate of requests.
     pub(crate) paced: bool,
+    /// Whether the call has been told to be beyond a rate.
+    pub(crate) late: bool,
     pub(crate) started: Instant,
 }
 

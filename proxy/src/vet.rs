@@ -76,6 +76,11 @@ pub struct Rules<'a> {
 }
 
 impl Rules<'_> {
+    /// Whether the policies grant a request.
+    pub(crate) fn grants(&self, request: &Request) -> bool {
+        std::iter::once(self.policy).chain(self.narrowed).all(|it| it.check(request).is_ok())
+    }
+
     /// Refuses a request that speaks by a port, a type of GID or a P_Key that the tenant has not.
     fn check_place(&self, request: &Request) -> Result<(), Refusal> {
         let policies = || std::iter::once(self.policy).chain(self.narrowed);

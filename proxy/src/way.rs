@@ -12,6 +12,7 @@
 //! other way from a guest's bytes to a device.
 
 use verbgate_abi::Errno;
+use verbgate_abi::contexts::ContextMethods;
 use verbgate_abi::request::Request;
 use verbgate_abi::wire;
 use verbgate_sys::mem;
@@ -33,6 +34,7 @@ use crate::fetch::Form;
 use crate::fetch::MAX_WRITE;
 use crate::flight::InFlight;
 use crate::flight::Prepared;
+use crate::flight::Rest;
 use crate::frame;
 use crate::outcome::Outcome;
 use crate::reply;
@@ -84,7 +86,7 @@ pub fn prepare(
             let mut plan = Plan { told, ..translate::translate(&request, look_up)? };
             executor.plan(&mut plan);
             let pieces = current(memory, frame::touched(&request, &plan))?;
-            Ok(Next::Execute(Prepared { form, request, plan }, pieces))
+            Ok(Next::Execute(Prepared { form, request, plan, rest: None }, pieces))
         }
     }
 }
@@ -97,7 +99,7 @@ pub fn begin<E: Executor>(
     executor: &mut E,
     prepared: Prepared,
 ) -> Result<(InFlight, E::Begun), Unbegun> {
-    let Prepared { form, request, plan } = prepared;
+    let Prepared { form, request, plan, rest } = prepared;
     let base = executor.base();
     let layout = frame::lay_out(executor.frame_mut(), base, &request, &plan)?;
     let supervised = plan.supervised || plan.new_fd || layout.is_supervised();
@@ -107,16 +109,50 @@ pub fn begin<E: Executor>(
     };
     let order = Order { request: &request, layout: &layout, plan: &plan, entries: &entries };
     let begun = executor.begin(&order)?;
-    Ok((InFlight { form, request, layout, told: plan.told, supervised }, begun))
+    Ok((InFlight { form, request, layout, told: plan.told, supervised, rest }, begun))
 }
 
 /// Takes over what a request brought about.
 pub fn finish(executor: &mut impl Executor, done: &InFlight, result: i64) -> Outcome {
-    if done.supervised {
-        commit::commit(executor, done, result)
-    } else {
-        Outcome { result, ..Outcome::default() }
+    if !done.supervised {
+        return Outcome { result, ..Outcome::default() };
     }
+    let mut outcome = commit::commit(executor, done, result);
+    // The last of several makes the descriptor.
+    if let (Some(rest), Some(fd)) = (&done.rest, outcome.fd) {
+        outcome.outputs.push((rest.fd_at.0, fd.0.to_ne_bytes().to_vec()));
+    }
+    outcome
+}
+
+/// What is made next for the same call: the methods in the place of a GET_CONTEXT that was written,
+/// where the kernel makes none by `INVOKE_WRITE`; if they are granted.
+pub fn more(
+    executor: &impl Executor,
+    done: &mut InFlight,
+    outcome: &Outcome,
+    is_granted: impl Fn(&Request) -> bool,
+) -> Option<Prepared> {
+    let next = done.rest.as_mut().map(|rest| (rest.fd_at, rest.next.take()));
+    let (request, rest) = match next {
+        Some((fd_at, next)) if outcome.result >= 0 => (next?, Rest { next: None, fd_at }),
+        None if outcome.result == -i64::from(Errno::EBADF.0) && is_written(done.form) => {
+            let ContextMethods { context, events, fd_at } = ContextMethods::of(&done.request)?;
+            (context, Rest { next: Some(events), fd_at })
+        }
+        _ => return None,
+    };
+    if !is_granted(&request) {
+        return None;
+    }
+    // They name no descriptor.
+    let mut plan = translate::translate(&request, |_| Err(Errno::EBADF)).ok()?;
+    executor.plan(&mut plan);
+    Some(Prepared { form: done.form, request, plan, rest: Some(Box::new(rest)) })
+}
+
+const fn is_written(form: Form) -> bool {
+    matches!(form, Form::Write(_))
 }
 
 /// What belongs into the guest's memory still, and how the call ends then. `written`: what the
@@ -191,7 +227,7 @@ pub fn carry(
             Carried { reply, request: Some(request), refusal: None }
         }
         Ok(Next::Execute(prepared, before)) => {
-            execute(executor, prepared, &before, ucontext).unwrap_or_else(Carried::from)
+            execute(executor, prepared, &before, ucontext, rules).unwrap_or_else(Carried::from)
         }
     }
 }
@@ -202,18 +238,26 @@ fn execute(
     prepared: Prepared,
     before: &Pieces,
     ucontext: &mut Ucontext,
+    rules: &Rules<'_>,
 ) -> Result<Carried, Errno> {
     write(executor, before)?;
-    let (done, shown) = match begin(executor, prepared) {
-        Ok(begun) => begun,
-        Err(Unbegun::Refused(errno)) => return Err(errno),
-        Err(Unbegun::Failed(e)) => {
-            log::error!("cannot start a request: {e}");
-            return Err(Errno::EIO);
+    let mut prepared = prepared;
+    let (done, shown, outcome) = loop {
+        let (mut done, shown) = match begin(executor, prepared) {
+            Ok(begun) => begun,
+            Err(Unbegun::Refused(errno)) => return Err(errno),
+            Err(Unbegun::Failed(e)) => {
+                log::error!("cannot start a request: {e}");
+                return Err(Errno::EIO);
+            }
+        };
+        let outcome = finish(executor, &done, shown.result);
+        ucontext.enter(&done.request, outcome.result);
+        match more(executor, &mut done, &outcome, |next| rules.grants(next)) {
+            Some(next) => prepared = next,
+            None => break (done, shown, outcome),
         }
     };
-    let outcome = finish(executor, &done, shown.result);
-    ucontext.enter(&done.request, outcome.result);
     let (pieces, value) = answer(&done, outcome, shown.written);
     let reply = deliver(executor, &pieces, value);
     Ok(Carried { reply, request: Some(done.request), refusal: None })

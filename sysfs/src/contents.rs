@@ -70,13 +70,22 @@ impl Contents<'_> {
         match self.tree.kind(id) {
             Some(Kind::File(file)) => match &file.gid {
                 Some(gid) => self.gid_file(id, file, gid),
-                None if self.counts_others(id) => Err(libc::EACCES),
+                None if self.counts_others(id) => self.own_count(id).ok_or(libc::EACCES),
                 None => self.raw(id, file),
             },
             Some(Kind::Dir(_)) => Err(libc::EISDIR),
             Some(Kind::Link(_)) => Err(libc::EINVAL),
             None => Err(libc::ENODEV),
         }
+    }
+
+    /// What a file of a shared port counts of the sandbox's own.
+    fn own_count(&self, id: NodeId) -> Option<Vec<u8>> {
+        let path = self.tree.path(id);
+        let (ibdev, port) = counter(&path)?;
+        let (dir, name) = path.rsplit_once('/')?;
+        let value = dir.ends_with("/hw_counters").then(|| self.view.counter(ibdev, port?, name));
+        Some(format!("{}\n", value??).into_bytes())
     }
 
     /// Whether a file counts what goes through a port, and others speak by that port, too. A

@@ -26,6 +26,12 @@ pub trait GidView: Send + Sync {
     fn is_shared(&self, _ibdev: &str, _port: u32) -> bool {
         false
     }
+
+    /// One of the `hw_counters` of a shared port, over the sandbox's own queue pairs alone; none
+    /// where the device does not count them apart.
+    fn counter(&self, _ibdev: &str, _port: u32, _name: &str) -> Option<u64> {
+        None
+    }
 }
 
 /// Shows every GID.

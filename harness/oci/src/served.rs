@@ -78,6 +78,11 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
     let made = of.all.iter().map(|one| one.counts().queue_pairs).sum::<u64>();
     let made = made + of.past.queue_pairs;
     let holds = of.all.first().map(|one| one.holds()).unwrap_or_default();
+    let counted = of.all.first().and_then(|one| Some(one.counted()?.all())).unwrap_or_default();
+    let counted: Vec<Value> = counted
+        .into_iter()
+        .map(|(device, port, values)| json!({"device": device, "port": port, "values": values}))
+        .collect();
     let holds: BTreeMap<&str, u64> = holds.some().map(|(of, n)| (of.name(), n)).collect();
     json!({
         "id": spec.id,
@@ -91,6 +96,7 @@ pub(super) fn shown(spec: &Spec, first: Option<Tgid>, started: bool, of: &Served
         "served": served,
         "tenant": spec.tenant,
         "holds": holds,
+        "hw_counters": counted,
         "rdma_used": made > 0,
         "past": verbgate_sandbox::counted(&of.past),
     })

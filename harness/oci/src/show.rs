@@ -224,6 +224,12 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
     );
     let holds = Family::<Labels, Gauge>::default();
     registry.register("holds", "What counts against the tenant's quotas, by key", holds.clone());
+    let counted = Family::<Labels, Gauge>::default();
+    registry.register(
+        "hw_counters",
+        "What the NIC counts of the container's own queue pairs, of those that live",
+        counted.clone(),
+    );
     let used = Family::<Labels, Gauge>::default();
     registry.register("rdma_used", "Whether a queue pair was ever made", used.clone());
     let pinned = Family::<Labels, Gauge>::default();
@@ -239,6 +245,16 @@ fn metrics(all: &[Value]) -> Result<String, Error> {
         }
         for (what, amount) in pairs(one, "holds") {
             holds.get_or_create(&with_name(what)).set(gauge(amount));
+        }
+        for port in list(one, "hw_counters") {
+            for (what, count) in pairs(port, "values") {
+                let of = [
+                    ("device", escaped(text(port, "device"))),
+                    ("port", number(port, "port").to_string()),
+                ];
+                let labels = [with_name(what), of.to_vec()].concat();
+                counted.get_or_create(&labels).set(gauge(count));
+            }
         }
         for served in list(one, "served").chain(one.get("past")) {
             for (key, family) in &counters {
@@ -272,6 +288,7 @@ mod tests {
         json!({
             "id": "c\"1", "bundle": "/b", "profile": "hpc", "devices": ["uverbs0"], "pid": 7,
             "supervisor": 8, "started": true, "holds": {"qp": 2}, "rdma_used": true,
+            "hw_counters": [{"device": "mlx5_0", "port": 1, "values": {"out_of_buffer": 3}}],
             "past": {"requests": {"CREATE_QP": 1}, "opened": 1},
             "served": [Value::Null, {
                 "requests": {"CREATE_QP": 2}, "refused": {"GID": 1}, "executed": 2, "failed": 0,
@@ -293,6 +310,7 @@ mod tests {
             "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
             "verbgate_ucontexts{sandbox=\"c\\\"1\"} 1",
             "verbgate_holds{sandbox=\"c\\\"1\",name=\"qp\"} 2",
+            "verbgate_hw_counters{sandbox=\"c\\\"1\",name=\"out_of_buffer\",device=\"mlx5_0\",port=\"1\"} 3",
             "verbgate_rdma_used{sandbox=\"c\\\"1\"} 1",
             "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",
             "# EOF",

@@ -62,8 +62,10 @@ const CM: &[&str] = &[
 #[rustfmt::skip]
 const REMEDIES: &[(&str, &str)] = &[
     ("connection of another sandbox", "let the program connect with its own queue pair; if the other sandbox has none any more, end the other sandbox"),
+    ("XRC domain of another sandbox", "let each sandbox open XRC domains by a file of its own, or by none"),
     ("connection not registered", "the supervisor's log has the kernel's reason"),
     ("quota", "raise the tenant's quota (rules.quota), or let the program free what it does not use"),
+    ("rate", "raise the tenant's rate (rules.rate, rules.rates), or let the program keep its objects"),
     ("source GID", "let the program use a GID of its own network namespace"),
     ("GID", "let the program use a GID of its own network namespace"),
     ("device", "grant the device, or let the program use a granted one"),
@@ -240,6 +242,17 @@ impl Observer for Auditor {
         }
         if let Some(other) = &mut self.other {
             other.opened(tid, device, opened);
+        }
+    }
+
+    fn beyond_rate(&mut self, tid: Tid, rule: &str, waits: bool) {
+        self.audit.say(json!({
+            "event": if waits { "waits" } else { "refused" }, "process": process(tid),
+            "thread": tid.0, "errno": if waits { "0".to_owned() } else { Errno::EAGAIN.to_string() },
+            "reason": "rate reached", "rule": rule, "remedy": remedy("rate"),
+        }));
+        if let Some(other) = &mut self.other {
+            other.beyond_rate(tid, rule, waits);
         }
     }
 

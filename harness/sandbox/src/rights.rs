@@ -168,6 +168,7 @@ impl Rights {
             devices: self.devices.clone().into(),
             policy: Arc::clone(&self.policy),
             gids: Some(Arc::clone(&views.gids)),
+            counted: views.counted.clone(),
             found: Some(Arc::new(views.clone())),
             siblings,
             register: self.register.clone(),

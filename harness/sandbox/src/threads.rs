@@ -203,6 +203,7 @@ mod tests {
             devices: vec![device(&null[0]).unwrap()].into(),
             policy: Arc::new(Policy::named("standard").unwrap()),
             gids: None,
+            counted: None,
             found: None,
             siblings: Some(siblings.clone()),
             register: None,

@@ -6,8 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
+use verbgate_proxy::Counted;
 use verbgate_proxy::DeviceView;
 use verbgate_proxy::GidView;
+use verbgate_proxy::index_of;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
 use verbgate_sys::confine;
@@ -33,20 +35,24 @@ pub fn shown(granted: &[Granted]) -> Vec<Identity> {
     own.map(|one| one.identity.clone()).collect()
 }
 
-/// The sandbox's GIDs, as sysfs asks for them.
-struct Shown(Arc<GidView>);
+/// The sandbox's GIDs and counters, as sysfs asks for them.
+struct Shown(Views);
 
 impl verbgate_sysfs::GidView for Shown {
     fn shows(&self, ibdev: &str, port: u32, gid: [u8; 16], netdev: Option<&str>) -> bool {
-        self.0.shows(ibdev, port, Ipv6Addr::from(gid), netdev)
+        self.0.gids.shows(ibdev, port, Ipv6Addr::from(gid), netdev)
     }
 
     fn length(&self, ibdev: &str, port: u32) -> Option<u32> {
-        self.0.length(ibdev, port)
+        self.0.gids.length(ibdev, port)
     }
 
     fn is_shared(&self, ibdev: &str, port: u32) -> bool {
-        self.0.is_shared(ibdev, port)
+        self.0.gids.is_shared(ibdev, port)
+    }
+
+    fn counter(&self, ibdev: &str, port: u32, name: &str) -> Option<u64> {
+        self.0.counted.as_ref()?.of_port(ibdev, port)?.get(name).copied()
     }
 }
 
@@ -54,6 +60,8 @@ impl verbgate_sysfs::GidView for Shown {
 #[derive(Clone, Debug)]
 pub struct Views {
     pub(crate) gids: Arc<GidView>,
+    /// What the devices count of the sandbox's own queue pairs, where they do.
+    pub(crate) counted: Option<Arc<Counted>>,
     /// The served sysfs.
     sysfs: Arc<OnceLock<Arc<State>>>,
 }
@@ -67,13 +75,16 @@ impl Views {
             let what = "cannot see the links of the program's network namespace";
             io::Error::new(e.kind(), format!("{what}: {e}"))
         })?;
-        Ok(Self { gids: Arc::new(gids), sysfs: Arc::default() })
+        let counted = counted(granted)
+            .inspect_err(|e| log::debug!("queue pairs are not counted one by one: {e}"));
+        let (gids, counted) = (Arc::new(gids), counted.ok().map(Arc::new));
+        Ok(Self { gids, counted, sysfs: Arc::default() })
     }
 
     /// Serves sysfs with these RDMA devices and all GPUs (since `run` takes no GPU away), in a
     /// thread of its own, which has no capability and ends with the guest's last mount.
     pub fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {
-        let view = Arc::new(Shown(Arc::clone(&self.gids)));
+        let view = Arc::new(Shown(self.clone()));
         let state = State::granting(served.root, shown, Names::All, view);
         let state = state.map_err(io::Error::other)?;
         serve(Arc::clone(self.sysfs.get_or_init(|| Arc::new(state))), served.fuse)
@@ -84,6 +95,17 @@ impl DeviceView for Views {
     fn shows(&self, node: &str) -> bool {
         self.sysfs.get().is_none_or(|sysfs| sysfs.shows(node))
     }
+}
+
+/// Has the queue pairs of granted devices counted apart from those of others.
+fn counted(granted: &[Granted]) -> io::Result<Counted> {
+    let mut known = Vec::new();
+    for one in granted {
+        if let (Some(name), Some(index)) = (one.identity.ibdev(), index_of(one.rdev)?) {
+            known.push((name.to_owned(), index));
+        }
+    }
+    Counted::of(&known)
 }
 
 fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {

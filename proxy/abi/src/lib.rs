@@ -14,6 +14,7 @@
 pub mod cm;
 mod command;
 pub mod connects;
+pub mod contexts;
 pub mod decode;
 pub mod encode;
 pub mod errno;

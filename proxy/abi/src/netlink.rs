@@ -39,8 +39,10 @@ pub const PORT_GET: u16 = 5;
 const SYS_GET: u16 = 6;
 /// `RDMA_NLDEV_CMD_GET_CHARDEV`.
 pub const GET_CHARDEV: u16 = 15;
+/// `RDMA_NLDEV_CMD_STAT_SET`: how queue pairs are bound to counters.
+pub const STAT_SET: u16 = 16;
 /// `RDMA_NLDEV_CMD_STAT_GET`. Counters of single objects have attributes that are not passed on.
-const STAT_GET: u16 = 17;
+pub const STAT_GET: u16 = 17;
 
 /// `RDMA_NLDEV_ATTR_DEV_INDEX`: u32.
 pub const DEV_INDEX: u16 = 1;
@@ -48,12 +50,39 @@ pub const DEV_INDEX: u16 = 1;
 pub const DEV_NAME: u16 = 2;
 /// `RDMA_NLDEV_ATTR_PORT_INDEX`: u32.
 pub const PORT_INDEX: u16 = 3;
+/// `RDMA_NLDEV_ATTR_RES_QP`; also the value of [`STAT_RES`] that means queue pairs.
+pub const RES_QP: u32 = 19;
+/// `RDMA_NLDEV_ATTR_RES_PID`: u32, a thread in the asker's pid namespace.
+pub const RES_PID: u16 = 28;
 /// `RDMA_NLDEV_ATTR_NDEV_INDEX`: u32, of a port's network device in the asker's namespace.
 pub const NDEV_INDEX: u16 = 50;
 /// `RDMA_NLDEV_ATTR_CHARDEV_TYPE`: string.
 pub const CHARDEV_TYPE: u16 = 69;
 /// `RDMA_NLDEV_ATTR_CHARDEV`: u64, `huge_encode_dev()`.
 pub const CHARDEV: u16 = 72;
+
+/// `RDMA_NLDEV_ATTR_STAT_MODE`: u32, how queue pairs are bound to counters.
+pub const STAT_MODE: u16 = 74;
+/// `RDMA_COUNTER_MODE_AUTO`, include/uapi/rdma/rdma_netlink.h.
+pub const MODE_AUTO: u32 = 1;
+/// `RDMA_NLDEV_ATTR_STAT_RES`: u32, of which objects counters are.
+pub const STAT_RES: u16 = 75;
+/// `RDMA_NLDEV_ATTR_STAT_AUTO_MODE_MASK`: u32, what queue pairs of one counter have in common.
+pub const STAT_AUTO_MODE_MASK: u16 = 76;
+/// `RDMA_COUNTER_MASK_PID`.
+pub const MASK_PID: u32 = 2;
+/// `RDMA_NLDEV_ATTR_STAT_COUNTER`: a list of [`STAT_COUNTER_ENTRY`].
+pub const STAT_COUNTER: u16 = 77;
+/// `RDMA_NLDEV_ATTR_STAT_COUNTER_ENTRY`.
+pub const STAT_COUNTER_ENTRY: u16 = 78;
+/// `RDMA_NLDEV_ATTR_STAT_HWCOUNTERS`: a list of [`STAT_HWCOUNTER_ENTRY`].
+pub const STAT_HWCOUNTERS: u16 = 80;
+/// `RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY`.
+pub const STAT_HWCOUNTER_ENTRY: u16 = 81;
+/// `RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME`: string.
+pub const STAT_HWCOUNTER_NAME: u16 = 82;
+/// `RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE`: u64.
+pub const STAT_HWCOUNTER_VALUE: u16 = 83;
 
 /// A message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +175,52 @@ pub fn encode(attributes: &[(u16, &[u8])]) -> Vec<u8> {
 #[must_use]
 pub const fn nldev(command: u16) -> u16 {
     NLDEV << 10 | command
+}
+
+/// Counters that queue pairs are bound to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatCounter {
+    /// The port, from 1.
+    pub port: Option<u32>,
+    /// The thread whose queue pairs are counted, where that is how they are chosen.
+    pub pid: Option<u32>,
+    /// Names, and how often.
+    pub values: Vec<(String, u64)>,
+}
+
+/// The counters of queue pairs in the answer to [`STAT_GET`].
+pub fn stat_counters(payload: &[u8]) -> impl Iterator<Item = StatCounter> {
+    let lists = of(payload, STAT_COUNTER);
+    lists.flat_map(|list| of(list, STAT_COUNTER_ENTRY)).map(|entry| StatCounter {
+        port: of(entry, PORT_INDEX).find_map(index),
+        pid: of(entry, RES_PID).find_map(index),
+        values: of(entry, STAT_HWCOUNTERS)
+            .flat_map(|list| of(list, STAT_HWCOUNTER_ENTRY))
+            .filter_map(|one| {
+                let name = of(one, STAT_HWCOUNTER_NAME).find_map(text)?;
+                let value =
+                    of(one, STAT_HWCOUNTER_VALUE).find_map(|value| value.try_into().ok())?;
+                Some((name.to_owned(), u64::from_ne_bytes(value)))
+            })
+            .collect(),
+    })
+}
+
+/// A list of counters as [`STAT_GET`] answers of a port.
+#[must_use]
+pub fn hw_counters<'a>(values: impl Iterator<Item = (&'a str, u64)>) -> Vec<u8> {
+    let one = |(name, value): (&str, u64)| {
+        let name = [name.as_bytes(), b"\0"].concat();
+        let value = value.to_ne_bytes();
+        let entry = encode(&[(STAT_HWCOUNTER_NAME, &name), (STAT_HWCOUNTER_VALUE, &value)]);
+        encode(&[(STAT_HWCOUNTER_ENTRY, &entry)])
+    };
+    encode(&[(STAT_HWCOUNTERS, &values.flat_map(one).collect::<Vec<u8>>())])
+}
+
+/// The values of one attribute.
+fn of(bytes: &[u8], wanted: u16) -> impl Iterator<Item = &[u8]> {
+    attributes(bytes).filter(move |(number, _)| *number == wanted).map(|(_, value)| value)
 }
 
 /// Whose devices may be asked about.
@@ -337,6 +412,19 @@ mod tests {
         assert_eq!(messages(&[0; 64]).count(), 0);
         assert_eq!(attributes(&[0; 64]).count(), 0);
         assert_eq!(attributes(&[255; 3]).count(), 0);
+    }
+
+    #[test]
+    fn counters_of_queue_pairs_are_read() {
+        let values =
+            hw_counters([("duplicate_request", 7), ("out_of_buffer", 1 << 40)].into_iter());
+        let head = [(PORT_INDEX, &1_u32.to_ne_bytes()[..]), (RES_PID, &77_u32.to_ne_bytes())];
+        let entry = encode(&[(STAT_COUNTER_ENTRY, &[encode(&head), values].concat())]);
+        let found: Vec<StatCounter> = stat_counters(&encode(&[(STAT_COUNTER, &entry)])).collect();
+        let names =
+            vec![("duplicate_request".to_owned(), 7), ("out_of_buffer".to_owned(), 1 << 40)];
+        assert_eq!(found, [StatCounter { port: Some(1), pid: Some(77), values: names }]);
+        assert_eq!(stat_counters(&[0; 64]).count(), 0);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use verbgate_sys::process::GuestFile;
 
 use crate::account::CmAccount;
 use crate::cm::command::CmCommand;
+use crate::pace::Pace;
 use crate::policy::Policy;
-use crate::quota::Pace;
 use crate::quota::Resource;
 use crate::supervisor::Supervisor;
 

@@ -51,7 +51,7 @@ const GID_TYPE_ROCE_V1: u32 = 1;
 const GID_TYPE_ROCE_V2: u32 = 2;
 
 /// No device has more (`rdma_for_each_port`; switches have, and have no verbs).
-const MAX_PORTS: u32 = 16;
+pub(crate) const MAX_PORTS: u32 = 16;
 
 /// No port has more: the index that a request can name has 8 bits, and Soft-RoCE's table 1024.
 const MAX_INDEX: u32 = 4096;

@@ -36,7 +36,7 @@ pub(crate) fn ask(kernel: &OwnedFd, message: &Message<'_>) -> io::Result<Vec<Vec
 }
 
 /// A socket in the network namespace of the calling thread.
-pub(super) fn socket() -> io::Result<OwnedFd> {
+pub(crate) fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let protocol = RDMA.try_into().ok().map(Protocol::from_raw);
     Ok(rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?)

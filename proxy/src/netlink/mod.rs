@@ -62,7 +62,8 @@ impl Supervisor {
         process::enter_network(&caller.network().map_err(errno)?).map_err(errno)?;
         let system = |e: rustix::io::Errno| Errno(e.raw_os_error());
         let kernel = kernel::socket().map_err(errno)?;
-        let granted = Granted::of(&self.devices, self.found.as_deref(), self.gids.clone());
+        let (gids, counted) = (self.gids.clone(), self.counted.clone());
+        let granted = Granted::of(&self.devices, self.found.as_deref(), gids, counted);
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (theirs, peer) =
             rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).map_err(system)?;

@@ -15,6 +15,7 @@ use verbgate_abi::netlink::Judged;
 use verbgate_abi::netlink::Message;
 use verbgate_abi::netlink::Writer;
 
+use crate::counted::Counted;
 use crate::device::Device;
 use crate::device::DeviceView;
 use crate::device::Devices;
@@ -47,6 +48,8 @@ pub(super) struct Granted {
     pub(super) devices: Vec<(u32, Option<String>)>,
     pub(super) cm: bool,
     pub(super) gids: Option<Arc<GidView>>,
+    /// What is counted of the sandbox's own.
+    pub(super) counted: Option<Arc<Counted>>,
 }
 
 impl Granted {
@@ -57,12 +60,31 @@ impl Granted {
         devices: &Devices,
         found: Option<&dyn DeviceView>,
         gids: Option<Arc<GidView>>,
+        counted: Option<Arc<Counted>>,
     ) -> Self {
         let shown = |device: &&Device| found.is_none_or(|found| found.shows(&device.name));
         let name = |device: &Device| device.identity.identity().ibdev().map(str::to_owned);
         let known = |device: &Device| Some((device.index()?, name(device)));
         let known = devices.iter().filter(shown).filter_map(known);
-        Self { devices: known.collect(), cm: devices.has(Kind::Cm), gids }
+        Self { devices: known.collect(), cm: devices.has(Kind::Cm), gids, counted }
+    }
+
+    /// What is counted of the sandbox's own on a port that it shares, in the form of the kernel's answer.
+    fn own_counters(&self, question: &Message<'_>) -> Option<Vec<u8>> {
+        let number = |wanted| {
+            let mut all = netlink::attributes(question.payload);
+            netlink::index(all.find(|(number, _)| *number == wanted)?.1)
+        };
+        let (device, port) = (number(netlink::DEV_INDEX)?, number(netlink::PORT_INDEX)?);
+        let values = self.counted.as_ref()?.of_index(device, port)?;
+        let name = self.devices.iter().find(|(known, _)| *known == device)?.1.as_ref()?;
+        let head = netlink::encode(&[
+            (netlink::DEV_INDEX, &device.to_ne_bytes()),
+            (netlink::DEV_NAME, &[name.as_bytes(), b"\0"].concat()),
+            (netlink::PORT_INDEX, &port.to_ne_bytes()),
+        ]);
+        let values = values.iter().map(|(name, value)| (&**name, *value));
+        Some([head, netlink::hw_counters(values)].concat())
     }
 }
 
@@ -110,7 +132,18 @@ impl Socket {
             match netlink::judge(&message, &self.granted) {
                 Judged::Ignored => {}
                 Judged::Refused(errno) => {
-                    self.deliver(&netlink::refusal(&message, errno, self.port))?;
+                    // That is a port's counters, which tell of others.
+                    let is_counters = errno == Errno::EPERM;
+                    let own = is_counters.then(|| self.granted.own_counters(&message)).flatten();
+                    let answer = match &own {
+                        Some(payload) => {
+                            let mut writer = Writer::default();
+                            writer.message(&Message { flags: 0, payload, ..message }, self.port);
+                            writer.into_bytes()
+                        }
+                        None => netlink::refusal(&message, errno, self.port),
+                    };
+                    self.deliver(&answer)?;
                 }
                 Judged::Asked(payload) => {
                     let message = Message { payload: &payload, ..message };
@@ -174,11 +207,15 @@ mod tests {
             vec![device("uverbs0", Some(4)), device("uverbs1", Some(7)), device("uverbs9", None)];
         let devices = Devices::from(devices);
         let indices = |found: Option<&dyn DeviceView>| -> Vec<u32> {
-            Granted::of(&devices, found, None).devices.iter().map(|(index, _)| *index).collect()
+            Granted::of(&devices, found, None, None)
+                .devices
+                .iter()
+                .map(|(index, _)| *index)
+                .collect()
         };
         assert_eq!(indices(None), [4, 7]);
         assert_eq!(indices(Some(&Shows("uverbs1"))), [7]);
         assert_eq!(indices(Some(&Shows("uverbs9"))), [0; 0]);
-        assert!(!Granted::of(&devices, None, None).cm);
+        assert!(!Granted::of(&devices, None, None, None).cm);
     }
 }

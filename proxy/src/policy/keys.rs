@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 69] = [
+pub const KEYS: [Key; 81] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -89,6 +89,7 @@ pub const KEYS: [Key; 69] = [
     key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
     key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
     key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
+    key("rules", "rates", Holds::Table("rates"), "How often a sandbox makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
     key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD pass on mlx5 and Soft-RoCE where others speak by the port. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
@@ -96,7 +97,7 @@ pub const KEYS: [Key; 69] = [
     needed(key("tenant", "profile", Holds::Text, "The tenant's profile.")),
     key("tenant", "rules", Holds::Table("rules"), "Limits on values, in the place of those that the profile has for the same values."),
     needed(key("tenant", "devices", Holds::Tables("device"), "The tenant's devices.")),
-    key("tenant", "memlock", Holds::Number, "Bytes that a process of the tenant's may lock, and so register (RLIMIT_MEMLOCK): of programs of verbgate run, which must be root's to be given more, and of containers of verbgate oci. Programs that are not root's fail at 8 MiB without the key, where the engine says nothing. 9223372036854775807 is no limit."),
+    key("tenant", "memlock", Holds::Number, "Bytes that a process of the tenant's may lock, and so register (RLIMIT_MEMLOCK): of programs of verbgate run, which must be root's to be given more, and of containers of verbgate oci and verbgate agent. Programs that are not root's fail at 8 MiB without the key, where the engine says nothing. 9223372036854775807 is no limit."),
     key("tenant", "refuse_capabilities", Holds::Texts, "Capabilities with which `verbgate agent` refuses a container of the tenant's, since an agent cannot cut them: NET_RAW. Without the key, the agent warns of CAP_NET_RAW, which engines give every container."),
 
     key("match", "annotation", Holds::NamedTexts, "Annotations of the container, with patterns: * stands for any text, ? for any character. Match only annotations that the engine sets itself, such as io.kubernetes.cri.sandbox-namespace; who writes a pod can write others."),
@@ -130,6 +131,20 @@ pub const KEYS: [Key; 69] = [
     needed(key("rate", "per_s", Holds::Number, "Requests in a second.")),
     key("rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
     key("rate", "exceed", Holds::Text, "\"wait\" (without the key, too): a request beyond the rate waits. \"EAGAIN\": it fails."),
+
+    key("rates", "memory", Holds::Table("class rate"), "Of memory regions, memory windows and device memory."),
+    key("rates", "queues", Holds::Table("class rate"), "Of completion queues, shared receive queues and work queues."),
+    key("rates", "connections", Holds::Table("class rate"), "Of queue pairs, address handles, steering rules and XRC domains."),
+    key("rates", "rdma_cm", Holds::Table("class rate"), "Commands of the connection manager."),
+
+    needed(key("class rate", "per_s", Holds::Number, "Requests in a second.")),
+    key("class rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
+    key("class rate", "exceed", Holds::Text, "As of rate."),
+    key("class rate", "warm", Holds::Table("tier"), "The rate of a sandbox that holds some of the quota of what the class makes: mr or mr_bytes, cq or cqe, qp or wr, cm_ids, whichever is nearest to its bound."),
+    key("class rate", "hot", Holds::Table("tier"), "The same of a sandbox that holds most of the quota."),
+
+    needed(key("tier", "from", Holds::Number, "From this part of the quota on, in percent.")),
+    needed(key("tier", "per_s", Holds::Number, "Requests in a second, and at once.")),
 
     key("predicate", "only", Holds::Numbers, "One of these numbers."),
     key("predicate", "min", Holds::Number, "At least this number."),
@@ -165,6 +180,9 @@ mod tests {
             ("predicate", "[profile.a.rules.vector]\nzzz = 1"),
             ("quota", "[profile.a.rules.quota]\nzzz = 1"),
             ("rate", "[profile.a.rules.rate]\nzzz = 1"),
+            ("rates", "[profile.a.rules.rates]\nzzz = 1"),
+            ("class rate", "[profile.a.rules.rates.memory]\nzzz = 1"),
+            ("tier", "[profile.a.rules.rates.memory]\nper_s = 1\nhot = { zzz = 1 }"),
         ] {
             let known = KEYS.iter().filter(|key| key.table == table);
             let known: BTreeSet<String> = known.map(|key| key.name.to_owned()).collect();

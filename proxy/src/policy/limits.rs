@@ -8,6 +8,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
+use std::ops::Range;
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -20,12 +21,17 @@ use verbgate_abi::values::Value;
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
+use super::text::ClassRateText;
 use super::text::Exceed;
 use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
 use super::text::RulesText;
-use crate::quota::Pace;
+use super::text::TierText;
+use crate::pace::ClassPace;
+use crate::pace::Pace;
+use crate::pace::Tier;
+use crate::pace::VerbClass;
 use crate::quota::Resource;
 
 /// `enum ib_uverbs_access_flags`, include/uapi/rdma/ib_user_ioctl_verbs.h.
@@ -143,6 +149,7 @@ pub(super) struct Limits {
     pub(super) gid_types: Option<Vec<u32>>,
     pub(super) quota: BTreeMap<Resource, u64>,
     pub(super) rate: Option<Pace>,
+    pub(super) rates: BTreeMap<VerbClass, ClassPace>,
     pub(super) shared_ud: Option<bool>,
     /// By command or method, and by field or attribute.
     fields: BTreeMap<String, BTreeMap<String, Predicate>>,
@@ -199,7 +206,11 @@ impl Limits {
         self.quota.extend(text.quota.iter().flat_map(QuotaText::given));
         self.shared_ud = text.shared_ud.or(self.shared_ud);
         if let Some(rate) = &text.rate {
-            self.rate = Some(pace(rate, source)?);
+            let RateText { per_s, burst, exceed } = *rate.get_ref();
+            self.rate = Some(pace((per_s, burst, exceed), &rate.span(), source)?);
+        }
+        for (class, rate) in text.rates.given() {
+            self.rates.insert(class, class_pace(class, rate, &self.quota, source)?);
         }
         for (of, fields) in &text.fields {
             for (path, predicate) in fields {
@@ -241,12 +252,17 @@ impl Limits {
         if let Some(shared_ud) = self.shared_ud {
             let _ = writeln!(text, "rules.shared_ud = {shared_ud}");
         }
-        if let Some(Pace { per_s, burst, waits }) = self.rate {
-            let exceed = if waits { "wait" } else { "EAGAIN" };
-            let _ = writeln!(
-                text,
-                "rules.rate = {{ per_s = {per_s}, burst = {burst}, exceed = {exceed:?} }}"
-            );
+        if let Some(rate) = &self.rate {
+            let _ = writeln!(text, "rules.rate = {{ {} }}", words(rate));
+        }
+        for (class, ClassPace { cold, warm, hot }) in &self.rates {
+            let _ = write!(text, "rules.rates.{} = {{ {}", class.name(), words(cold));
+            for (name, tier) in [("warm", warm), ("hot", hot)] {
+                if let Some(Tier { from, per_s }) = tier {
+                    let _ = write!(text, ", {name} = {{ from = {from}, per_s = {per_s} }}");
+                }
+            }
+            text.push_str(" }\n");
         }
         for (of, fields) in &self.fields {
             for (path, predicate) in fields {
@@ -320,13 +336,16 @@ impl Limits {
 }
 
 /// A rate that can be kept: the supervisor looks after requests that wait five times a second.
-fn pace(rate: &Spanned<RateText>, source: Source<'_>) -> Result<Pace, PolicyError> {
-    let RateText { per_s, burst, exceed } = *rate.get_ref();
+fn pace(
+    (per_s, burst, exceed): (u64, Option<u64>, Exceed),
+    span: &Range<usize>,
+    source: Source<'_>,
+) -> Result<Pace, PolicyError> {
     let burst = burst.unwrap_or(per_s);
     let waits = exceed == Exceed::Wait;
     if per_s == 0 || burst == 0 {
         let slip = "per_s and burst are at least 1; remove the profile's methods to grant none";
-        return Err(source.slip(&rate.span(), slip));
+        return Err(source.slip(span, slip));
     }
     if waits && burst < per_s.div_ceil(LOOKS) {
         let slip = format!(
@@ -334,9 +353,50 @@ fn pace(rate: &Spanned<RateText>, source: Source<'_>) -> Result<Pace, PolicyErro
              are looked after {LOOKS} times a second",
             per_s.div_ceil(LOOKS)
         );
-        return Err(source.slip(&rate.span(), slip));
+        return Err(source.slip(span, slip));
     }
     Ok(Pace { per_s, burst, waits })
+}
+
+/// A rate of a class, whose slower rates are reached one after the other.
+fn class_pace(
+    class: VerbClass,
+    rate: &Spanned<ClassRateText>,
+    quota: &BTreeMap<Resource, u64>,
+    source: Source<'_>,
+) -> Result<ClassPace, PolicyError> {
+    let ClassRateText { per_s, burst, exceed, warm, hot } = *rate.get_ref();
+    let slip = |slip: String| source.slip(&rate.span(), slip);
+    let cold = pace((per_s, burst, exceed), &rate.span(), source)?;
+    let tier = |text: TierText| Tier { from: text.from, per_s: text.per_s };
+    let (warm, hot) = (warm.map(tier), hot.map(tier));
+    let mut before = Tier { from: 0, per_s };
+    for (name, tier) in [("warm", warm), ("hot", hot)] {
+        let Some(tier) = tier else { continue };
+        if !(1..=100).contains(&tier.from) || tier.from <= before.from {
+            return Err(slip(format!("{name}.from is a percentage, and more than that of warm")));
+        }
+        if tier.per_s == 0 || tier.per_s > before.per_s {
+            return Err(slip(format!(
+                "{name}.per_s is at least 1, and no more than the rate before"
+            )));
+        }
+        if !class.resources().iter().any(|resource| quota.contains_key(resource)) {
+            let names: Vec<&str> = class.resources().iter().map(|one| one.name()).collect();
+            return Err(slip(format!(
+                "{name} is a part of a quota, and there is none of {}; add quota.{}",
+                names.join(" or "),
+                names.first().unwrap_or(&"?")
+            )));
+        }
+        before = tier;
+    }
+    Ok(ClassPace { cold, warm, hot })
+}
+
+fn words(Pace { per_s, burst, waits }: &Pace) -> String {
+    let exceed = if *waits { "wait" } else { "EAGAIN" };
+    format!("per_s = {per_s}, burst = {burst}, exceed = {exceed:?}")
 }
 
 /// How often requests that wait are looked after, in a second.

@@ -7,6 +7,8 @@ use toml::Spanned;
 
 use super::limits::Predicate;
 use super::private::PrivateText;
+use crate::pace::CLASS_NAMES;
+use crate::pace::VerbClass;
 use crate::quota::NAMES;
 use crate::quota::Resource;
 
@@ -82,6 +84,9 @@ pub(super) struct RulesText {
     pub(super) quota: Option<QuotaText>,
     /// How often a sandbox makes requests.
     pub(super) rate: Option<Spanned<RateText>>,
+    /// The same of classes of verbs.
+    #[serde(default)]
+    pub(super) rates: RatesText,
     /// Whether UD passes where others speak by the port.
     pub(super) shared_ud: Option<bool>,
     /// Any number in a request, by command or method, and by field or attribute.
@@ -149,6 +154,51 @@ pub(super) struct RateText {
     pub(super) burst: Option<u64>,
     #[serde(default)]
     pub(super) exceed: Exceed,
+}
+
+/// Rates of classes of verbs.
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RatesText {
+    pub(super) memory: Option<Spanned<ClassRateText>>,
+    pub(super) queues: Option<Spanned<ClassRateText>>,
+    pub(super) connections: Option<Spanned<ClassRateText>>,
+    pub(super) rdma_cm: Option<Spanned<ClassRateText>>,
+}
+
+impl RatesText {
+    /// The rates that are given.
+    pub(super) fn given(&self) -> impl Iterator<Item = (VerbClass, &Spanned<ClassRateText>)> {
+        let of = |class| match class {
+            VerbClass::Memory => self.memory.as_ref(),
+            VerbClass::Queues => self.queues.as_ref(),
+            VerbClass::Connections => self.connections.as_ref(),
+            VerbClass::RdmaCm => self.rdma_cm.as_ref(),
+        };
+        CLASS_NAMES.iter().filter_map(move |(class, _)| Some((*class, of(*class)?)))
+    }
+}
+
+/// A rate of requests of a class.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClassRateText {
+    pub(super) per_s: u64,
+    /// `per_s`, if there is none.
+    pub(super) burst: Option<u64>,
+    #[serde(default)]
+    pub(super) exceed: Exceed,
+    pub(super) warm: Option<TierText>,
+    pub(super) hot: Option<TierText>,
+}
+
+/// A slower rate.
+#[derive(Deserialize, Clone, Copy, Debug)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TierText {
+    /// Percent of a quota.
+    pub(super) from: u64,
+    pub(super) per_s: u64,
 }
 
 /// The fate of a request beyond the rate.

@@ -81,6 +81,20 @@ pub fn mount_id(file: BorrowedFd<'_>) -> io::Result<MountId> {
     Ok(named(&rustix::fs::statx(file, c"", flags, WANTED)?)?.0)
 }
 
+/// The inode of a file: device number (major, minor) and its own number. No file system is asked: the
+/// file's may be served by a guest.
+///
+/// # Errors
+/// statx(2)'s.
+pub fn inode(file: BorrowedFd<'_>) -> io::Result<FileId> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, c"", flags, StatxFlags::INO)?;
+    Ok((stat.stx_dev_major, stat.stx_dev_minor, stat.stx_ino))
+}
+
+/// Names an inode while somebody keeps the inode's file open.
+pub type FileId = (u32, u32, u64);
+
 /// The same, and whether it is never given again.
 pub(crate) fn mount_for_ever(file: BorrowedFd<'_>) -> io::Result<(MountId, bool)> {
     named(&rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, WANTED)?)

@@ -22,6 +22,7 @@ use crate::Tid;
 use crate::check;
 use crate::closer;
 use crate::node;
+use crate::node::FileId;
 use crate::node::MountId;
 use crate::process::pidfd::PIDFD_THREAD;
 
@@ -274,6 +275,15 @@ impl GuestFile {
     pub fn mount(&self) -> io::Result<MountId> {
         let file = self.0.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         node::mount_id(file.as_fd())
+    }
+
+    /// Which file it is, and the same open file once more, so that no other file becomes that one.
+    ///
+    /// # Errors
+    /// statx(2)'s; `EMFILE`.
+    pub fn kept(&self) -> io::Result<(FileId, Self)> {
+        let file = self.0.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        Ok((node::inode(file.as_fd())?, Self(Some(file.try_clone()?))))
     }
 
     /// The file, when it is known to be none of the guest's making.

@@ -12,7 +12,8 @@ use verbgate_abi::wire::GuestAddr;
 
 use super::super::Policies;
 use super::super::Policy;
-use crate::quota::Pace;
+use crate::pace::Pace;
+use crate::pace::VerbClass;
 use crate::quota::Resource;
 
 /// A command of a program of `driver`, with numbers in some fields, and with private input.
@@ -279,6 +280,15 @@ fn quotas_and_rates_are_read_written_and_narrowed() {
     let both = wide.and(tight);
     assert_eq!((both.quota(Resource::Qp), both.quota(Resource::Pd)), (Some(8), Some(1)));
     assert_eq!(both.rate(), Some(Pace { per_s: 7, burst: 7, waits: false }));
+    let classes = read(
+        "quota.qp = 8\nrates.connections = { per_s = 100, burst = 500, hot = { from = 75, per_s = 9 } }",
+    );
+    let classes = classes.unwrap();
+    assert_eq!(Policy::read_all(&classes.texts()).unwrap(), classes);
+    let of = |part| classes.class_rate(VerbClass::Connections, part);
+    assert_eq!(of(74), Some(Pace { per_s: 100, burst: 500, waits: true }));
+    assert_eq!(of(75), Some(Pace { per_s: 9, burst: 9, waits: true }));
+    assert_eq!(classes.class_rate(VerbClass::Memory, 99), None);
     for (slip, word) in [
         ("quota = { qps = 8 }", "qps"),
         ("quota = { qp = -1 }", "-1"),
@@ -286,6 +296,22 @@ fn quotas_and_rates_are_read_written_and_narrowed() {
         ("rate = { per_s = 0 }", "at least 1"),
         ("rate = { per_s = 100, burst = 3 }", "burst is at least a 5th"),
         ("rate = { per_s = 100, exceed = \"kill\" }", "kill"),
+        ("rates.memry = { per_s = 1 }", "memry"),
+        ("rates.queues = { per_s = 0 }", "at least 1"),
+        ("rates.queues = { per_s = 9, hot = { from = 50, per_s = 3 } }", "add quota.cq"),
+        (
+            "quota.cq = 9\nrates.queues = { per_s = 9, hot = { from = 101, per_s = 3 } }",
+            "percentage",
+        ),
+        (
+            "quota.cq = 9\nrates.queues = { per_s = 9, hot = { from = 50, per_s = 10 } }",
+            "no more than",
+        ),
+        (
+            "quota.cq = 9\nrates.queues = { per_s = 9, warm = { from = 60, per_s = 5 }, \
+             hot = { from = 50, per_s = 3 } }",
+            "more than that of warm",
+        ),
     ] {
         let error = read(slip).unwrap_err().to_string();
         assert!(error.contains(word), "{slip}: {error}");
