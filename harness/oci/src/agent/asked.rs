@@ -60,7 +60,7 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
         // It is spoken to by write(2) alone.
         decided.devices.retain(|node| write || node.name != RDMA_CM);
     }
-    let Decided { devices, profile, tenant, policy, .. } = decided;
+    let Decided { devices, profile, tenant, policy, memlock, .. } = decided;
     Ok(Spec {
         id: state.id.clone(),
         bundle: state.bundle.clone(),
@@ -68,7 +68,7 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
         tenant,
         policy,
         keep: allowed.keep.clone(),
-        memlock: None,
+        memlock,
         expected: allowed.expected,
         audit: granted::audit(allowed, &config, &state.id),
         devices,

@@ -9,6 +9,7 @@
 
 mod asked;
 mod life;
+mod memlock;
 pub mod profile;
 mod state;
 
@@ -89,6 +90,8 @@ struct Known {
     socket: OwnedFd,
     /// The container's first process: when it has ended, another container may have its name.
     first: PidFd,
+    /// What the tenant's processes may lock, in bytes.
+    memlock: Option<u64>,
 }
 
 /// Runs the agent.
@@ -182,6 +185,14 @@ impl Agent {
             Order { pid: state.pid, addresses: addrs.hi(), descriptors: (fds.first, fds.len) };
         let place = Place::of(&self.root, id, Some(OsStr::new(STATE)));
         let deadline = Instant::now() + END_PATIENCE;
+        // Before a supervisor is told: no device can be opened yet. And not under the lock of all containers,
+        // since a container may go on forking meanwhile.
+        let known = self.memlock_of(&place);
+        let spec = match known {
+            Some(_) => None,
+            None => Some(asked::spec(&state.state, state.pid, &self.allowed, write)?),
+        };
+        lock_at_most(state.pid, known.unwrap_or(spec.as_ref().and_then(|spec| spec.memlock)));
         // Held from when there is none until there is one: two processes of one container may arrive
         // at once.
         let mut supervisors = loop {
@@ -202,7 +213,7 @@ impl Agent {
             std::thread::sleep(LOOK);
         };
         let first = PidFd::open(Tgid(state.pid)).context("the container's process has ended")?;
-        let spec = asked::spec(&state.state, state.pid, &self.allowed, write)?;
+        let spec = spec.context("the container has ended")?;
         let lock = place.make(&spec).map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => anyhow!(
                 "the container's supervisor is gone, or belongs to an agent that has ended, so \
@@ -225,9 +236,17 @@ impl Agent {
             .context("cannot start the container's supervisor")?;
         life::send(ours.as_fd(), &order, listener.as_fd())
             .map_err(|e| anyhow!("cannot tell the container's supervisor: {e:#}"))?;
-        supervisors.insert(place.path().to_owned(), Known { socket: ours, first });
+        supervisors
+            .insert(place.path().to_owned(), Known { socket: ours, first, memlock: spec.memlock });
         drop(supervisors);
         self.attend(child, &place)
+    }
+
+    /// What processes of a container that lives may lock, if the container is known.
+    fn memlock_of(&self, place: &Place) -> Option<Option<u64>> {
+        let supervisors = self.supervisors.lock();
+        let known = supervisors.get(place.path()).filter(|known| !known.first.has_ended())?;
+        Some(known.memlock)
     }
 
     /// Waits until a supervisor ends, and removes what it cannot, confined as it is.
@@ -242,5 +261,16 @@ impl Agent {
         } else {
             Err(anyhow!("the container's supervisor ended with {ended}"))
         }
+    }
+}
+
+/// Lets a process that has come, and what it has started, lock as much as the tenant's policy says.
+fn lock_at_most(pid: i32, bytes: Option<u64>) {
+    let Some(bytes) = bytes else { return };
+    if let Err(e) = memlock::set(Tgid(pid), bytes) {
+        log::warn!(
+            "the tenant's memlock is {bytes} bytes, and the limit of process {pid} cannot be set: \
+             {e}; start the agent as root, or raise the limit in the engine (--ulimit memlock)"
+        );
     }
 }
