@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -213,19 +214,21 @@ pub(super) fn traced(guest: &Guest) -> io::Result<()> {
     const LATE: usize = 12;
     static CHILD: AtomicI32 = AtomicI32::new(0);
     static TAKEN: AtomicUsize = AtomicUsize::new(0);
+    static RESTS: AtomicBool = AtomicBool::new(false);
     for number in 0..=LATE {
         thread::spawn(move || {
             let first = 1_u64;
             let _ = call(libc::SYS_sched_setaffinity, &[0, 8, addr(&first)]);
             if number == 0 {
-                loop {
+                while !RESTS.load(Ordering::SeqCst) {
                     std::hint::spin_loop();
                 }
+                return;
             }
             let priority = 0_i32;
             let idle = int(libc::SCHED_IDLE);
             let _ = call(libc::SYS_sched_setscheduler, &[0, idle, addr(&priority)]);
-            loop {
+            while !RESTS.load(Ordering::SeqCst) {
                 let child = CHILD.load(Ordering::SeqCst);
                 if child != 0 {
                     TAKEN.fetch_add(usize::from(takes(child, child + 1)), Ordering::SeqCst);
@@ -254,7 +257,11 @@ pub(super) fn traced(guest: &Guest) -> io::Result<()> {
                     TAKEN.fetch_add(usize::from(takes(child, number)), Ordering::SeqCst);
                 }
             }
-            if begun.elapsed() > Duration::from_secs(15) {
+            // A thread that rests with RCU's lock, for want of a processor, has the whole kernel wait, and so
+            // the child's open: what ends as soon as the attack does has not been lost.
+            let late = begun.elapsed().saturating_sub(Duration::from_secs(10));
+            RESTS.store(!late.is_zero(), Ordering::SeqCst);
+            if late > Duration::from_secs(10) {
                 println!("BROKEN: a first request lasts for ever");
                 break;
             }
