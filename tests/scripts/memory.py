@@ -1,6 +1,8 @@
 """Registers memory of several kinds with an RDMA device, as programs do, and says what became of each.
 
-    memory.py DEVICE
+    memory.py DEVICE                 all kinds
+    memory.py DEVICE holds           makes a dma-buf, says the process and the descriptor, and waits
+    memory.py DEVICE takes PID FD    tries to register the dma-buf that another process holds
 """
 
 import ctypes
@@ -9,6 +11,7 @@ import mmap
 import os
 import struct
 import sys
+import time
 
 MIB = 1 << 20
 LOCAL_WRITE, REMOTE_READ = 1, 1 << 2
@@ -16,6 +19,10 @@ UDMABUF_CREATE = 0x40187542
 F_ADD_SEALS, F_SEAL_SHRINK = 1033, 2
 MFD_ALLOW_SEALING = 2
 MAP_HUGETLB = 0x40000
+# The same for all processors.
+PIDFD_GETFD = 438
+# Descriptors have small numbers.
+NUMBERS = 256
 
 verbs = ctypes.CDLL("libibverbs.so.1", use_errno=True)
 libc = ctypes.CDLL(None, use_errno=True)
@@ -64,28 +71,50 @@ def huge(pd):
     return verbs.ibv_reg_mr(pd, address_of(memory), 4 * MIB, LOCAL_WRITE)
 
 
-def dmabuf(pd):
+def made_dmabuf():
     memory = libc.memfd_create(b"memory", MFD_ALLOW_SEALING)
     os.ftruncate(memory, MIB)
     fcntl.fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK)
     maker = os.open("/dev/udmabuf", os.O_RDWR)
     wanted = struct.pack("IIQQ", memory, 0, 0, MIB)
     # Not fcntl.ioctl: that gives the bytes back, and not the result.
-    made = libc.ioctl(maker, ctypes.c_ulong(UDMABUF_CREATE), wanted)
+    return libc.ioctl(maker, ctypes.c_ulong(UDMABUF_CREATE), wanted)
+
+
+def dmabuf(pd, made):
     return verbs.ibv_reg_dmabuf_mr(pd, 4096, MIB - 4096, 0x7000_0000_1000, made, LOCAL_WRITE)
 
 
-def main(wanted):
+def takes(pd, process, descriptor):
+    """Both ways to a dma-buf: from the process that holds one, and by all numbers that it may have."""
+    try:
+        holder = os.pidfd_open(process)
+        taken = libc.syscall(PIDFD_GETFD, holder, descriptor, 0)
+        error = os.strerror(ctypes.get_errno())
+        print("by its holder:", "taken" if taken >= 0 and dmabuf(pd, taken) else error)
+    except OSError as error:
+        print("by its holder:", error.strerror)
+    taken = sum(1 for number in range(NUMBERS) if dmabuf(pd, number))
+    print("by number:", taken)
+
+
+def main(wanted, role="all", *numbers):
+    if role == "holds":
+        print("holds", os.getpid(), made_dmabuf(), flush=True)
+        time.sleep(600)
     print("fork_init", verbs.ibv_fork_init())
     devices = verbs.ibv_get_device_list(None)
     device = next(d for d in devices if verbs.ibv_get_device_name(d).decode() == wanted)
     context = verbs.ibv_open_device(device)
     pd = verbs.ibv_alloc_pd(context)
+    if role == "takes":
+        takes(pd, *map(int, numbers))
+        return
     said("4 KiB", anonymous(pd, 4096))
     said("64 MiB", anonymous(pd, 64 * MIB))
     said("huge pages", huge(pd))
     if os.path.exists("/dev/udmabuf"):
-        said("dma-buf", dmabuf(pd))
+        said("dma-buf", dmabuf(pd, made_dmabuf()))
     memory = mmap.mmap(-1, MIB)
     child = os.fork()
     if child == 0:
@@ -97,4 +126,4 @@ def main(wanted):
     print("ends", verbs.ibv_dealloc_pd(pd), verbs.ibv_close_device(context))
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])

@@ -283,6 +283,13 @@ def behaviour(node):
     print("write", name(write(fd, body)))
     print("destroyed as well", name(dealloc_pd(fd, struct.unpack("<I", out.raw)[0])))
 
+    # A ucontext made by write(2), as libraries before 2019 make theirs.
+    written, out = opened(node, context=False), buffer(8, b"\xff" * 8)
+    made = name(write(written, struct.pack("<IHHQ", 0, 4, 2, ctypes.addressof(out))))
+    events, vectors = struct.unpack("<iI", out.raw)
+    kind = os.readlink(f"/proc/self/fd/{events}") if events >= 0 else None
+    print("ucontext by write", made, kind, vectors, name(one(written)))
+
     # Threads and processes.
     results = []
     def many():

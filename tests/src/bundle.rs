@@ -94,6 +94,16 @@ impl Container {
         Ok(fs::write(file, config.to_string())?)
     }
 
+    /// Makes the program that of a user without rights, who may lock 64 KiB.
+    pub fn for_nobody(&self) -> Result<()> {
+        for set in ["bounding", "effective", "permitted"] {
+            self.add("/process/capabilities", set, json!([]))?;
+        }
+        self.add("/process", "user", json!({"uid": 1000, "gid": 1000}))?;
+        let little = json!([{"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536}]);
+        self.add("/process", "rlimits", little)
+    }
+
     /// A command of the runtime.
     pub fn wrapped(&self, verb: &str) -> Command {
         let (program, words) =

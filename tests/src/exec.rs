@@ -132,6 +132,11 @@ impl Program {
         content(&mut self.stdout)
     }
 
+    /// The same of stderr.
+    pub fn stderr_so_far(&mut self) -> Result<String> {
+        content(&mut self.stderr)
+    }
+
     /// For an error: what it has said so far, and where it is.
     pub fn describe(&mut self) -> Result<String> {
         let mut text = String::new();
@@ -162,6 +167,12 @@ impl Program {
             }
             thread::sleep(TICK);
         }
+    }
+
+    /// Asks the process to end.
+    pub fn terminate(&self) -> Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw);
+        Ok(rustix::process::kill_process(pid.context("a process without a number")?, Signal::TERM)?)
     }
 
     /// Kills this process alone, and waits for it; what it started goes on.

@@ -8,6 +8,7 @@
 pub mod bench;
 pub mod bundle;
 pub mod cases;
+pub mod clients;
 mod cm_probe;
 pub mod demo;
 pub mod differential;

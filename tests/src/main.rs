@@ -1,6 +1,7 @@
 #![forbid(unsafe_code)]
 //! `verbgate-lab-tests`: the tests, the demonstration and the measurements that need an RDMA device.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -10,6 +11,7 @@ use clap::Subcommand;
 use verbgate_tests::bench;
 use verbgate_tests::cases;
 use verbgate_tests::cases::Setting;
+use verbgate_tests::clients;
 use verbgate_tests::demo;
 use verbgate_tests::differential;
 use verbgate_tests::differential::Plan;
@@ -59,6 +61,14 @@ enum Command {
         /// Between two NICs of the lab of this model, instead of on any device.
         #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma", "mlx5"])]
         nics: Option<String>,
+    },
+    /// Run programs that people run over RDMA, natively and in sandboxes.
+    Clients {
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+        /// The folder of unpacked wheels.
+        #[arg(long, value_name = "DIR", default_value = "/lab/clients")]
+        fetched: PathBuf,
     },
     /// Measure policies, in this process.
     #[command(hide = true)]
@@ -117,6 +127,9 @@ fn run(cli: Cli) -> Result<u8> {
             println!("differential: {summary}");
             println!("differential: {:.0} s", start.elapsed().as_secs_f64());
             return Ok(u8::from(!summary.differences.is_empty()));
+        }
+        Command::Clients { words, fetched } => {
+            return Ok(u8::from(!clients::run(&look()?, fetched, words)?));
         }
         Command::PolicyBench => bench::policy::run()?,
         Command::Bench { nics: Some(model) } => bench::doorbells::run(&look()?, model)?,

@@ -59,6 +59,8 @@ pub struct Userland {
     pub suite: &'static str,
     /// The processor of its programs.
     pub arch: Arch,
+    /// What it holds beyond what every userland holds.
+    pub more: &'static [&'static str],
     /// The version of rdma-core in it, for people.
     pub rdma_core: &'static str,
     /// What is fetched for it, about, for people.
@@ -78,10 +80,11 @@ pub static KERNELS: &[Kernel] = &[
 /// Every userland.
 #[rustfmt::skip]
 pub static USERLANDS: &[Userland] = &[
-    Userland { name: "bookworm", suite: "bookworm", arch: Arch::Amd64, rdma_core: "44", megabytes: 120 },
-    Userland { name: "trixie",   suite: "trixie",   arch: Arch::Amd64, rdma_core: "56", megabytes: 145 },
-    Userland { name: "sid",      suite: "sid",      arch: Arch::Amd64, rdma_core: "65", megabytes: 155 },
-    Userland { name: "arm64-trixie", suite: "trixie", arch: Arch::Arm64, rdma_core: "56", megabytes: 145 },
+    Userland { name: "bookworm", suite: "bookworm", arch: Arch::Amd64, more: &[], rdma_core: "44", megabytes: 120 },
+    Userland { name: "trixie",   suite: "trixie",   arch: Arch::Amd64, more: &[], rdma_core: "56", megabytes: 145 },
+    Userland { name: "sid",      suite: "sid",      arch: Arch::Amd64, more: &[], rdma_core: "65", megabytes: 155 },
+    Userland { name: "trixie-clients", suite: "trixie", arch: Arch::Amd64, more: CLIENTS, rdma_core: "56", megabytes: 300 },
+    Userland { name: "arm64-trixie", suite: "trixie", arch: Arch::Arm64, more: &[], rdma_core: "56", megabytes: 145 },
 ];
 
 const fn kernel(
@@ -115,6 +118,18 @@ pub(crate) const PACKAGES: &[&str] = &[
     "crun",
     "runc",
     "podman",
+];
+
+/// Programs that people run over RDMA, and what their wheels need.
+const CLIENTS: &[&str] = &[
+    "ucx-utils",
+    "openmpi-bin",
+    "python3-mpi4py",
+    "fio",
+    "qperf",
+    "libnuma1",
+    "libcurl4t64",
+    "python3-numpy",
 ];
 
 impl Kernel {

@@ -61,6 +61,9 @@ fn artifact<'a>(userland: &Userland, name: &'a str) -> Artifact<'a> {
     if userland.arch != Arch::Amd64 {
         recipe.push_str(UNCONFIGURED);
     }
+    if !userland.more.is_empty() {
+        recipe.push_str(&userland.more.join(" "));
+    }
     Artifact { name, recipe, space_mib: SPACE_MIB }
 }
 
@@ -94,7 +97,7 @@ fn build(userland: &Userland, dir: &Path, progress: &Progress) -> Result<()> {
     let mut command = tool::command("mmdebstrap");
     command.arg("--format=tar").arg(format!("--architectures={}", userland.arch.debian()));
     command.arg(format!("--keyring={}", suite.keyring.display()));
-    let packages = PACKAGES.join(",");
+    let packages = [PACKAGES, userland.more].concat().join(",");
     match userland.arch {
         Arch::Amd64 => {
             command.args(["--variant=essential", &format!("--include={packages}")]);

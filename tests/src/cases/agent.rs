@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Case;
 use super::containers::of_each;
+use super::quotas::REGISTER;
 use crate::bundle::Container;
 use crate::bundle::bind;
 use crate::exec;
@@ -20,17 +21,41 @@ use crate::world::PATIENCE;
 use crate::world::World;
 
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new("agent_serves_containers_with_the_profile", |world| of_each(world, serve))]
+    vec![
+        Case::new("agent_serves_containers_with_the_profile", |world| {
+            of_each(world, |world, runtime| serve(world, runtime, None, served))
+        }),
+        Case::new("agent_lets_containers_lock_what_the_tenant_may", |world| {
+            of_each(world, |world, runtime| serve(world, runtime, Some(POLICY), locks))
+        }),
+    ]
 }
 
-fn serve(world: &World, runtime: &'static str) -> Result<()> {
+/// A tenant who may lock 64 MiB.
+const POLICY: &str = "version = 1\n[tenant.locks]\n\
+    match.annotation = { \"org.verbgate.devices\" = \"*\" }\n\
+    profile = \"standard\"\ndevices = [{ name = \"*\" }]\nmemlock = 67108864\n";
+
+/// Has an agent, with a policy or without, serve what a test does.
+fn serve(
+    world: &World,
+    runtime: &'static str,
+    policy: Option<&str>,
+    test: fn(&World, &'static str, &Path) -> Result<()>,
+) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let socket = dir.path().join("agent.sock");
     let mut command = world.program("verbgate");
     command.arg("--root").arg(dir.path()).arg("agent").arg("--socket").arg(&socket);
+    if let Some(policy) = policy {
+        let policies = dir.path().join("policy.d");
+        fs::create_dir(&policies)?;
+        fs::write(policies.join("one.toml"), policy)?;
+        command.arg("--policy-dir").arg(policies);
+    }
     let mut agent = Program::start(command)?;
     exec::wait_until("the agent to listen", PATIENCE, || Ok(socket.exists()))?;
-    served(world, runtime, &socket).with_context(|| {
+    test(world, runtime, &socket).with_context(|| {
         agent.describe().map_or_else(|e| e.to_string(), |said| format!("the agent {said}"))
     })?;
     exec::wait_until("the supervisors to end", PATIENCE, || {
@@ -43,16 +68,41 @@ fn serve(world: &World, runtime: &'static str) -> Result<()> {
     agent.kill_alone()
 }
 
+/// A container of the bare runtime, with the agent's profile.
+fn bare(
+    world: &World,
+    (runtime, socket): (&str, &Path),
+    id: &str,
+    argv: &[&str],
+) -> Result<Container> {
+    let id = format!("lab-{id}");
+    let container = Container::under(vec![runtime.into()], &world.device, &id, argv)?;
+    container.add("/linux", "seccomp", profile(world, runtime, socket)?)?;
+    // The raw nodes, to be seen and, by the device cgroup, not to be opened.
+    container.add("/mounts", "-", bind("/dev/infiniband"))?;
+    Ok(container)
+}
+
+/// What a user without rights may register: as the tenant's policy says, also in a program that was
+/// started before anybody looked.
+fn locks(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
+    let register = |mebibytes: u32| {
+        let script = format!("python3 -c '{REGISTER}' {} {mebibytes} & wait $!", world.device);
+        let container = bare(world, (runtime, socket), "locks", &["sh", "-c", &script])?;
+        container.for_nobody()?;
+        exec::run(container.run(), PATIENCE)
+    };
+    register(32)?.expect_status(0)?;
+    let beyond = register(96)?;
+    if beyond.status == 0 || !beyond.stderr.contains("Cannot allocate memory") {
+        bail!("96 MiB are registered where 64 may be locked: {beyond}");
+    }
+    Ok(())
+}
+
 /// Containers of one runtime.
 fn served(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
-    let bare = |id: &str, argv: &[&str]| -> Result<Container> {
-        let id = format!("lab-{id}");
-        let container = Container::under(vec![runtime.into()], &world.device, &id, argv)?;
-        container.add("/linux", "seccomp", profile(world, runtime, socket)?)?;
-        // The raw nodes, to be seen and, by the device cgroup, not to be opened.
-        container.add("/mounts", "-", bind("/dev/infiniband"))?;
-        Ok(container)
-    };
+    let bare = |id: &str, argv: &[&str]| bare(world, (runtime, socket), id, argv);
     let container = bare("info", &["ibv_devinfo"])?;
     let shown = exec::run(container.run(), PATIENCE)?.expect_status(0)?;
     if !shown.stdout.contains(&world.device) {

@@ -4,12 +4,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use serde_json::Value;
-use serde_json::json;
 
 use super::Case;
 use super::Verdict;
@@ -32,6 +32,7 @@ const RATE: f64 = 200.0;
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("tenant_floods_and_meets_its_quotas", flood),
+        Case::new("tenant_that_holds_much_is_slowed_by_class", slowed),
         Case::new("container_is_bounded_by_the_kernel_too", |world| of_each(world, bounded)),
     ]
 }
@@ -104,8 +105,37 @@ fn flood(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
+/// A tenant that holds a part of its quota of queue pairs makes further ones slowly, and regions as before.
+fn slowed(world: &World) -> Result<Verdict> {
+    let script = Script::of("quotas.py", SCRIPT)?;
+    let (policies, audit) = (script.folder("policy.d")?, script.folder("audit")?.join("lines"));
+    let text = "version = 1\n[tenant.slowed]\nmatch.uid = 0\nprofile = \"hpc\"\n\
+         devices = [{ name = \"*\" }]\n[tenant.slowed.rules]\nquota.qp = 16\n\
+         rates.connections = { per_s = 1000, exceed = \"EAGAIN\", hot = { from = 25, per_s = 1 } }\n";
+    fs::write(policies.join("slowed.toml"), text)?;
+    let [policies, log] = [policies.to_str(), audit.to_str()].map(|path| path.unwrap_or_default());
+    let options = ["--policy-dir", policies, "--audit", log];
+    let words = [world.device.as_str()];
+    let mut one = script.start_with(world, Place::Sandbox, "slowed", &options, &words)?;
+    one.hear()?;
+    let begun = Instant::now();
+    let said = one.ask("qp")?;
+    let made = said.strip_suffix(" EAGAIN").and_then(|made| made.parse::<u64>().ok());
+    let made = made.with_context(|| format!("queue pairs: {said}"))?;
+    // A quarter of the quota, and one a second from there on, the first at once.
+    if made < 5 || made > 6 + begun.elapsed().as_secs() {
+        bail!("{made} queue pairs in {} s", begun.elapsed().as_secs());
+    }
+    one.expect("mr", "40 not-refused").context("regions are of another class")?;
+    let lines = fs::read_to_string(&audit)?;
+    if made < 16 && !lines.lines().any(|line| line.contains("rates.connections")) {
+        bail!("the audit does not tell of the class: {lines}");
+    }
+    Ok(Verdict::Ok)
+}
+
 /// A program without rights registers a region of so many MiB.
-const REGISTER: &str = "from pyverbs.device import Context; from pyverbs.pd import PD; \
+pub(super) const REGISTER: &str = "from pyverbs.device import Context; from pyverbs.pd import PD; \
     from pyverbs.mr import MR; import sys; LOCAL_WRITE = 1; \
     c = Context(name=sys.argv[1]); p = PD(c); MR(p, int(sys.argv[2]) << 20, LOCAL_WRITE)";
 
@@ -164,11 +194,6 @@ fn of_nobody(
     wrapper.push(policies.into());
     wrapper.extend(["--runtime", runtime].map(OsString::from));
     let container = Container::under(wrapper, &world.device, id, argv)?;
-    for set in ["bounding", "effective", "permitted"] {
-        container.add("/process/capabilities", set, json!([]))?;
-    }
-    container.add("/process", "user", json!({"uid": 1000, "gid": 1000}))?;
-    let little = json!([{"type": "RLIMIT_MEMLOCK", "soft": 65536, "hard": 65536}]);
-    container.add("/process", "rlimits", little)?;
+    container.for_nobody()?;
     Ok(container)
 }

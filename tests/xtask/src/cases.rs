@@ -120,11 +120,24 @@ pub(crate) fn in_lab(
 
 /// The kernel on which NICs are tried where nobody asks for more.
 const SHORT_ON: &str = "6.12";
-/// What is tried of each NIC then: that its devices are seen, carry data, and cost no trap.
+/// What is tried of each NIC then: that its devices are seen, carry data, and cost no trap; and what tenants
+/// have apart from each other.
 const SHORT: &[(Setting, &[&str])] = &[
-    (Setting::Nics, &["nic_devices", "nic_srd_send_lat", "nic_no_trap_for_any"]),
+    (
+        Setting::Nics,
+        &["nic_devices", "nic_srd_send_lat", "nic_no_trap_for_any", "nic_dmabuf", "nic_fabric"],
+    ),
     (Setting::Cards, &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"]),
-    (Setting::Ports, &["nic_mlx5_devices", "nic_mlx5_rc_pingpong_e", "nic_mlx5_write_bw"]),
+    (
+        Setting::Ports,
+        &[
+            "nic_mlx5_devices",
+            "nic_mlx5_rc_pingpong_e",
+            "nic_mlx5_write_bw",
+            "nic_mlx5_xrc_domain",
+            "nic_mlx5_counters",
+        ],
+    ),
 ];
 
 /// The settings of a kernel's lab that have cases which are meant by one of these words, and the words

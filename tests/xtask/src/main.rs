@@ -6,6 +6,7 @@ mod abi;
 mod api;
 mod bench;
 mod cases;
+mod clients;
 mod conformance;
 mod coverage;
 mod deb;
@@ -51,6 +52,8 @@ enum Task {
     Test(test::Args),
     /// Measure the cost of the proxy.
     Bench(bench::Args),
+    /// Run programs that people run over RDMA (NCCL, NIXL, Mooncake, UCX, MPI), natively and in sandboxes.
+    Clients(clients::Args),
     /// Run rdma-core's own tests natively and through the proxy, and compare.
     Conformance(conformance::Args),
     /// Count what of the kernel's tables drivers were asked for, with the same result in a sandbox as natively.
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Task::Check(args) => test::check(&args),
         Task::Test(args) => test::run(args),
         Task::Bench(args) => bench::run(args),
+        Task::Clients(args) => clients::run(args),
         Task::Conformance(args) => conformance::run(args),
         Task::Coverage(args) => coverage::run(args),
         Task::Differential(args) => differential::run(args),

@@ -26,6 +26,20 @@ use crate::record::Stages;
 
 /// The kernels that everything is tested on, each with the userland of its distribution.
 const TESTED: &[&str] = &["6.1", "6.12", "7.2"];
+/// An emulated machine of the other processor, where nobody chooses: a few cases, which take as long as its
+/// programs take to be compiled.
+const OTHER_PROCESSOR: (&str, &[&str]) = (
+    "arm64-6.12",
+    &[
+        "ibv_rc_pingpong_checked",
+        "ib_send_bw_e",
+        "malformed_requests",
+        "raw_node_of_a_granted_device",
+        "several_processes_of_one_guest",
+        "hostile_heirs",
+        "hostile_traced",
+    ],
+);
 /// Processors for the tests of this machine and for those of the lab at the same time: a lab's
 /// machine has two.
 const ENOUGH: usize = 4;
@@ -41,7 +55,8 @@ pub(crate) struct Args {
     /// Run only the cases of the lab.
     #[arg(long, conflicts_with = "no_lab")]
     no_host: bool,
-    /// Kernel of the lab to run the cases on; may be repeated. [default: 6.1, 6.12, 7.2]
+    /// Kernel of the lab to run the cases on; may be repeated. [default: 6.1, 6.12, 7.2; and a few cases on
+    /// arm64-6.12]
     #[arg(long = "kernel", value_name = "K", conflicts_with = "no_lab")]
     kernels: Vec<String>,
     /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
@@ -82,6 +97,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if kernels.iter().any(|k| kernels.iter().any(|other| k.arch != other.arch)) {
         bail!("kernels of two processors in one run: give the arm64 kernel alone");
     }
+    let is_chosen = !args.kernels.is_empty() || !args.cases.is_empty();
+    let other = (!is_chosen).then(|| Kernel::find(OTHER_PROCESSOR.0)).transpose()?;
     let stages = Stages::watched();
     let has_case = |k: &&Kernel| !cases::settings(k.name, &args.cases, args.nics).is_empty();
     let with_lab = !args.no_lab && kernels.iter().any(has_case);
@@ -107,6 +124,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         if with_lab {
             lane::enter(if args.no_host { "" } else { "lab | " });
             in_labs(&stages, (&kernels, machines), (&args.cases, args.nics), turn);
+            if let Some(other) = other {
+                let words: Vec<String> =
+                    OTHER_PROCESSOR.1.iter().map(ToString::to_string).collect();
+                in_labs(&stages, (&[other], 1), (&words, false), Turn(None));
+            }
         }
     };
     side_by_side(together, host, lab);
@@ -157,8 +179,13 @@ fn in_labs(
 ) {
     lane::yield_to_others(true);
     let mut programs = None;
-    stages.run("building for the lab", |_| {
-        programs = Some(Programs::build_for(kernels.first().map_or(Arch::Amd64, |k| k.arch))?);
+    let arch = kernels.first().map_or(Arch::Amd64, |kernel| kernel.arch);
+    let name = match arch {
+        Arch::Amd64 => "building for the lab",
+        Arch::Arm64 => "building for the lab's arm64",
+    };
+    stages.run(name, |_| {
+        programs = Some(Programs::build_for(arch)?);
         Ok(Outcome::NOTHING)
     });
     for kernel in kernels {
@@ -218,6 +245,16 @@ mod tests {
             },
         );
         seen.into_inner().unwrap()
+    }
+
+    #[test]
+    fn cases_on_the_other_processor_are_there() {
+        let (kernel, words) = OTHER_PROCESSOR;
+        assert_eq!(Kernel::find(kernel).unwrap().arch, Arch::Arm64);
+        for word in words {
+            let words = [(*word).to_owned()];
+            assert_eq!(cases::settings(kernel, &words, false).len(), 1, "{word}");
+        }
     }
 
     #[test]

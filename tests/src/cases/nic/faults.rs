@@ -57,8 +57,22 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("nic_supervisor_killed_under_doorbells", move |w| supervisor_killed(w, kind)),
         Case::new("nic_stalled_under_doorbells", move |w| broken(w, kind, "stall")),
         Case::new("nic_interrupts_lost_under_doorbells", move |w| broken(w, kind, "deaf")),
-        // The last: what it leaves is another device of the same name.
-        Case::new("nic_removed_under_doorbells", move |w| removed(w, kind)),
+        // The last: what they leave is another device of the same name.
+        Case::new("nic_unbound_under_doorbells", move |w| departed(w, kind, Departure::Unbound)),
+        Case::new("nic_removed_under_doorbells", move |w| departed(w, kind, Departure::Removed)),
+    ]
+}
+
+/// Of ConnectXs, whose driver takes a device from programs that use the device.
+pub(super) fn infiniband() -> Vec<Case> {
+    let case = |name, how| Case::new(name, move |world| departed(world, CONNECTIONS, how));
+    vec![
+        Case::new("nic_mlx5_supervisor_killed_under_doorbells", |world| {
+            supervisor_killed(world, CONNECTIONS)
+        }),
+        case("nic_mlx5_fatal_error_under_doorbells", Departure::Failed),
+        case("nic_mlx5_unbound_under_doorbells", Departure::Unbound),
+        case("nic_mlx5_removed_under_doorbells", Departure::Removed),
     ]
 }
 
@@ -118,59 +132,131 @@ fn supervisor_killed(world: &World, kind: Kind) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-/// What became of a device that was removed under traffic, while its programs lived.
+/// How a device departs from its programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Departure {
+    /// The PCI function is removed, as the driver of the bridge does when the slot's button is pressed.
+    Removed,
+    /// The driver is unbound from the function.
+    Unbound,
+    /// The device fails, and the driver begins anew with a device that is well again.
+    Failed,
+}
+
+impl Departure {
+    /// Begins; the program that does so waits for the device's driver.
+    fn begin(self, device: &Function) -> Result<Program> {
+        let (word, file) = match self {
+            Self::Removed => ("1", "remove"),
+            Self::Unbound => (device.name.as_str(), "driver/unbind"),
+            Self::Failed => {
+                let mut again = Command::new("devlink");
+                // The driver otherwise leaves a device alone that fails twice in twenty minutes.
+                again.args(["health", "set", &format!("pci/{}", device.name)]);
+                again.args(["reporter", "fw_fatal", "grace_period", "0"]);
+                exec::run(again, PATIENCE)?.expect_status(0)?;
+                ask(&format!("event {} fatal", device.number))?;
+                return Program::start(Command::new("true"));
+            }
+        };
+        let mut departure = Command::new("sh");
+        departure.args(["-c", &format!("echo {word} >{}/{file}", device.path.display())]);
+        Program::start(departure)
+    }
+
+    /// Has the device come back.
+    fn undo(self, device: &Function) -> Result<()> {
+        match self {
+            Self::Removed => fs::write("/sys/bus/pci/rescan", "1")?,
+            Self::Unbound => fs::write(device.driver.join("bind"), &device.name)?,
+            // Its driver has set the device up anew.
+            Self::Failed => {}
+        }
+        Ok(())
+    }
+}
+
+/// The PCI function of a device.
+#[derive(Debug)]
+struct Function {
+    /// The device's among the lab's.
+    number: u32,
+    name: String,
+    path: PathBuf,
+    driver: PathBuf,
+}
+
+impl Function {
+    fn of(world: &World) -> Result<Self> {
+        let path = function_of(&world.device)?;
+        Ok(Self {
+            number: number(world)?,
+            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            driver: fs::canonicalize(path.join("driver"))?,
+            path,
+        })
+    }
+}
+
+/// What became of a device that departed under traffic, while its programs lived.
 #[derive(Debug, Eq, PartialEq)]
 struct Seen {
     /// What `ibv_asyncwatch` has told of.
     events: Vec<String>,
-    /// Whether the device is still there: a driver that cannot be taken from its programs waits for
-    /// them to end (`disassociate_ucontext`; efa has none).
+    /// Whether the device is still there, and has not failed: a driver that cannot be taken from its
+    /// programs waits for them to end (`disassociate_ucontext`; efa has none).
     there: bool,
     /// Whether the ends of the traffic go on.
     alive: [bool; 2],
 }
 
-/// A device whose PCI function is removed under traffic: what programs see of it is what they see natively, nothing
-/// hangs once they have ended, and the device comes back as one that works.
-fn removed(world: &World, kind: Kind) -> Result<Verdict> {
+/// A device departs under traffic: what programs see of it is what they see natively, nothing hangs once they
+/// have ended, and the device comes back as one that works.
+fn departed(world: &World, kind: Kind, how: Departure) -> Result<Verdict> {
     let two = Two::look(world)?;
-    let native = remove(&two, kind, Place::Native).context("natively")?;
-    let inside = remove(&two, kind, Place::Sandbox).context("in a sandbox")?;
-    if native != inside {
+    let native = depart(&two, kind, how, Place::Native).context("natively")?;
+    let inside = depart(&two, kind, how, Place::Sandbox).context("in a sandbox")?;
+    let fatal = native.events.iter().any(|event| event.contains("DEVICE_FATAL"));
+    if native != inside || native.there == fatal {
         bail!("natively {native:?}, in a sandbox {inside:?}");
     }
     Ok(Verdict::Ok)
 }
 
-fn remove(two: &Two, kind: Kind, place: Place) -> Result<Seen> {
+fn depart(two: &Two, kind: Kind, how: Departure, place: Place) -> Result<Seen> {
     let device = &two.left.device;
+    let function = Function::of(&two.left)?;
     let mut watcher = Program::start(two.left.command(place, &["ibv_asyncwatch", "-d", device])?)?;
     exec::wait_until("the watcher to watch", PATIENCE, || {
         Ok(watcher.stdout_so_far()?.contains("async") || watcher.has_ended()?)
     })?;
     let mut pair = flow(two, kind, place, LONG)?;
     let class = Path::new("/sys/class/infiniband").join(device);
-    let removal = begin_removal(device)?;
+    let departure = how.begin(&function)?;
+    if how == Departure::Failed {
+        // The driver looks at the device's health from time to time, then waits some seconds for the device
+        // to be well.
+        exec::wait_until("an event", END, || Ok(!events(&watcher.stdout_so_far()?).is_empty()))?;
+        ask(&format!("event {} alive", function.number))?;
+    }
     thread::sleep(REMOVAL);
     let seen = Seen {
         events: events(&watcher.stdout_so_far()?),
-        there: class.exists(),
+        there: how != Departure::Failed && class.exists(),
         alive: [!pair.server.has_ended()?, !pair.client.has_ended()?],
     };
     drop((pair, watcher));
-    exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
-    removal.wait(END)?.expect_status(0)?;
-    comes_back(device, place)?;
+    let is_gone = || Ok(how == Departure::Failed || !class.exists());
+    exec::wait_until("the device to be gone", END, is_gone)?;
+    departure.wait(END)?.expect_status(0)?;
+    how.undo(&function).context("the device does not come back")?;
+    works(device, place)?;
+    let again = [READS, kind.options, &["-n", "100"]].concat();
+    let back = Two::look(&World::look(Some(device))?)?;
+    let launch = |role, words: &[&str]| back.end(role).command(place, words);
+    let traffic = back.start(kind.meeting, &again, launch)?.wait_for(PATIENCE)?;
+    traffic.client.expect_status(0).context("after the device came back")?;
     Ok(seen)
-}
-
-/// Starts to remove a device's PCI function, as the driver of the bridge does when the slot's button is
-/// pressed; this waits for the device's driver.
-fn begin_removal(device: &str) -> Result<Program> {
-    let function = function_of(device)?;
-    let mut removal = Command::new("sh");
-    removal.args(["-c", &format!("echo 1 >{}/remove", function.display())]);
-    Program::start(removal)
 }
 
 /// The PCI function of a device: the parent of the RDMA device, or, where a driver gives it none (erdma), the
@@ -192,17 +278,13 @@ fn function_of(device: &str) -> Result<PathBuf> {
     Ok(fs::canonicalize(function)?)
 }
 
-/// Has the kernel find the functions that were removed; the device must work again.
-fn comes_back(device: &str, place: Place) -> Result<()> {
-    let class = Path::new("/sys/class/infiniband").join(device);
-    fs::write("/sys/bus/pci/rescan", "1").context("cannot look for PCI functions again")?;
-    exec::wait_until("the device to be back", END, || Ok(class.exists()))?;
-    let back = World::look(Some(device))?;
-    let node = Path::new("/dev/infiniband").join(&back.node);
-    exec::wait_until("its node", PATIENCE, || Ok(node.exists()))?;
-    let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
-    exec::run(devinfo, PATIENCE)?.expect_status(0).context("after it came back")?;
-    Ok(())
+/// A device that has come back works.
+fn works(device: &str, place: Place) -> Result<()> {
+    exec::wait_until("the device to work again", END, || {
+        let Ok(back) = World::look(Some(device)) else { return Ok(false) };
+        let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
+        Ok(exec::run(devinfo, PATIENCE)?.status == 0)
+    })
 }
 
 /// What became of programs whose device broke.
@@ -226,9 +308,11 @@ fn broken(world: &World, kind: Kind, fault: &str) -> Result<Verdict> {
         let became = breaks(&two, kind, place, &format!("{fault} {nic}"));
         // Not before: an answer that comes after its command was given up is written by the driver of
         // 6.12 to where the command's stack was, and the kernel dies.
-        begin_removal(&two.left.device)?.wait(END)?.expect_status(0)?;
+        let (function, removal) = (Function::of(&two.left)?, Departure::Removed);
+        removal.begin(&function)?.wait(END)?.expect_status(0)?;
         ask(&format!("{fault} {nic} off"))?;
-        comes_back(&two.left.device, place)?;
+        removal.undo(&function)?;
+        works(&two.left.device, place)?;
         seen.push(became.with_context(|| format!("{place:?}"))?);
     }
     let [native, inside] = seen.as_slice() else { bail!("nothing was broken") };

@@ -77,6 +77,7 @@ pub(super) fn cases() -> Vec<Case> {
     );
     cases.push(Case::new("nic_mlx5_devx", devx));
     cases.push(Case::new("nic_mlx5_steering", steering));
+    cases.push(Case::new("nic_mlx5_xrc_domain_is_one_sandboxs", domains));
     cases.push(Case::new("nic_mlx5_nothing_is_left_of_a_killed_sandbox", nothing_left));
     cases
 }
@@ -132,6 +133,51 @@ fn same_script(world: &World, script: &str, seen: &[&str]) -> Result<()> {
     let inside = exec::run(world.sandbox(&all, &argv), PATIENCE)?;
     compare(&native, &inside, shape::exact_difference)?;
     exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))
+}
+
+/// Opens the XRC domain of a file, says how that ended, and keeps the domain.
+const DOMAIN: &str = "import os, sys, time\n\
+    from pyverbs.device import Context\n\
+    from pyverbs.xrcd import XRCD, XRCDInitAttr\n\
+    from pyverbs.pyverbs_error import PyverbsRDMAError\n\
+    context, fd = Context(name=sys.argv[1]), os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n\
+    try:\n    domain = XRCD(context, XRCDInitAttr(3, os.O_CREAT, fd))\n    print('opened', flush=True)\n\
+    except PyverbsRDMAError as error:\n    print(os.strerror(error.error_code), flush=True)\n\
+    time.sleep(600)\n";
+
+/// A file that two programs open names one XRC domain for both; of two sandboxes, for the first alone.
+fn domains(world: &World) -> Result<Verdict> {
+    let folder = tempfile::tempdir()?;
+    let start = |place, file: &str| -> Result<(exec::Program, String)> {
+        let file = folder.path().join(file);
+        let file = file.to_str().context("an odd path")?;
+        let argv = ["python3", "-c", DOMAIN, &world.device, file];
+        let command = match place {
+            Place::Native => world.command(place, &argv)?,
+            Place::Sandbox => world.sandbox(&["--profile", "hpc"], &argv),
+        };
+        let mut program = exec::Program::start(command)?;
+        let mut said = String::new();
+        exec::wait_until("a word of the domain", PATIENCE, || {
+            said = program.stdout_so_far()?.trim().to_owned();
+            Ok(!said.is_empty() || program.has_ended()?)
+        })?;
+        Ok((program, said))
+    };
+    for (place, second) in [(Place::Native, "opened"), (Place::Sandbox, "Device or resource busy")]
+    {
+        let (one, first) = start(place, "shared")?;
+        let (_other, said) = start(place, "shared")?;
+        let (_third, own) = start(place, "own")?;
+        if (first.as_str(), said.as_str(), own.as_str()) != ("opened", second, "opened") {
+            bail!("{place:?}: {first:?}, by the same file {said:?}, by another {own:?}");
+        }
+        drop(one);
+        exec::wait_until("the file to be free", PATIENCE, || {
+            Ok(start(place, "shared")?.1 == "opened")
+        })?;
+    }
+    Ok(Verdict::Ok)
 }
 
 /// The device's own count of objects, after a program in a sandbox was killed.

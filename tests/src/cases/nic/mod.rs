@@ -3,6 +3,7 @@
 //! network interface each, which make reliable connections, or ConnectXs with an InfiniBand port each.
 
 mod connected;
+mod counters;
 mod events;
 mod faults;
 mod infiniband;
@@ -55,7 +56,9 @@ pub(super) fn connected() -> Vec<Case> {
 /// Those on InfiniBand ports (ConnectX).
 pub(super) fn infiniband() -> Vec<Case> {
     let mut cases = infiniband::cases();
+    cases.extend(counters::infiniband());
     cases.extend(events::infiniband());
+    cases.extend(faults::infiniband());
     with_time(cases)
 }
 

@@ -1,6 +1,7 @@
 //! Programs that move data, natively and sandboxed, with the same status and output.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -11,14 +12,17 @@ use super::Two;
 use super::ask;
 use super::shell;
 use crate::cases::Verdict;
+use crate::cases::fabric::PROGRAM;
 use crate::cases::verbs::compare;
 use crate::exec;
+use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
 use crate::shape;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
+use crate::world::free_port;
 
 const MEMORY: &str = include_str!("../../../scripts/memory.py");
 const SUITE: &str = include_str!("../../../scripts/efa_tests.py");
@@ -50,6 +54,9 @@ const EXCHANGES: &[(&str, Native, &[&str])] = &[
     ("nic_ud_pingpong_e",  Must, &["ibv_ud_pingpong", "-g", "0", "-n", "200", "-e"]),
 ];
 
+/// Makes dma-bufs of a program's memory; Debian's 6.1 has none.
+const DMABUF_MAKER: &str = "/dev/udmabuf";
+
 /// What must be in the output of perftest, which exits with 0 also when it measured nothing.
 pub(super) const RESULT: &str = "#bytes";
 
@@ -59,6 +66,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("nic_netlink_names_what_is_granted", netlink),
         Case::new("nic_rdma_cores_own_tests", suite),
         Case::new("nic_memory_of_all_kinds", memory),
+        Case::new("nic_dmabuf_is_its_holders", held),
+        Case::new("nic_fabric_registers_dma_bufs", registered),
     ];
     cases.extend(EXCHANGES.iter().map(|(name, native, argv)| {
         Case::new(name, move |world| same_exchange(world, *native, argv))
@@ -119,8 +128,7 @@ fn memory(world: &World) -> Result<Verdict> {
     // A guest has a thread more, of which Python warns at a fork.
     let argv = ["python3", "-W", "ignore", "-c", MEMORY, &world.device];
     let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
-    // Debian's 6.1 has no maker of dma-bufs for programs.
-    let buffers = Path::new("/dev/udmabuf").exists().then_some("dma-buf");
+    let buffers = Path::new(DMABUF_MAKER).exists().then_some("dma-buf");
     for what in ["64 MiB", "huge pages", "after a fork"].into_iter().chain(buffers) {
         if !native.stdout.contains(&format!("{what} registered and ended")) {
             bail!("natively not registered: {what}: {native}");
@@ -128,6 +136,72 @@ fn memory(world: &World) -> Result<Verdict> {
     }
     let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
     compare(&native, &inside, shape::exact_difference)?;
+    Ok(Verdict::Ok)
+}
+
+/// A dma-buf that another process holds: natively it is taken from there and registered; of another sandbox,
+/// in a pid namespace of its own as containers are, neither by that way nor by any number.
+fn held(world: &World) -> Result<Verdict> {
+    if !Path::new(DMABUF_MAKER).exists() {
+        return Ok(Verdict::Skipped(format!("this kernel has no {DMABUF_MAKER}")));
+    }
+    let native = |role: &[&str]| {
+        let argv = [&["python3", "-c", MEMORY, &world.device], role].concat();
+        world.command(Place::Native, &argv)
+    };
+    let inside = |role: &[&str]| -> Result<Command> {
+        let argv = [&["python3", "-c", MEMORY, &world.device], role].concat();
+        let sandbox = world.command(Place::Sandbox, &argv)?;
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.arg(sandbox.get_program()).args(sandbox.get_args());
+        Ok(command)
+    };
+    let try_all = |place: &dyn Fn(&[&str]) -> Result<Command>| -> Result<String> {
+        let mut holder = Program::start(place(&["holds"])?)?;
+        let mut said = String::new();
+        exec::wait_until("a dma-buf", PATIENCE, || {
+            said = holder.stdout_so_far()?;
+            Ok(said.ends_with('\n') || holder.has_ended()?)
+        })?;
+        let words: Vec<&str> = said.split_whitespace().collect();
+        let [.., "holds", process, descriptor] = words.as_slice() else {
+            bail!("no dma-buf: {}", holder.describe()?);
+        };
+        let taker = place(&["takes", process, descriptor])?;
+        Ok(exec::run(taker, PATIENCE)?.expect_status(0)?.stdout)
+    };
+    let said = try_all(&native).context("natively")?;
+    if !said.contains("by its holder: taken\nby number: 1\n") {
+        bail!("natively not taken: {said}");
+    }
+    let said = try_all(&inside).context("in two sandboxes")?;
+    if said.contains("taken") || !said.contains("by number: 0\n") {
+        bail!("taken from another sandbox: {said}");
+    }
+    Ok(Verdict::Ok)
+}
+
+/// `verbgate fabric` with a dma-buf as its memory, as far as registering it: there are no reliable connections
+/// here, over which the tool would send.
+fn registered(world: &World) -> Result<Verdict> {
+    if !Path::new(DMABUF_MAKER).exists() {
+        return Ok(Verdict::Skipped(format!("this kernel has no {DMABUF_MAKER}")));
+    }
+    let program = world.beside(PROGRAM);
+    if !program.exists() {
+        return Ok(Verdict::Skipped(format!("needs {PROGRAM} beside this program")));
+    }
+    let (program, rail) = (program.to_string_lossy(), format!("{}@0", world.device));
+    for place in [Place::Native, Place::Sandbox] {
+        let at = format!("127.0.0.1:{}", free_port()?);
+        let alone = ["--rendezvous", &at, "--rank", "0", "--ranks", "1", "--device", &rail];
+        let argv = [&[&*program, "fabric", "verify", "--memory", "dma-buf"], &alone[..]].concat();
+        let ended = exec::run(world.command(place, &argv)?, PATIENCE)?.expect_status(0)?;
+        if !ended.stdout.contains("verify: all is well") {
+            bail!("{place:?}: nothing was registered: {ended}");
+        }
+    }
     Ok(Verdict::Ok)
 }
 
