@@ -1,5 +1,6 @@
 //! Attendance of a running machine: its output is passed on, and its limit kept.
 
+use std::fmt;
 use std::io::Read as _;
 use std::io::Write;
 use std::path::Path;
@@ -127,6 +128,28 @@ impl Drop for KillOnDrop {
         // It may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The machine ended before its command did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MachineDied {
+    /// The guest's kernel died of a breakpoint that it had set in order to change its own code
+    /// (arch/x86/kernel/alternative.c, `text_poke_bp`) and had taken away: QEMU's translator can run
+    /// code that it has translated before the change. Processors do not.
+    OfStaleCode,
+    /// For another reason: the console may tell.
+    OfItself,
+}
+
+impl fmt::Display for MachineDied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OfStaleCode => {
+                "the emulator ran code that the guest's kernel had changed; run the command again"
+            }
+            Self::OfItself => "the lab's machine ended before its command did",
+        })
     }
 }
 

@@ -1,6 +1,5 @@
 //! A lab: a prepared pair of kernel and userland, and runs in the pair.
 
-use std::fmt;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -19,6 +18,7 @@ use anyhow::bail;
 
 use crate::attend::Attended;
 use crate::attend::KillOnDrop;
+use crate::attend::MachineDied;
 use crate::attend::STATUS;
 use crate::attend::attend;
 use crate::cache;
@@ -364,9 +364,9 @@ impl<'a> Run<'a> {
         let said = fs::read(self.console_log()).unwrap_or_default();
         let error = anyhow!("{what}\n{}", self.console());
         if String::from_utf8_lossy(&said).contains(STALE_BREAKPOINT) {
-            return Err(error.context(StaleBreakpoint));
+            return Err(error.context(MachineDied::OfStaleCode));
         }
-        Err(error)
+        Err(if attended.ended { error.context(MachineDied::OfItself) } else { error })
     }
 
     /// What to say of a machine that ended without a status, or was ended by its limit.
@@ -417,20 +417,6 @@ impl<'a> Run<'a> {
 
 /// How the kernel puts it that it met a breakpoint which it had taken away.
 const STALE_BREAKPOINT: &str = "Oops: int3";
-
-/// The guest's kernel died of a breakpoint that it had set in order to change its own code
-/// (arch/x86/kernel/alternative.c, `text_poke_bp`) and had taken away: QEMU's translator can run
-/// code that it has translated before the change. Processors do not.
-#[derive(Clone, Copy, Debug)]
-pub struct StaleBreakpoint;
-
-impl fmt::Display for StaleBreakpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the emulator ran code that the guest's kernel had changed; run the command again",
-        )
-    }
-}
 
 /// Removes the folders of runs whose process is gone.
 fn remove_stale(runs: &Path) -> Result<()> {

@@ -56,6 +56,7 @@ mod uml;
 mod userland;
 
 pub use attend::Attended;
+pub use attend::MachineDied;
 pub use attend::attend;
 pub use cache::clean;
 pub use cache::root as cache_root;
@@ -73,7 +74,6 @@ pub use host::require_program;
 pub use host::require_programs;
 pub use lab::Lab;
 pub use lab::RunResult;
-pub use lab::StaleBreakpoint;
 pub use nic::Nic;
 pub use pace::Limit;
 pub use progress::Progress;

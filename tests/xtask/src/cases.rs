@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use verbgate_lab::Kernel;
 use verbgate_lab::Limit;
+use verbgate_lab::MachineDied;
 use verbgate_lab::Nic;
-use verbgate_lab::StaleBreakpoint;
 use verbgate_tests::cases;
 use verbgate_tests::cases::Setting;
 use verbgate_tests::line::End;
@@ -49,6 +49,8 @@ struct Heard {
     tally: Tally,
     flaky: Vec<String>,
     closed: bool,
+    /// The case in which a machine died, for a reason that may be the case's.
+    suspect: Option<String>,
 }
 
 impl Heard {
@@ -60,6 +62,8 @@ impl Heard {
             Some(Line::Begun(name)) => self.running = Some(name),
             Some(Line::Closing(_)) => self.closed = true,
             Some(Line::Ended(name, end)) => {
+                let was_lost = self.suspect.as_ref() == Some(&name) && end == End::Passed;
+                let end = if was_lost { End::Flaky } else { end };
                 self.tally += end.tally(&name);
                 self.ended += 1;
                 self.running = None;
@@ -159,8 +163,9 @@ pub(crate) fn settings(kernel: &str, words: &[String], nics: bool) -> Vec<(Setti
 }
 
 /// Counts what `run` prints, which runs the cases from this one on and gives the status. When the
-/// emulator fails, which says nothing of the cases, it is run once more, from the case that was
-/// running: those that have ended are not run again, or a failure could become a pass.
+/// machine dies, the rest is run once more, from the case that was running: those that have ended are not
+/// run again, or a failure could become a pass. The emulator's own fault says nothing of the case; after
+/// any other death of the machine, the case is flaky if it passes now.
 fn count(
     told: &mut dyn FnMut(Tally),
     mut run: impl FnMut(Option<&str>, &mut dyn Write) -> Result<i32>,
@@ -179,11 +184,15 @@ fn count(
         drop(output);
         match ended {
             Err(error)
-                if error.is::<StaleBreakpoint>()
+                if error.is::<MachineDied>()
                     && !again
                     && (heard.running.is_some() || heard.ended == 0) =>
             {
-                host::show(&format!("again: {error:#}"));
+                let case = heard.running.as_deref().unwrap_or("the start");
+                host::show(&format!("again, from {case} on: {error:#}"));
+                if error.downcast_ref() == Some(&MachineDied::OfItself) {
+                    heard.suspect.clone_from(&heard.running);
+                }
                 again = true;
                 continue;
             }
@@ -292,21 +301,35 @@ mod tests {
         assert_eq!((of(SHORT_ON), of("6.1")), (4, 1));
     }
 
-    /// The emulator dies in the second case; the first has failed, and stays so.
-    #[test]
-    fn after_the_emulators_fault_only_the_rest_is_run() {
+    /// The machine dies in the second case; the first has failed, and stays so.
+    fn rest_after(died: MachineDied, case: &str) -> Outcome {
         let mut asked = Vec::new();
         let outcome = count(&mut |_| {}, |from, output| {
             asked.push(from.map(ToOwned::to_owned));
             if from.is_none() {
-                output.write_all(b"lab: 2 cases\nlab: begin a\nFAILED a: no\nlab: begin b\n")?;
-                return Err(anyhow::anyhow!("the end of the console").context(StaleBreakpoint));
+                write!(output, "lab: 3 cases\nlab: begin a\nFAILED a: no\nlab: begin {case}\n")?;
+                return Err(anyhow::anyhow!("the end of the console").context(died));
             }
-            output.write_all(b"lab: 1 cases\nlab: begin b\nok b\n")?;
-            output.write_all(b"lab: 1 passed, 0 failed, 0 skipped\n")?;
+            write!(output, "lab: 2 cases\nlab: begin {case}\nok {case}\nlab: begin c\nok c\n")?;
+            output.write_all(b"lab: 2 passed, 0 failed, 0 skipped\n")?;
             Ok(0)
         });
-        assert_eq!(asked, [None, Some("b".to_owned())]);
-        assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, ..Tally::NONE });
+        assert_eq!(asked, [None, Some(case.to_owned())]);
+        outcome
+    }
+
+    #[test]
+    fn after_the_emulators_fault_only_the_rest_is_run() {
+        let outcome = rest_after(MachineDied::OfStaleCode, "b");
+        assert_eq!(outcome.tally, Tally { passed: 2, failed: 1, ..Tally::NONE });
+    }
+
+    #[test]
+    fn a_case_in_which_the_machine_died_is_flaky_at_best() {
+        let outcome = rest_after(MachineDied::OfItself, "b");
+        assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, flaky: 1, ..Tally::NONE });
+        assert_eq!(outcome.flaky, ["b"]);
+        let attack = rest_after(MachineDied::OfItself, "hostile_b");
+        assert_eq!(attack.tally, Tally { passed: 1, failed: 2, ..Tally::NONE });
     }
 }
