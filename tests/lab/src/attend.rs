@@ -155,9 +155,8 @@ impl fmt::Display for MachineDied {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use std::fs;
+    use std::process::Stdio;
 
     use super::*;
 
