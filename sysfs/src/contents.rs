@@ -150,12 +150,15 @@ impl Contents<'_> {
 
 /// The device, and the port, of a file of counters: `DEVICE/ports/P/counters/NAME`,
 /// `DEVICE/ports/P/hw_counters/NAME` and `DEVICE/hw_counters/NAME`
-/// (Documentation/ABI/stable/sysfs-class-infiniband).
+/// (Documentation/ABI/stable/sysfs-class-infiniband). Messages of connections are counted, too, in
+/// `DEVICE/ports/P/cm_rx_msgs` and the like (drivers/infiniband/core/cm.c), and whatever another kernel
+/// or driver has below a port is taken for counters.
 fn counter(path: &str) -> Option<(&str, Option<u32>)> {
+    const TABLES: &[&str] = &["gids", "gid_attrs", "pkeys"];
     let (_, rest) = path.split_once("/infiniband/")?;
     let names: Vec<&str> = rest.split('/').collect();
     match *names {
-        [device, "ports", port, "counters" | "hw_counters", _] => {
+        [device, "ports", port, dir, _, ..] if !TABLES.contains(&dir) => {
             Some((device, Some(port.parse().ok()?)))
         }
         [device, "hw_counters", _] => Some((device, None)),
@@ -209,8 +212,13 @@ mod tests {
             |rest: &str| counter(&format!("devices/pci0/infiniband/mlx5_0/{rest}")).map(|c| c.1);
         assert_eq!(of("ports/2/counters/port_xmit_data"), Some(Some(2)));
         assert_eq!(of("ports/1/hw_counters/out_of_sequence"), Some(Some(1)));
+        assert_eq!(of("ports/1/cm_rx_msgs/req"), Some(Some(1)));
         assert_eq!(of("hw_counters/lifespan"), Some(None));
-        for other in ["ports/1/gids/0", "ports/1/state", "node_guid", "ports/1/counters"] {
+        assert_eq!(of("ports/1/of_a_later_kernel/x"), Some(Some(1)));
+        for other in ["ports/1/gids/0", "ports/1/gid_attrs/types/0", "ports/1/pkeys/0"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+        for other in ["ports/1/state", "node_guid", "ports/1/counters"] {
             assert_eq!(of(other), None, "{other}");
         }
     }

@@ -35,5 +35,6 @@ pub use names::Natural;
 pub use names::natural;
 pub use serve::JUDGED;
 pub use serve::KEPT;
+pub use serve::PLAIN;
 pub use snapshot::Snapshot;
 pub use value::Value;

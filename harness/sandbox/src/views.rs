@@ -24,7 +24,11 @@ use crate::grant::Granted;
 use crate::threads;
 
 /// What of a served `/sys` is the host's own.
-pub const KEEP: Keep<'static> = Keep { dirs: verbgate_sysfs::KEPT, judged: verbgate_sysfs::JUDGED };
+pub const KEEP: Keep<'static> = Keep {
+    dirs: verbgate_sysfs::KEPT,
+    judged: verbgate_sysfs::JUDGED,
+    plain: verbgate_sysfs::PLAIN,
+};
 
 /// The RDMA devices that the guest sees: devices that are granted by their own names.
 ///

@@ -24,6 +24,7 @@ use fuser::SessionACL;
 use self::server::SysfsServer;
 pub use self::state::JUDGED;
 pub use self::state::KEPT;
+pub use self::state::PLAIN;
 pub use self::state::State;
 
 /// Two, so that an attribute whose driver takes its time holds up nobody else.

@@ -59,16 +59,12 @@ pub const KEPT: &[&str] = &[
 ];
 
 /// Directories of an RDMA device, relative to the device's own, in which what is shown is decided at
-/// each read: the tables of GIDs, and counters, which are of others, too, where a port is shared. `*` is
-/// every port.
-#[rustfmt::skip]
-pub const JUDGED: &[&str] = &[
-    "hw_counters",
-    "ports/*/counters",
-    "ports/*/gid_attrs",
-    "ports/*/gids",
-    "ports/*/hw_counters",
-];
+/// each read: counters, which are of others, too, where a port is shared.
+pub const JUDGED: &[&str] = &["hw_counters"];
+
+/// Directories of a port in which nothing is decided at each read. In all others something is: tables of
+/// GIDs, and counters.
+pub const PLAIN: &[&str] = &["pkeys"];
 
 /// What the host showed: a difference means that the tree is out of date.
 #[derive(PartialEq, Eq, Debug)]

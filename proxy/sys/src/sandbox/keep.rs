@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::AtFlags;
 use rustix::fs::Dir;
+use rustix::fs::FileType;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -28,8 +29,8 @@ const CLASS: &str = "class/infiniband";
 const UP: &str = "../../";
 /// A file that every RDMA device has: the server reads the file of no device but the granted one.
 const OWN: &str = "node_guid";
-/// Every port.
-const PORTS: &str = "ports/*/";
+/// The directory of an RDMA device's ports.
+const PORTS: &str = "ports";
 
 /// What of a guest's `/sys` is the host's own.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,16 +38,19 @@ pub struct Keep<'a> {
     /// Directories, relative to `/sys`, that stay as they are. The served tree must have those that the
     /// host has.
     pub dirs: &'a [&'a str],
-    /// Directories of an RDMA device whose files the server judges at each read, relative to the device;
-    /// those of a port begin with `ports/*/`. The rest of the device's directory stays as it is.
+    /// Directories of an RDMA device whose files the server judges at each read, relative to the device.
+    /// The rest of the device's directory stays as it is.
     pub judged: &'a [&'a str],
+    /// Directories of a port that stay as they are. The server judges all others, those of a later
+    /// kernel too.
+    pub plain: &'a [&'a str],
 }
 
 /// Copies of the host's mounts, made before `/sys` is covered.
 pub(super) struct Kept<'a> {
     host: BorrowedFd<'a>,
     dirs: Vec<(&'a str, OwnedFd)>,
-    judged: &'a [&'a str],
+    keep: Keep<'a>,
 }
 
 impl<'a> Keep<'a> {
@@ -54,7 +58,7 @@ impl<'a> Keep<'a> {
     pub(super) fn of(self, host: BorrowedFd<'a>) -> Kept<'a> {
         let clone = |name: &&'a str| Some((*name, clone(host, name).ok()?));
         let dirs = self.dirs.iter().filter_map(clone).collect();
-        Kept { host, dirs, judged: self.judged }
+        Kept { host, dirs, keep: self }
     }
 }
 
@@ -90,7 +94,7 @@ impl Kept<'_> {
             return None;
         }
         let mut judged = Vec::new();
-        for name in self.judged.iter().flat_map(|name| every(mount.as_fd(), name)) {
+        for name in served_of(mount.as_fd(), self.keep) {
             match rustix::fs::statat(&mount, &*name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => {
                     // Not shown otherwise: the server may know why.
@@ -150,15 +154,21 @@ fn shown(served: BorrowedFd<'_>) -> Vec<String> {
     class.iter().filter_map(link).collect()
 }
 
-/// The directories that a name of [`Keep::judged`] means.
-fn every(device: BorrowedFd<'_>, name: &str) -> Vec<String> {
-    match name.strip_prefix(PORTS) {
-        Some(rest) => {
-            let ports = list(device, "ports");
-            ports.iter().map(|port| format!("ports/{port}/{rest}")).collect()
+/// The directories of a device that the server judges.
+fn served_of(device: BorrowedFd<'_>, keep: Keep<'_>) -> Vec<String> {
+    let mut all: Vec<String> = keep.judged.iter().map(ToString::to_string).collect();
+    for port in list(device, PORTS) {
+        let port = format!("{PORTS}/{port}");
+        for name in list(device, &port).into_iter().filter(|name| !keep.plain.contains(&&**name)) {
+            let path = format!("{port}/{name}");
+            let stat = rustix::fs::statat(device, &*path, AtFlags::SYMLINK_NOFOLLOW);
+            let is_dir = |stat: rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode).is_dir();
+            if stat.is_ok_and(is_dir) {
+                all.push(path);
+            }
         }
-        None => vec![name.to_owned()],
     }
+    all
 }
 
 fn list(below: BorrowedFd<'_>, name: &str) -> Vec<String> {
@@ -202,15 +212,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_of_ports_is_of_every_port() {
+    fn every_directory_of_a_port_is_judged_that_is_not_known() {
         let dir = tempfile::tempdir().unwrap();
-        for port in ["1", "2"] {
-            fs::create_dir_all(dir.path().join("ports").join(port)).unwrap();
+        for name in ["1/gids", "1/pkeys", "2/gids", "2/of_a_later_kernel"] {
+            fs::create_dir_all(dir.path().join("ports").join(name)).unwrap();
         }
+        fs::write(dir.path().join("ports/1/state"), "").unwrap();
         let root = fs::File::open(dir.path()).unwrap();
-        let mut gids = every(root.as_fd(), "ports/*/gids");
-        gids.sort_unstable();
-        assert_eq!(gids, ["ports/1/gids", "ports/2/gids"]);
-        assert_eq!(every(root.as_fd(), "hw_counters"), ["hw_counters"]);
+        let keep = Keep { dirs: &[], judged: &["hw_counters"], plain: &["pkeys"] };
+        let mut found = served_of(root.as_fd(), keep);
+        found.sort_unstable();
+        let expected = ["hw_counters", "ports/1/gids", "ports/2/gids", "ports/2/of_a_later_kernel"];
+        assert_eq!(found, expected);
     }
 }
