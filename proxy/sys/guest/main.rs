@@ -7,6 +7,7 @@
 
 mod attack;
 mod bare;
+mod calls;
 mod cases;
 mod crowd;
 mod faults;
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         ["served-notify", count] => bare::notify(bare::Answer::Served, count),
         ["opens", path, count] => raw::opens(path, count),
         ["maps", path, count] => raw::maps(path, count),
+        ["calls", path, count] => calls::calls(path, count),
+        ["reads", rounds, dirs @ ..] => calls::reads(rounds, dirs),
         ["errors", device] => cases::errors(device),
         ["foreign", device] => cases::foreign(device),
         ["writes", device] => cases::writes(device),

@@ -46,13 +46,13 @@ pub struct PerRequest {
 }
 
 impl Programs {
-    fn native(&self, arguments: &[&str]) -> Command {
+    pub(super) fn native(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.0.join("verbgate-guest"));
         command.args(arguments);
         command
     }
 
-    fn sandbox(&self, options: &[&str], argv: &[&str]) -> Command {
+    pub(super) fn sandbox(&self, options: &[&str], argv: &[&str]) -> Command {
         let mut command = Command::new(self.0.join("verbgate"));
         command.args(["run", "--device", GRANT]).args(options);
         command.arg("--").args(argv);

@@ -1,5 +1,6 @@
 //! Benchmarks of the proxy's cost, natively and proxied in one run.
 
+pub mod calls;
 pub mod containers;
 pub mod doorbells;
 pub mod fabric;

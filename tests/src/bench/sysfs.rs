@@ -23,23 +23,14 @@ const ROUNDS: usize = 5;
 /// A walk of ten thousand files by `cat` takes two seconds on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Reads every file below a directory, and prints how many there are and how long it took.
-const WALK: &str = "walk() {
-    n=$(find $1 -type f | wc -l); from=$(date +%s%N)
-    dir=$1; word=$2; shift 2
-    find $dir -type f | xargs \"$@\" cat >/dev/null 2>&1; to=$(date +%s%N)
-    echo $word $n $((to - from))
-}
-";
-
-/// Serves the fixture in a mount namespace of its own: `$1` is the folder, `$2` is `verbgate`.
+/// Serves the fixture in a mount namespace of its own: `$1` is the folder, `$2` is `verbgate`, `$3` reads.
 const SERVED: &str = "cd $1; mkdir mnt; $2 sysfs serve --root sys mnt & server=$!
 tries=0
 until grep -q $1/mnt /proc/self/mounts; do
     tries=$((tries + 1)); [ $tries -lt 200 ] || exit 99; sleep 0.05
 done
-walk mnt first; walk mnt served; walk mnt four -P 4 -n 400; walk sys plain
-sed -n 's/VmHWM: */memory 0 /p' /proc/$server/status
+for dir in sys mnt; do echo $dir $($3 reads 5 $dir); done
+sed -n 's/VmHWM: */memory /p' /proc/$server/status
 kill $server; wait $server";
 
 /// Prints a table of sixteen NICs of two ports with 256 GIDs each, on paper.
@@ -72,61 +63,71 @@ pub fn host(programs: &Programs) -> Result<()> {
         return Ok(());
     }
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{WALK}{SERVED}")]);
-    command.arg("sh").arg(dir.path()).arg(&verbgate);
+    command.args(["--mount", "--propagation", "private", "sh", "-c", SERVED, "sh"]);
+    command.arg(dir.path()).arg(&verbgate).arg(programs.0.join("verbgate-guest"));
     let said = exec::run(command, LIMIT)?.expect_status(0)?.stdout;
-    for (word, name) in [
-        ("plain", "files a second by `find | xargs cat`: plain files in memory"),
-        ("first", "the same, served, the first time"),
-        ("served", "the same, served, again"),
-        ("four", "the same, served, four readers at a time"),
+    for (word, figure, name) in [
+        ("sys", "median", "files a second to one reader: plain files in memory"),
+        ("mnt", "first", "the same, served, the first time"),
+        ("mnt", "median", "the same, served, again"),
     ] {
-        table.row(&[name, &format!("{:.0}", rate(&said, word)?)]);
+        table.row(&[name, &format!("{:.0}", number(&said, word, figure)?)]);
     }
-    let memory = figures(&said, "memory")?.1;
+    let memory = number(&said, "memory", "")?;
     table.row(&["most memory of the server", &format!("{:.1} MiB", memory / 1024.0)]);
     println!("{table}");
     Ok(())
 }
 
-/// Prints how fast the attributes of the device are walked, natively and in a sandbox.
+/// Prints how fast files of the device, and of its network device, are read natively and in a sandbox.
 ///
 /// # Errors
 ///
 /// That a program failed.
 pub fn lab(world: &World) -> Result<()> {
-    let mut table = Table::new(&["sysfs, files a second", "native", "sandbox", "ratio"]);
-    let script =
-        format!("{WALK}walk $(readlink -f /sys/class/infiniband/{})/ports walked", world.device);
-    let mut rates = [const { Vec::new() }; 2];
-    for _ in 0..3 {
-        for (place, rates) in [Place::Native, Place::Sandbox].into_iter().zip(&mut rates) {
-            let argv = ["sh", "-c", &script];
-            let ended = exec::run(world.command(place, &argv)?, PATIENCE)?.expect_status(0)?;
-            rates.push(rate(&ended.stdout, "walked")?);
+    let mut table =
+        Table::new(&["sysfs, files a second", "native", "sandbox", "native to sandbox"]);
+    let port = format!("/sys/class/infiniband/{}/ports/1", world.device);
+    let netdev = fs::read_to_string(format!("{port}/gid_attrs/ndevs/0"))?;
+    let netdev = format!("/sys/class/net/{}", netdev.trim());
+    for (name, dir) in [
+        ("the device's own: partition keys", format!("{port}/pkeys")),
+        ("judged at each read: the table of GIDs", format!("{port}/gids")),
+        ("served: the network device's counters", format!("{netdev}/statistics")),
+    ] {
+        let mut rates = [const { Vec::new() }; 4];
+        for _ in 0..ROUNDS {
+            for (at, place) in [Place::Native, Place::Sandbox].into_iter().enumerate() {
+                let argv = ["verbgate-guest", "reads", "5", &dir];
+                let ended = exec::run(world.command(place, &argv)?, PATIENCE)?.expect_status(0)?;
+                for (figure, rates) in ["first", "median"].iter().zip(rates.iter_mut().skip(at * 2))
+                {
+                    rates.push(number(&ended.stdout, "files", figure)?);
+                }
+            }
+        }
+        let [cold, warm, cold_inside, warm_inside] =
+            rates.map(|mut rates| median(&mut rates).unwrap_or(f64::NAN));
+        for (when, native, inside) in
+            [("the first time", cold, cold_inside), ("again", warm, warm_inside)]
+        {
+            let cells = [native, inside].map(|rate| format!("{rate:.0}"));
+            let [native_cell, inside_cell] = &cells;
+            let name = format!("{name}, {when}");
+            table.row(&[&*name, native_cell, inside_cell, &format!("{:.2}", native / inside)]);
         }
     }
-    let [native, inside] = rates.map(|mut rates| median(&mut rates).unwrap_or(f64::NAN));
-    let ratio = format!("{:.2}", native / inside);
-    table.row(&["find | xargs cat", &format!("{native:.0}"), &format!("{inside:.0}"), &ratio]);
     println!("{table}");
     Ok(())
 }
 
-/// Files a second.
-fn rate(said: &str, word: &str) -> Result<f64> {
-    let (files, nanoseconds) = figures(said, word)?;
-    Ok(files / nanoseconds * 1e9)
-}
-
-/// The two numbers behind a word.
-fn figures(said: &str, word: &str) -> Result<(f64, f64)> {
+/// The number behind a figure's name, in the line that begins with a word.
+fn number(said: &str, word: &str, figure: &str) -> Result<f64> {
     let line = said.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
-    let mut numbers = line.into_iter().flat_map(str::split_whitespace).map(str::parse);
-    let (Some(Ok(first)), Some(Ok(second))) = (numbers.next(), numbers.next()) else {
-        anyhow::bail!("no {word} in {said:?}");
-    };
-    Ok((first, second))
+    let rest = line.and_then(|line| line.split_once(figure)).map(|(_, rest)| rest.trim_start());
+    let number = rest.and_then(|rest| rest.split_whitespace().next());
+    let number = number.and_then(|number| number.parse().ok());
+    number.with_context(|| format!("no {figure} of {word} in {said:?}"))
 }
 
 #[cfg(test)]
@@ -135,9 +136,9 @@ mod tests {
 
     #[test]
     fn figures_are_found() {
-        let said = "first 10 2000000000\nmemory 0     9000 kB\n";
-        assert!((rate(said, "first").unwrap() - 5.0).abs() < 1e-9);
-        assert!((figures(said, "memory").unwrap().1 - 9000.0).abs() < 1e-9);
-        assert!(rate(said, "served").is_err());
+        let said = "mnt files 10, first 5 /s, median 7 /s\nmemory     9000 kB\n";
+        assert!((number(said, "mnt", "first").unwrap() - 5.0).abs() < 1e-9);
+        assert!((number(said, "memory", "").unwrap() - 9000.0).abs() < 1e-9);
+        assert!(number(said, "sys", "first").is_err());
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("gids_of_two_sandboxes", two_sandboxes),
         Case::new("gid_of_a_new_address", new_address),
         Case::new("gids_of_a_look_alike", look_alike),
+        Case::new("counters_of_a_port_that_is_shared", counters),
     ]
 }
 
@@ -227,6 +228,39 @@ fn two_sandboxes(world: &World) -> Result<Verdict> {
         expected(empty, Place::Native, "ENODATA")?;
         expected(empty, Place::Sandbox, "ENODATA")?;
         expected(others, Place::Sandbox, "ENODATA")?;
+    }
+    Ok(Verdict::Ok)
+}
+
+/// What goes through a port, and which connections are made there, is nobody's business whose port others
+/// use, too.
+fn counters(world: &World) -> Result<Verdict> {
+    let gids = Gids::new(world)?;
+    let script =
+        format!("grep -rs '' {}/*/ 2>/dev/null | cut -d: -f1 | sort -u", gids.port.display());
+    let read = |place| -> Result<Vec<String>> {
+        let ended = exec::run(world.command(place, &["sh", "-c", &script])?, PATIENCE)?;
+        let lines = ended.expect_status(0)?.stdout;
+        let counts =
+            |line: &&str| !["/gids/", "/gid_attrs/", "/pkeys/"].iter().any(|d| line.contains(d));
+        Ok(lines.lines().filter(counts).map(str::to_owned).collect())
+    };
+    // Alone.
+    let native = read(Place::Native)?;
+    for dir in ["/counters/", "/hw_counters/", "/cm_rx_msgs/"] {
+        if !native.iter().any(|path| path.contains(dir)) {
+            bail!("natively no {dir} of the port: {native:?}");
+        }
+    }
+    let alone = read(Place::Sandbox)?;
+    if alone != native {
+        bail!("a port of one sandbox: {alone:?}, natively {native:?}");
+    }
+    let tenant = Tenant::new("verbgate-a", "10.99.7.1", &gids.netdev)?;
+    gids.index(&tenant.gid()?)?;
+    let shared = read(Place::Sandbox)?;
+    if !shared.is_empty() {
+        bail!("with another tenant at the port, the sandbox reads {shared:?}");
     }
     Ok(Verdict::Ok)
 }

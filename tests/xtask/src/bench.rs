@@ -9,6 +9,7 @@ use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Limit;
 use verbgate_lab::Nic;
+use verbgate_tests::bench::calls;
 use verbgate_tests::bench::containers;
 use verbgate_tests::bench::fabric;
 use verbgate_tests::bench::host;
@@ -45,6 +46,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         println!("$ cargo xtask bench --host\n");
         let built = host::Programs(programs.folder().to_owned());
         host::run(&built)?;
+        calls::run(&built)?;
         sysfs::host(&built)?;
         nics::run(&programs.path("verbgate"))?;
         containers::run(&programs.path("verbgate"))?;

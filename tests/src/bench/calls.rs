@@ -1,0 +1,195 @@
+//! What the filter costs an ordinary program: its system calls, a compiler and a database, natively, in a
+//! sandbox, and in gVisor's, where `runsc` is installed.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use anyhow::Result;
+
+use super::host::Programs;
+use super::median;
+use crate::exec;
+use crate::table::Table;
+
+/// Rounds of everything, by turns.
+const ROUNDS: usize = 5;
+/// Calls of a kind in a round.
+const CALLS: &str = "4000";
+/// gVisor's ways to trap system calls, the best first.
+const PLATFORMS: &[&str] = &["systrap", "ptrace"];
+/// A compiler and a database take some seconds on a quiet machine, and a multiple of that in gVisor.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Whole programs, as a shell starts them in a folder of their own.
+const WHOLE: &[(&str, &str)] = &[
+    (
+        "cc of 100 files",
+        "i=0; while [ $i -lt 100 ]; do echo \"#include <stdio.h>
+         int f$i(int x) { return printf(\\\"%d\\\", x) + $i; }\" >f$i.c; cc -O1 -c f$i.c; i=$((i + 1)); done",
+    ),
+    (
+        "SQLite: 40 transactions, 40,000 rows",
+        "python3 -c \"import sqlite3
+d = sqlite3.connect('file.db', isolation_level=None)
+d.execute('create table t(a integer primary key, b text)')
+for i in range(40):
+    d.execute('begin')
+    d.executemany('insert into t(b) values (?)', ((str(i * n),) for n in range(1000)))
+    d.execute('commit')
+    d.execute('select count(*), max(b) from t').fetchall()
+d.execute('create index i on t(b)')
+d.execute('delete from t where a % 2')\"",
+    ),
+];
+
+/// Where a program runs.
+#[derive(Clone, Debug)]
+enum Place {
+    Native,
+    Sandbox,
+    /// gVisor, with this platform.
+    Runsc(&'static str),
+}
+
+impl Place {
+    fn name(&self) -> String {
+        match self {
+            Self::Native => "native".to_owned(),
+            Self::Sandbox => "inside".to_owned(),
+            Self::Runsc(platform) => format!("runsc, {platform}"),
+        }
+    }
+
+    fn command(&self, programs: &Programs, argv: &[&str]) -> Command {
+        match self {
+            Self::Sandbox => programs.sandbox(&[], argv),
+            Self::Native => {
+                let mut command = Command::new("env");
+                command.args(argv);
+                command
+            }
+            Self::Runsc(platform) => {
+                let mut command = Command::new("runsc");
+                let platform = format!("--platform={platform}");
+                command.args(["--network=none", &platform, "do", "--"]).args(argv);
+                command
+            }
+        }
+    }
+}
+
+/// What took how long, by name and by place.
+type Times = BTreeMap<String, BTreeMap<usize, Vec<f64>>>;
+
+/// The platform that `runsc` has here.
+fn runsc() -> Option<&'static str> {
+    PLATFORMS.iter().copied().find(|platform| {
+        let mut command = Command::new("runsc");
+        command.args(["--network=none", &format!("--platform={platform}"), "do", "--", "true"]);
+        exec::run(command, PATIENCE).is_ok_and(|ended| ended.status == 0)
+    })
+}
+
+/// Prints the tables.
+///
+/// # Errors
+///
+/// That a program failed.
+pub fn run(programs: &Programs) -> Result<()> {
+    let mut places = vec![Place::Native, Place::Sandbox];
+    match runsc() {
+        Some(platform) => places.push(Place::Runsc(platform)),
+        None => println!("gVisor is not measured: no runsc that runs here (package runsc)\n"),
+    }
+    let (mut calls, mut whole) = (Times::new(), Times::new());
+    for round in 1..=ROUNDS {
+        eprintln!("calls, round {round} of {ROUNDS}");
+        for (at, place) in places.iter().enumerate() {
+            for (name, time) in in_place(programs, place)? {
+                calls.entry(name).or_default().entry(at).or_default().push(time);
+            }
+            for (name, script) in WHOLE {
+                let time = started(programs, place, script)?;
+                whole.entry((*name).to_owned()).or_default().entry(at).or_default().push(time);
+            }
+        }
+    }
+    let names: Vec<String> = places.iter().map(Place::name).collect();
+    let headed = |first: &str| {
+        let head: Vec<&str> =
+            std::iter::once(first).chain(names.iter().map(String::as_str)).collect();
+        Table::new(&head)
+    };
+    let mut table = headed("calls of an ordinary program: medians in us");
+    for (name, times) in &mut calls {
+        table.row(&row(name, times, |_, value| format!("{value:.2}")));
+    }
+    println!("{table}");
+    let mut table = headed("whole programs: medians in ms, to native");
+    for (name, times) in &mut whole {
+        table.row(&row(name, times, |native, value| format!("{value:.0}, {:.2}", value / native)));
+    }
+    println!("{table}");
+    Ok(())
+}
+
+fn row(
+    name: &str,
+    times: &mut BTreeMap<usize, Vec<f64>>,
+    cell: impl Fn(f64, f64) -> String,
+) -> Vec<String> {
+    let medians: Vec<f64> = times.values_mut().map(|t| median(t).unwrap_or(f64::NAN)).collect();
+    let native = medians.first().copied().unwrap_or(f64::NAN);
+    let cells = medians.iter().map(|value| cell(native, *value));
+    std::iter::once(name.to_owned()).chain(cells).collect()
+}
+
+/// Calls by name, in microseconds.
+fn in_place(programs: &Programs, place: &Place) -> Result<Vec<(String, f64)>> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("file").to_string_lossy().into_owned();
+    let guest = programs.0.join("verbgate-guest").to_string_lossy().into_owned();
+    let command = place.command(programs, &[&guest, "calls", &file, CALLS]);
+    let said = exec::run(command, PATIENCE)?.expect_status(0)?.stdout;
+    said.lines()
+        .map(|line| figure(line).with_context(|| format!("a strange line: {line}")))
+        .collect()
+}
+
+/// `NAME: TIME ns`, as a name and microseconds.
+fn figure(line: &str) -> Option<(String, f64)> {
+    let (name, time) = line.rsplit_once(": ")?;
+    let time: f64 = time.strip_suffix(" ns")?.parse().ok()?;
+    Some((name.to_owned(), time / 1000.0))
+}
+
+/// Milliseconds of a script, without the start of the sandbox.
+fn started(programs: &Programs, place: &Place, script: &str) -> Result<f64> {
+    let dir = tempfile::tempdir()?;
+    let folder = dir.path().to_string_lossy();
+    let script = format!(
+        "mkdir -p {folder} && cd {folder} && from=$(date +%s%N) && {{ {script}\n}} && \
+         echo took $(($(date +%s%N) - from))"
+    );
+    let begun = Instant::now();
+    let said = exec::run(place.command(programs, &["sh", "-c", &script]), PATIENCE)?;
+    let said = said.expect_status(0)?.stdout;
+    let took = said.split("took ").nth(1).and_then(|ns| ns.trim().parse::<f64>().ok());
+    let took = took.with_context(|| format!("no time in {said:?} after {:?}", begun.elapsed()))?;
+    Ok(took / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_names_of_several_words() {
+        let (name, time) = figure("open for both: 12500 ns").unwrap();
+        assert_eq!((&*name, time), ("open for both", 12.5));
+        assert!(figure("open").is_none());
+    }
+}
