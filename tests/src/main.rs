@@ -137,6 +137,7 @@ fn run(cli: Cli) -> Result<u8> {
             let world = look()?;
             bench::sysfs::lab(&world)?;
             bench::lab::run(&world)?;
+            bench::storm::run(&world)?;
             bench::neighbours::run(&world)?;
         }
     }

@@ -62,6 +62,7 @@ const RC: u8 = 2;
 /// `enum ib_qp_state`, and the masks of `enum ib_qp_attr_mask` that lead there.
 const INIT: (u8, u32) = (1, 1 | 8 | 16 | 32);
 const RTR: (u8, u32) = (2, 1 | 128 | 256 | 4096 | 1 << 15 | 1 << 17 | 1 << 20);
+const RTS: (u8, u32) = (3, 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16);
 
 /// Of a flood: bytes of a region, entries of a completion queue, turns between them.
 const BIG: usize = 16 << 20;
@@ -222,13 +223,30 @@ impl Tenant {
         self.destroy(more::DESTROY_AH, word(&made, 0))
     }
 
-    /// A queue pair whose path has a source of an index.
-    fn connect(&self, index: u8) -> io::Result<()> {
+    /// Makes so many queue pairs, each ready to send from a source of an index, and keeps them; says how
+    /// long that took.
+    fn pairs(&self, count: u32, index: u8) -> io::Result<String> {
+        let begun = Instant::now();
+        for _ in 0..count {
+            let (handle, number) = self.queue_pair()?;
+            for step in [INIT, RTR, RTS] {
+                self.modify(handle, number, index, step)?;
+            }
+        }
+        Ok(format!("pairs after {} ms", begun.elapsed().as_millis()))
+    }
+
+    fn queue_pair(&self) -> io::Result<(u32, u32)> {
         let fields = Fields::default().zeros(16).word(self.pd).word(self.cq).word(self.cq).word(0);
         // Work requests and pieces of them; inline data, and then the type.
         let fields = fields.word(1).word(1).word(1).word(1).word(0).byte(0).byte(RC).zeros(2);
         let made = self.legacy(command::CREATE_QP, fields, 32)?;
-        let (handle, number) = (word(&made, 0), word(&made, 1));
+        Ok((word(&made, 0), word(&made, 1)))
+    }
+
+    /// A queue pair whose path has a source of an index.
+    fn connect(&self, index: u8) -> io::Result<()> {
+        let (handle, number) = self.queue_pair()?;
         let step = self
             .modify(handle, number, index, INIT)
             .and_then(|()| self.modify(handle, number, index, RTR));
@@ -373,6 +391,11 @@ impl Tenant {
                     end(&self.listen(at, port.parse()?)?);
                 }
             }
+            "pairs" => {
+                let (count, index) = rest.split_first().ok_or("no count")?;
+                let index = index.first().ok_or("no index")?;
+                return Ok(self.pairs(count.parse()?, index.parse()?)?);
+            }
             "spin" => {
                 let count = rest.first().ok_or("no count")?;
                 return Ok(self.timed(count.parse()?)?);
@@ -396,8 +419,8 @@ impl Tenant {
 /// A tenant with an address (a GID), and so many protection domains more than others have. Prints what the
 /// tenant sees and has; then takes lines, and answers each with how often the calls ended how:
 /// `speak INDEX...` (address handles and queue pairs from these sources), `destroy HANDLE...`, `ids ID...`
-/// (destroys identifiers of the connection manager), `listen PORT ADDRESS...`, `free`; or `spin COUNT` with how
-/// long turns took, and `flood SECONDS` with what it got.
+/// (destroys identifiers of the connection manager), `listen PORT ADDRESS...`, `free`; or `pairs COUNT INDEX` with how
+/// long queue pairs took, `spin COUNT` with how long turns took, and `flood SECONDS` with what it got.
 pub(crate) fn tenant(device: &str, gid: &str, extra: &str) -> Result<(), Box<dyn Error>> {
     let gid: Ipv6Addr = gid.parse()?;
     let mut tenant = Tenant::new(device, gid.octets(), extra.parse()?)?;
