@@ -22,6 +22,18 @@ pub const PRIVATE: u32 = 0o600;
 /// # Errors
 /// The kernel's, of making, writing or renaming; the old file is left as it was.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    put(path, bytes, mode, true)
+}
+
+/// The same of a file that nobody needs after a crash of the machine: the disk is not waited for.
+///
+/// # Errors
+/// As [`replace`].
+pub fn replace_for_now(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    put(path, bytes, mode, false)
+}
+
+fn put(path: &Path, bytes: &[u8], mode: u32, lasts: bool) -> io::Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(dir)?;
     let temporary = path.with_extension(format!("verbgate-{}", std::process::id()));
@@ -34,11 +46,13 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
             chown(&temporary, Some(known.uid()), Some(known.gid()))?;
         }
         file.write_all(bytes)?;
-        file.sync_all()?;
+        if lasts {
+            file.sync_all()?;
+        }
         fs::rename(&temporary, path)
     };
     write().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
-    File::open(dir)?.sync_all()
+    if lasts { File::open(dir)?.sync_all() } else { Ok(()) }
 }
 
 #[cfg(test)]

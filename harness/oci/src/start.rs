@@ -212,7 +212,8 @@ fn is_init_namespace_root() -> bool {
 
 /// Writes the file anew.
 fn replace(file: &Path, config: &Value) -> Result<(), Error> {
-    files::replace(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
+    // No container outlives a crash of the machine.
+    files::replace_for_now(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
         anyhow!(
             "cannot rewrite {}: {e}; make the bundle writable, or the container cannot have RDMA",
             file.display()

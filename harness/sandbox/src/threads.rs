@@ -23,8 +23,6 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     forbid_huge_pages();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
-    let code = CodePages::look();
-    forget(&code);
     if let Err(error) = confine::keep_in_memory() {
         log::debug!(
             "the supervisor cannot keep its memory, and may wait for pages when memory is short: \
@@ -33,21 +31,24 @@ pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     }
     confine::cut_capabilities()?;
     serve(supervisor)?;
-    tidy(supervisor, code)?;
+    tidy(supervisor)?;
     confine::deny_the_rest()
 }
 
-fn forget(code: &io::Result<CodePages>) {
-    if let Err(error) = code.as_ref().map_or_else(|e| Err(e.kind().into()), CodePages::forget) {
-        log::debug!("the supervisor cannot give back code that it needs no more: {error}");
-    }
-}
-
-/// Gives back code that ran once, when the first process that asked for RDMA has its stub. Not before: that
-/// process would wait for the pages.
-fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<CodePages>) -> io::Result<()> {
+/// Gives back code that ran once: soon, and again when the first process that asked for RDMA has its stub. A
+/// program that ends at once waits for none of this, and nor does a first request that comes at once.
+fn tidy(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     let supervisor = Arc::clone(supervisor);
     let work = move || {
+        std::thread::sleep(SETTLED);
+        let code = CodePages::look();
+        let forget = || {
+            let code = code.as_ref().map_err(|e| io::Error::from(e.kind()));
+            if let Err(error) = code.and_then(CodePages::forget) {
+                log::debug!("the supervisor cannot give back code that it needs no more: {error}");
+            }
+        };
+        forget();
         while supervisor.counts().planted == 0 {
             if supervisor.is_over() {
                 return;
@@ -57,7 +58,7 @@ fn tidy(supervisor: &Arc<Supervisor>, code: io::Result<CodePages>) -> io::Result
         // On a loaded machine the beginning takes longer.
         for wait in [1, 4, 16, 64] {
             std::thread::sleep(SETTLED * wait);
-            forget(&code);
+            forget();
         }
     };
     std::thread::Builder::new().name("tidy".to_owned()).spawn(work).map(drop)

@@ -119,10 +119,10 @@ impl GidView {
     /// socket(2)'s.
     pub fn of(tid: Tid, granted: Vec<Identity>) -> io::Result<Self> {
         let sandbox = Side { network: Network::of(tid)?, links: None };
-        let here = Network::here()?;
-        let host = if here.is_same(&sandbox.network)? {
+        let host = if sandbox.network.is_here()? {
             None
         } else {
+            let here = Network::here()?;
             let id = links::namespace_id(&sandbox.network.route, here.namespace.as_raw_fd())?;
             Some((Side { network: here, links: None }, id))
         };

@@ -24,6 +24,9 @@ const LINKS_AND_ADDRESSES: u32 = 0x1 | 0x10 | 0x100;
 /// `NETLINK_RDMA`, include/uapi/linux/netlink.h.
 const RDMA: u32 = 20;
 
+/// The calling thread's namespace.
+const OWN: &str = "/proc/thread-self/ns/net";
+
 /// What [`Network::of`] opens.
 #[derive(Debug)]
 pub struct Network {
@@ -46,9 +49,13 @@ impl Network {
     /// # Errors
     /// `EPERM` without CAP_SYS_ADMIN, if it is another than the caller's; socket(2)'s.
     pub fn of(tid: Tid) -> io::Result<Self> {
+        let there = process::network_of(tid)?;
+        if is_here(&there)? {
+            return Self::here();
+        }
         // A thread for it: the caller stays where it is.
         let entered = std::thread::spawn(move || {
-            process::enter_network(&process::network_of(tid)?)?;
+            process::enter_network(&there)?;
             Self::here()
         });
         entered.join().map_err(|_| io::Error::other("the thread ended"))?
@@ -67,17 +74,22 @@ impl Network {
             Err(e) if e.raw_os_error() == Some(libc::EPROTONOSUPPORT) => None,
             Err(e) => return Err(e),
         };
-        let namespace = File::open("/proc/thread-self/ns/net")?;
+        let namespace = File::open(OWN)?;
         Ok(Self { namespace, news, route, rdma, sysfs: sysfs()? })
     }
 
-    /// Whether both are of one namespace.
+    /// Whether this is the calling thread's own.
     ///
     /// # Errors
-    /// fstat(2)'s.
-    pub fn is_same(&self, other: &Self) -> io::Result<bool> {
-        Ok(self.namespace.metadata()?.ino() == other.namespace.metadata()?.ino())
+    /// stat(2)'s.
+    pub fn is_here(&self) -> io::Result<bool> {
+        is_here(&self.namespace)
     }
+}
+
+fn is_here(namespace: &File) -> io::Result<bool> {
+    let (there, here) = (namespace.metadata()?, std::fs::metadata(OWN)?);
+    Ok((there.dev(), there.ino()) == (here.dev(), here.ino()))
 }
 
 fn netlink(protocol: u32) -> io::Result<OwnedFd> {
@@ -148,8 +160,8 @@ mod tests {
             there
         });
         let (other, here) = (other.join().unwrap(), Network::here().unwrap());
-        assert!(here.is_same(&Network::here().unwrap()).unwrap());
-        assert!(!here.is_same(&other).unwrap());
+        assert!(here.is_here().unwrap());
+        assert!(!other.is_here().unwrap());
         let links = |network: &Network| {
             let (flags, mode) = (rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty());
             let dir = rustix::fs::openat(&network.sysfs, "class/net", flags, mode).unwrap();
