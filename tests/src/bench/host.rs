@@ -198,8 +198,9 @@ fn counted(programs: &Programs) -> Result<Table> {
     let each = programs.count()?;
     table.row(&["notifications per request", &format!("{:.2}", each.notifications)]);
     table.row(&["system calls of the supervisor per request", &format!("{:.2}", each.calls)]);
-    let resident = resident_memory(programs)?;
-    table.row(&["resident memory of the supervisor", &format!("{resident} KiB")]);
+    for (name, resident) in resident_memory(programs)? {
+        table.row(&[&*name, &format!("{:.1} MiB", resident as f64 / 1024.0)]);
+    }
     let (one, many) = (rate(programs, 1)?, rate(programs, AT_ONCE)?);
     table.row(&["requests a second of one process", &format!("{one:.0}")]);
     let ratio = |of: f64, to: f64| format!("{of:.0}, {:.2} times", of / to);
@@ -251,18 +252,39 @@ fn bare_rate(programs: &Programs, processes: u32, threads: usize) -> Result<f64>
     rate.with_context(|| format!("no rate in {said:?}"))
 }
 
-/// The most that a supervisor of one busy guest holds, in KiB.
-fn resident_memory(programs: &Programs) -> Result<u64> {
-    let mut program = Program::start(programs.guest(&[], &["requests", NODE, "20000"]))?;
+/// What a supervisor of one busy guest holds after so many requests, and at most, in KiB.
+fn resident_memory(programs: &Programs) -> Result<Vec<(String, u64)>> {
+    const STAGES: [u32; 3] = [100, 100_000, 1_000_000];
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let guest = programs.0.join("verbgate-guest");
+    let mark = |stage: u32| dir.path().join(stage.to_string());
+    let mut script = String::new();
+    let mut done = 0;
+    for stage in STAGES {
+        let (more, mark) = (stage - done, mark(stage));
+        // Until it has been looked at.
+        let (guest, mark) = (guest.display(), mark.display());
+        script += &format!(
+            "{guest} requests {NODE} {more} && >{mark} && while [ -e {mark} ]; do sleep 0.1; done\n"
+        );
+        done = stage;
+    }
+    let mut program = Program::start(programs.sandbox(&[], &["sh", "-ec", &script]))?;
     let status = format!("/proc/{}/status", program.pid());
-    let mut most = 0;
+    let (mut most, mut found) = (0, Vec::new());
+    let mut stages = STAGES.into_iter().peekable();
     while !program.has_ended()? {
         let text = fs::read_to_string(&status).unwrap_or_default();
-        most = most.max(kib(&text, "VmRSS:"));
+        most = most.max(kib(&text, "VmHWM:"));
+        if let Some(stage) = stages.next_if(|stage| mark(*stage).exists()) {
+            found.push((format!("resident after {stage} requests"), kib(&text, "VmRSS:")));
+            fs::remove_file(mark(stage))?;
+        }
         thread::sleep(exec::TICK);
     }
     program.wait(PATIENCE)?.expect_status(0)?;
-    Ok(most)
+    found.insert(0, ("most resident memory of the supervisor, at its start".to_owned(), most));
+    Ok(found)
 }
 
 pub(super) fn kib(status: &str, field: &str) -> u64 {
