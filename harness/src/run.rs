@@ -11,13 +11,13 @@ use nix::sys::resource::setrlimit;
 use verbgate_host::is_root;
 use verbgate_sandbox::Allowed;
 use verbgate_sandbox::Audit;
-use verbgate_sandbox::Counts;
 use verbgate_sandbox::Expected;
 use verbgate_sandbox::Granted;
 use verbgate_sandbox::Host;
 use verbgate_sandbox::Observer;
 use verbgate_sandbox::Policy;
 use verbgate_sandbox::Program;
+use verbgate_sandbox::Running;
 use verbgate_sandbox::Sandbox;
 use verbgate_sandbox::Subject;
 use verbgate_sandbox::Tgid;
@@ -29,14 +29,15 @@ use crate::failure::Failure;
 
 /// Runs the program; the exit code is its own.
 pub(crate) fn run(args: &RunArgs, root: &Path) -> Result<u8, Failure> {
-    supervised(args, root, None)
+    supervised(args, root, None, |_| Ok(()))
 }
 
-/// The common part of `run` and `trace`.
+/// The common part of `run` and `trace`; `after` is done when the program has ended.
 pub(crate) fn supervised(
     args: &RunArgs,
     root: &Path,
     observer: Option<Box<dyn Observer>>,
+    after: impl FnOnce(&Running) -> Result<(), anyhow::Error>,
 ) -> Result<u8, Failure> {
     let (devices, policy, tenant) = granted(args)?;
     let mut sandbox = Sandbox::new(devices, policy)?;
@@ -72,8 +73,9 @@ pub(crate) fn supervised(
     }
     let ended = running.wait();
     if let Some(file) = &file {
-        report(&running.counts(), file)?;
+        report(&running, file)?;
     }
+    after(&running)?;
     Ok(ended?.code())
 }
 
@@ -117,6 +119,10 @@ fn report_file(path: &Path) -> Result<File, anyhow::Error> {
 }
 
 /// Writes what a supervisor did, as JSON.
-fn report(counts: &Counts, mut file: &File) -> Result<(), anyhow::Error> {
-    writeln!(file, "{}", verbgate_sandbox::counted(counts)).context("cannot write the report")
+fn report(running: &Running, mut file: &File) -> Result<(), anyhow::Error> {
+    let mut counted = verbgate_sandbox::counted(&running.counts());
+    if let Some(counted) = counted.as_object_mut() {
+        counted.insert("sysfs_files".to_owned(), running.sysfs_files().into());
+    }
+    writeln!(file, "{counted}").context("cannot write the report")
 }

@@ -174,3 +174,30 @@ fn a_request_costs_two_notifications_and_few_calls() {
     // request is in memory. Looking after guests meanwhile adds a few.
     assert!(calls <= 15 * 1000 + 100, "{calls} calls for 1000 requests");
 }
+
+#[test]
+fn a_trace_is_summed_up() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = std::process::Command::new(common::verbgate());
+    command.args(["trace", "--summary", "--json", "--device", common::NULL_AS_UVERBS, "-o"]);
+    command.arg(file.path()).arg("--").arg(guest::program()).args(["requests", DEVICE, "20"]);
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let sums: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |name: &str| {
+        let kinds = sums["requests"].as_array().unwrap();
+        kinds.iter().find(|kind| kind["request"] == name).cloned().unwrap_or_default()
+    };
+    assert_eq!(of("open")["count"], 1, "{text}");
+    let requests: u64 = sums["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|kind| kind["request"] != "open")
+        .map(|kind| kind["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!((requests, sums["stubs"].as_u64()), (20, Some(1)), "{text}");
+    assert!(sums["first_open"].as_f64().unwrap() > 0.0, "{text}");
+    assert!(sums["first_ready_to_send"].is_null(), "{text}");
+}

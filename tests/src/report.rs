@@ -35,6 +35,9 @@ pub struct Report {
     /// System calls made.
     #[serde(default)]
     pub calls: u64,
+    /// Served files of `/sys` that were opened.
+    #[serde(default)]
+    pub sysfs_files: u64,
 }
 
 impl Report {

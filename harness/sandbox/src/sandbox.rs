@@ -174,7 +174,7 @@ impl Sandbox {
             follower.start(narrow).map_err(Error::Supervisor)?;
         }
         let guest = started.gate.exec()?;
-        Ok(Running { job, guest, supervisor, rights })
+        Ok(Running { job, guest, supervisor, rights, views })
     }
 }
 
@@ -185,6 +185,7 @@ pub struct Running {
     guest: Guest,
     supervisor: Arc<Supervisor>,
     rights: Rights,
+    views: Views,
 }
 
 impl Running {
@@ -198,6 +199,13 @@ impl Running {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.supervisor.counts()
+    }
+
+    /// How many files of `/sys` that are served the program has opened so far: the device's own, which the
+    /// kernel answers by itself, are not counted.
+    #[must_use]
+    pub fn sysfs_files(&self) -> u64 {
+        self.views.files_opened()
     }
 
     /// Looks, when the time has come, whether the program has made a queue pair; says so if not, and

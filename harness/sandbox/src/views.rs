@@ -85,6 +85,11 @@ impl Views {
         Ok(Self { gids, counted, sysfs: Arc::default() })
     }
 
+    /// How many served files of `/sys` the sandbox has opened.
+    pub(crate) fn files_opened(&self) -> u64 {
+        self.sysfs.get().map_or(0, |state| state.files_opened())
+    }
+
     /// Serves sysfs with these RDMA devices and all GPUs (since `run` takes no GPU away), in a
     /// thread of its own, which has no capability and ends with the guest's last mount.
     pub fn serve(&self, served: Served, shown: Vec<Identity>) -> io::Result<()> {

@@ -299,6 +299,9 @@ pub(crate) struct TraceArgs {
     /// Write JSON, one object for each request: verbgate policy test reads the lines
     #[arg(short, long)]
     pub(crate) json: bool,
+    /// Write no requests, and at the end how many of each kind there were, and how long they took
+    #[arg(short, long)]
+    pub(crate) summary: bool,
     #[command(flatten)]
     pub(crate) run: RunArgs,
 }

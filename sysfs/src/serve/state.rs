@@ -9,6 +9,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -105,6 +107,7 @@ pub struct State {
     tree: RwLock<Arc<Numbered>>,
     /// Of a live source only.
     current: Mutex<Option<Current>>,
+    opened: AtomicU64,
 }
 
 impl fmt::Debug for State {
@@ -140,7 +143,8 @@ impl State {
         let source = Source::Live(root);
         let (tree, guards, current) = build(&source, &granted, &*view)?;
         let tree = RwLock::new(Arc::new(Numbered::first(tree).guarded(guards)));
-        Ok(Self { source, granted, view, tree, current: Mutex::new(Some(current)) })
+        let (current, opened) = (Mutex::new(Some(current)), AtomicU64::default());
+        Ok(Self { source, granted, view, tree, current, opened })
     }
 
     /// Serves what was recorded.
@@ -151,7 +155,19 @@ impl State {
         let selection = select::select(snapshot, &grant, &tables);
         let tree = RwLock::new(Arc::new(Numbered::first(tree::build(snapshot, &selection))));
         let granted = Granted::Named(grant);
-        Self { source, granted, view, tree, current: Mutex::new(None) }
+        let (current, opened) = (Mutex::default(), AtomicU64::default());
+        Self { source, granted, view, tree, current, opened }
+    }
+
+    /// How many files were opened that are served. The kernel's own files in the tree are not counted.
+    #[must_use]
+    pub fn files_opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
+    /// Counts a file that is opened.
+    pub(super) fn count_opened(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the sandbox is shown the RDMA device of a node, such as `uverbs0`.

@@ -57,6 +57,8 @@ struct Run {
     /// Of the supervisors together.
     notifications: u64,
     requests: u64,
+    /// Served files of `/sys` that were opened.
+    files: u64,
 }
 
 /// Runs the clients whose names hold one of the words, or all, and prints the table. False if one works
@@ -76,6 +78,7 @@ pub fn run(world: &World, fetched: &Path, words: &[String]) -> Result<bool> {
         "ratio",
         "notifications",
         "requests",
+        "files of /sys",
     ]);
     let is_meant = |client: &&Client| {
         words.is_empty() || words.iter().any(|word| client.name.contains(word.as_str()))
@@ -83,7 +86,7 @@ pub fn run(world: &World, fetched: &Path, words: &[String]) -> Result<bool> {
     let (mut lost, mut works) = (0, 0);
     for client in CLIENTS.iter().filter(is_meant) {
         let compared = if client.compares { "yes" } else { "no" };
-        let row = |cells: [String; 5]| {
+        let row = |cells: [String; 6]| {
             [vec![client.name.to_owned(), compared.to_owned()], cells.to_vec()].concat()
         };
         match measured(world, &facts, client) {
@@ -95,17 +98,18 @@ pub fn run(world: &World, fetched: &Path, words: &[String]) -> Result<bool> {
                     format!("{:.2}", inside / native),
                     last.notifications.to_string(),
                     last.requests.to_string(),
+                    last.files.to_string(),
                 ]));
             }
             // Said, and not counted.
             Ok(Err(natively)) => {
                 eprintln!("{}: fails natively, now and then at least: {natively:#}", client.name);
-                table.row(&row(["fails", "", "", "", ""].map(str::to_owned)));
+                table.row(&row(["fails", "", "", "", "", ""].map(str::to_owned)));
             }
             Err(lost_here) => {
                 lost += 1;
                 eprintln!("{}: works natively, and not in sandboxes: {lost_here:#}", client.name);
-                table.row(&row(["works", "FAILS", "", "", ""].map(str::to_owned)));
+                table.row(&row(["works", "FAILS", "", "", "", ""].map(str::to_owned)));
             }
         }
     }
@@ -260,11 +264,13 @@ fn finished(client: &Client, place: Place, ended: &Ended, reports: &Path) -> Res
     if ended.status != 0 || !ended.stdout.contains(client.says) {
         bail!("not {:?}: {ended}", client.says);
     }
-    let mut run = Run { seconds: ended.took.as_secs_f64(), notifications: 0, requests: 0 };
+    let mut run =
+        Run { seconds: ended.took.as_secs_f64(), notifications: 0, requests: 0, files: 0 };
     if place == Place::Sandbox {
         for entry in fs::read_dir(reports)?.flatten() {
             let report = Report::read(&entry.path())?;
             run.notifications += report.notifications;
+            run.files += report.sysfs_files;
             run.requests += report.executed;
         }
         if run.requests == 0 {
