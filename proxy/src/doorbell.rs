@@ -1,11 +1,13 @@
-//! Doorbells by system call: the supervisor itself makes a POST_SEND without work requests.
+//! Doorbells by system call: the supervisor itself makes a POST_SEND without work requests, and a
+//! REQ_NOTIFY_CQ.
 //!
 //! The provider of Soft-RoCE puts work requests into a queue that the provider shares with the kernel,
 //! and then wakes the kernel by a POST_SEND that names none (providers/rxe/rxe.c in rdma-core). Such a
 //! request reads no memory of the guest and waits for nobody, so no stub is needed: a small message
 //! takes one notification instead of two. The kernel writes the number of the bad work request, 0, into
 //! the response. Where the guest's memory holds that 0 already, as with every message but the first of
-//! a loop, nothing has to be written; elsewhere a stub makes the request.
+//! a loop, nothing has to be written; elsewhere a stub makes the request. Whoever sleeps until a completion
+//! asks for the event before, by a REQ_NOTIFY_CQ, which has no response.
 
 use std::os::fd::AsFd;
 
@@ -15,14 +17,16 @@ use verbgate_abi::wire::DriverId;
 use verbgate_sys::mem::GuestMemory;
 use verbgate_sys::mem::Range;
 use verbgate_sys::verbs;
+use verbgate_sys::verbs::Bell;
 
 use crate::books::Known;
 use crate::books::UcontextId;
 use crate::supervisor::Supervisor;
 use crate::way;
 
-/// Drivers whose post_send does nothing without work requests but wake a worker (`rxe_post_send`,
-/// drivers/infiniband/sw/rxe/rxe_verbs.c). That of siw sends in the caller's time.
+/// Drivers whose post_send does nothing without work requests but wake a worker, and whose
+/// req_notify_cq sets a flag (`rxe_post_send`, `rxe_req_notify_cq`,
+/// drivers/infiniband/sw/rxe/rxe_verbs.c). The post_send of siw sends in the caller's time.
 const WAKING: &[DriverId] = &[DriverId::RXE];
 /// Of the work requests that there are not; the kernel allocates so much.
 const LARGEST_WQE: u64 = 4096;
@@ -31,10 +35,9 @@ const LARGEST_WQE: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct Doorbell<'a> {
     driver: DriverId,
-    /// `struct ib_uverbs_post_send`.
-    core_in: &'a [u8; verbs::POST_SEND_LEN],
-    /// `struct ib_uverbs_post_send_resp`.
-    response: Range,
+    bell: Bell<'a>,
+    /// `struct ib_uverbs_post_send_resp`, where there is one.
+    response: Option<Range>,
 }
 
 impl<'a> Doorbell<'a> {
@@ -42,23 +45,31 @@ impl<'a> Doorbell<'a> {
     pub(crate) fn of(request: &'a Request) -> Option<Self> {
         let legacy = request.legacy()?;
         let driver = DriverId(request.hdr().driver_id);
+        if !WAKING.contains(&driver) {
+            return None;
+        }
+        let core_in = request.core_in();
+        if legacy.spec.write_cmd == ids::IB_USER_VERBS_CMD_REQ_NOTIFY_CQ {
+            let bell = Bell::ReqNotifyCq(core_in.try_into().ok()?);
+            return legacy.core_out.is_none().then_some(Self { driver, bell, response: None });
+        }
         let field = |path| request.legacy_field(path);
         let is_doorbell = legacy.spec.write_cmd == ids::IB_USER_VERBS_CMD_POST_SEND
-            && WAKING.contains(&driver)
             && [field("wr_count"), field("sge_count")] == [Some(0); 2]
             && field("wqe_size").is_some_and(|size| size <= LARGEST_WQE);
-        let core_in = request.core_in().try_into().ok().filter(|_| is_doorbell)?;
+        let bell = Bell::PostSend(core_in.try_into().ok().filter(|_| is_doorbell)?);
         let response = request.attrs().get(legacy.core_out?)?.attr;
         let response = Range { addr: response.data, len: response.len.into() };
-        (response.len == verbs::POST_SEND_RESP_LEN).then_some(Self { driver, core_in, response })
+        let response = (response.len == verbs::POST_SEND_RESP_LEN).then_some(response);
+        response.is_some().then_some(Self { driver, bell, response })
     }
 
     /// Makes the request on the guest's open file; returns what the kernel does, or `-errno`. `None` for
     /// what a stub has to make.
     pub(crate) fn ring(&self, memory: &impl GuestMemory, file: impl AsFd) -> Option<i64> {
-        let held = way::current(memory, [self.response].into_iter()).ok()?;
+        let held = way::current(memory, self.response.into_iter()).ok()?;
         let is_answered = held.iter().all(|(_, bytes)| bytes.iter().all(|byte| *byte == 0));
-        is_answered.then(|| verbs::post_send_nothing(file.as_fd(), self.driver.0, self.core_in))
+        is_answered.then(|| verbs::ring(file.as_fd(), self.driver.0, self.bell))
     }
 }
 
@@ -106,8 +117,10 @@ mod tests {
     fn only_what_names_no_work_request_of_soft_roce_is_a_doorbell() {
         let plain = post_send(DriverId::RXE, [0, 0, 128], &[]);
         let doorbell = Doorbell::of(&plain).unwrap();
-        assert_eq!(doorbell.core_in[8..12], 7_u32.to_ne_bytes());
-        assert_eq!((doorbell.response.addr, doorbell.response.len), (ANSWER, 4));
+        let Bell::PostSend(core_in) = doorbell.bell else { panic!("{doorbell:?}") };
+        assert_eq!(core_in[8..12], 7_u32.to_ne_bytes());
+        let response = doorbell.response.unwrap();
+        assert_eq!((response.addr, response.len), (ANSWER, 4));
         for request in [
             post_send(DriverId::MLX5, [0, 0, 128], &[]),
             post_send(DriverId::RXE, [0, 1, 128], &[0; 16]),
@@ -117,6 +130,26 @@ mod tests {
         ] {
             assert!(Doorbell::of(&request).is_none(), "{request:?}");
         }
+    }
+
+    /// Command, words of input and of output, and then the input.
+    fn req_notify(driver: DriverId) -> Request {
+        let mut bytes = 0x17_u32.to_ne_bytes().to_vec();
+        bytes.extend([4_u16, 0].map(u16::to_ne_bytes).as_flattened());
+        bytes.extend([9_u32, 1].map(u32::to_ne_bytes).as_flattened());
+        write::parse_write(&bytes).unwrap().into_request(driver).unwrap()
+    }
+
+    #[test]
+    fn an_event_is_asked_for_without_a_response() {
+        let request = req_notify(DriverId::RXE);
+        let doorbell = Doorbell::of(&request).unwrap();
+        let Bell::ReqNotifyCq(core_in) = doorbell.bell else { panic!("{doorbell:?}") };
+        assert_eq!(core_in[..], [9_u32, 1].map(u32::to_ne_bytes).as_flattened()[..]);
+        let null = File::open("/dev/null").unwrap();
+        let rung = doorbell.ring(&FakeMemory::default(), &null);
+        assert_eq!(rung, Some(-i64::from(libc::ENOTTY)));
+        assert!(Doorbell::of(&req_notify(DriverId::MLX5)).is_none());
     }
 
     /// Whatever the kernel would have changed in the guest's memory is changed.

@@ -47,37 +47,56 @@ pub fn is_driver(device: BorrowedFd<'_>, driver: u32) -> bool {
 pub const POST_SEND_LEN: usize = 24;
 /// `struct ib_uverbs_post_send_resp`.
 pub const POST_SEND_RESP_LEN: usize = 4;
+/// `struct ib_uverbs_req_notify_cq`.
+pub const REQ_NOTIFY_CQ_LEN: usize = 8;
 
-/// Makes a POST_SEND without work requests, by DEVICE.INVOKE_WRITE: the calling process need not be the
-/// one that opened the file, as write(2) demands (`ib_safe_file_access`). Returns what the kernel does,
-/// or `-errno`; `-EINVAL` for one that has work requests.
+/// A request that names no memory but a response of its own, and waits for nobody.
+#[derive(Clone, Copy, Debug)]
+pub enum Bell<'a> {
+    /// POST_SEND without work requests.
+    PostSend(&'a [u8; POST_SEND_LEN]),
+    /// REQ_NOTIFY_CQ.
+    ReqNotifyCq(&'a [u8; REQ_NOTIFY_CQ_LEN]),
+}
+
+/// Makes such a request, by DEVICE.INVOKE_WRITE: the calling process need not be the one that opened the
+/// file, as write(2) demands (`ib_safe_file_access`). Returns what the kernel does, or `-errno`;
+/// `-EINVAL` for a POST_SEND that has work requests.
 #[must_use]
-pub fn post_send_nothing(
-    device: BorrowedFd<'_>,
-    driver: u32,
-    core_in: &[u8; POST_SEND_LEN],
-) -> i64 {
+pub fn ring(device: BorrowedFd<'_>, driver: u32, bell: Bell<'_>) -> i64 {
     const POST_SEND: u64 = 0x1c;
-    const LENGTH: u64 = 24 + 3 * 16;
-    // response, qp_handle, wr_count, sge_count, wqe_size.
-    if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
-        return -i64::from(libc::EINVAL);
-    }
+    const REQ_NOTIFY_CQ: u64 = 0x17;
+    const HEADER: u64 = 24;
+    const ATTRIBUTE: u64 = 16;
     let mut response = [0_u8; POST_SEND_RESP_LEN];
-    // The header as in [`is_driver`]; then CORE_IN (0), CORE_OUT (1) and WRITE_CMD (2).
+    let (command, core_in, core_out) = match bell {
+        // response, qp_handle, wr_count, sge_count, wqe_size.
+        Bell::PostSend(core_in) => {
+            if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
+                return -i64::from(libc::EINVAL);
+            }
+            (POST_SEND, &core_in[..], Some(response.as_mut_ptr() as u64))
+        }
+        Bell::ReqNotifyCq(core_in) => (REQ_NOTIFY_CQ, &core_in[..], None),
+    };
+    // CORE_IN (0), WRITE_CMD (2), and CORE_OUT (1) where there is one.
     let mut request = [
-        LENGTH | 3 << 48,
+        0,
         0,
         u64::from(driver),
-        (POST_SEND_LEN as u64) << 16,
+        (core_in.len() as u64) << 16,
         core_in.as_ptr() as u64,
-        1 | (POST_SEND_RESP_LEN as u64) << 16,
-        response.as_mut_ptr() as u64,
         2 | 8 << 16,
-        POST_SEND,
+        command,
+        1 | (POST_SEND_RESP_LEN as u64) << 16,
+        core_out.unwrap_or_default(),
     ];
-    // SAFETY: the kernel reads the 72 bytes of `request` and the 24 of `core_in`, in which no work
-    // request is counted that the kernel would look for behind them, and writes the 4 of `response`.
+    // The header as in [`is_driver`].
+    let attributes = if core_out.is_some() { 3 } else { 2 };
+    request[0] = (HEADER + attributes * ATTRIBUTE) | attributes << 48;
+    // SAFETY: the kernel reads the bytes of `request` that the header counts and those of `core_in`, in
+    // which no work request is counted that the kernel would look for behind them, and writes the 4 of
+    // `response`.
     let ret =
         unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), request.as_mut_ptr()) };
     if ret < 0 {
@@ -242,12 +261,14 @@ mod tests {
     fn work_requests_are_refused_before_the_kernel_looks_for_them() {
         let null = File::open("/dev/null").unwrap();
         let mut core_in = [0; POST_SEND_LEN];
-        assert_eq!(post_send_nothing(null.as_fd(), 14, &core_in), -i64::from(libc::ENOTTY));
+        let ring = |bell| ring(null.as_fd(), 14, bell);
+        assert_eq!(ring(Bell::PostSend(&core_in)), -i64::from(libc::ENOTTY));
         for at in [12, 16] {
             core_in[at] = 1;
-            assert_eq!(post_send_nothing(null.as_fd(), 14, &core_in), -i64::from(libc::EINVAL));
+            assert_eq!(ring(Bell::PostSend(&core_in)), -i64::from(libc::EINVAL));
             core_in[at] = 0;
         }
+        assert_eq!(ring(Bell::ReqNotifyCq(&[0; REQ_NOTIFY_CQ_LEN])), -i64::from(libc::ENOTTY));
     }
 
     #[test]
