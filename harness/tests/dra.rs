@@ -43,6 +43,8 @@ use verbgate_sysfs_fixtures::Fixture;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLICE: &str = "n1-verbgate.org";
+const DESCRIBED: &str =
+    r#"{"kind": "verbgate.org/rdma", "containerEdits": {"hooks": [{"path": "/opt/v"}]}}"#;
 
 // Of the kubelet's api.proto files.
 
@@ -86,6 +88,18 @@ struct Device {
     device: String,
     #[prost(string, repeated, tag = "4")]
     cdi: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Unprepared {
+    #[prost(map = "string, message", tag = "1")]
+    claims: HashMap<String, Undone>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Undone {
+    #[prost(string, tag = "1")]
+    error: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -232,6 +246,9 @@ impl Node {
         fs::create_dir_all(dir.path().join("kubelet/plugins_registry")).unwrap();
         fs::create_dir(dir.path().join("sys")).unwrap();
         Fixture::named("hgx").unwrap().write(&dir.path().join("sys")).unwrap();
+        // As `verbgate cdi refresh` leaves it.
+        fs::create_dir_all(dir.path().join("run/cdi")).unwrap();
+        fs::write(dir.path().join("run/cdi/verbgate.json"), DESCRIBED).unwrap();
         Self { dir }
     }
 
@@ -248,6 +265,7 @@ impl Node {
         driver.args(["dra", "--node", "n1", "--server", server, "--kubelet-dir"]);
         driver.arg(self.path("kubelet")).arg("--sysfs-root").arg(self.path("sys"));
         driver.arg("--account").arg(self.path("account"));
+        driver.arg("--host-root").arg(self.dir.path());
         driver
     }
 }
@@ -315,9 +333,14 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
 
     let result = |driver: &str, device: &str| json!({ "request": "nic", "driver": driver, "pool": "n1", "device": device });
     let results = [result("verbgate.org", "mlx5-5"), result("gpu.example.com", "gpu-0")];
+    let config = json!([{
+        "source": "FromClass", "requests": [], "opaque": { "driver": "verbgate.org", "parameters": {
+            "apiVersion": "verbgate.org/v1", "kind": "RdmaParameters", "tenant": "gold",
+        } },
+    }]);
     cluster.lock().unwrap().claim = Some(json!({
         "metadata": { "uid": "u1" },
-        "status": { "allocation": { "devices": { "results": results } } },
+        "status": { "allocation": { "devices": { "results": results, "config": config } } },
     }));
     let claim = |uid: &str, name: &str| {
         let (namespace, uid, name) = ("ml".to_owned(), uid.to_owned(), name.to_owned());
@@ -340,9 +363,14 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
         requests: vec!["nic".into()],
         pool: "n1".into(),
         device: "mlx5-5".into(),
-        cdi: vec!["verbgate.org/rdma=mlx5_5".into()],
+        cdi: vec!["verbgate.org/rdma=mlx5_5".into(), "verbgate.org/claim=uid-u1".into()],
     };
     assert_eq!(good.devices, [wanted]);
+    let record = node.path("run/cdi/verbgate-claim-u1.json");
+    let told: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    let hook = &told["devices"][0]["containerEdits"]["hooks"][0];
+    assert_eq!(hook["path"], "/opt/v");
+    assert_eq!(hook["args"][3], r#"{"claim":"ml/nics","tenant":"gold"}"#);
     for (uid, needle) in [("u2", "404"), ("u3", "impossible name"), ("u4", "ClusterRole")] {
         let bad = answer.claims.remove(uid).unwrap();
         assert!(bad.devices.is_empty() && bad.error.contains(needle), "{bad:?}");
@@ -350,9 +378,18 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     let again: Prepared =
         ask(endpoint, &method, &Claims { claims: vec![claim("old", "nics")] }).unwrap();
     assert!(again.claims["old"].error.contains("made anew"), "{again:?}");
-    let undone: Prepared = ask(endpoint, &method.replace("Prepare", "Unprepare"), &claims).unwrap();
+    let unprepare = method.replace("Prepare", "Unprepare");
+    let undone: Unprepared = ask(endpoint, &unprepare, &claims).unwrap();
     assert_eq!(undone.claims.len(), 4);
     assert!(undone.claims.values().all(|one| one.error.is_empty()));
+    // Once more is no error, and a uid that leads elsewhere is no file's name.
+    let odd = Claims { claims: vec![claim("u1", "nics"), claim("../cdi/verbgate", "nics")] };
+    let undone: Unprepared = ask(endpoint, &unprepare, &odd).unwrap();
+    assert_eq!(undone.claims["u1"].error, "");
+    assert!(undone.claims["../cdi/verbgate"].error.contains("impossible"), "{undone:?}");
+    assert_eq!(fs::read_dir(node.path("run/cdi")).unwrap().count(), 1);
+    ask::<Prepared>(endpoint, &method, &claims).unwrap();
+    assert!(record.exists());
     let unknown = ask::<()>(endpoint, &method.replace("Prepare", "Steal"), &claims);
     assert_eq!(unknown.unwrap_err(), "12");
     // No token goes over a connection that anybody can read.
@@ -375,6 +412,7 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     end(driver);
     assert!(node.driver(&server).arg("--withdraw").status().unwrap().success());
     assert_eq!(cluster.lock().unwrap().slice, None);
+    assert!(!record.exists());
     assert!(node.driver(&server).arg("--withdraw").status().unwrap().success());
 }
 

@@ -47,6 +47,7 @@ pub(crate) use self::refusal::qp_type as made_type;
 pub use self::set::DIRECTORY;
 pub use self::set::FileOwner;
 pub use self::set::Policies;
+pub use self::tenant::Claimed;
 pub use self::tenant::DeviceRule;
 pub use self::tenant::Subject;
 pub use self::tenant::Tenant;
