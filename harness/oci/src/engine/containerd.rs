@@ -45,17 +45,54 @@ pub(super) fn parse(text: &str) -> Result<DocumentMut, Error> {
     })
 }
 
-fn plugin(document: &DocumentMut) -> Result<&'static str, Error> {
+fn plugin(document: &DocumentMut, text: &str) -> Result<&'static str, Error> {
     let version = document.get("version").map(|version| version.as_integer());
     let known = |wanted: i64| PLUGINS.iter().find(|(version, _)| *version == wanted);
     match version.flatten().and_then(known) {
         Some((_, plugin)) => Ok(plugin),
         None => Err(anyhow!(
-            "version: must be 2, 3 or 4 (a file without a version has version 1, which is out of \
+            "{}version: must be 2, 3 or 4 (a file without a version has version 1, which is out of \
              date); migrate the file first: containerd config migrate; containerd 1.6 cannot do \
-             that: there, start from containerd config default"
+             that: there, start from containerd config default",
+            place(text, &["version"])
         )),
     }
+}
+
+/// The line of a key of the file's, for a refusal; nothing where the file does not have the key.
+fn place(text: &str, keys: &[&str]) -> String {
+    let document = toml_edit::Document::parse(text).ok();
+    let root = document.as_ref().map(|document| document.as_item());
+    let item = keys.iter().fold(root, |at, key| at?.get(key));
+    let line = item.and_then(Item::span).map(|span| super::wanted::place_of(text, span.start).0);
+    line.map(|line| format!("line {line}: ")).unwrap_or_default()
+}
+
+/// Refuses what has another shape on the way to a runtime, by its line.
+fn check_shape(text: &str, plugin: &str, name: &str) -> Result<(), Error> {
+    let Ok(document) = toml_edit::Document::parse(text) else { return Ok(()) };
+    let path = ["plugins", plugin, "containerd", "runtimes", name];
+    let list = |item: &Item| item.as_array().is_some();
+    let rules: [(&str, &str, fn(&Item) -> bool); 3] = [
+        ("options", "a table", Item::is_table_like),
+        ("pod_annotations", "an array", list),
+        ("container_annotations", "an array", list),
+    ];
+    let tables = (1..=path.len())
+        .map(|to| (path[..to].to_vec(), "a table", Item::is_table_like as fn(&Item) -> bool));
+    let below = rules.map(|(key, what, is)| ([&path[..], &[key]].concat(), what, is));
+    for (keys, what, is) in tables.chain(below) {
+        let item = keys.iter().try_fold(document.as_item(), |at, key| at.get(key));
+        if let (Some(item), Some(key)) = (item, keys.last())
+            && !is(item)
+        {
+            return Err(anyhow!(
+                "{}{key}: must be {what}; repair the file first",
+                place(text, &keys)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// A table that is there, or is made, in the style of its surroundings: without a head of its own.
@@ -141,6 +178,23 @@ pub(super) fn configured(
     Ok((changed, notes))
 }
 
+/// Has containerd check a text that takes the runtime of a name out of a file, unless containerd does not take the
+/// present one.
+pub(super) fn check(
+    program: &Program,
+    file: &Path,
+    now: Option<&str>,
+    after: Option<&str>,
+    name: &str,
+) -> Result<(), Error> {
+    let Ok(now) = Effective::of(program, file, now) else { return Ok(()) };
+    let then = Effective::of(program, file, after.filter(|text| !text.trim().is_empty()))?;
+    match now.lost_in(&then, name).first() {
+        Some(lost) => Err(anyhow!("containerd would lose the runtime {lost:?}")),
+        None => Ok(()),
+    }
+}
+
 /// Whether to write the setting for CDI, and what to say.
 pub(super) fn cdi_for(
     before: &Effective,
@@ -217,8 +271,10 @@ pub(super) fn with(
 ) -> Result<String, Error> {
     let version = known.map_or(2, |known| known.version().max(2));
     let fresh = format!("version = {version}\n");
-    let mut document = parse(text.filter(|t| !t.trim().is_empty()).unwrap_or(&fresh))?;
-    let plugin = plugin(&document)?;
+    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(&fresh);
+    let mut document = parse(text)?;
+    let plugin = plugin(&document, text)?;
+    check_shape(text, plugin, &wanted.name)?;
     let default = default_runtime(&mut document, plugin)?;
     let all = runtimes(&mut document, plugin)?;
     for name in add {
@@ -279,7 +335,7 @@ pub(super) fn with(
 
 pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let mut document = parse(text)?;
-    let plugin = plugin(&document)?;
+    let plugin = plugin(&document, text)?;
     if default_runtime(&mut document, plugin)? == name {
         return Err(anyhow!(
             "default_runtime_name is {name:?}, and the CRI does not load without the default \

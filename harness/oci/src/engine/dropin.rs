@@ -1,5 +1,8 @@
 //! Files for podman and CRI-O, which read directories of files: one whole file is verbgate's.
 
+use std::env;
+use std::path::Path;
+
 use anyhow::Error;
 use anyhow::anyhow;
 use toml_edit::DocumentMut;
@@ -7,6 +10,9 @@ use toml_edit::Item;
 use toml_edit::Table;
 use toml_edit::value;
 
+use super::ask;
+use super::ask::Program;
+use super::ask::Trial;
 use super::containerd::parse;
 use super::wanted::Wanted;
 
@@ -32,6 +38,35 @@ pub(super) fn crio(text: Option<&str>, wanted: &Wanted) -> Result<String, Error>
     runtimes.insert(&wanted.name, Item::Table(runtime));
     let text = ours(text, "crio.runtime", runtimes)?;
     Ok(text)
+}
+
+/// Has podman read a text: each of its commands begins with that.
+pub(super) fn check_podman(program: &Program, file: &Path, text: &str) -> Result<(), Error> {
+    let trial = Trial::beside(file, text)?;
+    let read = program.reads("CONTAINERS_CONF", trial.path(), &["--version"]);
+    Ok(read.map_err(|e| ask::in_place(e, &trial, file))?)
+}
+
+/// Has CRI-O read a text together with the files of its directory, and show what CRI-O makes of them.
+pub(super) fn check_crio(
+    program: &Program,
+    file: &Path,
+    text: &str,
+    wanted: &Wanted,
+) -> Result<(), Error> {
+    // Not beside the file: CRI-O reads whatever is there.
+    let trial = Trial::beside(&env::temp_dir().join("crio"), text)?;
+    let words = ["--config".as_ref(), trial.path().as_os_str(), "config".as_ref()];
+    let shown = program.output(&words).map_err(|e| ask::in_place(e, &trial, file))?;
+    if shown.contains(&wanted.called()) {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "CRI-O would ignore the runtime {:?} in this file: crio config does not show the runtime; another file in {} \
+         may override this file",
+        wanted.name,
+        file.parent().unwrap_or(file).display()
+    ))
 }
 
 /// The file, with a table `runtimes` under dotted keys.
