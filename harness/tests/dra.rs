@@ -12,8 +12,8 @@
 )]
 
 mod common;
+mod kubelet;
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::BufRead;
 use std::io::BufReader;
@@ -35,7 +35,14 @@ use std::time::Instant;
 use common::has;
 use common::stderr;
 use common::verbgate;
-use prost::Message;
+use kubelet::Claim;
+use kubelet::Claims;
+use kubelet::Device;
+use kubelet::Info;
+use kubelet::Prepared;
+use kubelet::Status;
+use kubelet::Unprepared;
+use kubelet::ask;
 use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
@@ -45,111 +52,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SLICE: &str = "n1-verbgate.org";
 const DESCRIBED: &str =
     r#"{"kind": "verbgate.org/rdma", "containerEdits": {"hooks": [{"path": "/opt/v"}]}}"#;
-
-// Of the kubelet's api.proto files.
-
-#[derive(Clone, PartialEq, Message)]
-struct Claims {
-    #[prost(message, repeated, tag = "1")]
-    claims: Vec<Claim>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Claim {
-    #[prost(string, tag = "1")]
-    namespace: String,
-    #[prost(string, tag = "2")]
-    uid: String,
-    #[prost(string, tag = "3")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Prepared {
-    #[prost(map = "string, message", tag = "1")]
-    claims: HashMap<String, One>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct One {
-    #[prost(message, repeated, tag = "1")]
-    devices: Vec<Device>,
-    #[prost(string, tag = "2")]
-    error: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Device {
-    #[prost(string, repeated, tag = "1")]
-    requests: Vec<String>,
-    #[prost(string, tag = "2")]
-    pool: String,
-    #[prost(string, tag = "3")]
-    device: String,
-    #[prost(string, repeated, tag = "4")]
-    cdi: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Unprepared {
-    #[prost(map = "string, message", tag = "1")]
-    claims: HashMap<String, Undone>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Undone {
-    #[prost(string, tag = "1")]
-    error: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Info {
-    #[prost(string, tag = "1")]
-    r#type: String,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(string, tag = "3")]
-    endpoint: String,
-    #[prost(string, repeated, tag = "4")]
-    versions: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(bool, tag = "1")]
-    registered: bool,
-    #[prost(string, tag = "2")]
-    error: String,
-}
-
-/// One request of a kubelet; the body of the answer, or the status with which it failed.
-fn ask<A: Message + Default>(
-    socket: &Path,
-    method: &str,
-    request: &impl Message,
-) -> Result<A, String> {
-    let dir = TempDir::new().unwrap();
-    let file = |name| dir.path().join(name);
-    // Not compressed; the length follows in four bytes.
-    let mut body = vec![0];
-    body.extend(u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
-    request.encode(&mut body).unwrap();
-    fs::write(file("request"), body).unwrap();
-    let mut curl = Command::new("curl");
-    curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
-    curl.args(["--noproxy", "*", "--max-time", "30", "--unix-socket"]).arg(socket);
-    curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
-    curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
-    curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
-    let output = curl.arg(format!("http://kubelet/{method}")).output().unwrap();
-    let head = fs::read_to_string(file("head")).unwrap_or_default();
-    let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));
-    match field("grpc-status: ").map(str::trim) {
-        Some("0") => Ok(A::decode(fs::read(file("answer")).unwrap().get(5..).unwrap()).unwrap()),
-        Some(code) => Err(code.to_owned()),
-        None => panic!("{method} is not answered: {output:?} {head}"),
-    }
-}
 
 /// What the cluster has.
 #[derive(Debug, Default)]

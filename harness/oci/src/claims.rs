@@ -16,9 +16,9 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::json;
 use verbgate_host::files;
-use verbgate_sandbox::Claimed;
+use verbgate_sandbox::DraClaim;
 
-use crate::cdi::HOOK;
+use crate::kind::HOOK;
 use crate::kind::KIND;
 
 /// The kind of device that a claim is.
@@ -43,7 +43,7 @@ pub struct Record {
     pub profiles: Vec<String>,
 }
 
-impl From<&Record> for Claimed {
+impl From<&Record> for DraClaim {
     fn from(record: &Record) -> Self {
         Self { name: record.claim.clone(), tenant: record.tenant.clone() }
     }

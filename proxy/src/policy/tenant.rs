@@ -21,12 +21,12 @@ pub struct Subject {
     /// Path in the cgroup hierarchy, as `/system.slice/job.service`.
     pub cgroup: Option<String>,
     /// Claims of Kubernetes' Dynamic Resource Allocation by which a container has its devices.
-    pub claims: Vec<Claimed>,
+    pub claims: Vec<DraClaim>,
 }
 
 /// A claim of a container.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Claimed {
+pub struct DraClaim {
     /// `NAMESPACE/NAME`.
     pub name: String,
     /// The tenant that the claim's DeviceClass names.

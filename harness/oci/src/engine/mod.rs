@@ -11,6 +11,7 @@ mod docker;
 mod dropin;
 mod effective;
 mod imported;
+mod shape;
 mod undo;
 mod wanted;
 

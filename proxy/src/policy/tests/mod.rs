@@ -207,7 +207,7 @@ fn all_claims_of_a_container_are_the_tenants() {
         let text = format!(
             "version = 1\n[tenant.a]\nmatch = {{ {conditions} }}\nprofile = \"hpc\"\ndevices = [{{ name = \"*\" }}]"
         );
-        let claim = |(name, tenant): &(&str, Option<&str>)| Claimed {
+        let claim = |(name, tenant): &(&str, Option<&str>)| DraClaim {
             name: (*name).to_owned(),
             tenant: tenant.map(str::to_owned),
         };
@@ -227,7 +227,7 @@ fn all_claims_of_a_container_are_the_tenants() {
     assert!(matches("claim = \"*\"", &[own, other]));
     let policies = read(FILE).unwrap();
     let error = policies.tenant(&Subject {
-        claims: vec![Claimed { name: "ml/nics".to_owned(), tenant: Some("gold".to_owned()) }],
+        claims: vec![DraClaim { name: "ml/nics".to_owned(), tenant: Some("gold".to_owned()) }],
         ..Subject::default()
     });
     let error = error.unwrap_err().to_string();
