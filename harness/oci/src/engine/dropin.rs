@@ -14,6 +14,7 @@ use super::ask;
 use super::ask::Program;
 use super::ask::Trial;
 use super::containerd::parse;
+use super::wanted::Engine;
 use super::wanted::Wanted;
 
 /// First line of verbgate's own file.
@@ -87,6 +88,19 @@ fn ours(text: Option<&str>, under: &str, runtimes: Table) -> Result<String, Erro
     Ok(format!("{HEAD}{document}"))
 }
 
+/// The names of a file's runtimes.
+pub(super) fn names(engine: Engine, text: &str) -> Vec<String> {
+    let path: &[&str] = match engine {
+        Engine::Podman => &["engine", "runtimes"],
+        Engine::Crio => &["crio", "runtime", "runtimes"],
+        Engine::Docker | Engine::Containerd => return Vec::new(),
+    };
+    let Ok(document) = parse(text) else { return Vec::new() };
+    let all = path.iter().try_fold(document.as_item(), |at, key| at.get(key));
+    let all = all.and_then(Item::as_table_like).into_iter().flat_map(toml_edit::TableLike::iter);
+    all.map(|(name, _)| name.to_owned()).collect()
+}
+
 /// Nothing is left of a file of ours.
 pub(super) fn without(text: &str) -> Result<Option<String>, Error> {
     refuse_others(text)?;
@@ -121,6 +135,9 @@ mod tests {
         let ours = &value["crio"]["runtime"]["runtimes"]["verbgate"];
         assert_eq!(ours["runtime_path"].as_str(), Some(path));
         assert_eq!(without(&crio).unwrap(), None);
+        assert_eq!(names(Engine::Podman, &podman), ["verbgate"]);
+        assert_eq!(names(Engine::Crio, &crio), ["verbgate"]);
+        assert_eq!(names(Engine::Crio, "[crio"), [""; 0]);
     }
 
     /// CRI-O merges the files of its directory by key (crio.conf.d(5)): ours sets its own runtime alone.

@@ -243,6 +243,13 @@ pub fn files(engine: Engine) -> Vec<PathBuf> {
     [Some(main), own].into_iter().flatten().filter(|file| file.exists()).collect()
 }
 
+/// The names that verbgate's own file for podman or CRI-O has for runtimes; none for other engines.
+#[must_use]
+pub fn names(engine: Engine) -> Vec<String> {
+    fs::read_to_string(engine.file())
+        .map_or_else(|_| Vec::new(), |text| dropin::names(engine, &text))
+}
+
 /// Whether a path is this program's, by any of its names.
 #[must_use]
 pub fn is_ours(path: &str) -> bool {
