@@ -54,7 +54,15 @@ fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool, loses_runc: bool) 
             assert!(dump.contains(&format!("containerd.runtimes.{runtime}]")), "{runtime}: {dump}");
         }
         assert_eq!(dump.contains("enable_cdi = true"), knows_cdi, "{dump}");
-        world.done(&[&CONFIGURE[..], &["--undo"]].concat());
+        let undone = world.run(&[&CONFIGURE[..], &["--undo"]].concat());
+        // What would take the node down is taken back by who says so alone.
+        let harms = loses_runc && found == Some(OURS_ALONE);
+        assert_eq!(undone.status.success(), !harms, "{undone:?}");
+        if harms {
+            assert!(stderr(&undone).contains("lose the runtime \"runc\""), "{undone:?}");
+            assert_eq!(cri(&mut world), "ok");
+            world.done(&[&CONFIGURE[..], &["--undo", "--no-verify"]].concat());
+        }
         assert_eq!(world.read(FILE).as_deref(), found);
     }
 }
