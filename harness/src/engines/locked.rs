@@ -65,14 +65,14 @@ fn of_podman(places: &[PathBuf]) -> Option<(PathBuf, String)> {
     let files = places
         .iter()
         .flat_map(|place| if place.is_dir() { below(place) } else { vec![place.clone()] });
-    let set = files.filter_map(|file| {
+    let mut set = files.filter_map(|file| {
         let text = fs::read_to_string(&file).ok()?;
         let read: toml::Table = toml::from_str(&text).ok()?;
         Some((file, read.get("containers")?.get("default_ulimits")?.as_array()?.clone()))
     });
-    let (file, all) = set.last()?;
-    let words = all.iter().filter_map(|one| one.as_str()?.strip_prefix("memlock="));
-    let soft = words.last()?.split(':').next()?.parse().ok()?;
+    let (file, all) = set.next_back()?;
+    let mut words = all.iter().filter_map(|one| one.as_str()?.strip_prefix("memlock="));
+    let soft = words.next_back()?.split(':').next()?.parse().ok()?;
     Some((file, shown(soft)))
 }
 

@@ -231,11 +231,7 @@ fn assert_is_in_table(name: &str, cells: &serde_json::Map<String, serde_json::Va
         known.len() == cells.len()
             && known.iter().all(|(feature, cell)| cells.get(feature) == Some(&cell.as_str().into()))
     };
-    let told = if own.is_empty() {
-        all.iter().any(|one| says(&one))
-    } else {
-        own.iter().any(|one| says(one))
-    };
+    let told = if own.is_empty() { all.iter().any(|one| says(&one)) } else { own.iter().any(says) };
     assert!(
         told,
         "{name}: the table in harness/README.md says otherwise (cargo xtask engines --write): {cells:?}"

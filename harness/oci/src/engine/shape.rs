@@ -18,26 +18,31 @@ pub(super) fn place(text: &str, keys: &[&str]) -> String {
 /// Refuses what has another shape on the way to a runtime, by its line.
 pub(super) fn check_shape(text: &str, plugin: &str, name: &str) -> Result<(), Error> {
     let Ok(document) = toml_edit::Document::parse(text) else { return Ok(()) };
-    let path = ["plugins", plugin, "containerd", "runtimes", name];
-    let list = |item: &Item| item.as_array().is_some();
-    let rules: [(&str, &str, fn(&Item) -> bool); 3] = [
-        ("options", "a table", Item::is_table_like),
-        ("pod_annotations", "an array", list),
-        ("container_annotations", "an array", list),
-    ];
-    let tables = (1..=path.len())
-        .map(|to| (path[..to].to_vec(), "a table", Item::is_table_like as fn(&Item) -> bool));
-    let below = rules.map(|(key, what, is)| ([&path[..], &[key]].concat(), what, is));
-    for (keys, what, is) in tables.chain(below) {
-        let item = keys.iter().try_fold(document.as_item(), |at, key| at.get(key));
-        if let (Some(item), Some(key)) = (item, keys.last())
-            && !is(item)
-        {
-            return Err(anyhow!(
-                "{}{key}: must be {what}; repair the file first",
-                place(text, &keys)
-            ));
+    let mut at = document.as_item();
+    let mut keys: Vec<&str> = Vec::new();
+    for key in ["plugins", plugin, "containerd", "runtimes", name] {
+        keys.push(key);
+        let Some(item) = at.get(key) else { return Ok(()) };
+        shaped(text, &keys, "a table", item.is_table_like())?;
+        at = item;
+    }
+    for (key, what) in [
+        ("options", "a table"),
+        ("pod_annotations", "an array"),
+        ("container_annotations", "an array"),
+    ] {
+        if let Some(item) = at.get(key) {
+            let is = if key == "options" { item.is_table_like() } else { item.is_array() };
+            shaped(text, &[keys.as_slice(), &[key]].concat(), what, is)?;
         }
     }
     Ok(())
+}
+
+fn shaped(text: &str, keys: &[&str], what: &str, is: bool) -> Result<(), Error> {
+    let key = keys.last().copied().unwrap_or_default();
+    if is {
+        return Ok(());
+    }
+    Err(anyhow!("{}{key}: must be {what}; repair the file first", place(text, keys)))
 }
