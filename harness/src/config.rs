@@ -1,5 +1,6 @@
 //! `/etc/verbgate/config.toml`: options of `verbgate oci`, for engines that take a runtime's path
-//! and no arguments. Options of the command line override the file.
+//! and no arguments; and the directories of that runtime, where other commands look, too. Options of the command line
+//! override the file.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,6 +19,19 @@ pub(crate) const FILE: &str = "/etc/verbgate/config.toml";
 
 /// The command whose options it has.
 const COMMAND: &str = "oci";
+/// The other commands that look into the same directories: whether each one takes `--root` and `--policy-dir`, and whether
+/// the command is of use with a file that cannot be read.
+const OTHERS: [(&str, bool, bool, bool); 7] = [
+    ("agent", true, true, false),
+    ("policy", true, true, false),
+    ("run", false, true, false),
+    ("ps", true, false, true),
+    ("show", true, false, true),
+    ("stats", true, false, true),
+    ("gc", true, false, true),
+];
+/// Of these commands, the one whose options follow a second word.
+const OF_TWO_WORDS: &str = "policy";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -35,6 +49,9 @@ struct File {
     log: Option<PathBuf>,
     log_level: Option<String>,
     log_format: Option<String>,
+    root: Option<PathBuf>,
+    policy_dir: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
 }
 
 /// What the file says; nothing where there is none.
@@ -52,19 +69,23 @@ fn read(file: &Path) -> Result<Option<File>, Error> {
 /// another.
 pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error> {
     let Some((program, rest)) = args.split_first() else { return Ok(Vec::new()) };
-    let command = cli::first_word(rest).filter(|at| rest.get(*at).is_some_and(|w| w == COMMAND));
+    let command = cli::first_word(rest);
     let Some((before, after)) = command.and_then(|at| rest.split_at_checked(at + 1)) else {
         return Ok(args.to_vec());
     };
+    let word = before.last().and_then(|word| word.to_str()).unwrap_or_default();
+    if word != COMMAND {
+        return others(program, before, after, file);
+    }
     let Some(file) = read(file)? else { return Ok(args.to_vec()) };
-    let option = |name: &str, value: Option<OsString>| {
-        value.map(|value| [OsString::from(name), value]).into_iter().flatten()
-    };
     let mut all = vec![program.clone()];
+    all.extend(option("--root", file.root.map(PathBuf::into_os_string)));
     all.extend(option("--log", file.log.map(PathBuf::into_os_string)));
     all.extend(option("--log-level", file.log_level.map(Into::into)));
     all.extend(option("--log-format", file.log_format.map(Into::into)));
     all.extend(before.iter().cloned());
+    all.extend(option("--policy-dir", file.policy_dir.map(PathBuf::into_os_string)));
+    all.extend(option("--state-dir", file.state_dir.map(PathBuf::into_os_string)));
     all.extend(option("--profile", file.profile.map(Into::into)));
     all.extend(option("--sysfs", file.sysfs.map(Into::into)));
     all.extend(option("--without-supervisor", file.without_supervisor.map(Into::into)));
@@ -78,6 +99,48 @@ pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error
     Ok(all)
 }
 
+fn option(name: &str, value: Option<OsString>) -> impl Iterator<Item = OsString> {
+    value.map(|value| [OsString::from(name), value]).into_iter().flatten()
+}
+
+/// The command line of another command, with the directories of the file.
+fn others(
+    program: &OsString,
+    before: &[OsString],
+    after: &[OsString],
+    file: &Path,
+) -> Result<Vec<OsString>, Error> {
+    let word = before.last().and_then(|word| word.to_str()).unwrap_or_default();
+    let mut all = [std::slice::from_ref(program), before, after].concat();
+    let Some((_, rooted, of_policy, anyway)) = OTHERS.iter().find(|(name, ..)| *name == word)
+    else {
+        return Ok(all);
+    };
+    let file = match read(file) {
+        Ok(Some(file)) => file,
+        Ok(None) => return Ok(all),
+        Err(_) if *anyway => return Ok(all),
+        Err(e) => return Err(e),
+    };
+    // Whoever gives such an option means another directory.
+    let is_given = |words: &[OsString], name: &str| {
+        let own = words.iter().map(|word| word.to_string_lossy()).take_while(|word| word != "--");
+        own.into_iter().any(|word| word == name || word.starts_with(&format!("{name}=")))
+    };
+    let at = before.len() + 1 + usize::from(word == OF_TWO_WORDS && !after.is_empty());
+    if *of_policy && !is_given(after, "--policy-dir") {
+        let added = option("--policy-dir", file.policy_dir.map(PathBuf::into_os_string));
+        all.splice(at..at, added);
+    }
+    if word == "gc" && !is_given(after, "--state-dir") {
+        all.splice(at..at, option("--state-dir", file.state_dir.map(PathBuf::into_os_string)));
+    }
+    if *rooted && !is_given(before, "--root") {
+        all.splice(1..1, option("--root", file.root.map(PathBuf::into_os_string)));
+    }
+    Ok(all)
+}
+
 /// The view of `/sys` that the file names, if there is a file and it names one.
 pub(crate) fn sysfs(file: &Path) -> Result<Option<String>, Error> {
     Ok(read(file)?.and_then(|file| file.sysfs))
@@ -85,6 +148,8 @@ pub(crate) fn sysfs(file: &Path) -> Result<Option<String>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use clap::Parser;
 
     use super::*;
@@ -117,6 +182,31 @@ mod tests {
         assert_eq!(added("nonsense = 1", &text).unwrap(), args);
         assert_eq!(add(&args, Path::new("/no/such/file")).unwrap(), args);
         assert_eq!(add(&[], Path::new("/no/such/file")).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn the_directories_are_those_of_every_command_that_looks_there() {
+        let text = "root = \"/r\"\npolicy-dir = \"/p\"\nstate-dir = \"/s\"\n";
+        for (line, with) in [
+            ("oci state", "--root /r oci --policy-dir /p --state-dir /s state"),
+            ("ps", "--root /r ps"),
+            ("gc --json", "--root /r gc --state-dir /s --json"),
+            ("--root /x show c", "--root /x show c"),
+            ("agent", "--root /r agent --policy-dir /p"),
+            ("policy check a", "--root /r policy check --policy-dir /p a"),
+            ("policy check --policy-dir=/q", "--root /r policy check --policy-dir=/q"),
+            ("run -- ls --policy-dir x", "run --policy-dir /p -- ls --policy-dir x"),
+            ("netdev list", "netdev list"),
+        ] {
+            let line: Vec<&str> = ["verbgate"].into_iter().chain(line.split(' ')).collect();
+            let got = added(text, &line).unwrap();
+            assert_eq!(got[1..].join(OsStr::new(" ")), *with);
+            Cli::try_parse_from(got).unwrap();
+        }
+        // Without its policy, nothing starts; what runs can still be looked at.
+        for (word, is_error) in [("run", true), ("agent", true), ("policy", true), ("ps", false)] {
+            assert_eq!(added("nonsense = 1", &["verbgate", word]).is_err(), is_error, "{word}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `verbgate doctor`'s checks of container engines: whether each knows the runtime, by its configuration and by
 //! what its socket answers, and what containers then get.
 
+mod locked;
+
 use std::env;
 use std::fs;
 use std::io;
@@ -33,6 +35,7 @@ use crate::doctor::warn;
 const CDI_FILES: [&str; 2] = ["/run/cdi/verbgate.json", "/etc/cdi/verbgate.json"];
 /// Time for an engine to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Daemons whose limits containers inherit.
 const DAEMONS: [&str; 3] = ["dockerd", "containerd", "crio"];
 
@@ -52,7 +55,7 @@ const ENGINES: [Known; 4] = [
         name: "Docker",
         program: "dockerd",
         socket: "/var/run/docker.sock",
-        configure: "verbgate runtime configure --runtime=docker && systemctl restart docker",
+        configure: "verbgate runtime configure --runtime=docker --cdi && systemctl restart docker",
         restart: "systemctl restart docker",
     },
     Known {
@@ -60,7 +63,7 @@ const ENGINES: [Known; 4] = [
         name: "containerd",
         program: "containerd",
         socket: "/run/containerd/containerd.sock",
-        configure: "for pods: verbgate runtime configure --runtime=containerd && systemctl restart \
+        configure: "for pods: verbgate runtime configure --runtime=containerd --cdi && systemctl restart \
                     containerd (ctr needs none: ctr run --runc-binary /usr/bin/verbgate-oci-runc)",
         restart: "journalctl -u containerd says why; to take verbgate's change back: verbgate runtime \
                   configure --runtime=containerd --undo && systemctl restart containerd",
@@ -126,12 +129,13 @@ fn of_engine(one: &Known) -> Check {
     }
     let running = UnixStream::connect(one.socket).is_ok();
     match (one.socket.is_empty(), running) {
-        (true, _) => pass(one.name, "knows the runtime verbgate"),
+        (true, _) => podman(one),
         (false, false) => {
             pass(one.name, "will know the runtime verbgate; the engine is not running")
         }
         (false, true) => match one.engine {
             Engine::Docker => docker(one, info(one.socket)),
+            Engine::Crio => crio(one, ask(one.socket, "/config")),
             _ => match changed_since_start(one) {
                 Some(true) => {
                     let found = "is configured, and has not been restarted since the change";
@@ -202,17 +206,64 @@ fn docker(one: &Known, info: io::Result<Value>) -> Check {
     }
 }
 
+/// What a running CRI-O says of its runtimes: its configuration, as TOML.
+fn crio(one: &Known, config: io::Result<String>) -> Check {
+    let read = |text: String| toml::from_str::<toml::Table>(&text).map_err(io::Error::other);
+    let config = match config.and_then(read) {
+        Ok(config) => config,
+        Err(e) => {
+            return warn(one.name, format!("{} does not answer: {e}", one.socket), one.restart);
+        }
+    };
+    let all = config.get("crio").and_then(|all| all.get("runtime")?.get("runtimes")?.as_table());
+    let ours = |runtime: &toml::Value| {
+        runtime.get("runtime_path").and_then(toml::Value::as_str).is_some_and(engine::is_ours)
+    };
+    match all.into_iter().flatten().find(|(_, runtime)| ours(runtime)) {
+        Some((name, _)) => pass(one.name, format!("knows the runtime {name}")),
+        None => warn(one.name, "is configured, and does not know the runtime yet", one.restart),
+    }
+}
+
+/// Whether podman finds a runtime of ours, by the name that the file has for it.
+fn podman(one: &Known) -> Check {
+    let names = engine::names(one.engine);
+    let name = names.first().map_or("verbgate", String::as_str);
+    let words = ["--runtime", name, "info", "--format", "{{.Host.OCIRuntime.Path}}"];
+    let output = program(one.program).map(|podman| Command::new(podman).args(words).output());
+    let output = match output {
+        // Another user's podman has runtimes of its own, but the same file.
+        None => return pass(one.name, format!("knows the runtime {name}")),
+        Some(Err(e)) => return fail(one.name, format!("cannot run podman: {e}"), one.configure),
+        Some(Ok(output)) => output,
+    };
+    let (path, why) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() && engine::is_ours(path.trim()) {
+        return pass(one.name, format!("finds the runtime {name}: {}", path.trim()));
+    }
+    let why = why.lines().last().unwrap_or_default();
+    let found =
+        format!("is configured, and does not find the runtime {name}: {} {why}", path.trim());
+    fail(one.name, found, one.configure)
+}
+
 /// `GET /info` of Docker's Engine API.
 fn info(socket: &str) -> io::Result<Value> {
+    Ok(serde_json::from_str(&ask(socket, "/info")?)?)
+}
+
+/// The body of an answer to `GET`.
+fn ask(socket: &str, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     // By version 1.0 of HTTP the answer is one piece.
-    stream.write_all(b"GET /info HTTP/1.0\r\nHost: docker\r\n\r\n")?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: engine\r\n\r\n").as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok(serde_json::from_str(body)?)
+    Ok(body.to_owned())
 }
 
 /// Why a running containerd serves no CRI, if it serves none; by the program that comes with it.
@@ -275,31 +326,17 @@ fn own_sysfs(file: &Path, fuse: bool) -> Check {
     }
 }
 
-/// How much memory containers may register, which they inherit from the engine's daemon.
+/// How much memory containers may lock, and so register.
 fn locked_memory() -> Vec<Check> {
     const NAME: &str = "memlock of containers";
-    let of = |(name, pid): (&'static str, PathBuf)| {
-        Some((name, memlock(&fs::read_to_string(pid.join("limits")).ok()?)?))
+    const REMEDY: &str = "LimitMEMLOCK=infinity in the engine's unit (systemctl edit ENGINE), default-ulimits in daemon.json, \
+         default_ulimits in containers.conf, or --ulimit memlock=-1; with too little, registering memory fails with ENOMEM";
+    let check = |(by, limit): (String, String)| match limit.as_str() {
+        locked::UNLIMITED => pass(NAME, format!("unlimited under {by}")),
+        _ => warn(NAME, format!("{limit} bytes under {by}"), REMEDY),
     };
-    let mut found: Vec<(&str, String)> = processes(&DAEMONS).filter_map(of).collect();
-    found.sort();
-    found.dedup();
-    let check = |(daemon, limit): (&str, String)| match limit.as_str() {
-        "unlimited" => pass(NAME, format!("unlimited under {daemon}")),
-        _ => warn(
-            NAME,
-            format!("{limit} bytes under {daemon}"),
-            "LimitMEMLOCK=infinity in the engine's unit (systemctl edit ENGINE), or --ulimit memlock=-1; \
-             with too little, registering memory fails with ENOMEM",
-        ),
-    };
+    let found = locked::found(processes(&DAEMONS), program("podman").is_some());
     found.into_iter().map(check).collect()
-}
-
-/// The soft limit in proc_pid_limits(5).
-fn memlock(limits: &str) -> Option<String> {
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
-    line.split_whitespace().next().map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -334,12 +371,34 @@ mod tests {
         assert_eq!(silent.verdict, Verdict::Warn);
     }
 
+    /// By a stand-in for CRI-O's socket, which is in no suite of Debian.
     #[test]
-    fn the_limit_is_the_soft_one() {
-        let limits = "Limit  Soft Limit  Hard Limit  Units\nMax locked memory         65536  unlimited  bytes\n";
-        assert_eq!(memlock(limits).as_deref(), Some("65536"));
-        let own = fs::read_to_string("/proc/self/limits").unwrap();
-        assert!(memlock(&own).is_some());
+    fn a_cri_o_that_was_not_restarted_is_told() {
+        let one = &ENGINES[3];
+        let of = |runtimes: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("crio.sock");
+            let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+            let body = format!("[crio.runtime]\nlog_level = \"info\"\n{runtimes}");
+            let served = std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 512];
+                let len = stream.read(&mut request).unwrap();
+                assert!(request[..len].starts_with(b"GET /config HTTP/1.0\r\n"));
+                write!(stream, "HTTP/1.0 200 OK\r\nContent-Type: application/toml\r\n\r\n{body}")
+                    .unwrap();
+            });
+            let check = crio(one, ask(path.to_str().unwrap(), "/config"));
+            served.join().unwrap();
+            check
+        };
+        let known =
+            of("[crio.runtime.runtimes.rdma]\nruntime_path = \"/usr/bin/verbgate-oci-crun\"\n");
+        assert!(known.verdict == Verdict::Pass && known.found.contains("rdma"), "{}", known.found);
+        let unknown = of("[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n");
+        assert_eq!((unknown.verdict, unknown.remedy), (Verdict::Warn, "systemctl restart crio"));
+        assert_eq!(of("nonsense").verdict, Verdict::Warn);
+        assert_eq!(crio(one, ask("/no/such.sock", "/config")).verdict, Verdict::Warn);
     }
 
     #[test]

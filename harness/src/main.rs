@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Command::AgentSupervisor(args) => of_tool(verbgate_oci::agent::supervise(&args.place)),
         Command::Cdi(command) => oci::cdi(command),
         Command::Pages(args) => pages::run(args),
-        Command::CdiHook => of_tool(verbgate_oci::cdi::hook()),
+        Command::CdiHook(_) => of_tool(verbgate_oci::cdi::hook()),
         Command::Dra(args) if args.withdraw => of_tool(verbgate_dra::withdraw(&args.into())),
         Command::Dra(args) => of_tool(verbgate_dra::run(&args.into())),
         Command::Runtime(command) => oci::runtime(command),

@@ -87,7 +87,8 @@ fn granted(args: &RunArgs) -> Result<(Vec<Granted>, Policy, Option<String>), Fai
         ..Subject::default()
     };
     let asked = args.profile.as_deref();
-    let Some(allowed) = Allowed::of(&args.policy.policy_dir, &subject, asked)? else {
+    let narrowed = asked.as_slice();
+    let Some(allowed) = Allowed::of(&args.policy.policy_dir, &subject, narrowed)? else {
         let devices = resolve(&args.devices, Host::real())?;
         return Ok((devices, Policy::named(asked.unwrap_or("standard"))?, None));
     };

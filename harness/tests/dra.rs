@@ -12,8 +12,8 @@
 )]
 
 mod common;
+mod kubelet;
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::BufRead;
 use std::io::BufReader;
@@ -35,7 +35,14 @@ use std::time::Instant;
 use common::has;
 use common::stderr;
 use common::verbgate;
-use prost::Message;
+use kubelet::Claim;
+use kubelet::Claims;
+use kubelet::Device;
+use kubelet::Info;
+use kubelet::Prepared;
+use kubelet::Status;
+use kubelet::Unprepared;
+use kubelet::ask;
 use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
@@ -43,99 +50,8 @@ use verbgate_sysfs_fixtures::Fixture;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const SLICE: &str = "n1-verbgate.org";
-
-// Of the kubelet's api.proto files.
-
-#[derive(Clone, PartialEq, Message)]
-struct Claims {
-    #[prost(message, repeated, tag = "1")]
-    claims: Vec<Claim>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Claim {
-    #[prost(string, tag = "1")]
-    namespace: String,
-    #[prost(string, tag = "2")]
-    uid: String,
-    #[prost(string, tag = "3")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Prepared {
-    #[prost(map = "string, message", tag = "1")]
-    claims: HashMap<String, One>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct One {
-    #[prost(message, repeated, tag = "1")]
-    devices: Vec<Device>,
-    #[prost(string, tag = "2")]
-    error: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Device {
-    #[prost(string, repeated, tag = "1")]
-    requests: Vec<String>,
-    #[prost(string, tag = "2")]
-    pool: String,
-    #[prost(string, tag = "3")]
-    device: String,
-    #[prost(string, repeated, tag = "4")]
-    cdi: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Info {
-    #[prost(string, tag = "1")]
-    r#type: String,
-    #[prost(string, tag = "2")]
-    name: String,
-    #[prost(string, tag = "3")]
-    endpoint: String,
-    #[prost(string, repeated, tag = "4")]
-    versions: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Status {
-    #[prost(bool, tag = "1")]
-    registered: bool,
-    #[prost(string, tag = "2")]
-    error: String,
-}
-
-/// One request of a kubelet; the body of the answer, or the status with which it failed.
-fn ask<A: Message + Default>(
-    socket: &Path,
-    method: &str,
-    request: &impl Message,
-) -> Result<A, String> {
-    let dir = TempDir::new().unwrap();
-    let file = |name| dir.path().join(name);
-    // Not compressed; the length follows in four bytes.
-    let mut body = vec![0];
-    body.extend(u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
-    request.encode(&mut body).unwrap();
-    fs::write(file("request"), body).unwrap();
-    let mut curl = Command::new("curl");
-    curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
-    curl.args(["--noproxy", "*", "--max-time", "30", "--unix-socket"]).arg(socket);
-    curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
-    curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
-    curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
-    let output = curl.arg(format!("http://kubelet/{method}")).output().unwrap();
-    let head = fs::read_to_string(file("head")).unwrap_or_default();
-    let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));
-    match field("grpc-status: ").map(str::trim) {
-        Some("0") => Ok(A::decode(fs::read(file("answer")).unwrap().get(5..).unwrap()).unwrap()),
-        Some(code) => Err(code.to_owned()),
-        None => panic!("{method} is not answered: {output:?} {head}"),
-    }
-}
+const DESCRIBED: &str =
+    r#"{"kind": "verbgate.org/rdma", "containerEdits": {"hooks": [{"path": "/opt/v"}]}}"#;
 
 /// What the cluster has.
 #[derive(Debug, Default)]
@@ -232,6 +148,9 @@ impl Node {
         fs::create_dir_all(dir.path().join("kubelet/plugins_registry")).unwrap();
         fs::create_dir(dir.path().join("sys")).unwrap();
         Fixture::named("hgx").unwrap().write(&dir.path().join("sys")).unwrap();
+        // As `verbgate cdi refresh` leaves it.
+        fs::create_dir_all(dir.path().join("run/cdi")).unwrap();
+        fs::write(dir.path().join("run/cdi/verbgate.json"), DESCRIBED).unwrap();
         Self { dir }
     }
 
@@ -248,6 +167,7 @@ impl Node {
         driver.args(["dra", "--node", "n1", "--server", server, "--kubelet-dir"]);
         driver.arg(self.path("kubelet")).arg("--sysfs-root").arg(self.path("sys"));
         driver.arg("--account").arg(self.path("account"));
+        driver.arg("--host-root").arg(self.dir.path());
         driver
     }
 }
@@ -315,9 +235,14 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
 
     let result = |driver: &str, device: &str| json!({ "request": "nic", "driver": driver, "pool": "n1", "device": device });
     let results = [result("verbgate.org", "mlx5-5"), result("gpu.example.com", "gpu-0")];
+    let config = json!([{
+        "source": "FromClass", "requests": [], "opaque": { "driver": "verbgate.org", "parameters": {
+            "apiVersion": "verbgate.org/v1", "kind": "RdmaParameters", "tenant": "gold",
+        } },
+    }]);
     cluster.lock().unwrap().claim = Some(json!({
         "metadata": { "uid": "u1" },
-        "status": { "allocation": { "devices": { "results": results } } },
+        "status": { "allocation": { "devices": { "results": results, "config": config } } },
     }));
     let claim = |uid: &str, name: &str| {
         let (namespace, uid, name) = ("ml".to_owned(), uid.to_owned(), name.to_owned());
@@ -340,9 +265,14 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
         requests: vec!["nic".into()],
         pool: "n1".into(),
         device: "mlx5-5".into(),
-        cdi: vec!["verbgate.org/rdma=mlx5_5".into()],
+        cdi: vec!["verbgate.org/rdma=mlx5_5".into(), "verbgate.org/claim=uid-u1".into()],
     };
     assert_eq!(good.devices, [wanted]);
+    let record = node.path("run/cdi/verbgate-claim-u1.json");
+    let told: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    let hook = &told["devices"][0]["containerEdits"]["hooks"][0];
+    assert_eq!(hook["path"], "/opt/v");
+    assert_eq!(hook["args"][3], r#"{"claim":"ml/nics","tenant":"gold"}"#);
     for (uid, needle) in [("u2", "404"), ("u3", "impossible name"), ("u4", "ClusterRole")] {
         let bad = answer.claims.remove(uid).unwrap();
         assert!(bad.devices.is_empty() && bad.error.contains(needle), "{bad:?}");
@@ -350,9 +280,18 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     let again: Prepared =
         ask(endpoint, &method, &Claims { claims: vec![claim("old", "nics")] }).unwrap();
     assert!(again.claims["old"].error.contains("made anew"), "{again:?}");
-    let undone: Prepared = ask(endpoint, &method.replace("Prepare", "Unprepare"), &claims).unwrap();
+    let unprepare = method.replace("Prepare", "Unprepare");
+    let undone: Unprepared = ask(endpoint, &unprepare, &claims).unwrap();
     assert_eq!(undone.claims.len(), 4);
     assert!(undone.claims.values().all(|one| one.error.is_empty()));
+    // Once more is no error, and a uid that leads elsewhere is no file's name.
+    let odd = Claims { claims: vec![claim("u1", "nics"), claim("../cdi/verbgate", "nics")] };
+    let undone: Unprepared = ask(endpoint, &unprepare, &odd).unwrap();
+    assert_eq!(undone.claims["u1"].error, "");
+    assert!(undone.claims["../cdi/verbgate"].error.contains("impossible"), "{undone:?}");
+    assert_eq!(fs::read_dir(node.path("run/cdi")).unwrap().count(), 1);
+    ask::<Prepared>(endpoint, &method, &claims).unwrap();
+    assert!(record.exists());
     let unknown = ask::<()>(endpoint, &method.replace("Prepare", "Steal"), &claims);
     assert_eq!(unknown.unwrap_err(), "12");
     // No token goes over a connection that anybody can read.
@@ -375,6 +314,7 @@ fn gives_a_claim_its_devices(service: &str, versions: &[&'static str]) {
     end(driver);
     assert!(node.driver(&server).arg("--withdraw").status().unwrap().success());
     assert_eq!(cluster.lock().unwrap().slice, None);
+    assert!(!record.exists());
     assert!(node.driver(&server).arg("--withdraw").status().unwrap().success());
 }
 

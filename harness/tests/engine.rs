@@ -137,7 +137,21 @@ fn what_others_have_changed_since_stays() {
 fn a_file_that_cannot_be_read_is_named_and_left_alone() {
     for (engine, text, needle) in [
         ("docker", "{\"a\": 1,}\n", "line 1"),
-        ("docker", "{\"runtimes\": 7}\n", "runtimes"),
+        ("docker", "{\n\"runtimes\": 7}\n", "line 2: runtimes: must be an object; repair"),
+        ("docker", "7\n", "line 1: "),
+        ("containerd", "version = 5\n", "line 1: version"),
+        ("containerd", "version = 2\nplugins = 7\n", "line 2: plugins: must be a table; repair"),
+        (
+            "containerd",
+            "version = 2\n[plugins.'io.containerd.grpc.v1.cri']\ncontainerd.runtimes.verbgate = []\n",
+            "line 3: verbgate: must be a table",
+        ),
+        (
+            "containerd",
+            "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.verbgate]\n\
+             pod_annotations = 'x'\n",
+            "line 3: pod_annotations: must be an array",
+        ),
         ("containerd", "version = 2\n\n[plugins\n", "line 3"),
         ("containerd", "root = '/x'\n", "containerd config migrate"),
         ("crio", "[crio]\n", "--config"),
@@ -153,6 +167,16 @@ fn a_file_that_cannot_be_read_is_named_and_left_alone() {
             assert!(line.contains(file.path().to_str().unwrap()), "{line}");
             assert_eq!(file.text().unwrap(), text);
         }
+    }
+    // What is no text at all.
+    for engine in ["docker", "containerd", "podman", "crio"] {
+        let file = File::new(engine, None);
+        fs::write(file.path(), b"# \n\n# caf\xe9\n").unwrap();
+        let output = file.configure(&[]);
+        let line = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(line.contains("line 3: the text is not UTF-8; repair"), "{line}");
+        assert_eq!(fs::read(file.path()).unwrap(), b"# \n\n# caf\xe9\n");
     }
     let output = File::new("docker", None).configure(&["--name", "a b"]);
     assert_eq!(output.status.code(), Some(1));
@@ -222,8 +246,12 @@ END
 "#;
 
 fn stand_in(dir: &TempDir) -> String {
-    let path = dir.path().join("containerd-1");
-    fs::write(&path, CONTAINERD_1).unwrap();
+    program(dir, "containerd-1", CONTAINERD_1)
+}
+
+fn program(dir: &TempDir, name: &str, text: &str) -> String {
+    let path = dir.path().join(name);
+    fs::write(&path, text).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path.to_str().unwrap().to_owned()
 }
@@ -269,6 +297,70 @@ fn what_containerd_would_not_take_is_not_written() {
     let said = stderr(&output);
     assert!(said.contains("--engine") && said.contains("--no-verify"), "{said}");
     assert_eq!((output.status.code(), file.text()), (Some(1), None));
+}
+
+/// An engine that is newer now, or whose file others have changed: it is asked before its file is taken back.
+#[test]
+fn what_an_engine_would_not_take_is_not_taken_back() {
+    let debian = "version = 2\n";
+    let file = File::new("containerd", Some(debian));
+    let engine = stand_in(&file.dir);
+    file.done(&["--engine", &engine]);
+    let ours = file.text().unwrap();
+    let newer = "#!/bin/sh\ngrep -q verbgate \"$2\" || { echo \"containerd: $2: (1, 1): is too old\" >&2; exit 1; }\n\
+                 cat \"$2\"\n";
+    let newer = program(&file.dir, "containerd-9", newer);
+    let output = file.configure(&["--undo", "--engine", &newer]);
+    let why = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{why}");
+    for needle in ["line 1: ", "is too old", "stays as it is", "--no-verify"] {
+        assert!(why.contains(needle), "{needle}: {why}");
+    }
+    assert_eq!(file.text().as_deref(), Some(ours.as_str()));
+    file.done(&["--undo", "--no-verify"]);
+    assert_eq!(file.text().as_deref(), Some(debian));
+    // An engine that takes neither is no worse off.
+    file.done(&["--engine", &engine]);
+    file.done(&["--undo", "--engine", &program(&file.dir, "broken", "#!/bin/sh\nexit 1\n")]);
+    assert_eq!(file.text().as_deref(), Some(debian));
+}
+
+/// podman and CRI-O read the file before it is written, if they are there; who asks nobody says so.
+#[test]
+fn podman_and_crio_are_asked_before_their_file_is_written() {
+    let podman = "#!/bin/sh\ngrep -q 'runtimes' \"$CONTAINERS_CONF\" && [ \"$*\" = --version ]\n";
+    let crio = "#!/bin/sh\n[ \"$1 $3\" = '--config config' ] && cat \"$2\"\n";
+    let refuses = "#!/bin/sh\necho 'toml: line 2: no such key' >&2; exit 1\n";
+    for (engine, takes) in [("podman", podman), ("crio", crio)] {
+        let file = File::new(engine, None);
+        let [takes, refuses, ignores] =
+            [("takes", takes), ("refuses", refuses), ("ignores", "#!/bin/sh\n")]
+                .map(|(name, text)| program(&file.dir, name, text));
+        let output = file.configure(&["--engine", &refuses]);
+        let why = stderr(&output);
+        assert!(why.contains("line 2: no such key; repair"), "{why}");
+        assert_eq!((output.status.code(), file.text()), (Some(1), None));
+        if engine == "crio" {
+            let why = stderr(&file.configure(&["--engine", &ignores]));
+            assert!(why.contains("would ignore the runtime \"verbgate\""), "{why}");
+            assert_eq!(file.text(), None);
+        }
+        let output = file.configure(&["--engine", &takes]);
+        assert!(output.status.success() && file.text().is_some(), "{output:?}");
+        assert!(!stderr(&output).contains("nobody"), "{output:?}");
+    }
+    for engine in ["docker", "podman", "crio"] {
+        let file = File::new(engine, None);
+        let mut command = Command::new(verbgate());
+        command.args(["runtime", "configure", "--runtime", engine, "--config"]).arg(file.path());
+        command.arg("--state-dir").arg(file.dir.path().join("state")).env("PATH", "/nonexistent");
+        let output = command.output().unwrap();
+        let is_here = ["/usr/sbin", "/usr/local/sbin"].iter().any(|dir| {
+            ["dockerd", "crio"].iter().any(|name| PathBuf::from(dir).join(name).exists())
+        });
+        assert!(output.status.success(), "{output:?}");
+        assert!(is_here || stderr(&output).contains("nobody but verbgate has read"), "{output:?}");
+    }
 }
 
 /// As the package does when it is removed: all files, whatever the runtimes are called.

@@ -72,6 +72,46 @@ fn a_supervisor_without_a_file_logs_to_the_journal() {
     }
 }
 
+/// Words before a command that has a machine without a journal: `/dev/log` alone is there, the socket of a directory.
+fn with_syslog_in(bundle: &Bundle) -> Vec<String> {
+    let script = "mount -t tmpfs none /run && dev=$1/dev && mkdir $dev && mount -t tmpfs none $dev && \
+                  cd /dev && cp -a null zero full random urandom tty fuse $dev && cd / && \
+                  ln -s $1/socket $dev/log && mount --move $dev /dev && shift && exec \"$@\"";
+    let dir = bundle.path().join("logs");
+    let words = ["unshare", "--mount", "sh", "-c", script, "sh", dir.to_str().unwrap()];
+    words.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_supervisor_without_a_journal_logs_to_syslog() {
+    for runtime in runtimes() {
+        if !std::path::Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: needs /dev/fuse");
+            return;
+        }
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        fs::create_dir(bundle.path().join("logs")).unwrap();
+        let syslog = UnixDatagram::bind(bundle.path().join("logs/socket")).unwrap();
+        syslog.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        bundle.prefix = with_syslog_in(&bundle);
+        bundle.global = ["--log-level", "info"].map(Into::into).to_vec();
+        let output = bundle.run();
+        assert!(output.status.success(), "{output:?}");
+        let mut bytes = [0; 4096];
+        let mut text = String::new();
+        while !text.contains(LINE) {
+            let len = syslog.recv(&mut bytes).expect("a line of the supervisor's");
+            text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        }
+        // The facility of daemons, and a note (RFC 5424): 3 * 8 + 6.
+        assert!(text.starts_with("<30>verbgate["), "{text}");
+        // Its socket would be found among those of the bundle.
+        drop(syslog);
+        bundle.prefix.clear();
+        bundle.assert_nothing_left();
+    }
+}
+
 /// Engines are told a link's path, and no options: those come from the configuration file.
 #[test]
 fn a_runtime_that_is_called_by_a_link_reads_its_configuration() {

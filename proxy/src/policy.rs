@@ -48,6 +48,7 @@ pub use self::set::DIRECTORY;
 pub use self::set::FileOwner;
 pub use self::set::Policies;
 pub use self::tenant::DeviceRule;
+pub use self::tenant::DraClaim;
 pub use self::tenant::Subject;
 pub use self::tenant::Tenant;
 pub use self::tenant::WARNED as WARNED_CAPABILITIES;

@@ -1,6 +1,11 @@
 //! Claims into CDI devices.
 
+use std::path::Path;
+
 use serde_json::Value;
+use verbgate_oci::claims;
+use verbgate_oci::claims::ClaimsError;
+use verbgate_oci::claims::Record;
 
 use crate::DRIVER;
 use crate::cluster::Cluster;
@@ -10,6 +15,8 @@ use crate::cluster::is_name;
 use crate::devices::Device;
 use crate::messages::Claim;
 use crate::messages::Prepared;
+use crate::parameters;
+use crate::parameters::ParametersError;
 
 /// Why a claim's devices cannot be given to a pod. The kubelet shows the text in the pod's events, and asks again.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +45,10 @@ pub(crate) enum ClaimError {
          without adminAccess"
     )]
     Admin(String),
-    #[error(
-        "the claim has parameters for {DRIVER}, which takes none; remove spec.devices.config from claim and class"
-    )]
-    Parameters,
+    #[error("the parameters of the claim {name} are refused")]
+    Parameters { name: String, source: ParametersError },
+    #[error(transparent)]
+    Record(#[from] ClaimsError),
     #[error(
         "the device {0} is gone from this node; delete the pod, so that the claim is allocated anew"
     )]
@@ -54,8 +61,9 @@ pub(crate) fn prepare(
     node: &str,
     devices: &[Device],
     claim: &Claim,
+    host: &Path,
 ) -> Result<Vec<Prepared>, ClaimError> {
-    for name in [&claim.namespace, &claim.name] {
+    for name in [&claim.namespace, &claim.name, &claim.uid] {
         if !is_name(name) {
             return Err(ClaimError::Name(name.clone()));
         }
@@ -63,16 +71,32 @@ pub(crate) fn prepare(
     let version = cluster.version()?;
     let (namespace, name) = (&claim.namespace, &claim.name);
     let path = format!("/apis/{GROUP}/{version}/namespaces/{namespace}/resourceclaims/{name}");
-    granted(&cluster.get(&path)?, node, devices, claim)
+    let (mut all, record) = granted(&cluster.get(&path)?, node, devices, claim)?;
+    // Of none of this driver's devices, nothing is said.
+    if !all.is_empty() {
+        let claimed = claims::write(host, &claim.uid, &record)?;
+        for one in &mut all {
+            one.cdi_device_ids.push(claimed.clone());
+        }
+    }
+    Ok(all)
 }
 
-/// The devices of an allocation that are this driver's.
+/// Takes back what [`prepare`] wrote.
+pub(crate) fn unprepare(claim: &Claim, host: &Path) -> Result<(), ClaimError> {
+    if !is_name(&claim.uid) {
+        return Err(ClaimError::Name(claim.uid.clone()));
+    }
+    Ok(claims::forget(host, &claim.uid)?)
+}
+
+/// The devices of an allocation that are this driver's, and what the runtime is told of the claim.
 fn granted(
     object: &Value,
     node: &str,
     devices: &[Device],
     claim: &Claim,
-) -> Result<Vec<Prepared>, ClaimError> {
+) -> Result<(Vec<Prepared>, Record), ClaimError> {
     let name = format!("{}/{}", claim.namespace, claim.name);
     let found = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
     if found != claim.uid {
@@ -82,9 +106,9 @@ fn granted(
     let allocated = object.pointer("/status/allocation/devices");
     let allocated = allocated.ok_or_else(|| ClaimError::NotAllocated(name.clone()))?;
     let list = |key: &str| allocated.get(key).and_then(Value::as_array).into_iter().flatten();
-    if list("config").any(|one| one.pointer("/opaque/driver").is_some_and(|of| of == DRIVER)) {
-        return Err(ClaimError::Parameters);
-    }
+    let mut record = Record { claim: name.clone(), tenant: None, profiles: Vec::new() };
+    parameters::add(&mut record, allocated.get("config").unwrap_or(&Value::Null))
+        .map_err(|source| ClaimError::Parameters { name: name.clone(), source })?;
     let mut all = Vec::new();
     for result in list("results") {
         let text = |key: &str| {
@@ -112,7 +136,7 @@ fn granted(
             cdi_device_ids: vec![verbgate_oci::cdi::name_of(&known.ibdev)],
         });
     }
-    Ok(all)
+    Ok((all, record))
 }
 
 #[cfg(test)]
@@ -133,7 +157,8 @@ mod tests {
             ibdev: format!("mlx5_{n}"),
             attributes: BTreeMap::new(),
         };
-        granted(object, "n1", &[device(0), device(1)], &claim()).map_err(|e| e.to_string())
+        let all = granted(object, "n1", &[device(0), device(1)], &claim());
+        all.map(|(all, _)| all).map_err(|e| e.to_string())
     }
 
     fn object(results: Value) -> Value {
@@ -187,10 +212,14 @@ mod tests {
     /// The name becomes a part of a path.
     #[test]
     fn a_name_that_leads_elsewhere_is_refused() {
+        let host = Path::new("/nonexistent");
         let cluster = Cluster::of(Some("http://127.0.0.1:1"), "/nonexistent".into()).unwrap();
         for name in ["../secrets", "a?b", ""] {
-            let error = prepare(&cluster, "n1", &[], &Claim { name: name.into(), ..claim() });
+            let error = prepare(&cluster, "n1", &[], &Claim { name: name.into(), ..claim() }, host);
             assert!(matches!(error.unwrap_err(), ClaimError::Name(odd) if odd == name));
+            let odd = Claim { uid: name.into(), ..claim() };
+            assert!(prepare(&cluster, "n1", &[], &odd, host).is_err());
+            assert!(matches!(unprepare(&odd, host), Err(ClaimError::Name(odd)) if odd == name));
         }
     }
 }

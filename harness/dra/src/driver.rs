@@ -56,6 +56,8 @@ pub struct Options {
     pub kubelet: PathBuf,
     /// The directory of the node's sysfs.
     pub sysfs: PathBuf,
+    /// The node's root directory, with the folders of CDI.
+    pub host: PathBuf,
     /// The API server's address; none: that of the pod's environment.
     pub server: Option<String>,
     /// The directory with the account's `token` and `ca.crt`.
@@ -67,6 +69,7 @@ pub struct Options {
 pub(crate) struct Driver {
     node: String,
     sysfs: PathBuf,
+    host: PathBuf,
     endpoint: PathBuf,
     cluster: Cluster,
     registered: AtomicBool,
@@ -113,14 +116,17 @@ impl Driver {
 
     fn devices_of(&self, claim: &Claim) -> Result<Vec<Prepared>, Error> {
         let devices = devices(&self.sysfs)?;
-        Ok(claims::prepare(&self.cluster, &self.node, &devices, claim)?)
+        Ok(claims::prepare(&self.cluster, &self.node, &devices, claim, &self.host)?)
     }
 
-    /// `NodeUnprepareResources`: a container's supervisor ends with its container, so nothing is left to undo.
-    #[expect(clippy::unused_self, reason = "an answer of the driver, like the others")]
+    /// `NodeUnprepareResources`: what the runtime was told of the claims is taken back.
     pub(crate) fn unprepare(&self, claims: &Claims) -> AllUnprepared {
-        let all = claims.claims.iter().map(|claim| (claim.uid.clone(), OneUnprepared::default()));
-        AllUnprepared { claims: all.collect() }
+        let one = |claim: &Claim| {
+            let undone = claims::unprepare(claim, &self.host);
+            let error = undone.err().map_or_else(String::new, |e| format!("{DRIVER}: {e}"));
+            (claim.uid.clone(), OneUnprepared { error })
+        };
+        AllUnprepared { claims: claims.claims.iter().map(one).collect() }
     }
 
     fn publish(&self) -> Result<(), Error> {
@@ -149,6 +155,7 @@ fn node(options: &Options) -> Result<&str, Error> {
 pub fn withdraw(options: &Options) -> Result<u8, Error> {
     let cluster = Cluster::of(options.server.as_deref(), options.account.clone())?;
     slice::remove(&cluster, node(options)?)?;
+    verbgate_oci::claims::forget_all(&options.host)?;
     Ok(0)
 }
 
@@ -208,6 +215,7 @@ pub fn run(options: &Options) -> Result<u8, Error> {
     let driver = Arc::new(Driver {
         node,
         sysfs: options.sysfs.clone(),
+        host: options.host.clone(),
         endpoint: sockets.endpoint.clone(),
         cluster,
         registered: AtomicBool::new(false),

@@ -7,7 +7,8 @@
 //! CDI devices are those of `verbgate cdi`: wishes for RDMA, which the runtime `verbgate oci` grants, and which end a
 //! container under any other runtime with an error.
 //!
-//! Nothing is kept between two requests: what a claim was given is in the claim, and what the node has is in sysfs.
+//! Of a claim, a file is kept as long as the claim is prepared: a CDI device by which the runtime knows the claim, and the
+//! tenant that the claim's class names (`parameters`, `verbgate_oci::claims`).
 //!
 //! ```
 //! # let root = tempfile::tempdir()?;
@@ -23,6 +24,7 @@ mod cluster;
 mod devices;
 mod driver;
 mod messages;
+mod parameters;
 mod serve;
 mod slice;
 

@@ -23,6 +23,7 @@ use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 
+pub use crate::kind::HOOK;
 use crate::kind::KIND;
 use crate::kind::PORT;
 
@@ -34,8 +35,6 @@ fn version(devices: &[Device]) -> &'static str {
     if devices.iter().any(digit) { "0.5.0" } else { "0.3.0" }
 }
 
-/// The hidden command that hooks give.
-pub const HOOK: &str = "cdi-hook";
 /// Of a device cgroup: mknod(2) alone.
 const MAKE_ONLY: &str = "m";
 /// The device that is all of them.

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde_json::Value;
+use verbgate_proxy::policy::PROFILES;
 use verbgate_sandbox::Audit;
 use verbgate_sandbox::Rights;
 use verbgate_sandbox::Subject;
@@ -17,6 +18,7 @@ use verbgate_sandbox::grant::Host;
 use verbgate_sys::Tgid;
 use verbgate_sys::sandbox;
 
+use crate::claims;
 use crate::options::Allowed;
 use crate::options::Annotations;
 use crate::place::Place;
@@ -46,12 +48,15 @@ pub(super) fn decided(
     config: &Value,
     cgroup: Option<String>,
 ) -> Result<Decided, Error> {
-    let asked = wish.profile.as_deref();
-    let subject = Subject { annotations: annotations(config), uid: None, cgroup };
-    let tenants = verbgate_sandbox::Allowed::of(&operator.policy_dir, &subject, asked)?;
+    let claims = claims::of(config)?;
+    let of_claims = claims.iter().flat_map(|one| one.profiles.iter().map(String::as_str));
+    let asked: Vec<&str> = wish.profile.as_deref().into_iter().chain(of_claims).collect();
+    let claims = claims.iter().map(Into::into).collect();
+    let subject = Subject { annotations: annotations(config), uid: None, cgroup, claims };
+    let tenants = verbgate_sandbox::Allowed::of(&operator.policy_dir, &subject, &asked)?;
     let devices = granted(wish, operator, config)?;
     let Some(tenants) = tenants else {
-        let profile = profile(asked, &operator.profile)?;
+        let profile = profile(&asked, &operator.profile)?;
         return Ok(Decided { devices, profile, ..Decided::default() });
     };
     let by_name = wish.devices.iter().all(|(name, _)| name != wish::ALL);
@@ -258,18 +263,23 @@ pub(super) fn rights(spec: &Spec, place: &Place) -> Result<Rights, Error> {
     Ok(rights)
 }
 
-/// A container's own wish may narrow what the operator allows, and `hpc` is no more than that.
-fn profile(wished: Option<&str>, allowed: &str) -> Result<String, Error> {
-    match wished {
-        None => Ok(allowed.to_owned()),
-        Some(name) if name == allowed || name == "standard" => Ok(name.to_owned()),
-        Some("hpc") if allowed == "full" => Ok("hpc".to_owned()),
-        Some(name) => Err(anyhow!(
-            "annotation {}: the profile {name:?} is not allowed here; the runtime's option \
-             --profile allows {allowed:?}",
-            wish::PROFILE
-        )),
+/// A container's wishes may narrow what the operator allows, and each profile is a part of the next.
+fn profile(wished: &[&str], allowed: &str) -> Result<String, Error> {
+    let rank = |name: &str| PROFILES.iter().position(|(known, _)| *known == name);
+    let mut least = allowed;
+    for name in wished {
+        if rank(name).is_none_or(|one| Some(one) > rank(allowed)) {
+            return Err(anyhow!(
+                "annotation {}, or a claim: the profile {name:?} is not allowed here; the runtime's \
+                 option --profile allows {allowed:?}",
+                wish::PROFILE
+            ));
+        }
+        if rank(name) < rank(least) {
+            least = name;
+        }
     }
+    Ok(least.to_owned())
 }
 
 #[cfg(test)]
@@ -293,11 +303,17 @@ mod tests {
 
     #[test]
     fn a_container_gets_no_more_than_the_operator_allows() {
-        assert_eq!(profile(None, "hpc").unwrap(), "hpc");
-        assert_eq!(profile(Some("standard"), "full").unwrap(), "standard");
-        assert_eq!(profile(Some("hpc"), "full").unwrap(), "hpc");
+        for (wished, allowed, granted) in [
+            (&[][..], "hpc", "hpc"),
+            (&["standard"], "full", "standard"),
+            (&["hpc"], "full", "hpc"),
+            (&["full", "hpc"], "full", "hpc"),
+            (&["standard", "hpc"], "hpc", "standard"),
+        ] {
+            assert_eq!(profile(wished, allowed).unwrap(), granted, "{wished:?}");
+        }
         for (wished, allowed) in [("hpc", "standard"), ("full", "hpc"), ("nonsense", "full")] {
-            let error = profile(Some(wished), allowed).unwrap_err().to_string();
+            let error = profile(&["standard", wished], allowed).unwrap_err().to_string();
             assert!(error.contains(wished) && error.contains(wish::PROFILE), "{error}");
         }
     }

@@ -3,6 +3,9 @@
 /// Our kind of device.
 pub(crate) const KIND: &str = "verbgate.org/rdma";
 
+/// The hidden command that hooks give.
+pub const HOOK: &str = "cdi-hook";
+
 /// Between a device and its port.
 pub(crate) const PORT: char = ':';
 

@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 //! Containers with RDMA: an OCI runtime around another runtime ([`run`]), an agent for runtimes
 //! that take only a seccomp profile ([`agent`]), and the configuration of engines ([`engine`],
-//! [`cdi`]).
+//! [`cdi`], [`claims`]).
 //!
 //! For a container that asks for RDMA (`wish`), the bundle's `config.json` is rewritten (`rewrite`)
 //! and a supervisor started (`start`, `supervisor`). Then this process comes under the filter
@@ -27,6 +27,7 @@
 pub mod agent;
 mod bounds;
 pub mod cdi;
+pub mod claims;
 pub mod engine;
 mod exec;
 mod exposed;

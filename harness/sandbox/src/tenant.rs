@@ -24,22 +24,16 @@ pub struct Allowed {
 }
 
 impl Allowed {
-    /// What the policy of a directory allows a sandbox, narrowed by the profile that the sandbox asks
-    /// for, if there is one. `None`: there is no such directory, and so no operator's policy.
+    /// What the policy of a directory allows a sandbox, narrowed by the profiles that the sandbox asks
+    /// for, if there are any. `None`: there is no such directory, and so no operator's policy.
     ///
     /// # Errors
     /// See [`PolicyError`]: a slip in any file, no tenant, two tenants.
-    pub fn of(
-        dir: &Path,
-        subject: &Subject,
-        asked: Option<&str>,
-    ) -> Result<Option<Self>, PolicyError> {
+    pub fn of(dir: &Path, subject: &Subject, asked: &[&str]) -> Result<Option<Self>, PolicyError> {
         let Some(policies) = Policies::load(dir, FileOwner::User(0))? else { return Ok(None) };
         let tenant = policies.tenant(subject)?.clone();
-        let policy = match asked {
-            None => tenant.policy.clone(),
-            Some(name) => tenant.policy.clone().and(policies.profile(name)?),
-        };
+        let narrow = |policy: Policy, name: &&str| Ok(policy.and(policies.profile(name)?));
+        let policy = asked.iter().try_fold(tenant.policy.clone(), narrow)?;
         log::info!("tenant {} ({}), profile {}", tenant.name, tenant.place, policy.name());
         Ok(Some(Self { policy, tenant }))
     }

@@ -20,6 +20,10 @@ pub(crate) struct DraArgs {
     /// Directory of the node's sysfs; in a pod, where the host's /sys is mounted
     #[arg(long, value_name = "DIR", default_value = "/sys")]
     pub(crate) sysfs_root: PathBuf,
+    /// Root directory of the node, whose /etc/cdi and /run/cdi the engine reads; in a pod with the host's process ids, that
+    /// of process 1
+    #[arg(long, value_name = "DIR", default_value = "/proc/1/root")]
+    pub(crate) host_root: PathBuf,
     /// Address of the cluster's API server; the account's token is sent by https only [default: as the
     /// environment of pods says]
     #[arg(long, value_name = "URL")]
@@ -42,6 +46,7 @@ impl From<&DraArgs> for verbgate_dra::Options {
             node: args.node.clone(),
             kubelet: args.kubelet_dir.clone(),
             sysfs: args.sysfs_root.clone(),
+            host: args.host_root.clone(),
             server: args.server.clone(),
             account: args.account.clone(),
         }

@@ -134,7 +134,7 @@ pub(crate) enum Command {
     #[command(name = "pages", hide = true)]
     Pages(PagesArgs),
     #[command(name = verbgate_oci::cdi::HOOK, hide = true)]
-    CdiHook,
+    CdiHook(CdiHookArgs),
     #[command(name = verbgate_oci::HOOK, hide = true)]
     OciHook(HookArgs),
     #[command(name = verbgate_oci::SUPERVISOR, hide = true)]

@@ -47,6 +47,13 @@ pub(crate) struct RefreshArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CdiHookArgs {
+    /// The record of a claim, for the runtime
+    #[arg(long, value_name = "JSON")]
+    pub(crate) claim: Option<String>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CdiListArgs {
     /// Print JSON
     #[arg(short, long)]

@@ -54,7 +54,15 @@ fn keeps_its_cri(suite: &str, version: &str, knows_cdi: bool, loses_runc: bool) 
             assert!(dump.contains(&format!("containerd.runtimes.{runtime}]")), "{runtime}: {dump}");
         }
         assert_eq!(dump.contains("enable_cdi = true"), knows_cdi, "{dump}");
-        world.done(&[&CONFIGURE[..], &["--undo"]].concat());
+        let undone = world.run(&[&CONFIGURE[..], &["--undo"]].concat());
+        // What would take the node down is taken back by who says so alone.
+        let harms = loses_runc && found == Some(OURS_ALONE);
+        assert_eq!(undone.status.success(), !harms, "{undone:?}");
+        if harms {
+            assert!(stderr(&undone).contains("lose the runtime \"runc\""), "{undone:?}");
+            assert_eq!(cri(&mut world), "ok");
+            world.done(&[&CONFIGURE[..], &["--undo", "--no-verify"]].concat());
+        }
         assert_eq!(world.read(FILE).as_deref(), found);
     }
 }
@@ -175,6 +183,66 @@ fn engines_containerd_1_7_keeps_its_settings_beside_imports() {
 #[test]
 fn engines_containerd_2_is_given_a_file_of_its_own() {
     prefers_a_file_of_its_own("sid", true);
+}
+
+/// A setting of the default runtime that an imported file has is a setting of ours, in whatever file ours then is.
+fn copies_what_is_imported(suite: &str, takes_one: bool) {
+    let Some(mut world) = World::of(suite) else { return };
+    let site = "/etc/containerd/conf.d/10-cgroups.toml";
+    let runc = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc";
+    let site_text = format!(
+        "version = 2\n{runc}]\nruntime_type = \"io.containerd.runc.v2\"\n{runc}.options]\nSystemdCgroup = true\n"
+    );
+    let main = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+    world.write(site, site_text.as_bytes());
+    world.write(FILE, main.as_bytes());
+    let output = world.run(&CONFIGURE);
+    assert_eq!(output.status.success(), takes_one, "{output:?}");
+    let named = ["--config", site];
+    let file = if takes_one { &[][..] } else { &named };
+    if !takes_one {
+        assert!(stderr(&output).contains(&named.join(" ")), "{output:?}");
+        world.done(&[&CONFIGURE[..], file].concat());
+    }
+    let dump = world.done(&["containerd", "config", "dump"]);
+    assert!(dump.contains("runtimes.verbgate]"), "{dump}");
+    assert_eq!(dump.matches("SystemdCgroup = true").count(), 2, "{dump}");
+    assert_eq!(world.read(FILE).as_deref(), Some(main));
+    assert_eq!(cri(&mut world), "ok");
+    world.done(&[&CONFIGURE[..], file, &["--undo"]].concat());
+    assert_eq!(world.read(site).as_deref(), Some(site_text.as_str()));
+    assert_eq!(world.sh("ls -A /etc/containerd/conf.d"), "10-cgroups.toml");
+}
+
+#[test]
+fn engines_containerd_1_6_copies_what_is_imported() {
+    copies_what_is_imported("bookworm", false);
+}
+
+#[test]
+fn engines_containerd_1_7_copies_what_is_imported() {
+    copies_what_is_imported("trixie", false);
+}
+
+#[test]
+fn engines_containerd_2_copies_what_is_imported() {
+    copies_what_is_imported("sid", true);
+}
+
+/// What each containerd says of a line in words of its own.
+#[test]
+fn engines_containerd_tells_the_line_of_a_mistake() {
+    for suite in ["bookworm", "trixie", "sid"] {
+        let Some(world) = World::of(suite) else { return };
+        let text = "version = 2\nroot = 3\n";
+        world.write(FILE, text.as_bytes());
+        let output = world.run(&CONFIGURE);
+        let why = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{why}");
+        assert!(why.contains(&format!("{FILE}: line 2: ")), "{suite}: {why}");
+        assert!(why.contains("repair the file first"), "{suite}: {why}");
+        assert_eq!(world.read(FILE).as_deref(), Some(text));
+    }
 }
 
 const RUN: [&str; 3] = ["ctr", "run", "--seccomp"];

@@ -14,10 +14,17 @@ pub(crate) const FILE: &str = "/etc/docker/daemon.json";
 pub(crate) const CONFIGURE: [&str; 5] =
     ["verbgate", "runtime", "configure", "--runtime=docker", "--cdi"];
 
+/// Has Docker offer checkpoints.
+pub(crate) const EXPERIMENTAL: [&str; 1] = ["--experimental"];
+
 /// Starts Docker, but without rules for packets, which not every host's kernel has.
 pub(crate) fn start(world: &mut World) -> Daemon {
+    start_with(world, &[])
+}
+
+pub(crate) fn start_with(world: &mut World, options: &[&str]) -> Daemon {
     let words = ["dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false"];
-    world.start(&words, &["docker", "version"])
+    world.start(&[&words, options].concat(), &["docker", "version"])
 }
 
 /// Whether Docker itself can run a container here, with the image that it is given; says why not.

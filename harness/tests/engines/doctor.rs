@@ -5,17 +5,24 @@ use serde_json::Value;
 use crate::common::stdout;
 use crate::containerd;
 use crate::docker;
+use crate::podman;
 use crate::world::World;
 
-/// What the doctor finds under a name: the verdict, and the remedy.
+/// What the doctor finds first under a name: the verdict, and the remedy.
 fn found(world: &World, name: &str) -> (String, String) {
+    found_all(world, name).into_iter().next().unwrap_or_else(|| panic!("{name}"))
+}
+
+fn found_all(world: &World, name: &str) -> Vec<(String, String)> {
     // Its exit code is that of the whole host, which has no RDMA.
     let output = world.run(&["verbgate", "doctor", "--json"]);
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let one = all.as_array().unwrap().iter().find(|one| one["name"] == name);
-    let one = one.unwrap_or_else(|| panic!("{name}: {all}"));
-    let text = |key: &str| one[key].as_str().unwrap().to_owned();
-    (text("verdict"), format!("{} {}", text("found"), text("remedy")))
+    let of_name = all.as_array().unwrap().iter().filter(|one| one["name"] == name);
+    let read = |one: &Value| {
+        let text = |key: &str| one[key].as_str().unwrap().to_owned();
+        (text("verdict"), format!("{} {}", text("found"), text("remedy")))
+    };
+    of_name.map(read).collect()
 }
 
 /// Each remedy is followed, and then there is none left.
@@ -39,6 +46,17 @@ fn engines_docker_is_seen_by_the_doctor() {
     assert_eq!(found(&world, "CDI").0, "PASS");
     assert_eq!(found(&world, "/sys of containers").0, "PASS");
     assert!(found(&world, "memlock of containers").1.contains("under "));
+    // As the remedy says, with the file's own setting.
+    let file = world.read(docker::FILE).unwrap();
+    let ulimits =
+        r#"{"default-ulimits": {"memlock": {"Name": "memlock", "Hard": -1, "Soft": -1}}, "#;
+    world.write(docker::FILE, file.replacen('{', ulimits, 1).as_bytes());
+    let limits = found_all(&world, "memlock of containers");
+    assert!(
+        limits.iter().any(|(verdict, why)| verdict == "PASS" && why.contains("default-ulimits")),
+        "{limits:?}"
+    );
+    world.write(docker::FILE, file.as_bytes());
     daemon.stop();
     world.write(docker::FILE, b"{\n  nonsense\n}\n");
     let (verdict, why) = found(&world, "Docker");
@@ -68,4 +86,27 @@ fn engines_containerd_is_seen_by_the_doctor() {
     assert!(verdict == "FAIL" && why.contains("CRI plug-in is not up"), "{why}");
     assert!(why.contains("--undo"), "{why}");
     daemon.stop();
+}
+
+/// podman is asked for the runtime by its name, as a container is.
+#[test]
+fn engines_podman_is_seen_by_the_doctor() {
+    let Some(world) = World::of("trixie") else { return };
+    let (verdict, remedy) = found(&world, "podman");
+    assert!(verdict == "WARN" && remedy.contains("runtime configure --runtime=podman"), "{remedy}");
+    world.done(&[&podman::CONFIGURE[..], &["--name", "rdma"]].concat());
+    let (verdict, why) = found(&world, "podman");
+    assert!(verdict == "PASS" && why.contains("rdma: /usr/bin/verbgate-oci-runc"), "{why}");
+    world.done(&["verbgate", "runtime", "status", "--runtime=podman"]);
+    // A link that somebody has removed.
+    world.done(&["mv", "/usr/bin/verbgate-oci-runc", "/usr/bin/away"]);
+    let (verdict, why) = found(&world, "podman");
+    assert!(verdict == "FAIL" && why.contains("does not find the runtime rdma"), "{why}");
+    world.done(&["mv", "/usr/bin/away", "/usr/bin/verbgate-oci-runc"]);
+    world.write(
+        "/etc/containers/containers.conf.d/60-site.conf",
+        b"[containers]\ndefault_ulimits = [\"memlock=65536:65536\"]\n",
+    );
+    let (verdict, why) = found(&world, "memlock of containers");
+    assert!(verdict == "WARN" && why.contains("65536 bytes under default_ulimits of "), "{why}");
 }

@@ -25,8 +25,8 @@ const STAYS: [&str; 3] =
 /// An engine, as somebody who uses it sees it. All containers have RDMA but where it is said.
 pub(crate) trait Engine {
     fn world(&mut self) -> &mut World;
-    /// Restarts what runs between commands; or kills it first.
-    fn restart(&mut self, kill: bool);
+    /// Restarts what runs between commands, or kills it first; whether there is such a daemon.
+    fn restart(&mut self, kill: bool) -> bool;
     fn run(&mut self, name: &str) -> String;
     /// Two containers that share a network.
     fn pod(&mut self) -> [String; 2];
@@ -62,14 +62,15 @@ impl Engine for Docker {
     fn world(&mut self) -> &mut World {
         &mut self.world
     }
-    fn restart(&mut self, kill: bool) {
+    fn restart(&mut self, kill: bool) -> bool {
         let daemon = self.daemon.take().unwrap();
         if kill {
             daemon.kill()
         } else {
             daemon.stop()
         }
-        self.daemon = Some(docker::start(&mut self.world));
+        self.daemon = Some(docker::start_with(&mut self.world, &docker::EXPERIMENTAL));
+        true
     }
     fn run(&mut self, name: &str) -> String {
         self.started(&["--network=none", "--name", name])
@@ -134,7 +135,7 @@ impl Engine for Cri {
     fn world(&mut self) -> &mut World {
         &mut self.node.world
     }
-    fn restart(&mut self, kill: bool) {
+    fn restart(&mut self, kill: bool) -> bool {
         let daemon = self.node.daemon.take().unwrap();
         if kill {
             daemon.kill()
@@ -142,6 +143,7 @@ impl Engine for Cri {
             daemon.stop()
         }
         self.node.daemon = Some(containerd::start(&mut self.node.world));
+        true
     }
     fn run(&mut self, name: &str) -> String {
         self.added(name, 1).remove(0)
@@ -207,7 +209,9 @@ impl Engine for Podman {
     fn world(&mut self) -> &mut World {
         &mut self.world
     }
-    fn restart(&mut self, _: bool) {}
+    fn restart(&mut self, _: bool) -> bool {
+        false
+    }
     fn run(&mut self, name: &str) -> String {
         self.started(&["--network=none", "--name", name])
     }

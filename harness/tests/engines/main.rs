@@ -10,6 +10,7 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+mod claims;
 mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
@@ -27,3 +28,4 @@ mod package;
 mod podman;
 mod pods;
 mod world;
+mod wrapped;

@@ -21,6 +21,10 @@ use crate::world::PATIENCE;
 use crate::world::SYS;
 use crate::world::World;
 
+/// The table that the answers of a run with [`TABLE`] have made; every other run compares its own.
+const README: &str = include_str!("../../README.md");
+const BEGIN: &str = "<!-- The table of: cargo xtask engines --write -->\n";
+const END: &str = "<!-- End of the table -->";
 /// Names a file that gets a line of JSON for each engine.
 const TABLE: &str = "VERBGATE_ENGINES_TABLE";
 /// The code of a process that SIGKILL has ended.
@@ -56,8 +60,12 @@ fn gone(engine: &mut dyn Engine, id: &str) {
     engine.world().assert_nothing_left();
 }
 
-/// Whether a container survives what was done, and can be removed afterwards.
-fn outlived(engine: &mut dyn Engine, id: &str) -> &'static str {
+/// Whether a container survives its engine, and can be removed afterwards.
+fn restarted(engine: &mut dyn Engine, id: &str, kill: bool) -> &'static str {
+    if !engine.restart(kill) {
+        gone(engine, id);
+        return "no daemon";
+    }
     let stays = shown(engine, id).is_some();
     if stays {
         assert_has_rdma(engine, id);
@@ -123,13 +131,11 @@ const FEATURES: &[Feature] = &[
     }),
     ("restart of the engine: the container", |engine| {
         let id = engine.run("restart");
-        engine.restart(false);
-        outlived(engine, &id)
+        restarted(engine, &id, false)
     }),
     ("`kill -9` of the engine: the container", |engine| {
         let id = engine.run("crash");
-        engine.restart(true);
-        outlived(engine, &id)
+        restarted(engine, &id, true)
     }),
     ("of shim or conmon", |engine| {
         let id = engine.run("shim");
@@ -172,6 +178,7 @@ const FEATURES: &[Feature] = &[
 
 /// Tries everything, whatever fails, and writes the answers down.
 fn try_all(name: &str, engine: &mut dyn Engine) {
+    engine.world().begins_here();
     let mut failed = Vec::new();
     let mut cells = serde_json::Map::new();
     for (feature, holds) in FEATURES {
@@ -193,6 +200,42 @@ fn try_all(name: &str, engine: &mut dyn Engine) {
         writeln!(file, "{line}").unwrap();
     }
     assert!(failed.is_empty(), "{name}: {failed:?}");
+    assert_is_in_table(name, &cells);
+}
+
+/// The table's columns: engines' names and versions, and the answers by features.
+fn columns(text: &str) -> Vec<(String, Vec<(String, String)>)> {
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>())
+        .filter(|row| !row[0].starts_with("---"))
+        .collect();
+    let cells = |at: usize| {
+        rows[1..].iter().map(|row| (row[0].to_owned(), row[at].to_owned())).collect::<Vec<_>>()
+    };
+    (1..rows[0].len()).map(|at| (rows[0][at].to_owned(), cells(at))).collect()
+}
+
+/// The README says what this engine has answered; of a version that is not in the table, what one of its versions has.
+fn assert_is_in_table(name: &str, cells: &serde_json::Map<String, serde_json::Value>) {
+    if std::env::var_os(TABLE).is_some() {
+        return;
+    }
+    let table = README.split_once(BEGIN).unwrap().1.split_once(END).unwrap().0;
+    let (engine, version) = name.rsplit_once(' ').unwrap();
+    let all = columns(table).into_iter().filter(|(head, _)| head.starts_with(engine));
+    let all: Vec<_> = all.collect();
+    let own = all.iter().filter(|(head, _)| head.split([' ', ',']).any(|word| word == version));
+    let own: Vec<_> = own.collect();
+    let says = |(_, known): &&(String, Vec<(String, String)>)| {
+        known.len() == cells.len()
+            && known.iter().all(|(feature, cell)| cells.get(feature) == Some(&cell.as_str().into()))
+    };
+    let told = if own.is_empty() { all.iter().any(|one| says(&one)) } else { own.iter().any(says) };
+    assert!(
+        told,
+        "{name}: the table in harness/README.md says otherwise (cargo xtask engines --write): {cells:?}"
+    );
 }
 
 /// The word of a program's output that is its version, without the distribution's part.
@@ -206,7 +249,7 @@ fn version(world: &World, words: &[&str]) -> String {
 fn docker_of(suite: &str) {
     let Some(mut world) = World::of(suite) else { return };
     world.done(&docker::CONFIGURE);
-    let daemon = docker::start(&mut world);
+    let daemon = docker::start_with(&mut world, &docker::EXPERIMENTAL);
     if docker::works(&world) {
         let name = format!("Docker {}", version(&world, &["dockerd", "--version"]));
         try_all(&name, &mut Docker { world, daemon: Some(daemon) });

@@ -19,9 +19,13 @@ use crate::docker::docker_run;
 use crate::world::World;
 
 pub(crate) const DEB: &str = "/tmp/verbgate.deb";
-/// The world's packages are unpacked, not installed. By its path: the shell of busybox has a dpkg of its
-/// own.
-const FORCED: [&str; 3] = ["/usr/bin/dpkg", "--force-depends", "--force-bad-path"];
+const OLD_DEB: &str = "/tmp/verbgate-old.deb";
+/// An older version of the package: of the same program, for there is no released one.
+const OLD: &str = "0.0.1";
+/// By its path: the shell of busybox has a dpkg of its own.
+const DPKG: [&str; 2] = ["/usr/bin/dpkg", "--force-bad-path"];
+const STATUS: &str = "/var/lib/dpkg/status";
+const UNIT: &str = "/usr/lib/systemd/system/verbgate-cdi.service";
 
 const CONMON: &str = "/usr/bin/conmon";
 /// A container that it keeps.
@@ -34,6 +38,7 @@ pub(crate) fn make(world: &World) -> bool {
     }
     let file = built(env!("CARGO_PKG_VERSION"), |recipe, into| recipe.build(into));
     world.write(DEB, &file);
+    knows_libraries(world);
     let depends = world.done(&["/usr/bin/dpkg-deb", "--field", DEB, "Depends"]);
     assert!(depends.contains("libc6"), "{depends}");
     let files = world.done(&["/usr/bin/dpkg-deb", "--contents", DEB]);
@@ -41,6 +46,21 @@ pub(crate) fn make(world: &World) -> bool {
         assert!(files.contains(file), "{file}: {files}");
     }
     true
+}
+
+/// The world's packages are unpacked, not installed: dpkg is told of the libraries that are there. That of C says its
+/// version itself, and with that what the package asks for is compared.
+fn knows_libraries(world: &World) {
+    let said = world.sh("/lib/*-linux-gnu/libc.so.6 --version");
+    let version = said.split(['(', ')']).nth(1).unwrap().rsplit(' ').next().unwrap().to_owned();
+    let architecture = world.done(&["/usr/bin/dpkg", "--print-architecture"]);
+    let package = |name: &str, version: &str| {
+        format!(
+            "Package: {name}\nStatus: install ok installed\nMaintainer: x <x@example.org>\n\
+             Architecture: {architecture}\nMulti-Arch: same\nVersion: {version}\nDescription: x\n\n"
+        )
+    };
+    world.write(STATUS, (package("libc6", &version) + &package("libgcc-s1", "12")).as_bytes());
 }
 
 /// A package of the program under test.
@@ -62,11 +82,11 @@ fn built(version: &str, build: impl Fn(&Recipe<'_>, &Path) -> anyhow::Result<Pat
 }
 
 pub(crate) fn dpkg(world: &World, words: &[&str]) -> Output {
-    world.run(&[&FORCED[..], words].concat())
+    world.run(&[&DPKG[..], words].concat())
 }
 
 pub(crate) fn is_installed(world: &World) -> bool {
-    let status = world.read("/var/lib/dpkg/status").unwrap();
+    let status = world.read(STATUS).unwrap();
     let ours = status.lines().skip_while(|line| *line != "Package: verbgate").nth(1);
     // What somebody wants of it is before that.
     ours.is_some_and(|line| line.ends_with(" ok installed"))
@@ -111,28 +131,40 @@ fn engines_package_is_not_removed_under_running_containers() {
     if !make(&world) {
         return;
     }
+    world.write(OLD_DEB, &built(OLD, |recipe, into| recipe.build(into)));
     assert_eq!(left(&world), "");
-    let output = dpkg(&world, &["--install", DEB]);
+    let output = dpkg(&world, &["--install", OLD_DEB]);
     assert!(output.status.success(), "{output:?}");
     // The message names the second command, and that is all there is to do.
     let said = stdout(&output);
     let next = said.lines().find_map(|line| line.split_once("RDMA: ")).unwrap().1;
     let configure = next.split_once(" && systemctl restart docker").unwrap().0;
+    assert_eq!(configure, "verbgate runtime configure --runtime=docker --cdi");
     world.sh(configure);
-    world.done(&["verbgate", "cdi", "generate", "--output", "/etc/cdi/verbgate.json"]);
+    // No systemd is here to start the unit that the package enables.
+    let unit = world.read(UNIT).unwrap();
+    world.sh(unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap());
     let daemon = docker::start(&mut world);
     if !docker::works(&world) {
         return;
     }
-    let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0"];
+    let ours = ["--runtime=verbgate", "--device=verbgate.org/rdma=mlx5_0"];
     let detached = ["--detach", "--name=stays"];
     let started = docker_run(&world, &[&ours[..], &detached].concat(), &["sleep", "1000"]);
     assert!(started.status.success(), "{started:?}");
     let id = stdout(&started);
 
     // An upgrade disturbs nothing, and does not repeat itself.
+    let version =
+        || world.done(&["/usr/bin/dpkg-query", "--show", "--showformat=${Version}", "verbgate"]);
+    assert_eq!(version(), OLD);
+    let configured = world.read(docker::FILE);
     let output = dpkg(&world, &["--install", DEB]);
     assert!(output.status.success() && !stdout(&output).contains("RDMA: "), "{output:?}");
+    assert_eq!(
+        (version().as_str(), world.read(docker::FILE)),
+        (env!("CARGO_PKG_VERSION"), configured)
+    );
     let exec = ["docker", "exec", "stays", "ls", "/dev/infiniband"];
     assert_eq!(world.done(&exec), "uverbs0");
 
@@ -146,7 +178,7 @@ fn engines_package_is_not_removed_under_running_containers() {
         assert!(is_installed(&world));
         assert_eq!(world.done(&exec), "uverbs0");
         assert!(world.read(docker::FILE).unwrap().contains("verbgate"));
-        assert!(world.read("/etc/cdi/verbgate.json").is_some());
+        assert!(world.read("/run/cdi/verbgate.json").is_some());
     }
 
     world.done(&["docker", "rm", "--force", "stays"]);
@@ -218,7 +250,7 @@ fn engines_package_is_removed_all_the_same_by_who_says_so() {
     let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0", "--detach"];
     assert!(docker_run(&world, &ours, &["sleep", "1000"]).status.success());
     let anyway = ["env", "VERBGATE_REMOVE_ANYWAY=1"];
-    let output = world.run(&[&anyway[..], &FORCED, &["--remove", "verbgate"]].concat());
+    let output = world.run(&[&anyway[..], &DPKG, &["--remove", "verbgate"]].concat());
     assert!(output.status.success(), "{output:?}");
     assert!(!is_installed(&world));
     assert_eq!(world.read(docker::FILE), None);
@@ -237,7 +269,7 @@ fn engines_package_as_rpm_is_installed_upgraded_and_removed() {
     if !has("rpmbuild") {
         return;
     }
-    world.write(OLD_RPM, &built("0.0.1", |recipe, into| recipe.build_rpm(into)));
+    world.write(OLD_RPM, &built(OLD, |recipe, into| recipe.build_rpm(into)));
     world.write(RPM, &built(env!("CARGO_PKG_VERSION"), |recipe, into| recipe.build_rpm(into)));
     let requires = world.done(&["/usr/bin/rpm", "--query", "--requires", "--package", RPM]);
     assert!(requires.contains("libc.so.6"), "{requires}");

@@ -52,10 +52,15 @@ pub(crate) struct Node {
 
 impl Node {
     /// Says why where there can be none, or where runc alone can run no pod.
-    pub(crate) fn of(mut world: World) -> Option<Self> {
+    pub(crate) fn of(world: World) -> Option<Self> {
+        Self::with(world, &[])
+    }
+
+    /// The same with further options of `runtime configure`.
+    pub(crate) fn with(mut world: World, options: &[&str]) -> Option<Self> {
         let kubelet = Kubelet::of(&world)?;
         Self::equip(&world);
-        world.done(&[&CONFIGURE[..], &["--cdi"]].concat());
+        world.done(&[&CONFIGURE[..], &["--cdi"], options].concat());
         world.done(&["verbgate", "cdi", "generate", "-o", "/etc/cdi/verbgate.json"]);
         let daemon = start(&mut world);
         world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
@@ -165,13 +170,6 @@ impl Node {
             .map(|line| line.split_whitespace().last().unwrap().parse::<u32>().unwrap());
         inside - outside
     }
-
-    /// What pods leave in the system: mounts, network namespaces, and what keeps containers.
-    fn traces(&self) -> String {
-        self.world.sh("cut -d' ' -f2,3 /proc/mounts | sort
-            ls /run/netns /run/containerd/io.containerd.runtime.v2.task/k8s.io 2>/dev/null
-            ps -o args | grep -E '[s]him|[p]ause|[s]leep 1000$' || true")
-    }
 }
 
 fn box_of(name: &str) -> Container {
@@ -217,7 +215,7 @@ fn in_the_hosts_network(node: &Node) -> (String, Vec<String>) {
 /// Pods, by every way in which their containers ask for the device.
 fn serves_pods(suite: &str, knows_cdi: bool) {
     let Some(mut node) = World::of(suite).and_then(Node::of) else { return };
-    let before = node.traces();
+    let before = node.world.traces();
     // What this test would see if the runtime were not configured.
     let why = node.kubelet.run_pod(&Pod::of("absent", &[]), "absent").unwrap_err();
     assert!(why.contains("no runtime for") && why.contains("absent"), "{why}");
@@ -232,7 +230,7 @@ fn serves_pods(suite: &str, knows_cdi: bool) {
     assert_eq!(node.supervised(), served);
     served.iter().for_each(|id| node.assert_has_rdma(id));
 
-    assert_ne!(node.traces(), before);
+    assert_ne!(node.world.traces(), before);
     for (pod, ended) in pods {
         node.kubelet.remove_pod(&pod);
         served.retain(|id| !ended.contains(id));
@@ -240,7 +238,7 @@ fn serves_pods(suite: &str, knows_cdi: bool) {
     }
     assert_eq!(node.kubelet.list(), Vec::<String>::new());
     node.world.assert_nothing_left();
-    assert_eq!(node.traces(), before);
+    assert_eq!(node.world.traces(), before);
     node.stop();
 }
 

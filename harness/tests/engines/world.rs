@@ -45,6 +45,8 @@ pub(crate) struct World {
     init: u32,
     /// Engines, and what they log to.
     logs: Vec<PathBuf>,
+    /// What was there before any container of ours, by [`World::traces`].
+    before: Option<String>,
     _engines: Engines,
     // Dropped last.
     _one: MutexGuard<'static, ()>,
@@ -83,8 +85,15 @@ impl World {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut world =
-            Self { dir, outside, init: 0, logs: Vec::new(), _engines: engines, _one: one };
+        let mut world = Self {
+            dir,
+            outside,
+            init: 0,
+            logs: Vec::new(),
+            before: None,
+            _engines: engines,
+            _one: one,
+        };
         let made = world.wait_for(|world| {
             world.init = child_of(world.outside.id())?;
             let name = fs::read_to_string(format!("/proc/{}/comm", world.init)).ok()?;
@@ -201,12 +210,27 @@ impl World {
         serde_json::from_str(&self.done(&["verbgate", "ps", "--json"])).unwrap()
     }
 
-    /// Waits until nothing of ours is in the world: no container, no process, no state.
+    /// What containers leave in the system: mounts, network namespaces, and what keeps containers. Docker's network
+    /// namespaces are mounts; the files under them go once a minute.
+    pub(crate) fn traces(&self) -> String {
+        self.sh("cut -d' ' -f2,3 /proc/mounts | sort
+            ls /run/netns /run/containerd/io.containerd.runtime.v2.task/* 2>/dev/null
+            ps -o args | grep -E '[s]him|[c]onmon|[p]ause|[s]leep 1000$' || true")
+    }
+
+    /// From now on, what is there is all that may be left.
+    pub(crate) fn begins_here(&mut self) {
+        self.before = Some(self.traces());
+    }
+
+    /// Waits until nothing of ours is in the world: no container, no process, no state; and nothing of the engine's
+    /// containers, where it is known what there was before.
     pub(crate) fn assert_nothing_left(&mut self) {
         let left = |world: &Self| {
             let processes = world.sh("ps -o pid,args | grep '[v]erbgate' || true");
             let state = world.sh("ls /run/verbgate/oci 2>/dev/null || true");
-            [processes, state].concat()
+            let traces = world.before.as_ref().map(|before| added(before, &world.traces()));
+            [processes, state, traces.unwrap_or_default()].concat()
         };
         let gone = self.wait_for(|world| left(world).is_empty().then_some(()));
         assert!(gone.is_some(), "left: {}", left(self));
@@ -230,6 +254,19 @@ impl Drop for World {
             }
         }
     }
+}
+
+/// The lines of a text that another does not have, or has less often.
+fn added(before: &str, now: &str) -> String {
+    let mut known: Vec<&str> = before.lines().collect();
+    let new = |line: &&str| match known.iter().position(|one| one == line) {
+        Some(at) => {
+            known.swap_remove(at);
+            false
+        }
+        None => true,
+    };
+    now.lines().filter(new).collect::<Vec<_>>().join("\n")
 }
 
 /// Removes a control group and those below it, once their processes have ended.

@@ -42,6 +42,8 @@ mkdir -p "$root" "$dir/layers"
 mount -t tmpfs -o mode=755 tmpfs "$dir/layers"
 mkdir "$dir/layers/upper" "$dir/layers/work"
 mount -t overlay -o "lowerdir=$lower,upperdir=$dir/layers/upper,workdir=$dir/layers/work" overlay "$root"
+# As base-files' script makes it.
+[ -L "$root/var/run" ] || { rm -rf "$root/var/run" && ln -s /run "$root/var/run"; }
 mount -t proc proc "$root/proc"
 mount -t tmpfs -o mode=755 tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/var/lib"

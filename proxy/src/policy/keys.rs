@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 81] = [
+pub const KEYS: [Key; 83] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -104,6 +104,8 @@ pub const KEYS: [Key; 81] = [
     key("match", "uid", Holds::Number, "The user who starts verbgate run. Containers have none."),
     key("match", "unit", Holds::Text, "Pattern of the systemd unit: the outermost .service or .scope of the cgroup's path, because users name the units below that."),
     key("match", "cgroup", Holds::Text, "Pattern of the path in the cgroup hierarchy: of the program that starts verbgate run, or of the container."),
+    key("match", "claim", Holds::Text, "Pattern of NAMESPACE/NAME of the claims (Kubernetes' Dynamic Resource Allocation) by which verbgate dra gives the container its devices. All claims of the container must match. The namespace is Kubernetes' word; who writes a claim chooses its name."),
+    key("match", "claim_tenant", Holds::Text, "Pattern of the tenant that the DeviceClass of the container's claims names in its parameters for verbgate.org. All claims of the container must match. Who may use the class is Kubernetes' decision, by a quota or a policy of admission."),
 
     key("device", "pci", Holds::Text, "PCI address, as 0000:3b:00.2."),
     key("device", "name", Holds::Text, "Pattern of the device's name or its node's: mlx5_3, uverbs3; * means every device. A device with pci and name must have both."),

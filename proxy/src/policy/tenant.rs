@@ -20,6 +20,17 @@ pub struct Subject {
     pub uid: Option<u32>,
     /// Path in the cgroup hierarchy, as `/system.slice/job.service`.
     pub cgroup: Option<String>,
+    /// Claims of Kubernetes' Dynamic Resource Allocation by which a container has its devices.
+    pub claims: Vec<DraClaim>,
+}
+
+/// A claim of a container.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DraClaim {
+    /// `NAMESPACE/NAME`.
+    pub name: String,
+    /// The tenant that the claim's DeviceClass names.
+    pub tenant: Option<String>,
 }
 
 impl Subject {
@@ -36,6 +47,11 @@ impl fmt::Display for Subject {
         let mut words: Vec<String> = Vec::new();
         words.extend(self.uid.map(|uid| format!("uid {uid}")));
         words.extend(self.cgroup.as_ref().map(|path| format!("cgroup {path:?}")));
+        words.extend(self.claims.iter().map(|claim| {
+            let of =
+                claim.tenant.as_ref().map(|tenant| format!(" of the class' tenant {tenant:?}"));
+            format!("claim {:?}{}", claim.name, of.unwrap_or_default())
+        }));
         let pairs = self.annotations.iter().map(|(key, value)| format!("{key}={value:?}"));
         let pairs: Vec<String> = pairs.collect();
         words.push(match pairs.as_slice() {
@@ -105,6 +121,8 @@ struct Who {
     uid: Option<u32>,
     unit: Option<String>,
     cgroup: Option<String>,
+    claim: Option<String>,
+    claim_tenant: Option<String>,
 }
 
 impl Tenant {
@@ -116,10 +134,10 @@ impl Tenant {
         source: Source<'_>,
     ) -> Result<Self, PolicyError> {
         let span = text.r#match.span();
-        let MatchText { annotation, uid, unit, cgroup } = text.r#match.into_inner();
-        if annotation.is_empty() && uid.is_none() && unit.is_none() && cgroup.is_none() {
+        let who = text.r#match.into_inner();
+        if who == MatchText::default() {
             let slip = format!(
-                "tenant {name:?} matches nobody: give match an annotation, uid, unit or cgroup"
+                "tenant {name:?} matches nobody: give match an annotation, claim, claim_tenant, uid, unit or cgroup"
             );
             return Err(source.slip(&span, slip));
         }
@@ -145,7 +163,8 @@ impl Tenant {
             let slip = format!("tenant {name:?} has no device; name = \"*\" means every device");
             return Err(source.slip(&listed, slip));
         }
-        let who = Who { annotations: annotation, uid, unit, cgroup };
+        let MatchText { annotation: annotations, uid, unit, cgroup, claim, claim_tenant } = who;
+        let who = Who { annotations, uid, unit, cgroup, claim, claim_tenant };
         let mut refuse_capabilities = Vec::new();
         for capability in text.refuse_capabilities {
             if !WARNED.contains(&capability.get_ref().as_str()) {
@@ -164,13 +183,21 @@ impl Tenant {
     /// Whether the sandbox is the tenant's.
     #[must_use]
     pub fn matches(&self, subject: &Subject) -> bool {
-        let Who { annotations, uid, unit, cgroup } = &self.who;
+        let Who { annotations, uid, unit, cgroup, claim, claim_tenant } = &self.who;
         let like = |pattern: &Option<String>, value: Option<&str>| {
             pattern.as_ref().is_none_or(|pattern| value.is_some_and(|v| is_like(pattern, v)))
         };
+        // A container may have several claims: a foreign one beside its own makes nobody a tenant.
+        let claims = &subject.claims;
+        let claimed = claim.is_none() && claim_tenant.is_none() || !claims.is_empty();
+        let all_like = claims
+            .iter()
+            .all(|one| like(claim, Some(&one.name)) && like(claim_tenant, one.tenant.as_deref()));
         uid.is_none_or(|uid| subject.uid == Some(uid))
             && like(unit, subject.unit())
             && like(cgroup, subject.cgroup.as_deref())
+            && claimed
+            && all_like
             && annotations.iter().all(|(key, pattern)| {
                 subject.annotations.get(key).is_some_and(|value| is_like(pattern, value))
             })

@@ -241,7 +241,7 @@ pub(super) struct TenantText {
 }
 
 /// Who is the tenant; all conditions that are given must hold.
-#[derive(Deserialize, Debug, Default)]
+#[derive(Deserialize, Debug, Default, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MatchText {
     /// Annotations of a container, and patterns of their values.
@@ -253,6 +253,10 @@ pub(super) struct MatchText {
     pub(super) unit: Option<String>,
     /// Pattern of the path in the cgroup hierarchy.
     pub(super) cgroup: Option<String>,
+    /// Pattern of the names of all of a container's claims.
+    pub(super) claim: Option<String>,
+    /// Pattern of the tenants that all their classes name.
+    pub(super) claim_tenant: Option<String>,
 }
 
 /// A device; all that is given must be the device's.

@@ -83,6 +83,42 @@ impl Engines {
     }
 }
 
+/// What loads AppArmor's profiles, which Debian's engines do without. While this lives, the cache is not removed.
+#[derive(Debug)]
+pub struct AppArmor {
+    root: PathBuf,
+    _use: cache::Lock,
+}
+
+impl AppArmor {
+    /// That of a suite; fetched if the cache does not have it.
+    ///
+    /// # Errors
+    /// Without a mirror.
+    pub fn of(suite: &str, progress: &Progress) -> Result<Self> {
+        let name = format!("apparmor-{suite}");
+        let recipe = format!("{REVISION} {suite}");
+        let artifact = Artifact { name: &name, recipe, space_mib: 30 };
+        let held = cache::lock_for_use(progress)?;
+        let dir = artifact.ensure(progress, |dir| {
+            let scratch = tempfile::tempdir()?;
+            let known = Suite::open(suite, scratch.path(), progress)?;
+            known.unpack(&["apparmor".to_owned()], &dir.join(ROOT), progress)
+        })?;
+        Ok(Self { root: dir.join(ROOT), _use: held })
+    }
+
+    /// The parser, which engines run.
+    ///
+    /// # Errors
+    /// The package has no such program.
+    pub fn parser(&self) -> Result<PathBuf> {
+        let mut places =
+            ["usr/sbin", "sbin"].map(|dir| self.root.join(dir).join("apparmor_parser")).into_iter();
+        places.find(|path| path.exists()).context("the package apparmor has no apparmor_parser")
+    }
+}
+
 fn build(suite: &str, dir: &Path, progress: &Progress) -> Result<()> {
     host::require(&[host::TO_BUILD], progress)?;
     progress.say(&format!("fetching the container engines of {suite}"));

@@ -64,6 +64,7 @@ pub use cluster::Cluster;
 pub use doctor::Finding;
 pub use doctor::Verdict;
 pub use doctor::examine;
+pub use engines::AppArmor;
 pub use engines::ENGINE_SUITES;
 pub use engines::Engines;
 pub use guest::RunSpec;

@@ -133,7 +133,8 @@ def run(name, image, device):
         (1, message((1, name))),
         (2, message((1, image))),
         (11, f"{name}.log"),
-        (15, message((2, message((3, network), (15, b""))))),
+        # The runtime's own profiles of seccomp and AppArmor, as a pod with RuntimeDefault has them.
+        (15, message((2, message((3, network), (15, b""), (16, b""))))),
         (17, message((1, device))),
     )
     created = ask("CreateContainer", message((1, sandbox), (2, container), (3, pod)))

@@ -113,6 +113,7 @@ docker_case() {
         failed "a container does not run"
     cat /run/client.log
     grep -q 'Seccomp:.*2' /run/client.log || failed "no seccomp profile"
+    grep -q '^docker-default (enforce)$' /run/client.log || failed "no AppArmor profile"
     grep -q ' /sys fuse' /run/client.log || failed "the container sees the host's /sys"
     ! by_docker raw sh -c "exec 3<>/dev/infiniband/uverbs0; : <&3; cat <&3" 2>/dev/null ||
         failed "the device can be read"
@@ -128,10 +129,11 @@ cri_case() {
         python3 /lab/cri.py run "$end" $image "verbgate.org/rdma=$device" >"/run/$end.id" || failed "no pod"
     done
     by_cri client sh -c 'grep -E "^Seccomp:" /proc/1/status; grep " /sys " /proc/self/mounts
-        cat /proc/1/attr/current; ls /dev/infiniband; ibv_devinfo' >/run/client.log 2>&1 ||
+        cat /proc/self/attr/current; ls /dev/infiniband; ibv_devinfo' >/run/client.log 2>&1 ||
         failed "a container does not run"
     cat /run/client.log
     grep -q 'Seccomp:.*2' /run/client.log || failed "no seccomp profile"
+    grep -q '^cri-containerd.apparmor.d (enforce)$' /run/client.log || failed "no AppArmor profile"
     grep -q ' /sys fuse' /run/client.log || failed "the container sees the host's /sys"
     runs=by_cri
     exchange cri
@@ -142,7 +144,9 @@ cri_case() {
 cp /lab/bin/* /usr/bin/
 ln -sf verbgate /usr/bin/verbgate-oci-runc
 ln -sf tini-static /usr/bin/docker-init
-[ ! -e /usr/bin/apparmor_parser ] || mv /usr/bin/apparmor_parser /usr/sbin/
+# Where engines look for it; they take AppArmor to be off without securityfs.
+mv /usr/bin/apparmor_parser /usr/sbin/
+[ -d /sys/kernel/security/apparmor ] || mount -t securityfs securityfs /sys/kernel/security
 mkdir -p /etc/containerd /etc/cdi
 cp /lab/config.toml /etc/containerd/config.toml
 echo "kernel $(uname -r), $(runc --version | head -n 1), apparmor $(cat /sys/module/apparmor/parameters/enabled || true)"

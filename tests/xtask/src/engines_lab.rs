@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
+use verbgate_lab::AppArmor;
 use verbgate_lab::Arch;
 use verbgate_lab::Engines;
 use verbgate_lab::Kernel;
@@ -40,8 +41,6 @@ const PROGRAMS: [&str; 8] = [
 ];
 /// containerd's configuration as Debian ships it.
 const CONFIG: &str = "etc/containerd/config.toml";
-/// Loads AppArmor's profiles. Debian's userland and engines come without it, so this machine's goes along.
-const PARSER: &str = "/usr/sbin/apparmor_parser";
 /// Engines, in the order in which they run.
 const CASES: [&str; 2] = ["docker", "cri"];
 /// The suite of Docker 20.10 and containerd 1.6.
@@ -92,11 +91,7 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
         copy(&engines.root().join(program), &bin)?;
     }
     copy(&engines.root().join(CONFIG), &folder)?;
-    if Path::new(PARSER).exists() {
-        copy(Path::new(PARSER), &bin)?;
-    } else {
-        eprintln!("without AppArmor's profile: there is no {PARSER} here (the package apparmor)");
-    }
+    copy(&AppArmor::of(userland.name, &progress)?.parser()?, &bin)?;
     let lab = Lab::prepare(kernel, userland, &progress)?;
     let words = ["sh", "/lab/lab.sh", &cases.join(" ")];
     let spec = RunSpec::new(words).share(&folder).memory_mib(MEMORY_MIB).limit(LIMIT);

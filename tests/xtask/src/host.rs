@@ -219,7 +219,11 @@ fn nextest(words: &[String]) -> Result<Outcome> {
         let nothing = passed && !words.is_empty();
         return Ok(if nothing { Outcome::NOTHING } else { Outcome::FAILED });
     };
-    let junit::Results { mut tally, skipped } = junit::read(&text);
+    let junit::Results { mut tally, skipped, engines } = junit::read(&text);
+    if !engines.is_zero() {
+        let seconds = engines.as_secs();
+        show(&format!("of this, container engines: {} min {} s", seconds / 60, seconds % 60));
+    }
     if !passed && tally.failed == 0 {
         tally += Tally::FAILED;
     }

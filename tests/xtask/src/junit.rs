@@ -1,15 +1,22 @@
 //! The record that nextest writes of a run, in JUnit's XML.
 
+use std::time::Duration;
+
 use verbgate_tests::tally::Tally;
 
 /// What a test that cannot run here prints, before the reason.
 const MARK: &str = "SKIPPED: ";
+
+/// The test program of container engines, each of which runs alone.
+const ENGINES: &str = "verbgate::engines";
 
 /// The outcome of a run: counts, and for each skipped test its name and reason.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(crate) struct Results {
     pub(crate) tally: Tally,
     pub(crate) skipped: Vec<String>,
+    /// What the tests of engines took, one after another.
+    pub(crate) engines: Duration,
 }
 
 /// Reads it. Only what nextest writes is understood: no comments, no CDATA.
@@ -17,6 +24,11 @@ pub(crate) fn read(xml: &str) -> Results {
     let mut results = Results::default();
     for case in xml.split("<testcase ").skip(1) {
         let (head, rest) = case.split_once('>').unwrap_or((case, ""));
+        if attribute(head, "classname").is_some_and(|class| class == ENGINES) {
+            let seconds = attribute(head, "time").and_then(|time| time.parse().ok());
+            let took = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            results.engines += took.unwrap_or_default();
+        }
         let body = match head.ends_with('/') {
             true => "",
             false => rest.split("</testcase>").next().unwrap_or(""),
@@ -71,6 +83,11 @@ mod tests {
     fn each_outcome_is_counted() {
         let xml = r#"<?xml version="1.0"?>
 <testsuites name="nextest-run" tests="4" failures="1">
+    <testsuite name="verbgate::engines" tests="2">
+        <testcase name="one" classname="verbgate::engines" time="61.5"/>
+        <testcase name="two" classname="verbgate::engines" time="8.75">
+        </testcase>
+    </testsuite>
     <testsuite name="verbgate::run" tests="4">
         <testcase name="plain" classname="verbgate::run" time="0.1"/>
         <testcase name="talks" classname="verbgate::run" time="0.1">
@@ -86,7 +103,8 @@ ok &lt;failure</system-out>
     </testsuite>
 </testsuites>"#;
         let results = read(xml);
-        assert_eq!(results.tally, Tally { passed: 2, failed: 1, skipped: 1, flaky: 0 });
+        assert_eq!(results.tally, Tally { passed: 4, failed: 1, skipped: 1, flaky: 0 });
+        assert_eq!(results.engines, Duration::from_millis(70_250));
         assert_eq!(results.skipped, ["verbgate::run needs: needs root, it's \"so\""]);
     }
 }

@@ -62,9 +62,17 @@ impl Program {
 
     /// The program's output. The last line of the output tells a failure.
     pub(super) fn output<A: AsRef<OsStr>>(&self, args: &[A]) -> Result<String, AskError> {
+        self.output_of(Command::new(&self.path).args(args))
+    }
+
+    /// The same with a file that a variable of the environment names.
+    pub(super) fn reads(&self, variable: &str, file: &Path, args: &[&str]) -> Result<(), AskError> {
+        self.output_of(Command::new(&self.path).args(args).env(variable, file)).map(drop)
+    }
+
+    fn output_of(&self, command: &mut Command) -> Result<String, AskError> {
         let failed = |source| AskError::Run { program: self.path.clone(), source };
-        let output =
-            Command::new(&self.path).args(args).stdin(Stdio::null()).output().map_err(failed)?;
+        let output = command.stdin(Stdio::null()).output().map_err(failed)?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -164,18 +172,49 @@ impl Drop for Trial {
     }
 }
 
-/// A refusal speaks of the file, not of its copy.
+/// A refusal speaks of the file, not of its copy, and begins with the line, where the engine tells the line.
 pub(super) fn in_place(error: AskError, trial: &Trial, file: &Path) -> AskError {
     let (from, to) = (trial.path().display().to_string(), file.display().to_string());
     match error {
-        AskError::Refused { said } => AskError::Refused { said: said.replace(&from, &to) },
+        AskError::Refused { said } => {
+            let line = line_in(&said).map(|line| format!("line {line}: ")).unwrap_or_default();
+            AskError::Refused { said: line + &said.replace(&from, &to) }
+        }
         other => other,
     }
+}
+
+/// The line that an engine speaks of in words of its own: `(2, 8): `, or `row 2 column 8`.
+fn line_in(said: &str) -> Option<u32> {
+    let number = |text: &str| {
+        let digits = text.split(|c: char| !c.is_ascii_digit()).next()?;
+        Some((digits.parse::<u32>().ok()?, text.get(digits.len()..)?.to_owned()))
+    };
+    let row = said.split(" row ").skip(1).find_map(|rest| Some(number(rest)?.0));
+    let pair = || {
+        said.split('(').skip(1).find_map(|rest| {
+            let (line, rest) = number(rest)?;
+            number(rest.strip_prefix(", ")?)?.1.starts_with("):").then_some(line)
+        })
+    };
+    row.or_else(pair)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engines_own_word_for_a_line_is_read() {
+        for (said, line) in [
+            ("containerd: failed to unmarshal TOML at row 2 column 8: toml: cannot", Some(2)),
+            ("containerd: failed to load TOML: /x/config.toml: (13, 1): Can't convert 3", Some(13)),
+            ("containerd: a throw (3 of 4) of the row", None),
+            ("", None),
+        ] {
+            assert_eq!(line_in(said), line, "{said}");
+        }
+    }
 
     #[test]
     fn versions_are_read_as_engines_print_them() {

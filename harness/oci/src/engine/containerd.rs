@@ -15,6 +15,8 @@ use toml_edit::value;
 use super::ask::Program;
 use super::effective::Effective;
 use super::effective::is_empty;
+use super::shape::check_shape;
+use super::shape::place;
 use super::wanted::Wanted;
 
 /// The runtime that containerd has by default.
@@ -45,15 +47,16 @@ pub(super) fn parse(text: &str) -> Result<DocumentMut, Error> {
     })
 }
 
-fn plugin(document: &DocumentMut) -> Result<&'static str, Error> {
+fn plugin(document: &DocumentMut, text: &str) -> Result<&'static str, Error> {
     let version = document.get("version").map(|version| version.as_integer());
     let known = |wanted: i64| PLUGINS.iter().find(|(version, _)| *version == wanted);
     match version.flatten().and_then(known) {
         Some((_, plugin)) => Ok(plugin),
         None => Err(anyhow!(
-            "version: must be 2, 3 or 4 (a file without a version has version 1, which is out of \
+            "{}version: must be 2, 3 or 4 (a file without a version has version 1, which is out of \
              date); migrate the file first: containerd config migrate; containerd 1.6 cannot do \
-             that: there, start from containerd config default"
+             that: there, start from containerd config default",
+            place(text, &["version"])
         )),
     }
 }
@@ -141,6 +144,23 @@ pub(super) fn configured(
     Ok((changed, notes))
 }
 
+/// Has containerd check a text that takes the runtime of a name out of a file, unless containerd does not take the
+/// present one.
+pub(super) fn check(
+    program: &Program,
+    file: &Path,
+    now: Option<&str>,
+    after: Option<&str>,
+    name: &str,
+) -> Result<(), Error> {
+    let Ok(now) = Effective::of(program, file, now) else { return Ok(()) };
+    let then = Effective::of(program, file, after.filter(|text| !text.trim().is_empty()))?;
+    match now.lost_in(&then, name).first() {
+        Some(lost) => Err(anyhow!("containerd would lose the runtime {lost:?}")),
+        None => Ok(()),
+    }
+}
+
 /// Whether to write the setting for CDI, and what to say.
 pub(super) fn cdi_for(
     before: &Effective,
@@ -217,8 +237,10 @@ pub(super) fn with(
 ) -> Result<String, Error> {
     let version = known.map_or(2, |known| known.version().max(2));
     let fresh = format!("version = {version}\n");
-    let mut document = parse(text.filter(|t| !t.trim().is_empty()).unwrap_or(&fresh))?;
-    let plugin = plugin(&document)?;
+    let text = text.filter(|text| !text.trim().is_empty()).unwrap_or(&fresh);
+    let mut document = parse(text)?;
+    let plugin = plugin(&document, text)?;
+    check_shape(text, plugin, &wanted.name)?;
     let default = default_runtime(&mut document, plugin)?;
     let all = runtimes(&mut document, plugin)?;
     for name in add {
@@ -279,7 +301,7 @@ pub(super) fn with(
 
 pub(super) fn without(text: &str, name: &str) -> Result<String, Error> {
     let mut document = parse(text)?;
-    let plugin = plugin(&document)?;
+    let plugin = plugin(&document, text)?;
     if default_runtime(&mut document, plugin)? == name {
         return Err(anyhow!(
             "default_runtime_name is {name:?}, and the CRI does not load without the default \

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Error;
 use anyhow::anyhow;
+use jsonc_parser::CollectOptions;
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::CstInputValue;
 use jsonc_parser::cst::CstObject;
@@ -15,6 +16,7 @@ use super::ask;
 use super::ask::Program;
 use super::ask::Trial;
 use super::wanted::Wanted;
+use super::wanted::place_of;
 
 /// The first Docker that knows CDI, and the first that can check a file.
 const KNOWS_CDI: (u32, u32) = (25, 0);
@@ -31,16 +33,26 @@ fn parse(text: &str) -> Result<(CstRootNode, CstObject, Value), Error> {
     })?;
     let root = CstRootNode::parse(whole, &ParseOptions::default())
         .map_err(|e| anyhow!("{e}; repair the file first"))?;
-    let object = root
-        .object_value()
-        .ok_or_else(|| anyhow!("the file must hold an object: {{...}}; repair the file first"))?;
+    let object = root.object_value().ok_or_else(|| {
+        anyhow!("line 1: the file must hold an object: {{...}}; repair the file first")
+    })?;
     Ok((root, object, value))
 }
 
-fn object(parent: &CstObject, key: &str) -> Result<CstObject, Error> {
-    parent
-        .object_value_or_create(key)
-        .ok_or_else(|| anyhow!("{key}: must be an object; repair the file first"))
+/// An object of the file's, by its key; made where it is missing.
+fn object(parent: &CstObject, key: &str, text: &str) -> Result<CstObject, Error> {
+    parent.object_value_or_create(key).ok_or_else(|| {
+        anyhow!("line {}: {key}: must be an object; repair the file first", line_of(text, key))
+    })
+}
+
+/// The line of a key.
+fn line_of(text: &str, key: &str) -> usize {
+    let read =
+        jsonc_parser::parse_to_ast(text, &CollectOptions::default(), &ParseOptions::default());
+    let value = read.ok().and_then(|read| read.value);
+    let property = value.as_ref().and_then(|value| value.as_object()?.get(key));
+    place_of(text, property.map_or(0, |property| property.range.start)).0
 }
 
 fn set(parent: &CstObject, key: &str, value: CstInputValue) {
@@ -75,17 +87,24 @@ pub(super) fn configured(
     };
     let notes = without_cdi.then(note).into_iter().collect();
     let after = with(text, &Wanted { cdi: wanted.cdi && !without_cdi, ..wanted.clone() })?;
-    if !version.is_before(VALIDATES) {
-        let trial = Trial::beside(file, &after)?;
+    check(program, file, &after)?;
+    Ok((after, notes))
+}
+
+/// Has Docker check a text in the place of a file, if this Docker can.
+pub(super) fn check(program: &Program, file: &Path, text: &str) -> Result<(), Error> {
+    if !program.version()?.is_before(VALIDATES) {
+        let trial = Trial::beside(file, text)?;
         let words = ["--validate".as_ref(), "--config-file".as_ref(), trial.path().as_os_str()];
         program.output(&words).map_err(|e| ask::in_place(e, &trial, file))?;
     }
-    Ok((after, notes))
+    Ok(())
 }
 
 fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
     let (root, config, read) = parse(text.unwrap_or_default())?;
-    let runtimes = object(&config, RUNTIMES)?;
+    let whole = text.unwrap_or_default();
+    let runtimes = object(&config, RUNTIMES, whole)?;
     let args = ["oci", "--runtime", wanted.wrapped.as_str(), "--"];
     // What is right already keeps its form.
     let ours = json!({"path": wanted.program, "runtimeArgs": args});
@@ -98,7 +117,7 @@ fn with(text: Option<&str>, wanted: &Wanted) -> Result<String, Error> {
         set(&runtimes, &wanted.name, ours);
     }
     if wanted.cdi {
-        let features = object(&config, FEATURES)?;
+        let features = object(&config, FEATURES, whole)?;
         if read.pointer("/features/cdi") != Some(&Value::Bool(true)) {
             set(&features, "cdi", CstInputValue::Bool(true));
         }
@@ -188,7 +207,8 @@ mod tests {
             ("{\n  \"a\": 1,\n}\n", "line 3"),
             ("{\n  // no\n}\n", "line 2"),
             ("[]", "object"),
-            ("{\"runtimes\": []}", "runtimes"),
+            ("{\n\n \"runtimes\": []}", "line 3: runtimes"),
+            ("{\"a\": 1,\n\"features\": 7}", "line 2: features"),
         ] {
             let error = with(Some(text), &wanted_for_tests()).unwrap_err().to_string();
             assert!(error.contains(needle) && error.contains("repair"), "{error}");

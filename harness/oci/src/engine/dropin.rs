@@ -1,5 +1,8 @@
 //! Files for podman and CRI-O, which read directories of files: one whole file is verbgate's.
 
+use std::env;
+use std::path::Path;
+
 use anyhow::Error;
 use anyhow::anyhow;
 use toml_edit::DocumentMut;
@@ -7,7 +10,11 @@ use toml_edit::Item;
 use toml_edit::Table;
 use toml_edit::value;
 
+use super::ask;
+use super::ask::Program;
+use super::ask::Trial;
 use super::containerd::parse;
+use super::wanted::Engine;
 use super::wanted::Wanted;
 
 /// First line of verbgate's own file.
@@ -34,6 +41,35 @@ pub(super) fn crio(text: Option<&str>, wanted: &Wanted) -> Result<String, Error>
     Ok(text)
 }
 
+/// Has podman read a text: each of its commands begins with that.
+pub(super) fn check_podman(program: &Program, file: &Path, text: &str) -> Result<(), Error> {
+    let trial = Trial::beside(file, text)?;
+    let read = program.reads("CONTAINERS_CONF", trial.path(), &["--version"]);
+    Ok(read.map_err(|e| ask::in_place(e, &trial, file))?)
+}
+
+/// Has CRI-O read a text together with the files of its directory, and show what CRI-O makes of them.
+pub(super) fn check_crio(
+    program: &Program,
+    file: &Path,
+    text: &str,
+    wanted: &Wanted,
+) -> Result<(), Error> {
+    // Not beside the file: CRI-O reads whatever is there.
+    let trial = Trial::beside(&env::temp_dir().join("crio"), text)?;
+    let words = ["--config".as_ref(), trial.path().as_os_str(), "config".as_ref()];
+    let shown = program.output(&words).map_err(|e| ask::in_place(e, &trial, file))?;
+    if shown.contains(&wanted.called()) {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "CRI-O would ignore the runtime {:?} in this file: crio config does not show the runtime; another file in {} \
+         may override this file",
+        wanted.name,
+        file.parent().unwrap_or(file).display()
+    ))
+}
+
 /// The file, with a table `runtimes` under dotted keys.
 fn ours(text: Option<&str>, under: &str, runtimes: Table) -> Result<String, Error> {
     if let Some(text) = text {
@@ -50,6 +86,19 @@ fn ours(text: Option<&str>, under: &str, runtimes: Table) -> Result<String, Erro
     }
     let document = DocumentMut::from(item);
     Ok(format!("{HEAD}{document}"))
+}
+
+/// The names of a file's runtimes.
+pub(super) fn names(engine: Engine, text: &str) -> Vec<String> {
+    let path: &[&str] = match engine {
+        Engine::Podman => &["engine", "runtimes"],
+        Engine::Crio => &["crio", "runtime", "runtimes"],
+        Engine::Docker | Engine::Containerd => return Vec::new(),
+    };
+    let Ok(document) = parse(text) else { return Vec::new() };
+    let all = path.iter().try_fold(document.as_item(), |at, key| at.get(key));
+    let all = all.and_then(Item::as_table_like).into_iter().flat_map(toml_edit::TableLike::iter);
+    all.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Nothing is left of a file of ours.
@@ -86,6 +135,9 @@ mod tests {
         let ours = &value["crio"]["runtime"]["runtimes"]["verbgate"];
         assert_eq!(ours["runtime_path"].as_str(), Some(path));
         assert_eq!(without(&crio).unwrap(), None);
+        assert_eq!(names(Engine::Podman, &podman), ["verbgate"]);
+        assert_eq!(names(Engine::Crio, &crio), ["verbgate"]);
+        assert_eq!(names(Engine::Crio, "[crio"), [""; 0]);
     }
 
     /// CRI-O merges the files of its directory by key (crio.conf.d(5)): ours sets its own runtime alone.

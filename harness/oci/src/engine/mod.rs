@@ -11,6 +11,7 @@ mod docker;
 mod dropin;
 mod effective;
 mod imported;
+mod shape;
 mod undo;
 mod wanted;
 
@@ -67,10 +68,43 @@ impl Engine {
         }
         match self {
             Self::Containerd => Program::find("containerd", args.program.as_deref()).map(Some),
-            // What is written for Docker cannot harm what is there.
-            Self::Docker if args.program.is_none() => Ok(Program::find("dockerd", None).ok()),
-            Self::Docker => Program::find("dockerd", args.program.as_deref()).map(Some),
-            Self::Podman | Self::Crio => Ok(None),
+            // What is written for these cannot harm what is there.
+            Self::Docker | Self::Podman | Self::Crio => {
+                let name = self.checks();
+                match args.program.as_deref() {
+                    None => Ok(Program::find(name, None).ok()),
+                    named => Program::find(name, named).map(Some),
+                }
+            }
+        }
+    }
+
+    /// The name of the program that checks.
+    fn checks(self) -> &'static str {
+        match self {
+            Self::Docker => "dockerd",
+            Self::Containerd => "containerd",
+            Self::Podman => "podman",
+            Self::Crio => "crio",
+        }
+    }
+
+    /// Has the engine check what a file is to be without the runtime of a name.
+    fn check_without(
+        self,
+        program: &Program,
+        file: &Path,
+        (now, after): (Option<&str>, Option<&str>),
+        name: &str,
+    ) -> Result<(), Error> {
+        match (self, after) {
+            (Self::Containerd, after) => containerd::check(program, file, now, after, name),
+            (Self::Docker, Some(after)) => match now.map(|now| docker::check(program, file, now)) {
+                Some(Err(_)) => Ok(()),
+                _ => docker::check(program, file, after),
+            },
+            // Nothing of theirs is left to check.
+            (Self::Docker | Self::Podman | Self::Crio, _) => Ok(()),
         }
     }
 
@@ -85,8 +119,17 @@ impl Engine {
         match self {
             Self::Docker => docker::configured(file, text, wanted, program),
             Self::Containerd => containerd::configured(file, text, wanted, program),
-            Self::Podman => dropin::podman(text, wanted).map(|text| (text, Vec::new())),
-            Self::Crio => dropin::crio(text, wanted).map(|text| (text, Vec::new())),
+            Self::Podman => {
+                let text = dropin::podman(text, wanted)?;
+                program.map_or(Ok(()), |program| dropin::check_podman(program, file, &text))?;
+                Ok((text, Vec::new()))
+            }
+            Self::Crio => {
+                let text = dropin::crio(text, wanted)?;
+                program
+                    .map_or(Ok(()), |program| dropin::check_crio(program, file, &text, wanted))?;
+                Ok((text, Vec::new()))
+            }
         }
     }
 
@@ -120,13 +163,15 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let undo = Undo::of(&args.state_dir, &path);
     let entry = Entry { engine, name: args.name.clone() };
     if args.undo {
+        let program = args.program.as_deref();
+        let how = Back { dry_run: args.dry_run, unchecked: args.no_verify, program };
         if args.config.is_none()
             && undo.load()?.is_none()
             && let Some(undo) = record_of(&args.state_dir, &entry)?
         {
-            return take_back(&undo, Some(&entry), read(undo.path())?.as_deref(), args.dry_run);
+            return take_back(&undo, Some(&entry), read(undo.path())?.as_deref(), how);
         }
-        return take_back(&undo, Some(&entry), before.as_deref(), args.dry_run);
+        return take_back(&undo, Some(&entry), before.as_deref(), how);
     }
     let program = env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is not UTF-8 text")?.to_owned();
@@ -156,6 +201,13 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     let undo = Undo::of(&args.state_dir, &path);
     for note in notes {
         say(&note);
+    }
+    if asked.is_none() && !args.no_verify {
+        say(&format!(
+            "the program {} is missing, so nobody but verbgate has read the file; --engine PATH names \
+             the program",
+            engine.checks()
+        ));
     }
     if before.as_ref() == Some(&after) {
         say(&format!("{}: nothing to change", path.display()));
@@ -191,6 +243,13 @@ pub fn files(engine: Engine) -> Vec<PathBuf> {
     [Some(main), own].into_iter().flatten().filter(|file| file.exists()).collect()
 }
 
+/// The names that verbgate's own file for podman or CRI-O has for runtimes; none for other engines.
+#[must_use]
+pub fn names(engine: Engine) -> Vec<String> {
+    fs::read_to_string(engine.file())
+        .map_or_else(|_| Vec::new(), |text| dropin::names(engine, &text))
+}
+
 /// Whether a path is this program's, by any of its names.
 #[must_use]
 pub fn is_ours(path: &str) -> bool {
@@ -224,12 +283,51 @@ pub fn configured(engine: Engine) -> Result<bool, Error> {
     known.map_err(|e| anyhow!("{}: {e}", path.display()))
 }
 
+/// How a file is taken back.
+#[derive(Clone, Copy, Default)]
+struct Back<'a> {
+    dry_run: bool,
+    /// Whether the engine is not asked.
+    unchecked: bool,
+    /// The engine's program, if one is named.
+    program: Option<&'a Path>,
+}
+
+impl Back<'_> {
+    /// Has the engine check what the file is to be. An engine whose program is gone reads no file.
+    fn check(
+        self,
+        entry: &Entry,
+        file: &Path,
+        texts: (Option<&str>, Option<&str>),
+    ) -> Result<(), Error> {
+        let program = match self.program {
+            None => Program::find(entry.engine.checks(), None).ok(),
+            named => Some(Program::find(entry.engine.checks(), named)?),
+        };
+        let Some(program) = program.filter(|_| !self.unchecked) else { return Ok(()) };
+        let checked = entry.engine.check_without(&program, file, texts, &entry.name);
+        checked.map_err(|e| {
+            anyhow!(
+                "{}: the engine would not take the file without the runtime {}: {e:#}; the file stays as it is; \
+                 after the repair, or with --no-verify: verbgate runtime configure --undo --runtime {} --name {} \
+                 --config {}",
+                file.display(),
+                entry.name,
+                entry.engine.word(),
+                entry.name,
+                file.display()
+            )
+        })
+    }
+}
+
 /// Takes one file back to what it was; where others have changed it since, only our entry goes.
 fn take_back(
     undo: &Undo,
     entry: Option<&Entry>,
     now: Option<&str>,
-    dry_run: bool,
+    how: Back<'_>,
 ) -> Result<u8, Error> {
     let path = undo.path();
     let after = match (undo.load()?, now) {
@@ -252,9 +350,12 @@ fn take_back(
     if now == after.as_deref() {
         say(&format!("{}: nothing to change", path.display()));
     } else {
+        if let Some(entry) = entry {
+            how.check(entry, path, (now, after.as_deref()))?;
+        }
         show(path, now, after.as_deref())?;
     }
-    if dry_run {
+    if how.dry_run {
         return Ok(0);
     }
     if now != after.as_deref() {
@@ -276,7 +377,8 @@ pub fn unconfigure(state_dir: &Path, dry_run: bool) -> Result<u8, Error> {
     for undo in Undo::all(state_dir)? {
         let done = read(undo.path()).and_then(|now| {
             let entry = undo.load()?.and_then(|kept| kept.entry);
-            take_back(&undo, entry.as_ref(), now.as_deref(), dry_run)
+            let how = Back { dry_run, ..Back::default() };
+            take_back(&undo, entry.as_ref(), now.as_deref(), how)
         });
         failed.extend(done.err().map(|e| format!("{e:#}")));
     }
@@ -299,11 +401,16 @@ fn say_next(engine: Engine) {
 }
 
 fn read(path: &Path) -> Result<Option<String>, Error> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(anyhow!("cannot read {}: {e}", path.display())),
-    }
+    let bytes = match fs::read(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?,
+    };
+    let text = String::from_utf8(bytes).map_err(|e| {
+        let good = e.as_bytes().get(..e.utf8_error().valid_up_to()).unwrap_or_default();
+        let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
+        anyhow!("{}: line {line}: the text is not UTF-8; repair the file first", path.display())
+    })?;
+    Ok(Some(text))
 }
 
 fn show(path: &Path, before: Option<&str>, after: Option<&str>) -> Result<(), Error> {

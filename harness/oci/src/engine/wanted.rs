@@ -95,6 +95,16 @@ impl Engine {
         }
     }
 
+    /// The engine's word on the command line.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Containerd => "containerd",
+            Self::Podman => "podman",
+            Self::Crio => "crio",
+        }
+    }
+
     /// The command that is left to the user.
     pub(super) fn next(self) -> &'static str {
         match self {

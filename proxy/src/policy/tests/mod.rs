@@ -202,6 +202,39 @@ fn a_sandbox_has_one_tenant_or_none() {
 }
 
 #[test]
+fn all_claims_of_a_container_are_the_tenants() {
+    let matches = |conditions: &str, claims: &[(&str, Option<&str>)]| {
+        let text = format!(
+            "version = 1\n[tenant.a]\nmatch = {{ {conditions} }}\nprofile = \"hpc\"\ndevices = [{{ name = \"*\" }}]"
+        );
+        let claim = |(name, tenant): &(&str, Option<&str>)| DraClaim {
+            name: (*name).to_owned(),
+            tenant: tenant.map(str::to_owned),
+        };
+        let claims = claims.iter().map(claim).collect();
+        read(&text).unwrap().tenant(&Subject { claims, ..Subject::default() }).is_ok()
+    };
+    let (own, other) = (("ml/nics", Some("gold")), ("web/nics", None));
+    for (conditions, ours) in
+        [("claim = \"ml/*\"", true), ("claim_tenant = \"gold\"", true), ("claim = \"ml/n\"", false)]
+    {
+        assert_eq!(matches(conditions, &[own]), ours, "{conditions}");
+        assert_eq!(matches(conditions, &[own, own]), ours, "{conditions}");
+        for others in [&[][..], &[other], &[own, other], &[other, own]] {
+            assert!(!matches(conditions, others), "{conditions} {others:?}");
+        }
+    }
+    assert!(matches("claim = \"*\"", &[own, other]));
+    let policies = read(FILE).unwrap();
+    let error = policies.tenant(&Subject {
+        claims: vec![DraClaim { name: "ml/nics".to_owned(), tenant: Some("gold".to_owned()) }],
+        ..Subject::default()
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("claim \"ml/nics\" of the class' tenant \"gold\""), "{error}");
+}
+
+#[test]
 fn a_slip_has_file_line_nearest_name_and_what_is_in_force() {
     let slips = [
         ("version = 1", "version = 2", 1, "version must be 1"),
