@@ -93,9 +93,9 @@ fn main() -> ExitCode {
         Command::Ucx(EnvCommand::Env(args)) => env::run(Library::Ucx, args),
         Command::Nixl(EnvCommand::Env(args)) => env::run(Library::Nixl, args),
         Command::Mooncake(EnvCommand::Env(args)) => env::run(Library::Mooncake, args),
-        Command::Prepare(args) => prepare::run(args),
+        Command::Prepare(args) => prepare::run(args, &oci::globals(&cli.global)),
         Command::Manifest(args) => manifest::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(args, &oci::globals(&cli.global)),
         Command::Fabric(command) => fabric::run(command),
         Command::Explain(args) => fabric::explain(args),
     });

@@ -64,6 +64,7 @@ use serde_json::Value;
 pub use self::hook::Event;
 pub use self::hook::run as hook;
 pub use self::inspect::gc;
+pub use self::inspect::processes;
 pub use self::inspect::ps;
 pub use self::keeper::keep;
 use self::line::Line;
