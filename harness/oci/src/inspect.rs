@@ -92,7 +92,7 @@ fn shown(place: &Place) -> Option<Value> {
     let devices: Vec<&str> = spec.devices.iter().map(|d| d.name.as_str()).collect();
     Some(json!({
         "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "pod": spec.pod,
-        "devices": devices, "supervisor": Value::Null,
+        "tenant": spec.tenant, "devices": devices, "supervisor": Value::Null,
     }))
 }
 

@@ -38,6 +38,7 @@ mod keeper;
 mod kind;
 mod letter;
 mod line;
+mod metrics;
 mod netdevs;
 mod options;
 mod place;

@@ -70,7 +70,7 @@ pub(crate) struct Spec {
     /// Bytes that a process of the container's may lock, if the tenant's policy says so.
     #[serde(default)]
     pub memlock: Option<u64>,
-    /// Where its audit goes, and whose it is.
+    /// Where its audit goes, and how the audit calls the container.
     #[serde(default)]
     pub audit: Option<(String, String)>,
     /// What is expected of it.
