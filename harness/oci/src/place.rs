@@ -139,11 +139,6 @@ impl Place {
         self.0.join("nodes")
     }
 
-    /// The record of the control groups that were made for the supervisor.
-    pub(crate) fn groups(&self) -> PathBuf {
-        self.0.join("groups")
-    }
-
     fn lock(&self) -> PathBuf {
         self.0.join("lock")
     }
@@ -245,7 +240,7 @@ impl Place {
 
     /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        pod::remove(&self.groups());
+        pod::remove(&self.0);
         let mut tries = 0;
         loop {
             match fs::remove_dir_all(&self.0) {
