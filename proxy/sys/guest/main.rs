@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         ["opens", path, count] => raw::opens(path, count),
         ["maps", path, count] => raw::maps(path, count),
         ["errors", device] => cases::errors(device),
+        ["types", device] => cases::types(device),
         ["foreign", device] => cases::foreign(device),
         ["writes", device] => cases::writes(device),
         ["watched-numbers", device] => cases::watched_numbers(device),
