@@ -10,6 +10,7 @@ mod env;
 mod fabric;
 mod failure;
 mod features;
+mod fences;
 mod logging;
 mod manifest;
 mod netdev;

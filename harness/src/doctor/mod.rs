@@ -1,7 +1,6 @@
 //! `verbgate doctor`: checks of everything that RDMA in containers needs on this machine, each with
 //! a remedy.
 
-mod fences;
 mod hardware;
 
 use std::net::IpAddr;
@@ -30,6 +29,7 @@ use crate::cli::HostArgs;
 use crate::engines;
 use crate::failure::Failure;
 use crate::features;
+use crate::fences;
 use crate::output::print_json;
 use verbgate_host::output::print;
 
@@ -117,7 +117,7 @@ pub(crate) fn checks(
         rdma_devices(&devices),
         namespaces(),
         left_over(&host.state_dir)?,
-        fences::check(&host.state_dir, globals),
+        container_networks(&host.state_dir, globals),
     ];
     checks.extend(engines::checks(!devices.is_empty()));
     if !devices.is_empty() {
@@ -243,6 +243,24 @@ fn left_over(state_dir: &Path) -> Result<Check, Error> {
             "verbgate netdev restore",
         ),
     })
+}
+
+fn container_networks(state_dir: &Path, globals: &Globals) -> Check {
+    const NAME: &str = "container networks";
+    match fences::look(state_dir, globals) {
+        (0, open) if open.is_empty() => pass(NAME, "none has a NIC or RDMA"),
+        (fenced, open) if open.is_empty() => {
+            pass(NAME, format!("{fenced} with NICs or RDMA, all fenced"))
+        }
+        (_, open) => warn(
+            NAME,
+            open.join("; "),
+            "modprobe nf_tables and nft_fib_inet; give containers network namespaces of their own, \
+             and NICs by verbgate netdev (move or share) or the annotation org.verbgate.netdevs, all \
+             of which make the rules; start containers without NET_ADMIN and NET_RAW (verbgate oci \
+             drops both unless --keep-cap says otherwise)",
+        ),
+    }
 }
 
 /// InfiniBand peers must have a partition in common, of which one is a full member.

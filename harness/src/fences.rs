@@ -9,50 +9,33 @@ use verbgate_netdev::journal;
 use verbgate_netdev::share;
 use verbgate_oci::Globals;
 
-use super::Check;
-use super::pass;
-use super::warn;
-
-const NAME: &str = "container networks";
-
 /// A network namespace, and the names of whatever has RDMA there.
-struct Network {
+struct Occupied {
     space: Namespace,
     names: Vec<String>,
 }
 
-/// Network namespaces that NICs were moved into, that have links upon NICs, or that containers with
-/// RDMA are in.
-pub(super) fn check(state_dir: &Path, globals: &Globals) -> Check {
-    let (mut fenced, mut open) = (0_u32, Vec::new());
-    for network in networks(state_dir, globals) {
-        let holes = holes(&network.space);
+/// Of the network namespaces that NICs were moved into, that have links upon NICs, or that containers with
+/// RDMA are in: how many have a fence that nobody can go around, and for each other one a line that says why.
+pub(crate) fn look(state_dir: &Path, globals: &Globals) -> (u32, Vec<String>) {
+    let (mut fenced, mut open) = (0, Vec::new());
+    for one in networks(state_dir, globals) {
+        let holes = holes(&one.space);
         match holes.is_empty() {
             true => fenced += 1,
-            false => open.push(format!("{} ({})", network.names.join(", "), holes.join(", "))),
+            false => open.push(format!("{} ({})", one.names.join(", "), holes.join(", "))),
         }
     }
-    match (fenced, open.is_empty()) {
-        (0, true) => pass(NAME, "none has a NIC or RDMA"),
-        (_, true) => pass(NAME, format!("{fenced} with NICs or RDMA, all fenced")),
-        (_, false) => warn(
-            NAME,
-            open.join("; "),
-            "modprobe nf_tables and nft_fib_inet; give containers network namespaces of their own, \
-             and NICs by verbgate netdev (move or share) or the annotation org.verbgate.netdevs, all \
-             of which make the rules; start containers without NET_ADMIN and NET_RAW (verbgate oci \
-             drops both unless --keep-cap says otherwise)",
-        ),
-    }
+    (fenced, open)
 }
 
-fn networks(state_dir: &Path, globals: &Globals) -> Vec<Network> {
-    let mut found: Vec<Network> = Vec::new();
+fn networks(state_dir: &Path, globals: &Globals) -> Vec<Occupied> {
+    let mut found: Vec<Occupied> = Vec::new();
     let mut add = |space: Option<Namespace>, name: String| {
         let Some(space) = space else { return };
         match found.iter_mut().find(|known| known.space.id == space.id) {
             Some(known) => known.names.push(name),
-            None => found.push(Network { space, names: vec![name] }),
+            None => found.push(Occupied { space, names: vec![name] }),
         }
     };
     let mut journals = verbgate_oci::journals(state_dir);
