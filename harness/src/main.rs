@@ -10,6 +10,7 @@ mod env;
 mod fabric;
 mod failure;
 mod features;
+mod fences;
 mod logging;
 mod manifest;
 mod netdev;
@@ -93,9 +94,9 @@ fn main() -> ExitCode {
         Command::Ucx(EnvCommand::Env(args)) => env::run(Library::Ucx, args),
         Command::Nixl(EnvCommand::Env(args)) => env::run(Library::Nixl, args),
         Command::Mooncake(EnvCommand::Env(args)) => env::run(Library::Mooncake, args),
-        Command::Prepare(args) => prepare::run(args),
+        Command::Prepare(args) => prepare::run(args, &oci::globals(&cli.global)),
         Command::Manifest(args) => manifest::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Doctor(args) => doctor::run(args, &oci::globals(&cli.global)),
         Command::Fabric(command) => fabric::run(command),
         Command::Explain(args) => fabric::explain(args),
     });

@@ -15,6 +15,7 @@ use verbgate_netdev::plan;
 use verbgate_netdev::plan::open;
 use verbgate_netdev::rails;
 use verbgate_netdev::rails::Rail;
+use verbgate_oci::Globals;
 
 use crate::cli::Format;
 use crate::cli::PrepareArgs;
@@ -33,8 +34,8 @@ use verbgate_host::output::say;
 const NAMED: &str = "/run/netns";
 
 /// Checks, moves, verifies, and prints what comes next.
-pub(crate) fn run(args: &PrepareArgs) -> Result<u8, Failure> {
-    preflight(args)?;
+pub(crate) fn run(args: &PrepareArgs, globals: &Globals) -> Result<u8, Failure> {
+    preflight(args, globals)?;
     let to = match &args.to {
         Some(to) => to.clone(),
         None => holder(&args.role)?,
@@ -90,7 +91,7 @@ fn in_place(role: &str, to: &str, rails: &[Rail], environment: &str) -> String {
     text + environment
 }
 
-fn preflight(args: &PrepareArgs) -> Result<(), Error> {
+fn preflight(args: &PrepareArgs, globals: &Globals) -> Result<(), Error> {
     // A name in a path and in a line of shell.
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if args.role.is_empty() || !args.role.chars().all(plain) || args.role.starts_with(['.', '-']) {
@@ -99,7 +100,7 @@ fn preflight(args: &PrepareArgs) -> Result<(), Error> {
             "--role {role:?} is not a name; use letters, digits, '-', '_' and '.'"
         )));
     }
-    let checks = doctor::checks(&args.terms.host, args.terms.select.peer)?;
+    let checks = doctor::checks(&args.terms.host, args.terms.select.peer, globals)?;
     let (bad, told): (Vec<_>, Vec<_>) = checks
         .into_iter()
         .filter(|check| check.verdict != Verdict::Pass)

@@ -51,10 +51,8 @@ pub(crate) fn supervised(
         sandbox.follow_policy(root, &args.policy.policy_dir, tenant)?;
     }
     if let Some(to) = &args.audit {
-        let uid = std::os::unix::fs::MetadataExt::uid(
-            &std::fs::metadata("/proc/self").context("/proc is not mounted")?,
-        );
-        let audit = Audit::open(to, &format!("uid {uid}"));
+        let uid = format!("uid {}", nix::unistd::Uid::current());
+        let audit = Audit::open(to, tenant.as_deref().unwrap_or(&uid), None);
         sandbox.audit(audit.with_context(|| format!("--audit: cannot write to {to}"))?);
     }
     // Before the start, after which this process may no longer make files.

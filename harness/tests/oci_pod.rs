@@ -78,18 +78,62 @@ fn a_supervisor_counts_in_its_pod_and_is_named_after_it() {
         let joined: Vec<&str> = own.lines().filter(|line| line.contains(&inside)).collect();
         let memory = |line: &&&str| line.contains(":memory:") || line.starts_with("0::");
         assert!(joined.iter().any(|line| memory(&line)), "{own}");
-        assert!(!groups("verbgate-verbgate-tes").is_empty());
+        let name = format!("verbgate-{}*", shown[0]["id"].as_str().unwrap());
+        assert!(!groups(&name).is_empty());
         bundle.delete();
         bundle.assert_nothing_left();
-        assert_eq!(groups("verbgate-verbgate-tes"), Vec::<PathBuf>::new());
+        assert_eq!(groups(&name), Vec::<PathBuf>::new());
 
         // Whoever removes what a killed supervisor has left removes the groups, too.
         bundle.start();
         kill(&bundle);
-        assert!(!groups("verbgate-verbgate-tes").is_empty());
+        let name = format!("verbgate-{}*", shown[0]["id"].as_str().unwrap());
+        assert!(!groups(&name).is_empty());
         bundle.delete();
         bundle.assert_nothing_left();
-        assert_eq!(groups("verbgate-verbgate-tes"), Vec::<PathBuf>::new());
+        assert_eq!(groups(&name), Vec::<PathBuf>::new());
+    }
+}
+
+/// The supervisor of a container of no pod, and the warden, are in a group beside the container's, whose
+/// memory is bounded.
+#[test]
+fn a_supervisor_and_its_warden_are_in_a_bounded_group_beside_the_containers() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        bundle.options = ["--without-supervisor", "end"].map(Into::into).to_vec();
+        let tenants = PodGroup(format!("tenant-{}-{}", std::process::id(), runtime.name));
+        bundle.edit(|config| {
+            config["linux"]["cgroupsPath"] = format!("/{}/container", tenants.0).into();
+        });
+        bundle.start();
+        let shown = bundle.ps();
+        let name = format!("verbgate-{}", shown[0]["id"].as_str().unwrap());
+        let of = |pid: &str| {
+            let own = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+            let inside = format!("/{}/{name}", tenants.0);
+            let is_it = |line: &&str| line.ends_with(&inside);
+            own.lines().filter(is_it).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let joined = of(&shown[0]["supervisor"].to_string());
+        assert!(!joined.is_empty());
+        assert_eq!(of(&bundle.processes("oci-warden")[0]), joined);
+        let limits: Vec<String> = groups(&name)
+            .iter()
+            .flat_map(|group| ["memory.max", "memory.limit_in_bytes"].map(|file| group.join(file)))
+            .filter_map(|file| fs::read_to_string(file).ok())
+            .collect();
+        assert!(limits.iter().any(|bytes| bytes.trim() == "268435456"), "{limits:?}");
+        bundle.delete();
+        bundle.assert_nothing_left();
+        assert_eq!(groups(&name), Vec::<PathBuf>::new());
+
+        // The group is there before the container runs, and goes when the container never does.
+        bundle.create();
+        assert!(!groups(&name).is_empty());
+        bundle.delete();
+        bundle.assert_nothing_left();
+        assert_eq!(groups(&name), Vec::<PathBuf>::new());
     }
 }
 

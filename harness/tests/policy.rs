@@ -211,55 +211,6 @@ fn a_container_of_no_tenant_does_not_start_with_rdma() {
     }
 }
 
-/// The examples of policies in the documents: whole files, which begin with a version.
-fn examples() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut found = Vec::new();
-    for page in ["README.md", "SECURITY.md", "CONTRIBUTING.md", "harness/README.md"] {
-        let text = fs::read_to_string(root.join(page)).unwrap();
-        for block in text.split("```toml\n").skip(1) {
-            let block = block.split("```").next().unwrap();
-            if block.starts_with("version") {
-                found.push((page.to_owned(), block.to_owned()));
-            }
-        }
-    }
-    let entries = fs::read_dir(root.join("harness/dist/policy")).unwrap();
-    for path in entries.map(|entry| entry.unwrap().path()) {
-        found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
-    }
-    found
-}
-
-#[test]
-fn every_example_of_the_documents_is_in_force_as_the_documents_say() {
-    if !is_root() {
-        return;
-    }
-    let examples = examples();
-    assert!(examples.len() >= 2, "{examples:?}");
-    for (page, text) in examples {
-        let dir = policy(&text);
-        let checked = command(&["policy", "check"], dir.path());
-        assert!(checked.status.success(), "{page}: {checked:?}");
-        let lines = stdout(&checked);
-        let names = |kind: &'static str| {
-            lines.lines().filter_map(move |line| line.strip_prefix(kind)?.split(' ').next())
-        };
-        assert!(names("tenant ").count() > 0, "{page}: {lines}");
-        for tenant in names("tenant ") {
-            let explained = command(&["policy", "explain", tenant], dir.path());
-            assert!(explained.status.success(), "{page}: {explained:?}");
-            // What is printed is a profile, and one that says the same.
-            let text = stdout(&explained);
-            assert!(text.contains("rules.peer_qp = { min = 2 }"), "{page}: {text}");
-        }
-        // The tests' own program is nobody's tenant there.
-        let refused = run_in(dir.path(), &[]);
-        assert_eq!(refused.status.code(), Some(125), "{page}: {refused:?}");
-    }
-}
-
 /// A guest of `verbgate run` that makes its steps when it is told to.
 struct Steps {
     child: std::process::Child,

@@ -12,6 +12,7 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::process::Stdio;
 use std::time::Duration;
@@ -167,6 +168,43 @@ fn one_inside_another_is_refused_with_the_reason() {
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     let stderr = stderr(&output);
     assert!(stderr.contains("inside another"), "{stderr}");
+}
+
+/// A program that asked for RDMA and leaves the device aside: it is ended, and the journal has the
+/// audit's line, with the tenant of the operator's policy or else with the user.
+#[test]
+fn a_program_without_queue_pairs_is_ended_if_rdma_is_required_and_the_journal_hears() {
+    if !common::is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let policy = dir.path().join("policy");
+    fs::create_dir(&policy).unwrap();
+    let text = "version = 1\n[tenant.own]\nmatch.uid = 0\nprofile = \"standard\"\n\
+                devices = [{ name = \"uverbs9\" }]\n";
+    fs::write(policy.join("own.toml"), text).unwrap();
+    let journal = UnixDatagram::bind(dir.path().join("socket")).unwrap();
+    journal.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let inside = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
+                  mount --bind $1 /run/systemd/journal && shift && exec \"$@\"";
+    for (policy, tenant) in [(policy, "own"), (dir.path().join("none"), "uid 0")] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", inside, "sh"]).arg(dir.path());
+        command.args([verbgate(), "run", "--audit", "journald", "--require-rdma"]);
+        command.args(["--rdma-within", "1", "--policy-dir"]).arg(policy);
+        command.args(["--device", common::NULL_AS_UVERBS, "--", "sleep", "600"]);
+        let ended = output(&mut command);
+        assert_eq!(ended.status.code(), Some(128 + 9), "{ended:?}");
+        assert!(stderr(&ended).contains("verbgate ends it (--require-rdma)"), "{ended:?}");
+        let mut bytes = [0; 4096];
+        let length = journal.recv(&mut bytes).unwrap();
+        let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+        let message = text.strip_prefix("SYSLOG_IDENTIFIER=verbgate-audit\nPRIORITY=5\nMESSAGE=");
+        let event: serde_json::Value =
+            serde_json::from_str(message.unwrap().strip_suffix('\n').unwrap()).unwrap();
+        assert_eq!((&event["event"], &event["tenant"]), (&"rdma_unused".into(), &tenant.into()));
+        assert!(event["remedy"].is_string() && event["ended"] == true, "{event}");
+    }
 }
 
 #[test]

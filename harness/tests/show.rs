@@ -90,6 +90,25 @@ fn what_a_container_holds_is_shown_to_people_and_programs() {
     }
 }
 
+/// Its network is one that Verbgate has put no NIC into, and so no rules.
+#[test]
+fn the_doctor_names_a_container_with_rdma_whose_network_has_no_rules() {
+    for runtime in runtimes() {
+        let (bundle, id) = started(runtime);
+        let state = bundle.path().join("netdev");
+        let doctor = || {
+            let words = ["doctor", "--sysfs-root", "/nonexistent", "--state-dir"];
+            let told = tell(&bundle, &[&words[..], &[state.to_str().unwrap()]].concat());
+            let told = stdout(&told);
+            told.lines().find(|line| line.contains(" container networks: ")).unwrap().to_owned()
+        };
+        let hole = "programs can send RoCE by plain sockets, and from any address";
+        assert_eq!(doctor(), format!("WARN container networks: container {id} ({hole})"));
+        bundle.delete();
+        assert_eq!(doctor(), "PASS container networks: none has a NIC or RDMA");
+    }
+}
+
 /// The supervisor's socket for onlookers is nowhere in the container.
 #[test]
 fn a_container_does_not_reach_what_shows_it() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use verbgate_abi::Errno;
@@ -41,21 +42,54 @@ pub struct Done<'a> {
     pub elapsed: Duration,
 }
 
+/// One command to the connection manager, done with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CmDone {
+    /// The calling thread.
+    pub tid: Tid,
+    /// The kernel's name.
+    pub name: &'static str,
+    /// The id that the command is about.
+    pub id: Option<u32>,
+    /// Whom the command, or the id of a command that connects, speaks to; of version 4 as
+    /// `::ffff:a.b.c.d`.
+    pub peer: Option<Ipv6Addr>,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// From the trap to the answer.
+    pub elapsed: Duration,
+}
+
+impl CmDone {
+    /// The error, if it failed or was refused.
+    #[must_use]
+    pub fn errno(&self) -> Option<Errno> {
+        self.verdict.errno()
+    }
+}
+
+impl Verdict {
+    /// The error of a request that failed or was refused.
+    #[must_use]
+    pub fn errno(self) -> Option<Errno> {
+        match self {
+            Self::Executed(result) if result < 0 => {
+                Some(Errno(i32::try_from(-result).unwrap_or(Errno::EIO.0)))
+            }
+            Self::Executed(_) => None,
+            Self::Refused(_, errno) => Some(errno),
+        }
+    }
+}
+
 /// Somebody who is told.
 pub trait Observer: Send {
     /// A device was opened.
     fn opened(&mut self, tid: Tid, device: &str, result: Result<GuestFd, Errno>);
     /// A request is done with.
     fn done(&mut self, done: &Done<'_>);
-    /// A command to the connection manager, about this id, is done with.
-    fn cm(
-        &mut self,
-        tid: Tid,
-        name: &'static str,
-        id: Option<u32>,
-        result: Result<(), Errno>,
-        elapsed: Duration,
-    );
+    /// A command to the connection manager is done with.
+    fn cm(&mut self, done: &CmDone);
 
     /// A request comes sooner than a rate allows: it waits, or is refused with EAGAIN. The rule is as a
     /// policy names it.
@@ -101,13 +135,8 @@ impl Counts {
                 let made = done.request.is_some_and(makes_queue_pair);
                 self.queue_pairs += u64::from(made && result >= 0);
             }
-            Verdict::Refused(reason, _) => *self.refused.entry(reason).or_default() += 1,
+            Verdict::Refused(reason, _) => self.refuse(reason),
         }
-    }
-
-    /// Counts what is refused and is no request of a device.
-    pub(crate) fn refuse(&mut self, reason: &'static str) {
-        *self.refused.entry(reason).or_default() += 1;
     }
 
     /// Adds what another has done; the system calls are those of the whole process in both.
@@ -127,10 +156,20 @@ impl Counts {
         self.calls = self.calls.max(other.calls);
     }
 
+    /// Counts what is refused and is no request of a device.
+    pub(crate) fn refuse(&mut self, reason: &'static str) {
+        *self.refused.entry(reason).or_default() += 1;
+    }
+
     /// Counts a command to the connection manager.
-    pub fn add_cm(&mut self, name: &'static str, failed: bool) {
-        *self.requests.entry(name).or_default() += 1;
-        self.failed += u64::from(failed);
+    pub fn add_cm(&mut self, done: &CmDone) {
+        match done.verdict {
+            Verdict::Executed(result) => {
+                *self.requests.entry(done.name).or_default() += 1;
+                self.failed += u64::from(result < 0);
+            }
+            Verdict::Refused(reason, _) => self.refuse(reason),
+        }
     }
 
     /// Requests executed, of every kind.

@@ -7,10 +7,16 @@
                         sends that queue pair a message by a plain UDP socket: 0 or the errno
     tenants.py ud DEVICE INDEX GID NETDEV
                         sends a message by a queue pair, and looks whether the packet comes to NETDEV
+    tenants.py path DEVICE INDEX GID QPN SL TRAFFIC_CLASS
+                        an RC queue pair that is made ready to receive from there: 0 or the errno
+    tenants.py forge DEVICE INDEX GID NETDEV
+                        the same as ud: "from ADDRESS" of the packet, or the step that failed, and the errno
+    tenants.py keys DEVICE INDEX LKEY RKEY ADDRESS
+                        sends from, and writes to, memory by another's keys: the status of each
     tenants.py families sockets of the kinds that the kernel itself carries by RDMA: 0 or the errno
     tenants.py server DEVICE INDEX
-                        an RC queue pair: prints "QPN RKEY ADDRESS"; takes lines "connect QPN" and
-                        "show", and answers each
+                        an RC queue pair: prints "QPN RKEY ADDRESS"; takes lines "connect QPN", "lkey"
+                        and "show", and answers each
     tenants.py client DEVICE INDEX GID SERVER_QPN RKEY ADDRESS TEXT
                         the other end: prints "QPN"; takes lines "connect", "write" and "post" (a write whose
                         end is not waited for), and answers each
@@ -84,23 +90,23 @@ class End:
         init = QPInitAttr(qp_type=kind, scq=self.cq, rcq=self.cq, cap=cap)
         self.qp = QP(self.pd, init)
 
-    def way(self, gid):
+    def way(self, gid, level=0, traffic=0):
         # In words: Python 3.13 gives the address that a GID is made of in its own notation.
         words = ":".join(f"{word:04x}" for word in struct.unpack(">8H", ipaddress.IPv6Address(gid).packed))
-        route = GlobalRoute(dgid=GID(words), sgid_index=self.index)
-        return AHAttr(gr=route, is_global=1, port_num=1)
+        route = GlobalRoute(dgid=GID(words), sgid_index=self.index, traffic_class=traffic)
+        return AHAttr(gr=route, is_global=1, port_num=1, sl=level)
 
     def datagrams(self):
         attr = QPAttr(port_num=1)
         attr.qkey = QKEY
         self.qp.to_rts(attr)
 
-    def connect(self, gid, number):
+    def connect(self, gid, number, **path):
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
         self.qp.to_init(attr)
         attr.path_mtu = e.IBV_MTU_1024
-        attr.dest_qp_num, attr.rq_psn, attr.ah_attr = number, PSN, self.way(gid)
+        attr.dest_qp_num, attr.rq_psn, attr.ah_attr = number, PSN, self.way(gid, **path)
         attr.min_rnr_timer, attr.max_dest_rd_atomic = 12, 1
         self.qp.to_rtr(attr)
         attr = QPAttr(port_num=1)
@@ -181,6 +187,61 @@ def ud(device, index, gid, netdev):
     say("nothing")
 
 
+def path(device, index, gid, number, level, traffic):
+    end = End(device, int(index), e.IBV_QPT_RC)
+    try:
+        end.connect(gid, int(number), level=int(level), traffic=int(traffic))
+        say("0")
+    except PyverbsRDMAError as error:
+        say(code(error.error_code))
+
+
+def forge(device, index, gid, netdev):
+    step = "queue-pair"
+    try:
+        end = End(device, int(index), e.IBV_QPT_UD)
+        end.datagrams()
+        step = "address-handle"
+        ah = AH(end.pd, attr=end.way(gid))
+    except PyverbsRDMAError as error:
+        return say(step, code(error.error_code))
+    tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+    tap.bind((netdev, 0))
+    tap.settimeout(1)
+    wr = SendWR(num_sge=1, sg=[end.sge(16)], opcode=e.IBV_WR_SEND)
+    wr.set_wr_ud(ah, 1, QKEY)
+    end.qp.post_send(wr)
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            frame = tap.recv(2048)
+        except TimeoutError:
+            continue
+        if frame[23] == 17 and struct.unpack("!H", frame[36:38])[0] == PORT:
+            return say("from", socket.inet_ntoa(frame[26:30]))
+    say("nothing")
+
+
+def keys(device, index, lkey, rkey, address):
+    answers = []
+    for by in (e.IBV_WR_SEND, e.IBV_WR_RDMA_WRITE):
+        # Its own two ends: an error ends a queue pair.
+        end, other = (End(device, int(index), e.IBV_QPT_RC) for _ in range(2))
+        gid = str(end.ctx.query_gid(1, end.index))
+        end.connect(gid, other.qp.qp_num)
+        other.connect(gid, end.qp.qp_num)
+        other.qp.post_recv(RecvWR(num_sge=1, sg=[other.sge(16)]))
+        if by == e.IBV_WR_SEND:
+            wr = SendWR(num_sge=1, sg=[SGE(int(address), 16, int(lkey))], opcode=by)
+        else:
+            wr = SendWR(num_sge=1, sg=[end.sge(16)], opcode=by)
+            wr.set_wr_rdma(int(rkey), int(address))
+        end.qp.post_send(wr)
+        done = end.completion()
+        answers.append("nothing" if done is None else str(done.status))
+    say("status", *answers)
+
+
 def families():
     kinds = [
         ("smc", 43, socket.SOCK_STREAM, 0),
@@ -202,7 +263,9 @@ def server(device, index):
     say(end.qp.qp_num, end.mr.rkey, end.mr.buf)
     for line in sys.stdin:
         word, *rest = line.split()
-        if word == "connect":
+        if word == "lkey":
+            say(end.mr.lkey)
+        elif word == "connect":
             end.connect(gid, int(rest[0]))
             say("connected")
         else:
@@ -235,5 +298,5 @@ if __name__ == "__main__":
     what, *arguments = sys.argv[1:]
     if what not in ("udp", "families"):
         verbs()
-    {"victim": victim, "udp": udp, "ud": ud, "families": families, "server": server,
-     "client": client}[what](*arguments)
+    {"victim": victim, "udp": udp, "ud": ud, "path": path, "forge": forge, "keys": keys,
+     "families": families, "server": server, "client": client}[what](*arguments)

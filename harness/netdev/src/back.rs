@@ -5,7 +5,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Instant;
 
-use verbgate_host::fence;
 use verbgate_host::link;
 use verbgate_host::link::Link;
 use verbgate_host::netlink::Message;
@@ -32,6 +31,7 @@ use super::transfer::Terms;
 use super::transfer::await_carrier;
 use super::transfer::gone;
 use super::transfer::here;
+use super::transfer::lift;
 use super::transfer::set_step;
 
 /// Brings all NICs of a journal home, as far as they exist, and gives them what they had. Returns
@@ -72,8 +72,7 @@ pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<V
         let rules: Vec<Message> = journal.nics.iter().flat_map(|nic| nic.rules.clone()).collect();
         target.within(|| {
             for nic in &journal.nics {
-                let what = || format!("remove the filter of {}", nic.target_name);
-                fence::lift(&nic.target_name).map_err(|e| Error::netlink(what(), e))?;
+                lift(&nic.target_name)?;
             }
             dress::remove_rules(&mut open()?, &rules)
         })?;

@@ -101,7 +101,7 @@ fn forth(
         let Some(nic) = journal.nics.get(at) else { break };
         let name = &nic.state.link.name;
         (terms.progress)(&format!("[{}/{count}] {name} to {target}", at + 1));
-        target.within(|| fence(nic))?;
+        target.within(|| fence(&nic.target_name))?;
         let sent = link::send_to(&mut home, nic.state.link.index, target, &nic.target_name);
         let what = || format!("move {name} to {target}");
         sent.map_err(|source| Error::netlink(what(), source))?;
@@ -136,23 +136,24 @@ fn forth(
     await_gids(&gids, terms)
 }
 
-/// Puts the fence around the container's namespace before the NIC is there.
-fn fence(nic: &Entry) -> Result<(), Error> {
-    match fence::put(&nic.target_name).map_err(|e| (e.raw_os_error(), e)) {
+/// Puts the fence around the container's namespace before the NIC, or the link upon one, is there.
+pub(crate) fn fence(name: &str) -> Result<(), Error> {
+    match fence::put(name).map_err(|e| (e.raw_os_error(), e)) {
         Ok(()) => Ok(()),
         Err((Some(code), e)) if fence::is_absent(code) => {
             log::warn!(
-                "{}: this kernel cannot filter packets ({e}), so programs in the container can send \
-                 RoCE by plain sockets; modprobe nf_tables, and nft_fib_inet",
-                nic.target_name
+                "{name}: this kernel cannot filter packets ({e}), so programs in the container can \
+                 send RoCE by plain sockets; modprobe nf_tables, and nft_fib_inet"
             );
             Ok(())
         }
-        Err((_, source)) => {
-            let what = format!("filter packets of {}", nic.target_name);
-            Err(Error::netlink(what, source))
-        }
+        Err((_, source)) => Err(Error::netlink(format!("filter packets of {name}"), source)),
     }
+}
+
+/// Takes the fence of a NIC, or of a link upon one, away when that has left the namespace.
+pub(crate) fn lift(name: &str) -> Result<(), Error> {
+    fence::lift(name).map_err(|e| Error::netlink(format!("remove the filter of {name}"), e))
 }
 
 pub(crate) fn set_step(journal: &mut Journal, at: usize, step: Step) {

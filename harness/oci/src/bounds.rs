@@ -10,22 +10,39 @@ use std::path::Path;
 
 use verbgate_proxy::quota::Resource;
 use verbgate_sandbox::Policy;
+use verbgate_sandbox::PolicyError;
 
+use crate::place::Spec;
 use crate::pod::mount_of;
 
 /// The controller's name: Documentation/admin-guide/cgroup-v1/rdma.rst, and the same in version 2.
 const CONTROLLER: &str = "rdma";
 /// A group's file of bounds.
 const MOST: &str = "rdma.max";
-/// A group's file of the controllers that the groups below have: cgroups(7).
-const BELOW: &str = "cgroup.subtree_control";
+
+/// Has the kernel enforce the quotas of a container's tenant, too, where the kernel can. `process` is one of
+/// the container's.
+///
+/// # Errors
+/// The policy cannot be read.
+pub(crate) fn enforce(spec: &Spec, process: i32) -> Result<(), PolicyError> {
+    let devices: Vec<&str> = spec.devices.iter().filter_map(|one| one.identity.ibdev()).collect();
+    if let Err(e) = set(&spec.policy()?, &devices, process) {
+        log::warn!(
+            "container {}: the kernel does not enforce the tenant's quotas ({e}), only verbgate does; \
+             enable the controller rdma in the groups above the container's (cgroup.subtree_control)",
+            spec.id
+        );
+    }
+    Ok(())
+}
 
 /// Writes the quotas of a policy about these devices, by their names in the kernel, for the group of a
 /// container's process. Does nothing where the policy has none.
 ///
 /// # Errors
 /// The kernel has no such controller, or the group's parents cannot have it.
-pub(crate) fn set(policy: &Policy, devices: &[&str], process: i32) -> io::Result<()> {
+fn set(policy: &Policy, devices: &[&str], process: i32) -> io::Result<()> {
     let Some(bounds) = bounds(policy) else { return Ok(()) };
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
@@ -34,12 +51,7 @@ pub(crate) fn set(policy: &Policy, devices: &[&str], process: i32) -> io::Result
     let mount = mount_of(&mounts, controllers).ok_or_else(missing)?;
     let folder = mount.at(Path::new(group));
     if !folder.join(MOST).exists() {
-        // From the root on: a group has a controller only if the group above has it.
-        let above: Vec<&Path> =
-            folder.ancestors().skip(1).take_while(|above| above.starts_with(&mount.at)).collect();
-        for group in above.iter().rev() {
-            fs::write(group.join(BELOW), format!("+{CONTROLLER}"))?;
-        }
+        mount.enable(CONTROLLER, &folder)?;
     }
     for device in devices {
         fs::write(folder.join(MOST), format!("{device} {bounds}"))?;

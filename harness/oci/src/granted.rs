@@ -235,15 +235,15 @@ fn agree_on_numbers(nodes: &[Granted], config: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Annotations of containerd and CRI-O for the namespace of a pod: the tenant, in a cluster.
+/// Annotations of containerd and CRI-O for the namespace of a pod.
 const NAMESPACE: [&str; 2] = ["io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"];
 
-/// Where a container's audit goes, and whose it is.
+/// Where a container's audit goes, and how the audit calls the container.
 pub(super) fn audit(allowed: &Allowed, config: &Value, id: &str) -> Option<(String, String)> {
     let to = allowed.audit.clone()?;
     let text = |key: &&str| config.get("annotations")?.get(*key)?.as_str();
-    let tenant = NAMESPACE.iter().find_map(text);
-    Some((to, tenant.map_or_else(|| id.to_owned(), |space| format!("{space}/{id}"))))
+    let space = NAMESPACE.iter().find_map(text);
+    Some((to, space.map_or_else(|| id.to_owned(), |space| format!("{space}/{id}"))))
 }
 
 /// The rights of a container's supervisor, before it confines itself.
@@ -256,8 +256,9 @@ pub(super) fn rights(spec: &Spec, place: &Place) -> Result<Rights, Error> {
             rights.charge_to(root, tenant)?;
         }
     }
-    if let Some((to, tenant)) = &spec.audit {
-        let audit = Audit::open(to, tenant);
+    if let Some((to, name)) = &spec.audit {
+        // Without an operator's policy, each container is a tenant.
+        let audit = Audit::open(to, spec.tenant.as_deref().unwrap_or(name), Some(name));
         rights.audit(audit.map_err(|e| anyhow!("cannot write the audit to {to}: {e}"))?);
     }
     Ok(rights)

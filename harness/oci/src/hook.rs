@@ -87,26 +87,12 @@ fn created(place: &Place, pid: i32, netdevs: bool) -> Result<(), Error> {
         keeper::move_there(place, pid)?;
     }
     let spec = place.spec().context("cannot read the decisions for the container")?;
-    bound(&spec, pid)?;
+    bounds::enforce(&spec, pid).context("cannot read the container's policy")?;
     if spec.sysfs {
         // From here on this process is in the container's mount namespace.
         cover_sysfs(&way, &spec, pid)?;
     }
     letter::tell(&way, &Word::Created(pid), &[])?;
-    Ok(())
-}
-
-/// The kernel enforces the tenant's quotas, too, where it can.
-fn bound(spec: &Spec, pid: i32) -> Result<(), Error> {
-    let devices: Vec<&str> = spec.devices.iter().filter_map(|one| one.identity.ibdev()).collect();
-    let policy = spec.policy().context("cannot read the container's policy")?;
-    if let Err(e) = bounds::set(&policy, &devices, pid) {
-        log::warn!(
-            "container {}: the kernel does not enforce the tenant's quotas ({e}), only verbgate does; \
-             enable the controller rdma in the groups above the container's (cgroup.subtree_control)",
-            spec.id
-        );
-    }
     Ok(())
 }
 

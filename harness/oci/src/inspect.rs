@@ -38,7 +38,7 @@ pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
         };
         let [id, pid, supervisor, profile, devices] =
             ["id", "pid", "supervisor", "profile", "devices"].map(word);
-        let processes = processes(one);
+        let processes = with_rdma(one);
         let pod = pod(one);
         text += &format!(
             "{id:<24} {pid:<8} {supervisor:<10} {processes:<9} {profile:<10} {devices:<20} {pod}\n"
@@ -59,9 +59,21 @@ pub(super) fn pod(one: &Value) -> String {
 }
 
 /// Number of the container's processes that use RDMA.
-fn processes(one: &Value) -> usize {
+fn with_rdma(one: &Value) -> usize {
     let served = one.get("served").and_then(Value::as_array).into_iter().flatten();
     served.filter_map(|one| one.get("processes")?.as_array()).map(Vec::len).sum()
+}
+
+/// The ids and first processes of the containers that a supervisor serves.
+///
+/// # Errors
+/// The directory of run-time state cannot be read.
+pub fn processes(globals: &Globals) -> Result<Vec<(String, u32)>, Error> {
+    let of = |one: Value| {
+        let pid = one.get("pid")?.as_u64()?.try_into().ok()?;
+        Some((one.get("id")?.as_str()?.to_owned(), pid))
+    };
+    Ok(all(globals)?.into_iter().filter_map(of).collect())
 }
 
 /// The report on all containers.
@@ -80,7 +92,7 @@ fn shown(place: &Place) -> Option<Value> {
     let devices: Vec<&str> = spec.devices.iter().map(|d| d.name.as_str()).collect();
     Some(json!({
         "id": spec.id, "bundle": spec.bundle, "profile": spec.profile, "pod": spec.pod,
-        "devices": devices, "supervisor": Value::Null,
+        "tenant": spec.tenant, "devices": devices, "supervisor": Value::Null,
     }))
 }
 

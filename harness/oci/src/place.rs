@@ -70,7 +70,7 @@ pub(crate) struct Spec {
     /// Bytes that a process of the container's may lock, if the tenant's policy says so.
     #[serde(default)]
     pub memlock: Option<u64>,
-    /// Where its audit goes, and whose it is.
+    /// Where its audit goes, and how the audit calls the container.
     #[serde(default)]
     pub audit: Option<(String, String)>,
     /// What is expected of it.
@@ -137,11 +137,6 @@ impl Place {
 
     pub(crate) fn nodes(&self) -> PathBuf {
         self.0.join("nodes")
-    }
-
-    /// The record of the control groups that were made for the supervisor.
-    pub(crate) fn groups(&self) -> PathBuf {
-        self.0.join("groups")
     }
 
     fn lock(&self) -> PathBuf {
@@ -245,7 +240,7 @@ impl Place {
 
     /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        pod::remove(&self.groups());
+        pod::remove(&self.0);
         let mut tries = 0;
         loop {
             match fs::remove_dir_all(&self.0) {

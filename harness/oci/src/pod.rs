@@ -1,4 +1,5 @@
-//! The pod of a container: the pod's name, and the control group that the pod's overhead counts in.
+//! The pod of a container: the pod's name; and the control groups of a container's supervisor, in the pod's
+//! or beside the container's, with a bound of their own on memory.
 
 use std::fs;
 use std::fs::File;
@@ -32,15 +33,30 @@ const KEYS: [[&str; 4]; 2] = [
 /// The controllers of version 1 whose limits a pod's overhead is about. A supervisor needs no set of
 /// processors of the pod's.
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "cpuacct"];
-/// Beginning of the name of a supervisor's control group, and the digits of the container's id after that.
+/// Beginning of the name of a supervisor's control group, before the name of the container's directory, and
+/// the most characters of both.
 const GROUP: &str = "verbgate-";
-const DIGITS: usize = 12;
+const LONGEST: usize = 200;
+/// Bytes of memory that a supervisor may take, with its helpers and with what the kernel holds for them:
+/// a supervisor of few processes takes 7 MiB, and each object of verbs that it remembers some hundred bytes.
+const MOST: u64 = 256 << 20;
+/// From here on the kernel has a supervisor wait, so that one that grows is seen before it ends.
+const HIGH: u64 = MOST / 4 * 3;
+/// A group's files for that, the strict one first: of version 2, and of version 1.
+const LIMITS: [(&str, &[(&str, u64)]); 2] = [
+    ("", &[("memory.max", MOST), ("memory.high", HIGH)]),
+    ("memory", &[("memory.limit_in_bytes", MOST)]),
+];
 /// A group's file that takes and lists processes: cgroups(7).
 const PROCESSES: &str = "cgroup.procs";
+/// A group's file of the controllers that the groups below have.
+const BELOW: &str = "cgroup.subtree_control";
+/// The record, in a container's directory, of the groups that were made.
+const RECORD: &str = "groups";
 /// To write that moves the writing process.
 const MYSELF: &[u8] = b"0";
 /// How often, and after which time, an attempt is made to remove a group that a process is leaving.
-const TRIES: u32 = 100;
+const TRIES: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The pod and the name of a container.
@@ -76,22 +92,27 @@ impl Pod {
     }
 }
 
-/// A supervisor's control groups in those of a pod. The supervisor leaves them by descriptors of where the
-/// supervisor was before, since a confined supervisor can open nothing.
+/// A supervisor's control groups, beside the groups of its container or of the container's pod. The
+/// supervisor leaves them by descriptors of where the supervisor was before, since a confined supervisor can
+/// open nothing.
 #[derive(Debug)]
 pub(crate) struct Groups {
     before: Vec<File>,
+    /// Whether the kernel bounds the supervisor's memory.
+    pub(crate) bounded: bool,
 }
 
 impl Groups {
-    /// Moves this process into the pod's groups; `process` is one of the container's, which tells where these
-    /// are. The kernel counts there the processor's time, and the memory that this process takes from now on. Writes the groups' names to `record` before each is made.
+    /// Moves this process into groups of its own: in the pod's, or else beside the container's; `process` is
+    /// one of the container's, which tells where these are. The kernel counts there the processor's time, and
+    /// the memory that this process, and those that it starts, take from now on; their memory is bounded.
+    /// Writes the groups' names to `record` before each is made.
     ///
     /// # Errors
     /// A group that cannot be made, or not be joined.
-    pub(crate) fn join(pod: &Pod, process: Tgid, id: &str, record: &Path) -> io::Result<Self> {
-        let mut joined = Self { before: Vec::new() };
-        match joined.add(pod, process, id, record) {
+    pub(crate) fn join(pod: Option<&Pod>, process: Tgid, place: &Path) -> io::Result<Self> {
+        let mut joined = Self { before: Vec::new(), bounded: false };
+        match joined.add(pod, process, place) {
             Ok(()) => Ok(joined),
             Err(e) => {
                 joined.leave();
@@ -100,29 +121,32 @@ impl Groups {
         }
     }
 
-    fn add(&mut self, pod: &Pod, process: Tgid, id: &str, record: &Path) -> io::Result<()> {
+    fn add(&mut self, pod: Option<&Pod>, process: Tgid, place: &Path) -> io::Result<()> {
         let theirs = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
         let ours = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        let name: String = id.chars().take(DIGITS).collect();
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        let name: String = format!("{GROUP}{name}").chars().take(LONGEST).collect();
         let mut made = String::new();
         for (controllers, path) in lines(&theirs) {
             let mount = mount_of(&mounts, controllers);
             let here = lines(&ours).find(|(known, _)| *known == controllers);
             let (Some(mount), Some((_, here))) = (mount, here) else { continue };
-            let group = Path::new(path).ancestors().find(|group| {
-                group.file_name().is_some_and(|name| pod.has_group(&name.to_string_lossy()))
-            });
-            let Some(group) = group else { continue };
-            let group = mount.at(group).join(format!("{GROUP}{name}"));
+            let of_pod = |group: &&Path| {
+                let name = group.file_name().map(|name| name.to_string_lossy());
+                name.is_some_and(|name| pod.is_some_and(|pod| pod.has_group(&name)))
+            };
+            let group = Path::new(path).ancestors().find(of_pod).unwrap_or_else(|| beside(path));
+            let group = mount.at(group).join(&name);
             let home = mount.at(Path::new(here)).join(PROCESSES);
             let home = File::options().write(true).open(home)?;
             made += &format!("{}\n", group.display());
-            fs::write(record, &made)?;
+            fs::write(place.join(RECORD), &made)?;
             match fs::create_dir(&group) {
                 Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
                 _ => {}
             }
+            self.bounded |= bound(&group, &mount, controllers)?;
             fs::write(group.join(PROCESSES), MYSELF)?;
             self.before.push(home);
         }
@@ -133,18 +157,45 @@ impl Groups {
     pub(crate) fn leave(&self) {
         for mut file in &self.before {
             if let Err(e) = file.write_all(MYSELF) {
-                log::warn!("cannot leave the pod's control group: {e}");
+                log::warn!("cannot leave the supervisor's control group: {e}");
             }
         }
     }
 }
 
-/// Removes the groups of a record.
-pub(crate) fn remove(record: &Path) {
-    let Ok(text) = fs::read_to_string(record) else { return };
+/// The group above a container's. systemd's scopes are passed over: systemd ends what is left in a scope
+/// when the container ends, and podman has the container in a group of the scope.
+fn beside(group: &str) -> &Path {
+    let is_scope = |group: &&Path| group.extension().is_some_and(|word| word == "scope");
+    Path::new(group).ancestors().skip(1).find(|above| !is_scope(above)).unwrap_or(Path::new("/"))
+}
+
+/// Bounds the memory of a group that nobody is in; false where the hierarchy has no such controller.
+fn bound(group: &Path, mount: &Hierarchy, controllers: &str) -> io::Result<bool> {
+    let of = LIMITS.iter().find(|(one, _)| controllers.split(',').any(|known| known == *one));
+    let Some((_, limits @ [first, ..])) = of else { return Ok(false) };
+    if !group.join(first.0).exists() {
+        // Whoever cannot have it is not bounded, which the caller says.
+        if let Err(e) = mount.enable("memory", group) {
+            log::debug!("{}: no controller memory: {e}", group.display());
+        }
+    }
+    if !group.join(first.0).exists() {
+        return Ok(false);
+    }
+    for (file, bytes) in *limits {
+        fs::write(group.join(file), bytes.to_string())?;
+    }
+    Ok(true)
+}
+
+/// Removes the groups that were made for the supervisor of a container with this directory.
+pub(crate) fn remove(place: &Path) {
+    let Ok(text) = fs::read_to_string(place.join(RECORD)) else { return };
     for group in text.lines() {
         for _ in 0..TRIES {
             match fs::remove_dir(group) {
+                // The warden and the keeper end right after the container.
                 Err(e) if e.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
                 // The kubelet removes a pod's groups, too.
                 _ => break,
@@ -173,6 +224,17 @@ impl Hierarchy {
     pub(crate) fn at(&self, group: &Path) -> PathBuf {
         let below = group.strip_prefix(&self.root).unwrap_or(group);
         self.at.join(below.strip_prefix("/").unwrap_or(below))
+    }
+
+    /// Gives a group of version 2 a controller, if the groups above can have it: cgroups(7).
+    ///
+    /// # Errors
+    /// The kernel's: a group above has processes of its own, or the kernel has no such controller.
+    pub(crate) fn enable(&self, controller: &str, group: &Path) -> io::Result<()> {
+        // From the root on: a group has a controller only if the group above has it.
+        let above: Vec<&Path> =
+            group.ancestors().skip(1).take_while(|above| above.starts_with(&self.at)).collect();
+        above.iter().rev().try_for_each(|one| fs::write(one.join(BELOW), format!("+{controller}")))
     }
 }
 
@@ -233,6 +295,33 @@ mod tests {
         }
         let unknown = Pod { uid: String::new(), ..pod() };
         assert!(!unknown.has_group("pod") && !unknown.has_group("kubepods-pod.slice"));
+    }
+
+    #[test]
+    fn a_supervisors_group_is_beside_the_containers_and_in_no_scope() {
+        let of = |path: &'static str| beside(path).to_str().unwrap();
+        assert_eq!(of("/docker/0123"), "/docker");
+        assert_eq!(of("/system.slice/docker-0123.scope"), "/system.slice");
+        assert_eq!(of("/machine.slice/libpod-0123.scope/container"), "/machine.slice");
+        assert_eq!((of("/0123"), of("/")), ("/", "/"));
+    }
+
+    #[test]
+    fn a_hierarchy_without_memory_bounds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mount = Hierarchy { at: dir.path().to_owned(), root: "/".into() };
+        let group = dir.path().join("group");
+        fs::create_dir(&group).unwrap();
+        assert!(!bound(&group, &mount, "cpu,cpuacct").unwrap());
+        assert!(!bound(&group, &mount, "").unwrap());
+        fs::write(group.join("memory.max"), "max").unwrap();
+        fs::write(group.join("memory.high"), "max").unwrap();
+        assert!(bound(&group, &mount, "").unwrap());
+        let text = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert_eq!(
+            (text("memory.max"), text("memory.high")),
+            ("268435456".into(), "201326592".into())
+        );
     }
 
     #[test]

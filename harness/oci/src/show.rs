@@ -9,16 +9,12 @@ use std::time::Duration;
 
 use anyhow::Error;
 use anyhow::anyhow;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 use serde_json::Value;
 use serde_json::json;
 
 use super::agent;
 use super::inspect;
+use crate::metrics::metrics;
 use crate::options::Globals;
 use verbgate_host::output::print;
 
@@ -47,19 +43,19 @@ fn find(all: Vec<Value>, wanted: &str) -> Result<Value, Error> {
     }
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+pub(super) fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value.get(key).and_then(Value::as_array).into_iter().flatten()
 }
 
-fn number(value: &Value, key: &str) -> u64 {
+pub(super) fn number(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or_default()
 }
 
-fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or("-")
 }
 
-fn pairs<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, u64)> {
+pub(super) fn pairs<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = (&'a str, u64)> {
     let object = value.get(key).and_then(Value::as_object).into_iter().flatten();
     object.map(|(name, count)| (name.as_str(), count.as_u64().unwrap_or_default()))
 }
@@ -166,125 +162,11 @@ fn answer(mut reader: UnixStream, text: &str) -> io::Result<()> {
     reader.write_all(text.as_bytes())
 }
 
-/// A time series' labels.
-type Labels = Vec<(&'static str, String)>;
-
-/// The labels of a container; those of a pod's container name the pod, too.
-fn labels(one: &Value) -> Labels {
-    let of_pod = [("namespace", "namespace"), ("pod", "name"), ("container", "container")];
-    let of_pod = of_pod.into_iter().filter_map(|(label, key)| {
-        let text = one.get("pod")?.get(key)?.as_str().filter(|text| !text.is_empty())?;
-        Some((label, escaped(text)))
-    });
-    [("sandbox", escaped(text(one, "id")))].into_iter().chain(of_pod).collect()
-}
-
-/// A label's value, which the library writes as it is given.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// The text that Prometheus reads.
-fn metrics(all: &[Value]) -> Result<String, Error> {
-    let mut registry = Registry::with_prefix("verbgate");
-    let sandboxes = Gauge::<i64>::default();
-    sandboxes.set(i64::try_from(all.len())?);
-    registry.register("sandboxes", "Containers with RDMA", sandboxes);
-    let supervised = Family::<Labels, Gauge>::default();
-    registry.register("supervised", "Whether a supervisor answers", supervised.clone());
-    let counters = [
-        ("executed", "Requests that the kernel executed"),
-        ("failed", "Requests that the kernel refused"),
-        ("opened", "Devices opened"),
-        ("planted", "Stubs planted"),
-        ("notifications", "System calls trapped"),
-        ("beyond_rate", "Requests that waited, or were refused, beyond the tenant's rate"),
-    ];
-    let counters = counters.map(|(key, help)| {
-        let family = Family::<Labels, Counter>::default();
-        registry.register(key, help, family.clone());
-        (key, family)
-    });
-    let named = [
-        ("requests", "Requests executed, by the kernel's name"),
-        ("refused", "Requests refused by verbgate, by reason"),
-    ];
-    let named = named.map(|(key, help)| {
-        let family = Family::<Labels, Counter>::default();
-        registry.register(key, help, family.clone());
-        (key, family)
-    });
-    let ucontexts = Family::<Labels, Gauge>::default();
-    registry.register("ucontexts", "Open devices", ucontexts.clone());
-    let objects = Family::<Labels, Gauge>::default();
-    registry.register(
-        "objects",
-        "Live objects, by the kernel's name of their kind",
-        objects.clone(),
-    );
-    let holds = Family::<Labels, Gauge>::default();
-    registry.register("holds", "What counts against the tenant's quotas, by key", holds.clone());
-    let counted = Family::<Labels, Gauge>::default();
-    registry.register(
-        "hw_counters",
-        "What the NIC counts of the container's own queue pairs, of those that live",
-        counted.clone(),
-    );
-    let used = Family::<Labels, Gauge>::default();
-    registry.register("rdma_used", "Whether a queue pair was ever made", used.clone());
-    let pinned = Family::<Labels, Gauge>::default();
-    registry.register("pinned_bytes", "Memory that devices may reach", pinned.clone());
-    for one in all {
-        let sandbox = labels(one);
-        let with_name = |name: &str| [sandbox.clone(), vec![("name", escaped(name))]].concat();
-        let gauge = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        let answers = one.get("supervisor").is_some_and(|pid| !pid.is_null());
-        supervised.get_or_create(&sandbox).set(answers.into());
-        if let Some(is_used) = one.get("rdma_used").and_then(Value::as_bool) {
-            used.get_or_create(&sandbox).set(is_used.into());
-        }
-        for (what, amount) in pairs(one, "holds") {
-            holds.get_or_create(&with_name(what)).set(gauge(amount));
-        }
-        for port in list(one, "hw_counters") {
-            for (what, count) in pairs(port, "values") {
-                let of = [
-                    ("device", escaped(text(port, "device"))),
-                    ("port", number(port, "port").to_string()),
-                ];
-                let labels = [with_name(what), of.to_vec()].concat();
-                counted.get_or_create(&labels).set(gauge(count));
-            }
-        }
-        for served in list(one, "served").chain(one.get("past")) {
-            for (key, family) in &counters {
-                family.get_or_create(&sandbox).inc_by(number(served, key));
-            }
-            for (key, family) in &named {
-                for (what, count) in pairs(served, key) {
-                    family.get_or_create(&with_name(what)).inc_by(count);
-                }
-            }
-            ucontexts.get_or_create(&sandbox).inc_by(gauge(number(served, "ucontext_count")));
-            for ucontext in list(served, "ucontexts") {
-                for (kind, count) in pairs(ucontext, "objects") {
-                    objects.get_or_create(&with_name(kind)).inc_by(gauge(count));
-                }
-            }
-            let bytes = list(served, "processes").map(|process| number(process, "pinned")).sum();
-            pinned.get_or_create(&sandbox).inc_by(gauge(bytes));
-        }
-    }
-    let mut out = String::new();
-    encode(&mut out, &registry)?;
-    Ok(out)
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn one() -> Value {
+    pub(crate) fn one() -> Value {
         json!({
             "id": "c\"1", "bundle": "/b", "profile": "hpc", "devices": ["uverbs0"], "pid": 7,
             "supervisor": 8, "started": true, "holds": {"qp": 2}, "rdma_used": true,
@@ -297,33 +179,6 @@ mod tests {
                 "processes": [{"pid": 7, "stubs": 1, "pinned": 4096}],
             }],
         })
-    }
-
-    #[test]
-    fn numbers_are_in_the_form_that_prometheus_reads() {
-        let text = metrics(&[one()]).unwrap();
-        for line in [
-            "verbgate_sandboxes 1",
-            "verbgate_requests_total{sandbox=\"c\\\"1\",name=\"CREATE_QP\"} 3",
-            "verbgate_opened_total{sandbox=\"c\\\"1\"} 2",
-            "verbgate_refused_total{sandbox=\"c\\\"1\",name=\"GID\"} 1",
-            "verbgate_objects{sandbox=\"c\\\"1\",name=\"QP\"} 2",
-            "verbgate_ucontexts{sandbox=\"c\\\"1\"} 1",
-            "verbgate_holds{sandbox=\"c\\\"1\",name=\"qp\"} 2",
-            "verbgate_hw_counters{sandbox=\"c\\\"1\",name=\"out_of_buffer\",device=\"mlx5_0\",port=\"1\"} 3",
-            "verbgate_rdma_used{sandbox=\"c\\\"1\"} 1",
-            "verbgate_pinned_bytes{sandbox=\"c\\\"1\"} 4096",
-            "# EOF",
-        ] {
-            assert!(text.lines().any(|known| known == line), "{line}: {text}");
-        }
-        let mut of_pod = one();
-        of_pod["pod"] =
-            json!({"namespace": "ml", "name": "rank-0", "uid": "7", "container": "main"});
-        let text = metrics(&[of_pod]).unwrap();
-        let labels = r#"{sandbox="c\"1",namespace="ml",pod="rank-0",container="main"}"#;
-        assert!(text.contains(&format!("verbgate_supervised{labels} 1")), "{text}");
-        assert!(metrics(&[]).unwrap().contains("verbgate_sandboxes 0"));
     }
 
     #[test]

@@ -88,6 +88,26 @@ pub fn run(place: &Path, runtime: i32, globals: &Globals) -> Result<u8, Error> {
     result.map(|_| 0)
 }
 
+/// Moves this process into control groups of its own, before this process confines itself; says so where
+/// there can be none.
+pub(super) fn join_groups(spec: &Spec, first: Tgid, place: &Place) -> Option<Groups> {
+    let joined = Groups::join(spec.pod.as_ref(), first, place.path());
+    match &joined {
+        Ok(groups) if groups.bounded => {}
+        Ok(_) => log::warn!(
+            "container {}: no control group has the controller memory, so nothing bounds the memory \
+             of the supervisor",
+            spec.id
+        ),
+        Err(e) => log::warn!(
+            "container {}: the supervisor cannot have a control group of its own: {e}; its memory \
+             is not bounded, and counts where the engine's does",
+            spec.id
+        ),
+    }
+    joined.ok()
+}
+
 /// How a supervisor's life ends.
 #[derive(Debug)]
 enum End {
@@ -116,7 +136,7 @@ struct Life {
     container: Option<(Tgid, PidFd)>,
     views: Option<Views>,
     started: bool,
-    /// Those of the pod that this process is in.
+    /// Those that this process is in.
     groups: Option<Groups>,
     /// Whether the container is gone, and others may have its directory.
     given_up: bool,
@@ -174,6 +194,8 @@ impl Life {
                 None => self.runtime.is_none(),
             };
             if !self.started && (gone || self.ending.is_some()) {
+                // Before the folder is removed, and the groups with the folder.
+                self.groups.take().iter().for_each(Groups::leave);
                 let lock = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
                 return Ok(End::Unstarted(lock));
             }
@@ -253,13 +275,14 @@ impl Life {
         let Letter { answer, files, body, sender, user } = letter;
         let (answer, done) = match word {
             // What moves them answers itself.
-            Word::Move(pid) => match keeper::start(&self.log, &self.place, pid, answer) {
-                Ok(()) => return Ok(()),
-                Err(e) => {
+            Word::Move(pid) => {
+                // Before the keeper is there, which is in the same groups then.
+                self.join_groups(Tgid(pid));
+                if let Err(e) = keeper::start(&self.log, &self.place, pid, answer) {
                     log::error!("{e:#}");
-                    return Ok(());
                 }
-            },
+                return Ok(());
+            }
             word => (answer, self.heed(word, files)),
         };
         let letter = Letter { answer, files: Vec::new(), body, sender, user };
@@ -337,6 +360,7 @@ impl Life {
             self.rights.follow(&mut self.spec.devices, first);
         }
         self.views_of(first)?;
+        self.join_groups(first);
         self.container = Some((first, pidfd));
         if self.spec.runs { self.start() } else { Ok(()) }
     }
@@ -361,7 +385,6 @@ impl Life {
         if self.spec.ends_alone {
             warden::start(&self.log, self.place.path(), first)?;
         }
-        self.join_pod(first);
         self.serve(&early.guard, early.listener.into(), verbgate_sandbox::start)?;
         self.started = true;
         self.served.began(&self.spec);
@@ -370,17 +393,11 @@ impl Life {
         Ok(())
     }
 
-    /// Lets the pod's limits count this process. A pod without groups of its own has no limits.
-    fn join_pod(&mut self, first: Tgid) {
-        let Some(pod) = &self.spec.pod else { return };
-        match Groups::join(pod, first, &self.spec.id, &self.place.groups()) {
-            Ok(groups) => self.groups = Some(groups),
-            Err(e) => log::warn!(
-                "cannot join the control group of pod {}/{}: {e}; the pod's overhead does not count \
-                 this supervisor",
-                pod.namespace,
-                pod.name
-            ),
+    /// Lets the limits of the container's pod, or of the groups above the container's, count this process
+    /// and its helpers, and the kernel bound their memory.
+    fn join_groups(&mut self, first: Tgid) {
+        if self.groups.is_none() {
+            self.groups = join_groups(&self.spec, first, &self.place);
         }
     }
 

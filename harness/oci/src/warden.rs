@@ -53,6 +53,11 @@ pub(super) fn start(log: &[OsString], place: &Path, first: Tgid) -> Result<(), a
 /// When one of the two processes cannot be watched, or the container cannot be ended.
 pub fn ward(place: &Path, first: i32, supervisor: i32) -> Result<u8, anyhow::Error> {
     rustix::process::setsid().context("cannot leave the session")?;
+    // In the supervisor's control group, where the kernel ends somebody when the memory is used up: the
+    // supervisor, and not who acts on the supervisor's end. proc_pid_oom_score_adj(5).
+    if let Err(e) = std::fs::write("/proc/self/oom_score_adj", "-1000") {
+        log::debug!("the warden can be ended for want of memory: {e}");
+    }
     rustix::process::chdir("/")?;
     let open = |pid: i32, what: &str| {
         PidFd::open(Tgid(pid)).with_context(|| format!("the {what} has ended"))

@@ -15,8 +15,8 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
 
+use verbgate_sandbox::CmDone;
 use verbgate_sandbox::Done;
 use verbgate_sandbox::Errno;
 use verbgate_sandbox::Error;
@@ -77,15 +77,8 @@ impl Observer for Printer {
         }
     }
 
-    fn cm(
-        &mut self,
-        _: Tid,
-        name: &'static str,
-        _: Option<u32>,
-        result: Result<(), Errno>,
-        elapsed: Duration,
-    ) {
-        println!("rdma_cm: {name} {result:?} after {elapsed:?}");
+    fn cm(&mut self, done: &CmDone) {
+        println!("rdma_cm: {} {:?} after {:?}", done.name, done.verdict, done.elapsed);
     }
 }
 

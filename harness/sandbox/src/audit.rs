@@ -1,8 +1,8 @@
 //! The audit: what a tenant was refused, and whom a tenant speaks with, one JSON object a line.
 //!
 //! ```json
-//! {"time":1767225600.125,"tenant":"team-a","event":"refused","process":4711,"thread":4712,
-//!  "device":"uverbs0","request":"MODIFY_QP","errno":"EADDRINUSE",
+//! {"time":1767225600.125,"tenant":"team-a","sandbox":"default/job-7","event":"refused",
+//!  "process":4711,"thread":4712,"device":"uverbs0","request":"MODIFY_QP","errno":"EADDRINUSE",
 //!  "reason":"connection of another sandbox","remedy":"..."}
 //! ```
 //!
@@ -21,7 +21,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
 use std::time::Instant;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -30,8 +29,10 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_abi::Request;
+use verbgate_abi::connects::Destination;
 use verbgate_proxy::connections::peer;
 use verbgate_proxy::observe;
+use verbgate_proxy::observe::CmDone;
 use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::observe::Verdict;
@@ -68,6 +69,8 @@ const REMEDIES: &[(&str, &str)] = &[
     ("rate", "raise the tenant's rate (rules.rate, rules.rates), or let the program keep its objects"),
     ("source GID", "let the program use a GID of its own network namespace"),
     ("GID", "let the program use a GID of its own network namespace"),
+    ("peer", "grant the peer (rules.peers), or let the program speak with a granted one"),
+    ("rdma_cm", "grant rdma_cm to the tenant, or let the program connect by other means"),
     ("device", "grant the device, or let the program use a granted one"),
     ("", "grant a profile that has the request (verbgate abi list), or change the program"),
 ];
@@ -121,6 +124,7 @@ impl Sink {
 struct Log {
     sink: Sink,
     tenant: String,
+    sandbox: Option<String>,
     tokens: f64,
     filled: Instant,
     dropped: u64,
@@ -140,6 +144,9 @@ impl Log {
             let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             fields.insert("time".to_owned(), time.as_secs_f64().into());
             fields.insert("tenant".to_owned(), self.tenant.clone().into());
+            if let Some(sandbox) = &self.sandbox {
+                fields.insert("sandbox".to_owned(), sandbox.clone().into());
+            }
             if self.dropped > 0 {
                 fields.insert("dropped".to_owned(), self.dropped.into());
             }
@@ -160,14 +167,21 @@ pub struct Audit(Arc<Mutex<Log>>);
 
 impl Audit {
     /// The audit of a tenant, which goes to `journald`, to the datagram socket `unix:PATH`, or to
-    /// the file of a path. To be opened before the supervisor confines itself.
+    /// the file of a path. `sandbox` tells the tenant's sandboxes apart. To be opened before the
+    /// supervisor confines itself.
     ///
     /// # Errors
     /// The file's, or the socket's.
-    pub fn open(to: &str, tenant: &str) -> io::Result<Self> {
-        let sink = Sink::open(to)?;
-        let (tenant, filled) = (tenant.to_owned(), Instant::now());
-        Ok(Self(Arc::new(Mutex::new(Log { sink, tenant, tokens: AT_ONCE, filled, dropped: 0 }))))
+    pub fn open(to: &str, tenant: &str, sandbox: Option<&str>) -> io::Result<Self> {
+        let log = Log {
+            sink: Sink::open(to)?,
+            tenant: tenant.to_owned(),
+            sandbox: sandbox.map(str::to_owned),
+            tokens: AT_ONCE,
+            filled: Instant::now(),
+            dropped: 0,
+        };
+        Ok(Self(Arc::new(Mutex::new(log))))
     }
 
     /// Who tells the audit of requests, and then somebody else.
@@ -196,12 +210,14 @@ fn process(tid: Tid) -> Option<u32> {
 }
 
 fn result(verdict: Verdict) -> Value {
-    match verdict {
-        Verdict::Executed(code) if code < 0 => {
-            Errno(i32::try_from(-code).unwrap_or(Errno::EIO.0)).to_string().into()
-        }
-        Verdict::Executed(_) => "0".into(),
-        Verdict::Refused(_, errno) => errno.to_string().into(),
+    verdict.errno().map_or("0".to_owned(), |errno| errno.to_string()).into()
+}
+
+/// Adds what a refusal needs.
+fn explain(event: &mut Value, verdict: Verdict) {
+    if let (Verdict::Refused(reason, _), Some(fields)) = (verdict, event.as_object_mut()) {
+        fields.insert("reason".to_owned(), reason.into());
+        fields.insert("remedy".to_owned(), remedy(reason).into());
     }
 }
 
@@ -217,16 +233,36 @@ fn event(done: &Done<'_>, request: &Request) -> Option<Value> {
         "event": name, "process": process(done.tid), "thread": done.tid.0, "device": done.device,
         "request": observe::name(request), "errno": result(done.verdict),
     });
+    explain(&mut event, done.verdict);
     let fields = event.as_object_mut()?;
-    if let Verdict::Refused(reason, _) = done.verdict {
-        fields.insert("reason".to_owned(), reason.into());
-        fields.insert("remedy".to_owned(), remedy(reason).into());
-    }
     if let Some(connect) = connect {
         let to: Vec<String> = connect.paths.iter().map(|path| peer(path.destination)).collect();
         fields.insert("queue_pair".to_owned(), connect.qp.0.into());
         fields.insert("peer".to_owned(), to.into());
         fields.insert("peer_queue_pair".to_owned(), connect.number.into());
+    }
+    Some(event)
+}
+
+/// What is written down of a command of rdma_cm: refusals, and what makes or names a peer.
+fn cm_event(done: &CmDone) -> Option<Value> {
+    let name = match done.verdict {
+        Verdict::Refused(..) => "refused",
+        Verdict::Executed(_) => "connect",
+    };
+    // EAGAIN of the kernel's own: a socket that does not wait.
+    let is_named = CM.contains(&done.name.strip_prefix("CM_").unwrap_or(done.name));
+    if name == "connect" && !is_named {
+        return None;
+    }
+    let mut event = json!({
+        "event": name, "process": process(done.tid), "thread": done.tid.0, "device": "rdma_cm",
+        "request": done.name, "cm_id": done.id, "errno": result(done.verdict),
+    });
+    explain(&mut event, done.verdict);
+    if let (Some(to), Some(fields)) = (done.peer, event.as_object_mut()) {
+        let to = peer(Destination::Gid(to.octets()));
+        fields.insert("peer".to_owned(), json!([to]));
     }
     Some(event)
 }
@@ -265,24 +301,12 @@ impl Observer for Auditor {
         }
     }
 
-    fn cm(
-        &mut self,
-        tid: Tid,
-        name: &'static str,
-        id: Option<u32>,
-        given: Result<(), Errno>,
-        elapsed: Duration,
-    ) {
-        let refused = given.is_err_and(|errno| errno == Errno::EAGAIN);
-        if CM.contains(&name.strip_prefix("CM_").unwrap_or(name)) || refused {
-            self.audit.say(json!({
-                "event": "connect", "process": process(tid), "thread": tid.0, "device": "rdma_cm",
-                "request": name, "cm_id": id,
-                "errno": given.err().map_or("0".to_owned(), |errno| errno.to_string()),
-            }));
+    fn cm(&mut self, done: &CmDone) {
+        if let Some(event) = cm_event(done) {
+            self.audit.say(event);
         }
         if let Some(other) = &mut self.other {
-            other.cm(tid, name, id, given, elapsed);
+            other.cm(done);
         }
     }
 
@@ -293,6 +317,8 @@ impl Observer for Auditor {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn lines(path: &Path) -> Vec<Value> {
@@ -315,7 +341,8 @@ mod tests {
     #[test]
     fn a_refusal_names_tenant_process_device_reason_and_remedy() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let audit = Audit::open(file.path().to_str().unwrap(), "team-a").unwrap();
+        let path = file.path().to_str().unwrap();
+        let audit = Audit::open(path, "team-a", Some("ns/one")).unwrap();
         let mut observer = audit.observer(None);
         assert!(!observer.looks_at_objects());
         let me = Tid(std::process::id().cast_signed());
@@ -323,22 +350,39 @@ mod tests {
         observer.opened(me, "uverbs0", Ok(GuestFd(3)));
         // Libraries ask so, to learn what a kernel can do.
         observer.done(&refused(me));
-        observer.cm(me, "CONNECT", Some(7), Ok(()), Duration::ZERO);
-        observer.cm(me, "GET_EVENT", None, Ok(()), Duration::ZERO);
+        let cm = |name, verdict| CmDone {
+            tid: me,
+            name,
+            id: Some(7),
+            peer: Some("::ffff:10.7.1.3".parse().unwrap()),
+            verdict,
+            elapsed: Duration::ZERO,
+        };
+        observer.cm(&cm("CM_CONNECT", Verdict::Executed(0)));
+        observer.cm(&cm("CM_GET_EVENT", Verdict::Executed(-11)));
+        observer.cm(&cm("CM_RESOLVE_ADDR", Verdict::Refused("peer not granted", Errno::EPERM)));
+        observer.cm(&cm("CM_CREATE_ID", Verdict::Refused("quota reached", Errno::EAGAIN)));
         let lines = lines(file.path());
-        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert_eq!(lines.len(), 4, "{lines:?}");
         let of = |at: usize, key: &str| lines[at][key].as_str().unwrap_or_default().to_owned();
         assert_eq!(lines[0]["process"], std::process::id());
         assert_eq!((of(0, "tenant"), of(0, "device")), ("team-a".into(), "uverbs9".into()));
         assert_eq!((of(0, "event"), of(0, "errno")), ("refused".into(), "EPERM".into()));
         assert!(of(0, "remedy").contains("grant the device") && lines[0]["time"].is_f64());
-        assert_eq!((of(1, "request"), &lines[1]["cm_id"]), ("CONNECT".into(), &json!(7)));
+        assert!(lines.iter().all(|line| line["sandbox"] == "ns/one"), "{lines:?}");
+        assert_eq!((of(1, "request"), &lines[1]["cm_id"]), ("CM_CONNECT".into(), &json!(7)));
+        assert_eq!(lines[1]["peer"], json!(["::ffff:10.7.1.3"]));
+        assert_eq!((of(1, "event"), of(1, "errno")), ("connect".into(), "0".into()));
+        assert_eq!((of(2, "event"), of(2, "errno")), ("refused".into(), "EPERM".into()));
+        assert!(of(2, "remedy").contains("grant the peer"), "{lines:?}");
+        assert_eq!((of(3, "reason"), of(3, "device")), ("quota reached".into(), "rdma_cm".into()));
+        assert!(of(3, "remedy").contains("raise the tenant's quota"), "{lines:?}");
     }
 
     #[test]
     fn a_flood_meets_its_budget_and_the_next_line_says_what_was_left_out() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let audit = Audit::open(file.path().to_str().unwrap(), "flood").unwrap();
+        let audit = Audit::open(file.path().to_str().unwrap(), "flood", None).unwrap();
         let start = Instant::now();
         let say = |at: Instant| audit.0.lock().unwrap().say(json!({"event": "refused"}), at);
         (0..5000).for_each(|_| say(start));
@@ -353,14 +397,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit");
         let reader = UnixDatagram::bind(&path).unwrap();
-        let audit = Audit::open(&format!("unix:{}", path.display()), "t").unwrap();
+        let audit = Audit::open(&format!("unix:{}", path.display()), "t", None).unwrap();
         (0..900).for_each(|n| audit.say(json!({"event": "refused", "n": n})));
         let mut bytes = [0; 4096];
         let length = reader.recv(&mut bytes).unwrap();
         let first: Value = serde_json::from_slice(&bytes[..length]).unwrap();
         assert_eq!(first["n"], 0);
         assert!(audit.0.lock().unwrap().dropped > 0);
-        assert!(Audit::open("/no/such/directory/audit", "t").is_err());
+        assert!(Audit::open("/no/such/directory/audit", "t", None).is_err());
     }
 
     #[test]

@@ -46,6 +46,7 @@ use std::path::PathBuf;
 pub use verbgate_abi::Errno;
 pub use verbgate_proxy::Siblings;
 pub use verbgate_proxy::Supervisor;
+pub use verbgate_proxy::observe::CmDone;
 pub use verbgate_proxy::observe::Counts;
 pub use verbgate_proxy::observe::Done;
 pub use verbgate_proxy::observe::Observer;

@@ -13,6 +13,7 @@ use verbgate_abi::Errno;
 use verbgate_abi::Request;
 use verbgate_abi::ids;
 use verbgate_proxy::observe;
+use verbgate_proxy::observe::CmDone;
 use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::observe::Verdict;
@@ -103,15 +104,10 @@ impl Observer for Summary {
         }
     }
 
-    fn cm(
-        &mut self,
-        _: Tid,
-        name: &'static str,
-        _: Option<u32>,
-        result: Result<(), Errno>,
-        elapsed: Duration,
-    ) {
-        self.add(&format!("rdma_cm: {name}"), elapsed, result, false);
+    fn cm(&mut self, done: &CmDone) {
+        let name = format!("rdma_cm: {}", done.name);
+        let refused = matches!(done.verdict, Verdict::Refused(..));
+        self.add(&name, done.elapsed, done.errno().map_or(Ok(()), Err), refused);
     }
 
     fn looks_at_objects(&self) -> bool {
@@ -174,11 +170,13 @@ mod tests {
         let summary = Summary::default();
         let mut observer = summary.clone();
         observer.opened(Tid(1), "uverbs0", Ok(GuestFd(3)));
-        for micros in [10, 30] {
-            observer.cm(Tid(1), "CONNECT", Some(1), Ok(()), Duration::from_micros(micros));
-        }
-        let failed = Err(Errno::EINVAL);
-        observer.cm(Tid(1), "LISTEN", Some(1), failed, Duration::from_micros(5));
+        let mut cm = |name, result, micros| {
+            let (verdict, elapsed) = (Verdict::Executed(result), Duration::from_micros(micros));
+            observer.cm(&CmDone { tid: Tid(1), name, id: Some(1), peer: None, verdict, elapsed });
+        };
+        cm("CONNECT", 0, 10);
+        cm("CONNECT", 0, 30);
+        cm("LISTEN", -22, 5);
         let text = summary.to_string();
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
         assert_eq!(lines[1][..6], ["rdma_cm:", "CONNECT", "2", "0", "0", "0.040"]);

@@ -141,6 +141,7 @@ mod tests {
     use verbgate_abi::Errno;
     use verbgate_proxy::Config;
     use verbgate_proxy::Siblings;
+    use verbgate_proxy::observe::CmDone;
     use verbgate_proxy::observe::Done;
     use verbgate_proxy::observe::Observer;
     use verbgate_proxy::policy::Policy;
@@ -163,15 +164,7 @@ mod tests {
 
         fn done(&mut self, _: &Done<'_>) {}
 
-        fn cm(
-            &mut self,
-            _: Tid,
-            _: &'static str,
-            _: Option<u32>,
-            _: Result<(), Errno>,
-            _: Duration,
-        ) {
-        }
+        fn cm(&mut self, _: &CmDone) {}
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The trace: a line of text for each request.
 
 use std::io::Write;
-use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
 use verbgate_abi::Errno;
 use verbgate_abi::legacy;
 use verbgate_proxy::observe;
+use verbgate_proxy::observe::CmDone;
 use verbgate_proxy::observe::Done;
 use verbgate_proxy::observe::Observer;
 use verbgate_proxy::observe::Verdict;
@@ -90,24 +90,19 @@ impl Observer for Tracer {
         self.line(&observe::line(done));
     }
 
-    fn cm(
-        &mut self,
-        tid: Tid,
-        name: &'static str,
-        id: Option<u32>,
-        result: Result<(), Errno>,
-        elapsed: Duration,
-    ) {
+    fn cm(&mut self, done: &CmDone) {
+        let CmDone { tid, name, id, elapsed, verdict, .. } = *done;
         if self.json {
-            let errno = result.err().map(|errno| errno.to_string());
+            let errno = done.errno().map(|errno| errno.to_string());
             let line = json!({"thread": tid.0, "rdma_cm": name, "id": id, "errno": errno,
                               "seconds": elapsed.as_secs_f64()});
             return self.line(&line.to_string());
         }
         let id = id.map(|id| format!(" id={id}")).unwrap_or_default();
-        let result = match result {
-            Ok(()) => "0".to_owned(),
-            Err(errno) => format!("-1 {errno}"),
+        let result = match (verdict, done.errno()) {
+            (Verdict::Refused(reason, errno), _) => format!("-1 {errno} (refused: {reason})"),
+            (Verdict::Executed(_), Some(errno)) => format!("-1 {errno}"),
+            (Verdict::Executed(_), None) => "0".to_owned(),
         };
         self.line(&format!(
             "[{tid}] rdma_cm: {name}{id} = {result} <{:.6}>",

@@ -11,9 +11,6 @@ use nix::sys::resource::RLIM_INFINITY;
 use nix::sys::resource::Resource;
 use nix::sys::resource::getrlimit;
 use serde::Serialize;
-use verbgate_host::fence;
-use verbgate_host::netns::Namespace;
-use verbgate_host::netns::NamespaceId;
 use verbgate_host::rdma;
 use verbgate_host::rdma::Mode;
 use verbgate_netdev::Error;
@@ -21,6 +18,7 @@ use verbgate_netdev::journal;
 use verbgate_netdev::plan;
 use verbgate_netdev::probe;
 use verbgate_netdev::select::route_to;
+use verbgate_oci::Globals;
 use verbgate_sys::sandbox::probe as kernel;
 use verbgate_sysfs::discover;
 use verbgate_sysfs::discover::Device;
@@ -31,6 +29,7 @@ use crate::cli::HostArgs;
 use crate::engines;
 use crate::failure::Failure;
 use crate::features;
+use crate::fences;
 use crate::output::print_json;
 use verbgate_host::output::print;
 
@@ -74,8 +73,8 @@ pub(crate) fn fail(name: &'static str, found: impl Into<String>, remedy: &'stati
 }
 
 /// Prints all checks; the exit code is 1 if one failed.
-pub(crate) fn run(args: &DoctorArgs) -> Result<u8, Failure> {
-    let checks = checks(&args.host, args.peer)?;
+pub(crate) fn run(args: &DoctorArgs, globals: &Globals) -> Result<u8, Failure> {
+    let checks = checks(&args.host, args.peer, globals)?;
     if args.json {
         print_json(&checks)?;
     } else {
@@ -102,7 +101,11 @@ pub(crate) fn text(checks: &[Check]) -> String {
 }
 
 /// All checks, in the order in which one would repair.
-pub(crate) fn checks(host: &HostArgs, peer: Option<IpAddr>) -> Result<Vec<Check>, Error> {
+pub(crate) fn checks(
+    host: &HostArgs,
+    peer: Option<IpAddr>,
+    globals: &Globals,
+) -> Result<Vec<Check>, Error> {
     // First, because it forks, which only a process with one thread may.
     let missing = features::missing();
     let devices = discover::devices(&host.sysfs_root);
@@ -114,7 +117,7 @@ pub(crate) fn checks(host: &HostArgs, peer: Option<IpAddr>) -> Result<Vec<Check>
         rdma_devices(&devices),
         namespaces(),
         left_over(&host.state_dir)?,
-        fences(&host.state_dir),
+        container_networks(&host.state_dir, globals),
     ];
     checks.extend(engines::checks(!devices.is_empty()));
     if !devices.is_empty() {
@@ -242,54 +245,22 @@ fn left_over(state_dir: &Path) -> Result<Check, Error> {
     })
 }
 
-/// Namespaces that NICs were moved into, and that have no fence or processes which can go around
-/// the fence.
-fn fences(state_dir: &Path) -> Check {
+fn container_networks(state_dir: &Path, globals: &Globals) -> Check {
     const NAME: &str = "container networks";
-    let mut journals = verbgate_oci::journals(state_dir);
-    journals.push(state_dir.to_owned());
-    let journals = journals.iter().filter_map(|dir| journal::load(dir).ok().flatten());
-    let (mut fenced, mut open) = (0_u32, Vec::new());
-    for journal in journals {
-        let Some(space) = Namespace::find(journal.target, &journal.target_path) else { continue };
-        let stands = space.within(|| Ok::<_, verbgate_host::Error>(fence::stands()));
-        let mut holes = Vec::new();
-        if !matches!(stands, Ok(Ok(true))) {
-            holes.push("programs can send RoCE by plain sockets, and from any address".to_owned());
+    match fences::look(state_dir, globals) {
+        (0, open) if open.is_empty() => pass(NAME, "none has a NIC or RDMA"),
+        (fenced, open) if open.is_empty() => {
+            pass(NAME, format!("{fenced} with NICs or RDMA, all fenced"))
         }
-        for (name, bit) in [("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)] {
-            if let Some(pid) = holder(space.id, bit) {
-                holes.push(format!("process {pid} has {name}"));
-            }
-        }
-        match holes.is_empty() {
-            true => fenced += 1,
-            false => open.push(format!("{} ({})", journal.names(), holes.join(", "))),
-        }
-    }
-    match (fenced, open.is_empty()) {
-        (0, true) => pass(NAME, "no NIC is in one"),
-        (_, true) => pass(NAME, format!("{fenced} with NICs, all fenced")),
-        (_, false) => warn(
+        (_, open) => warn(
             NAME,
             open.join("; "),
-            "modprobe nf_tables and nft_fib_inet, move the NICs again; start containers without \
-             NET_ADMIN and NET_RAW (verbgate oci drops both unless --keep-cap says otherwise)",
+            "modprobe nf_tables and nft_fib_inet; give containers network namespaces of their own, \
+             and NICs by verbgate netdev (move or share) or the annotation org.verbgate.netdevs, all \
+             of which make the rules; start containers without NET_ADMIN and NET_RAW (verbgate oci \
+             drops both unless --keep-cap says otherwise)",
         ),
     }
-}
-
-/// A process of a network namespace that has a capability, by the capability's number.
-fn holder(space: NamespaceId, bit: u32) -> Option<u32> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).find(|pid| {
-        let dir = Path::new("/proc").join(pid.to_string());
-        let status = std::fs::read_to_string(dir.join("status")).unwrap_or_default();
-        let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let set = set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or(0);
-        set & (1 << bit) != 0
-            && Namespace::open(&dir.join("ns/net")).is_ok_and(|found| found.id == space)
-    })
 }
 
 /// InfiniBand peers must have a partition in common, of which one is a full member.

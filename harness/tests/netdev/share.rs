@@ -1,5 +1,9 @@
 //! One NIC for several containers.
 
+use verbgate_host::Error;
+use verbgate_host::fence;
+use verbgate_host::netns::Namespace;
+
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::world::Net;
@@ -118,6 +122,55 @@ fn a_share_without_a_gid_is_undone_and_one_of_a_dead_container_is_forgotten() {
     });
     assert_eq!(stdout(&world.run(&["netdev", "status"])).matches("shared:").count(), 1);
     world.ok(&["netdev", "unshare"]);
+}
+
+/// Whether a program of the container can send a datagram to a port of the peer.
+fn sends(world: &World, port: u16) -> bool {
+    let script = format!("echo request >/dev/udp/10.0.0.254/{port}");
+    world.target.command(&["bash", "-c", &script]).output().unwrap().status.success()
+}
+
+#[test]
+fn behind_a_link_upon_a_nic_programs_send_no_roce_and_the_doctor_looks() {
+    let Some(world) = World::new(1, Subnets::Same) else { return };
+    if !has_kind(&world, "macvlan") {
+        return;
+    }
+    world.gid(0, 5, "10.0.1.1");
+    let to = world.target.pid();
+    let natively = |port: u16| {
+        let made = "link add by0 link rail0 type macvlan mode bridge\nlink set by0 netns";
+        world.home.ip(&format!("{made} {to}\n"));
+        world.target.ip("addr add 10.0.1.9/16 dev by0\nlink set by0 up\n");
+        let sent = sends(&world, port);
+        world.target.ip("link del by0\n");
+        sent
+    };
+    let root = world.dir.path().join("root");
+    let doctor = || {
+        let told = stdout(&world.run(&["--root", root.to_str().unwrap(), "doctor"]));
+        told.lines().find(|line| line.contains(" container networks: ")).unwrap().to_owned()
+    };
+    assert!(natively(4791), "natively it goes out");
+    assert_eq!(doctor(), "PASS container networks: none has a NIC or RDMA");
+    world.ok(&share("macvlan", &to, "10.0.1.1"));
+    assert!(sends(&world, 4790) && !sends(&world, 4791));
+    // The process that holds the test's namespace has all capabilities.
+    let hole = format!("WARN container networks: rail0 upon rail0 (process {to} has CAP_NET_ADMIN");
+    assert!(doctor().starts_with(&hole), "{}", doctor());
+    let there = Namespace::open(&world.target.path()).unwrap();
+    let lifted = there.within(|| {
+        fence::lift("rail0")
+            .map_err(|source| Error::Namespace { name: "the fence".to_owned(), source })
+    });
+    lifted.unwrap();
+    assert!(sends(&world, 4791));
+    assert!(doctor().contains("rail0 upon rail0 (programs can send RoCE by plain"), "{}", doctor());
+    world.ok(&["netdev", "unshare"]);
+    world.ok(&share("macvlan", &to, "10.0.1.1"));
+    assert!(!sends(&world, 4791));
+    world.ok(&["netdev", "unshare"]);
+    assert!(natively(4791), "the fence goes with the last link");
 }
 
 #[test]

@@ -206,18 +206,27 @@ pub fn peer(cmd: u32, body: &[u8]) -> Peer {
         23 => return Peer::Unknown,
         _ => return Peer::Nobody,
     };
-    let read = || {
-        let address = body.get(at..)?;
-        let family = u16::from_ne_bytes(*address.first_chunk::<2>()?);
-        let (_, offset) = FAMILIES.iter().find(|(known, _)| *known == family)?;
-        let rest = address.get(*offset..)?;
-        Some(if *offset == 4 {
-            Ipv4Addr::from(*rest.first_chunk::<4>()?).to_ipv6_mapped()
-        } else {
-            Ipv6Addr::from(*rest.first_chunk::<16>()?)
-        })
-    };
-    read().map_or(Peer::Unknown, Peer::Address)
+    address(body, at).map_or(Peer::Unknown, Peer::Address)
+}
+
+/// A socket address of a structure.
+fn address(body: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let address = body.get(at..)?;
+    let family = u16::from_ne_bytes(*address.first_chunk::<2>()?);
+    let (_, offset) = FAMILIES.iter().find(|(known, _)| *known == family)?;
+    let rest = address.get(*offset..)?;
+    Some(if *offset == 4 {
+        Ipv4Addr::from(*rest.first_chunk::<4>()?).to_ipv6_mapped()
+    } else {
+        Ipv6Addr::from(*rest.first_chunk::<16>()?)
+    })
+}
+
+/// Whom an id speaks to, or is called by: `dst_addr` of `struct rdma_ucm_query_addr_resp`, which the
+/// kernel leaves zero for an id without a peer.
+#[must_use]
+pub fn peer_of_id(response: &[u8]) -> Option<Ipv6Addr> {
+    address(response, 144)
 }
 
 /// How many bytes of a response of QUERY the kernel has written.
@@ -358,6 +367,12 @@ mod tests {
         ib.extend("fe80::1".parse::<Ipv6Addr>().unwrap().octets());
         assert_eq!(of(21, 144, &ib), Peer::Address("fe80::1".parse().unwrap()));
         assert_eq!(of(23, 0, &[]), Peer::Unknown);
+        // src_addr is at 16, and dst_addr behind that.
+        let mut response = [0; QUERY_ADDR_LEN];
+        response[16..24].copy_from_slice(&v4);
+        assert_eq!(peer_of_id(&response), None);
+        response[144..152].copy_from_slice(&[2, 0, 0x12, 0xb7, 10, 7, 1, 3]);
+        assert_eq!(peer_of_id(&response), Some("::ffff:10.7.1.3".parse().unwrap()));
         assert_eq!(peer(21, &[0; 10]), Peer::Unknown, "a part");
         // Every other command has no address, or its own side's.
         let silent = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17, 18, 19, 20, 24];

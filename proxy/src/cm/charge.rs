@@ -6,7 +6,6 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbgate_abi::Errno;
 use verbgate_abi::cm;
 use verbgate_abi::cm::Also;
 use verbgate_sys::node;
@@ -14,6 +13,7 @@ use verbgate_sys::process::GuestFile;
 
 use crate::account::CmAccount;
 use crate::cm::command::CmCommand;
+use crate::cm::command::Denied;
 use crate::pace::Pace;
 use crate::policy::Policy;
 use crate::quota::Resource;
@@ -47,7 +47,11 @@ impl Supervisor {
     }
 
     /// Gives a command for which the tenant has been charged.
-    pub(super) fn charged(&self, written: &CmCommand) -> Result<Vec<u8>, Errno> {
+    pub(super) fn charged(
+        &self,
+        written: &CmCommand,
+        id: Option<&[u8]>,
+    ) -> Result<Vec<u8>, Denied> {
         let CmCommand { copied, ids, from, .. } = written;
         let what = match copied.spec.also {
             Also::Namespace => Some(Resource::CmIds),
@@ -64,11 +68,10 @@ impl Supervisor {
                 self.warn(refusal.reason, || {
                     format!("thread {}: {}", written.trap.tid, refusal.line)
                 });
-                self.told.lock().counts.refuse(refusal.reason);
-                refusal.errno
+                Denied::because(refusal.reason, refusal.errno)
             })?;
         }
-        let given = self.given(written);
+        let given = self.given(written, id);
         let mut own = ids.lock();
         match (&given, copied.spec.also) {
             (Ok(response), Also::Namespace) => own.made(word(response, 0)),

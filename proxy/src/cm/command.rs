@@ -20,6 +20,7 @@ use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 
 use crate::account::CmAccount;
+use crate::observe::Verdict;
 
 /// A command that a guest has written, and all that it takes.
 #[derive(Debug)]
@@ -39,6 +40,32 @@ pub(crate) struct CmCommand {
     pub(super) ids: Arc<Mutex<CmAccount>>,
     /// The ids of the other file.
     pub(super) from: Option<Arc<Mutex<CmAccount>>>,
+}
+
+/// Why a command has no response: the kernel's error, or a reason for which the kernel was not asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Denied {
+    pub(super) errno: Errno,
+    pub(super) reason: Option<&'static str>,
+}
+
+impl From<Errno> for Denied {
+    fn from(errno: Errno) -> Self {
+        Self { errno, reason: None }
+    }
+}
+
+impl Denied {
+    pub(super) fn because(reason: &'static str, errno: Errno) -> Self {
+        Self { errno, reason: Some(reason) }
+    }
+
+    pub(super) fn verdict(self) -> Verdict {
+        match self.reason {
+            Some(reason) => Verdict::Refused(reason, self.errno),
+            None => Verdict::Executed(-i64::from(self.errno.0)),
+        }
+    }
 }
 
 /// A command, copied.

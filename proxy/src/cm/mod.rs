@@ -20,6 +20,7 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustix::event::PollFd;
@@ -48,9 +49,13 @@ use crate::account::CmAccount;
 use crate::books::UcontextId;
 use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
+use crate::cm::command::Denied;
 use crate::device::Kind;
 use crate::fetch::Form;
+use crate::observe::CmDone;
+use crate::observe::Verdict;
 use crate::policy::Beyond;
+use crate::policy::Policy;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::supervisor::Supervisor;
@@ -91,15 +96,14 @@ impl Supervisor {
         let Asked::Request { form: Form::Write(count), addr, .. } = asked else {
             return Err(Errno(libc::ENOTTY));
         };
-        if self.narrowed().is_some_and(|policy| !policy.grants_rdma_cm()) {
-            self.warn("rdma_cm not granted", || {
-                format!("thread {}: the operator has taken rdma_cm away", trap.tid)
-            });
-            return Err(Errno::EACCES);
-        }
         let caller = self.caller(&trap);
         let copied = CmCopy::read(&caller, addr, count)?;
-        self.check_peer(&trap, &copied)?;
+        if let Err(denied) =
+            self.check_granted(&trap).and_then(|()| self.check_peer(&trap, &copied))
+        {
+            self.tell_cm(&trap, &copied, None, denied.verdict(), started);
+            return Err(denied.errno);
+        }
         let (mut value, mut other, mut network) = (Vec::new(), None, None);
         match copied.spec.also {
             Also::Value(at, len) => {
@@ -195,15 +199,13 @@ impl Supervisor {
     }
 
     fn execute(&self, guest: &Arc<Guest>, written: CmCommand) {
-        let given = self.charged(&written);
+        let id = about(&written);
+        let given = self.charged(&written, id.as_deref());
         let CmCommand { trap, file, copied, count, started, ids, .. } = written;
-        let result = given.as_ref().map(drop).map_err(|errno| *errno);
-        let mut told = self.told.lock();
-        told.counts.add_cm(copied.spec.name, result.is_err());
-        if let Some(observer) = &mut told.observer {
-            observer.cm(trap.tid, copied.spec.name, copied.id(), result, started.elapsed());
-        }
-        drop(told);
+        let verdict =
+            given.as_ref().map_or_else(|denied| denied.verdict(), |_| Verdict::Executed(0));
+        self.tell_cm(&trap, &copied, id.as_deref(), verdict, started);
+        let given = given.map_err(|denied| denied.errno);
         let reply = Reply::Value(i64::try_from(count).unwrap_or(i64::MAX));
         match (given, copied.response_at()) {
             (Err(errno), _) => self.refuse(trap, errno),
@@ -219,8 +221,30 @@ impl Supervisor {
         }
     }
 
+    /// Tells of a command; `id` as [`about`] has it.
+    fn tell_cm(
+        &self,
+        trap: &Notification,
+        copied: &CmCopy,
+        id: Option<&[u8]>,
+        verdict: Verdict,
+        started: Instant,
+    ) {
+        let peer = match cm::peer(copied.header.cmd, &copied.body) {
+            Peer::Address(peer) => Some(peer),
+            Peer::Nobody | Peer::Unknown => id.and_then(cm::peer_of_id),
+        };
+        let (tid, name, elapsed) = (trap.tid, copied.spec.name, started.elapsed());
+        let done = CmDone { tid, name, id: copied.id(), peer, verdict, elapsed };
+        let mut told = self.told.lock();
+        told.counts.add_cm(&done);
+        if let Some(observer) = &mut told.observer {
+            observer.cm(&done);
+        }
+    }
+
     /// Gives a command, and returns the response.
-    fn given(&self, written: &CmCommand) -> Result<Vec<u8>, Errno> {
+    fn given(&self, written: &CmCommand, id: Option<&[u8]>) -> Result<Vec<u8>, Denied> {
         let CmCommand { copied, value, other, network, file, .. } = written;
         let mut command = match copied.spec.also {
             Also::Value(at, _) => copied.command(Some((at, value))),
@@ -230,17 +254,29 @@ impl Supervisor {
             process::enter_network(network).map_err(errno)?;
         }
         match (copied.spec.also, other.as_ref().and_then(GuestFile::get)) {
-            (Also::Device | Also::NewId, _) => self.check_device(written, copied)?,
+            (Also::Device | Also::NewId, _) => self.check_device(written, id)?,
             (Also::File(at), Some(other)) => {
                 put_descriptor(&mut command.bytes, HDR_LEN + at, other);
             }
             _ => {}
         }
-        give(file.as_fd(), command).map_err(errno)
+        Ok(give(file.as_fd(), command).map_err(errno)?)
+    }
+
+    /// Refuses all commands once the operator has taken rdma_cm away.
+    fn check_granted(&self, trap: &Notification) -> Result<(), Denied> {
+        const REASON: &str = "rdma_cm not granted";
+        if self.narrowed().is_none_or(Policy::grants_rdma_cm) {
+            return Ok(());
+        }
+        let tid = trap.tid;
+        self.warn(REASON, || format!("thread {tid}: the operator has taken rdma_cm away"));
+        Err(Denied::because(REASON, Errno::EACCES))
     }
 
     /// Refuses a command to a peer that the policy does not have.
-    fn check_peer(&self, trap: &Notification, copied: &CmCopy) -> Result<(), Errno> {
+    fn check_peer(&self, trap: &Notification, copied: &CmCopy) -> Result<(), Denied> {
+        const REASON: &str = "peer not granted";
         let peer = match cm::peer(copied.header.cmd, &copied.body) {
             Peer::Nobody => return Ok(()),
             Peer::Address(peer) => Some(peer),
@@ -248,12 +284,12 @@ impl Supervisor {
         };
         let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
         policies().try_for_each(|policy| policy.check_peer(peer)).map_err(|beyond| {
-            self.warn("peer not granted", || {
+            self.warn(REASON, || {
                 let Beyond { value, rule, .. } = beyond;
                 let name = copied.spec.name;
                 format!("thread {}: {name} to {value} is not granted (rule: {rule})", trap.tid)
             });
-            Errno::EPERM
+            Denied::because(REASON, Errno::EPERM)
         })
     }
 
@@ -264,28 +300,16 @@ impl Supervisor {
     }
 
     /// An id is bound to a device by its address; that must be one that was granted.
-    fn check_device(&self, written: &CmCommand, copied: &CmCopy) -> Result<(), Errno> {
-        let Some(id) = copied.id() else { return Ok(()) };
-        let header = CmHeader {
-            cmd: cm::QUERY,
-            input: 16,
-            output: u16::try_from(cm::QUERY_ADDR_LEN).unwrap_or(u16::MAX),
-        };
-        let mut bytes = header.bytes().to_vec();
-        bytes.extend([0; 8]);
-        bytes.extend(id.to_ne_bytes());
-        bytes.extend(cm::QUERY_ADDR.to_ne_bytes());
-        let query = Command { bytes, response: Some(HDR_LEN), out: header.output, value: None };
-        let response = match give(written.file.as_fd(), query) {
-            Ok(response) => response,
-            // No such id: the command says so itself.
-            Err(_) => return Ok(()),
-        };
-        let bound = match BoundTo::read(&response) {
+    fn check_device(&self, written: &CmCommand, id: Option<&[u8]>) -> Result<(), Denied> {
+        const REASON: &str = "device not granted";
+        let copied = &written.copied;
+        // No such id: the command says so itself.
+        let Some(response) = id else { return Ok(()) };
+        let bound = match BoundTo::read(response) {
             // Any device's connections; each comes with a device, and is looked at then.
             Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),
             // As the kernel has it; and an address may be resolved at any moment, after this look.
-            Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
+            Some(BoundTo::Nothing) => return Err(Errno::EINVAL.into()),
             Some(BoundTo::Device { index, port, pkey, .. })
                 if self.devices.has_index(index) && self.passes(index, port, pkey) =>
             {
@@ -294,7 +318,7 @@ impl Supervisor {
             bound => bound,
         };
         let name = copied.spec.name;
-        self.warn("device not granted", || {
+        self.warn(REASON, || {
             let device = match bound {
                 Some(BoundTo::Device { index, node_guid, .. }) => {
                     format!("RDMA device {index} (node GUID {node_guid:016x}; see: rdma dev)")
@@ -307,8 +331,28 @@ impl Supervisor {
                  was not granted"
             )
         });
-        Err(Errno::ENODEV)
+        Err(Denied::because(REASON, Errno::ENODEV))
     }
+}
+
+/// What the kernel knows of the id that a command sends by, or lets send by: `struct
+/// rdma_ucm_query_addr_resp`. None for any other command, and where there is no such id.
+fn about(written: &CmCommand) -> Option<Vec<u8>> {
+    let copied = &written.copied;
+    if !matches!(copied.spec.also, Also::Device | Also::NewId) {
+        return None;
+    }
+    let header = CmHeader {
+        cmd: cm::QUERY,
+        input: 16,
+        output: u16::try_from(cm::QUERY_ADDR_LEN).unwrap_or(u16::MAX),
+    };
+    let mut bytes = header.bytes().to_vec();
+    bytes.extend([0; 8]);
+    bytes.extend(copied.id()?.to_ne_bytes());
+    bytes.extend(cm::QUERY_ADDR.to_ne_bytes());
+    let query = Command { bytes, response: Some(HDR_LEN), out: header.output, value: None };
+    give(written.file.as_fd(), query).ok()
 }
 
 /// Destroys an id that its maker was not told of.

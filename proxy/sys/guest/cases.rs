@@ -121,6 +121,18 @@ pub(crate) fn errors(device: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// A queue pair of each type, and a domain: a line each.
+pub(crate) fn types(device: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    say("PD", &invoke(command::ALLOC_PD, &[0; 8], &mut [0; 4]).send(fd));
+    // enum ib_qp_type.
+    for (name, kind) in [("RC", 2), ("UC", 3), ("UD", 4), ("RAW_PACKET", 8)] {
+        say(name, &create_qp(kind, &mut [0; 32]).send(fd));
+    }
+    Ok(())
+}
+
 /// CREATE_QP of a type. `answer` outlives the request; what it reads is leaked.
 pub(crate) fn create_qp(qp_type: u8, answer: &mut [u8; 32]) -> Request {
     // struct ib_uverbs_create_qp: the type is the byte at 52.

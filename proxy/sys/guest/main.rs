@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         ["calls", path, count] => calls::calls(path, count),
         ["reads", rounds, dirs @ ..] => calls::reads(rounds, dirs),
         ["errors", device] => cases::errors(device),
+        ["types", device] => cases::types(device),
         ["foreign", device] => cases::foreign(device),
         ["writes", device] => cases::writes(device),
         ["watched-numbers", device] => cases::watched_numbers(device),

@@ -1,18 +1,19 @@
 //! One of many tenants of a port, small enough for sixty-four of them: says what the tenant sees and
 //! has, and tries to use what the others have.
 
+mod flood;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::net::Ipv6Addr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 use std::time::Instant;
-
-use memmap2::MmapMut;
 
 use crate::cases::command;
 use crate::cases::object;
@@ -35,6 +36,7 @@ mod more {
     pub(super) const DESTROY_AH: u64 = 8;
     pub(super) const REG_MR: u64 = 9;
     pub(super) const DEREG_MR: u64 = 13;
+    pub(super) const CREATE_COMP_CHANNEL: u64 = 17;
     pub(super) const CREATE_CQ: u64 = 18;
     pub(super) const DESTROY_CQ: u64 = 20;
     pub(super) const MODIFY_QP: u64 = 26;
@@ -47,6 +49,8 @@ mod manager {
     pub(super) const DESTROY_ID: u32 = 1;
     pub(super) const BIND_IP: u32 = 2;
     pub(super) const LISTEN: u32 = 7;
+    pub(super) const JOIN_IP_MCAST: u32 = 16;
+    pub(super) const LEAVE_MCAST: u32 = 17;
 }
 
 /// `UVERBS_ATTR_UHW_OUT`, and as much of it as Soft-RoCE's objects write.
@@ -64,10 +68,11 @@ const INIT: (u8, u32) = (1, 1 | 8 | 16 | 32);
 const RTR: (u8, u32) = (2, 1 | 128 | 256 | 4096 | 1 << 15 | 1 << 17 | 1 << 20);
 const RTS: (u8, u32) = (3, 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 13 | 1 << 16);
 
-/// Of a flood: bytes of a region, entries of a completion queue, turns between them.
-const BIG: usize = 16 << 20;
-const MANY: u32 = 4096;
-const TURNS: usize = 50;
+/// `struct sockaddr_in` in the room of a `struct sockaddr_in6`.
+fn address(at: Ipv4Addr, port: u16) -> Vec<u8> {
+    // AF_INET, include/linux/socket.h.
+    Fields::default().short(2).bytes(&port.to_be_bytes()).bytes(&at.octets()).zeros(20).0
+}
 
 /// What a tenant has.
 struct Tenant {
@@ -138,8 +143,32 @@ impl Tenant {
     }
 
     fn region(&mut self, at: u64, len: u64) -> io::Result<()> {
-        let fields = Fields::default().long(0).long(at).long(len).long(at).word(self.pd).word(0);
+        self.region_in(self.pd, at, len)
+    }
+
+    fn region_in(&mut self, pd: u32, at: u64, len: u64) -> io::Result<()> {
+        let fields = Fields::default().long(0).long(at).long(len).long(at).word(pd).word(0);
         self.make(more::REG_MR, fields, 12, more::DEREG_MR).map(drop)
+    }
+
+    /// The handle and the number of a queue pair in a protection domain, with a completion queue.
+    fn queue_pair(&self, pd: u32, cq: u32) -> io::Result<(u32, u32)> {
+        let fields = Fields::default().zeros(16).word(pd).word(cq).word(cq).word(0);
+        // Work requests and pieces of them; inline data, and then the type.
+        let fields = fields.word(1).word(1).word(1).word(1).word(0).byte(0).byte(RC).zeros(2);
+        let made = self.legacy(command::CREATE_QP, fields, 32)?;
+        Ok((word(&made, 0), word(&made, 1)))
+    }
+
+    /// Makes objects upon one of a handle: a region and a queue pair in a protection domain, and a queue pair
+    /// with a completion queue.
+    fn borrow(&mut self, handle: u32) -> [io::Result<()>; 3] {
+        let at = addr(&*self.memory);
+        let region = self.region_in(handle, at, 4096);
+        let made = [self.queue_pair(handle, self.cq), self.queue_pair(self.pd, handle)];
+        let [in_domain, with_queue] =
+            made.map(|made| made.map(|(handle, _)| self.made.push((more::DESTROY_QP, handle))));
+        [region, in_domain, with_queue]
     }
 
     /// A protection domain, made and destroyed.
@@ -159,34 +188,6 @@ impl Tenant {
         times.sort_unstable();
         let of = |hundredths: usize| times.get(count * hundredths / 100).copied().unwrap_or(0);
         Ok(format!("p50 {} p99 {}", of(50), of(99)))
-    }
-
-    /// Takes of everything until it is refused, again and again for so long, and keeps what it got.
-    fn flood(&mut self, time: Duration) -> io::Result<String> {
-        // Its own, so that what is locked by a region is told from what is written.
-        let memory = MmapMut::map_anon(BIG)?;
-        let at = memory.as_ptr().expose_provenance() as u64;
-        std::mem::forget(memory);
-        let end = Instant::now() + time;
-        let (mut turns, mut made, mut refused) = (0, 0, 0);
-        while Instant::now() < end {
-            let ends = [
-                self.protection_domain().map(drop),
-                self.completion_queue(MANY).map(drop),
-                self.region(at, BIG as u64),
-                self.id().map(drop),
-                self.address_handle(0),
-            ];
-            made += ends.iter().filter(|end| end.is_ok()).count();
-            refused += ends.iter().filter(|end| end.is_err()).count();
-            for _ in 0..TURNS {
-                match self.turn() {
-                    Ok(()) => turns += 1,
-                    Err(_) => refused += 1,
-                }
-            }
-        }
-        Ok(format!("made {made} turns {turns} refused {refused}"))
     }
 
     fn destroy(&self, end: u64, handle: u32) -> io::Result<()> {
@@ -228,7 +229,7 @@ impl Tenant {
     fn pairs(&self, count: u32, index: u8) -> io::Result<String> {
         let begun = Instant::now();
         for _ in 0..count {
-            let (handle, number) = self.queue_pair()?;
+            let (handle, number) = self.queue_pair(self.pd, self.cq)?;
             for step in [INIT, RTR, RTS] {
                 self.modify(handle, number, index, step)?;
             }
@@ -236,17 +237,9 @@ impl Tenant {
         Ok(format!("pairs after {} ms", begun.elapsed().as_millis()))
     }
 
-    fn queue_pair(&self) -> io::Result<(u32, u32)> {
-        let fields = Fields::default().zeros(16).word(self.pd).word(self.cq).word(self.cq).word(0);
-        // Work requests and pieces of them; inline data, and then the type.
-        let fields = fields.word(1).word(1).word(1).word(1).word(0).byte(0).byte(RC).zeros(2);
-        let made = self.legacy(command::CREATE_QP, fields, 32)?;
-        Ok((word(&made, 0), word(&made, 1)))
-    }
-
     /// A queue pair whose path has a source of an index.
     fn connect(&self, index: u8) -> io::Result<()> {
-        let (handle, number) = self.queue_pair()?;
+        let (handle, number) = self.queue_pair(self.pd, self.cq)?;
         let step = self
             .modify(handle, number, index, INIT)
             .and_then(|()| self.modify(handle, number, index, RTR));
@@ -324,9 +317,13 @@ impl Tenant {
     }
 
     fn id(&self) -> io::Result<u32> {
+        self.id_of(PORT_SPACE, RC)
+    }
+
+    fn id_of(&self, space: u16, kind: u8) -> io::Result<u32> {
         let mut answer = [0; 4];
         let fields = Fields::default().long(0).long(addr_mut(&mut answer));
-        let fields = fields.short(PORT_SPACE).byte(RC).zeros(5);
+        let fields = fields.short(space).byte(kind).zeros(5);
         self.ask(manager::CREATE_ID, fields, &mut answer)?;
         Ok(word(&answer, 0))
     }
@@ -337,19 +334,16 @@ impl Tenant {
         self.ask(manager::DESTROY_ID, fields, &mut answer)
     }
 
+    fn bind(&self, id: u32, at: Ipv4Addr, port: u16) -> io::Result<()> {
+        let fields = Fields::default().long(0).bytes(&address(at, port)).word(id);
+        self.ask(manager::BIND_IP, fields, &mut [])
+    }
+
     /// Listens at an address and a port, and ends that again.
     fn listen(&self, at: &str, port: u16) -> Result<io::Result<()>, Box<dyn Error>> {
-        let at: std::net::Ipv4Addr = at.parse()?;
-        let family = u16::try_from(libc::AF_INET)?;
         let id = self.id()?;
-        let address = Fields::default().short(family).bytes(&port.to_be_bytes());
-        let address = address.bytes(&at.octets()).zeros(20);
-        let bound = self.ask(
-            manager::BIND_IP,
-            Fields::default().long(0).bytes(&address.0).word(id),
-            &mut [],
-        );
-        let listens = bound
+        let listens = self
+            .bind(id, at.parse()?, port)
             .and_then(|()| self.ask(manager::LISTEN, Fields::default().word(id).word(1), &mut []));
         self.destroy_id(id)?;
         Ok(listens)
@@ -378,6 +372,11 @@ impl Tenant {
                     {
                         end(&self.destroy(by, handle));
                     }
+                }
+            }
+            "borrow" => {
+                for handle in rest {
+                    self.borrow(handle.parse()?).iter().for_each(&mut end);
                 }
             }
             "ids" => {
@@ -418,9 +417,10 @@ impl Tenant {
 
 /// A tenant with an address (a GID), and so many protection domains more than others have. Prints what the
 /// tenant sees and has; then takes lines, and answers each with how often the calls ended how:
-/// `speak INDEX...` (address handles and queue pairs from these sources), `destroy HANDLE...`, `ids ID...`
-/// (destroys identifiers of the connection manager), `listen PORT ADDRESS...`, `free`; or `pairs COUNT INDEX` with how
-/// long queue pairs took, `spin COUNT` with how long turns took, and `flood SECONDS` with what it got.
+/// `speak INDEX...` (address handles and queue pairs from these sources), `destroy HANDLE...`, `borrow
+/// HANDLE...` (makes objects upon these), `ids ID...` (destroys identifiers of the connection manager),
+/// `listen PORT ADDRESS...`, `free`; or `pairs COUNT INDEX` with how long queue pairs took, `spin COUNT` with
+/// how long turns took, and `flood SECONDS` with what it got.
 pub(crate) fn tenant(device: &str, gid: &str, extra: &str) -> Result<(), Box<dyn Error>> {
     let gid: Ipv6Addr = gid.parse()?;
     let mut tenant = Tenant::new(device, gid.octets(), extra.parse()?)?;

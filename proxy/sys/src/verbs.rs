@@ -260,13 +260,13 @@ mod tests {
     #[test]
     fn work_requests_are_refused_before_the_kernel_looks_for_them() {
         let null = File::open("/dev/null").unwrap();
-        let mut core_in = [0; POST_SEND_LEN];
-        let ring = |bell| ring(null.as_fd(), 14, bell);
-        assert_eq!(ring(Bell::PostSend(&core_in)), -i64::from(libc::ENOTTY));
+        let ring = |bell: Bell<'_>| ring(null.as_fd(), 14, bell);
+        let plain = [0; POST_SEND_LEN];
+        assert_eq!(ring(Bell::PostSend(&plain)), -i64::from(libc::ENOTTY));
         for at in [12, 16] {
-            core_in[at] = 1;
-            assert_eq!(ring(Bell::PostSend(&core_in)), -i64::from(libc::EINVAL));
-            core_in[at] = 0;
+            let mut counted = plain;
+            counted[at] = 1;
+            assert_eq!(ring(Bell::PostSend(&counted)), -i64::from(libc::EINVAL));
         }
         assert_eq!(ring(Bell::ReqNotifyCq(&[0; REQ_NOTIFY_CQ_LEN])), -i64::from(libc::ENOTTY));
     }

@@ -9,6 +9,8 @@ use crate::table::Table;
 use crate::world::World;
 
 const ROUNDS: usize = 9;
+/// What a flood may cost a neighbour: a ratio of two rounds that follow each other.
+const BOUND: f64 = 1.2;
 
 /// Prints the table.
 pub fn run(world: &World) -> Result<()> {
@@ -30,5 +32,9 @@ pub fn run(world: &World) -> Result<()> {
         format!("{ratio:.2}"),
     ]);
     println!("{table}");
+    let word = if ratio <= BOUND { "within" } else { "BEYOND" };
+    println!(
+        "a neighbour waits {ratio:.2} times as long beside a flood: {word} the bound of {BOUND}"
+    );
     Ok(())
 }

@@ -25,7 +25,7 @@ match.uid = 0
 profile = \"standard\"
 devices = [{ name = \"*\" }]
 [tenant.flood.rules]
-quota = { ucontexts = 4, pd = 64, mr = 64, mr_bytes = 67108864, cq = 16, cqe = 16384, ah = 64, cm_ids = 32 }
+quota = { ucontexts = 4, pd = 64, mr = 64, mr_bytes = 67108864, cq = 16, cqe = 16384, ah = 64, cm_ids = 32, multicast = 8 }
 rate = { per_s = 20, burst = 100 }
 ";
 /// How long a flood lasts, in seconds of the machine.
@@ -40,6 +40,9 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new("tenant_floods_and_costs_nobody_else", |world| {
         let flood = run(world, 1)?;
         println!("  {flood}");
+        if flood.groups == 0 {
+            bail!("the flood has joined no multicast group: {flood}");
+        }
         if flood.refused == 0 {
             bail!("the flood has met no bound: {flood}");
         }
@@ -64,17 +67,19 @@ pub(crate) struct Flood {
     /// Beside the flood.
     pub(crate) beside: Vec<f64>,
     pub(crate) refused: u64,
+    /// Multicast groups that the flood has joined.
+    pub(crate) groups: u64,
     /// The host's memory that is gone in the end, less what the tenant's control group counts.
     pub(crate) outside_kib: Option<u64>,
 }
 
 impl std::fmt::Display for Flood {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { alone, beside, refused, outside_kib } = self;
+        let Self { alone, beside, refused, groups, outside_kib } = self;
         write!(
             f,
             "p99 of a neighbour's turns: {alone:.0?} us alone, {beside:.0?} us beside a flood; {refused} \
-             requests of the flood refused; {} KiB taken outside of its control group",
+             requests of the flood refused, {groups} groups joined; {} KiB taken outside of its control group",
             outside_kib.map_or_else(|| "?".to_owned(), |kib| kib.to_string())
         )
     }
@@ -122,7 +127,9 @@ pub(crate) fn run(world: &World, rounds: usize) -> Result<Flood> {
     let group = Group::new()?;
     let guest = world.beside("verbgate-guest").to_string_lossy().into_owned();
     let device = world.node_path();
-    let argv = [guest.as_str(), "neighbour", &device, "::1", "0"];
+    // By the address that the connection manager knows the device by.
+    let gid = format!("::ffff:{}", world.address()?);
+    let argv = [guest.as_str(), "neighbour", &device, &gid, "0"];
 
     let mut neighbour =
         Partner::start(&folder.path().join("neighbour"), &world.sandbox(&[], &argv))?;
@@ -150,8 +157,14 @@ pub(crate) fn run(world: &World, rounds: usize) -> Result<Flood> {
         std::thread::sleep(Duration::from_secs(1));
         flood.beside.push(spin()?);
         let said = tenant.hear()?;
-        let refused = said.rsplit(' ').next().and_then(|word| word.parse::<u64>().ok());
-        flood.refused += refused.with_context(|| format!("an odd answer: {said:?}"))?;
+        let words: Vec<&str> = said.split(' ').collect();
+        let after = |key: &str| {
+            let at = words.iter().position(|word| *word == key);
+            let count = at.and_then(|at| words.get(at + 1)?.parse::<u64>().ok());
+            count.with_context(|| format!("an odd answer: {said:?}"))
+        };
+        flood.refused += after("refused")?;
+        flood.groups += after("groups")?;
     }
     let gone = before.saturating_sub(available_kib()?);
     let counted = group.kib()?.zip(none).map(|(now, none)| now.saturating_sub(none));

@@ -17,6 +17,7 @@ mod hostile;
 mod neighbours;
 pub(crate) mod nic;
 mod nodes;
+mod paths;
 mod podman;
 mod quotas;
 mod rails;
@@ -119,6 +120,7 @@ fn on_software() -> Vec<Case> {
     all.extend(flooded::cases());
     all.extend(quotas::cases());
     all.extend(tenants::cases());
+    all.extend(paths::cases());
     all.extend(containers::cases());
     all.extend(agent::cases());
     all.extend(podman::cases());

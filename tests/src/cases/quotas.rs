@@ -17,6 +17,7 @@ use super::containers::of_each;
 use super::tenants::Script;
 use crate::bundle::Container;
 use crate::exec;
+use crate::exec::Program;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
@@ -34,6 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("tenant_floods_and_meets_its_quotas", flood),
         Case::new("tenant_that_holds_much_is_slowed_by_class", slowed),
         Case::new("container_is_bounded_by_the_kernel_too", |world| of_each(world, bounded)),
+        Case::new("supervisor_is_bounded_and_ends_closed", |world| of_each(world, ends_closed)),
     ]
 }
 
@@ -83,7 +85,15 @@ fn flood(world: &World) -> Result<Verdict> {
     })?;
     let lines = fs::read_to_string(&audit)?;
     let told = |words: &[&str]| lines.lines().any(|l| words.iter().all(|word| l.contains(word)));
-    if !told(&["quota reached", "QP_CREATE", "EAGAIN", "remedy", "rules.quota"]) {
+    if !told(&["quota reached", "QP_CREATE", "EAGAIN", "remedy", "rules.quota"])
+        || !told(&[
+            "quota reached",
+            "CM_CREATE_ID",
+            "EAGAIN",
+            "\"tenant\":\"flood\"",
+            "rules.quota",
+        ])
+    {
         bail!("the audit does not tell of the quota: {lines}");
     }
 
@@ -180,6 +190,69 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
         bail!("96 MiB are registered where 64 may be locked: {beyond}");
     }
     Ok(())
+}
+
+/// Opens the device, and again once a file is there; then makes a request by the first open.
+const AGAIN: &str = "import errno, fcntl, os, sys, time
+device = os.open(sys.argv[1], os.O_RDWR)
+print('opened', flush=True)
+while not os.path.exists('/tmp/go'):
+    time.sleep(0.05)
+for step in (lambda: os.open(sys.argv[1], os.O_RDWR),
+             lambda: fcntl.ioctl(device, 0xc0181b01, bytearray(24))):
+    try:
+        step()
+        print('done', flush=True)
+    except OSError as error:
+        print(errno.errorcode[error.errno], flush=True)
+";
+
+/// A supervisor is in a control group of its own, whose bound the kernel keeps: one that wants more memory is
+/// killed, its container's requests fail, and nothing is left.
+fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
+    let argv = ["python3", "-c", AGAIN, &world.node_path()];
+    let container = Container::new(world, runtime, "closed", &argv)?;
+    let mut program = Program::start(container.run())?;
+    exec::wait_until("the container to open the device", PATIENCE, || {
+        Ok(program.stdout_so_far()?.contains("opened") || program.has_ended()?)
+    })?;
+    let one = || -> Result<Value> {
+        let mut ps = world.program("verbgate");
+        ps.args(["ps", "--json"]);
+        let all: Value = serde_json::from_str(&exec::run(ps, PATIENCE)?.expect_status(0)?.stdout)?;
+        let one = all.as_array().and_then(|all| all.iter().find(|one| one["id"] == *container.id));
+        one.cloned().with_context(|| format!("{} is not among {all}", container.id))
+    };
+    let shown = one()?;
+    let pid = |of: &Value, key: &str| of.get(key).and_then(Value::as_i64);
+    let supervisor = pid(&shown, "supervisor").context("no supervisor")?;
+    let first = pid(&shown, "pid").context("no first process")?;
+    let groups = fs::read_to_string(format!("/proc/{supervisor}/cgroup"))?;
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).context("no version 2")?;
+    let group = Path::new("/sys/fs/cgroup").join(group.trim_start_matches('/'));
+    if !group.file_name().is_some_and(|name| name.to_string_lossy().starts_with("verbgate-lab-")) {
+        bail!("the supervisor is in {groups}: {}", program.describe()?);
+    }
+    let limit = fs::read_to_string(group.join("memory.max")).context("no bound of memory")?;
+    if limit.trim() != "268435456" {
+        bail!("the bound is {limit}");
+    }
+    let used = fs::read_to_string(group.join("memory.current"))?;
+    println!("    {runtime}: the supervisor's group uses {} bytes", used.trim());
+    // The kernel has the group reclaim, and then ends who is in the group.
+    fs::write(group.join("memory.max"), "0")?;
+    exec::wait_until(
+        "the supervisor's end",
+        PATIENCE,
+        || Ok(pid(&one()?, "supervisor").is_none()),
+    )?;
+    fs::write(format!("/proc/{first}/root/tmp/go"), "")?;
+    let ended = program.wait(PATIENCE)?;
+    if ended.stdout.split_whitespace().collect::<Vec<_>>() != ["opened", "ENOSYS", "ENOSYS"] {
+        bail!("without its supervisor: {ended}");
+    }
+    drop(container);
+    exec::wait_until("the group's end", PATIENCE, || Ok(!group.exists()))
 }
 
 /// A container of a user without rights, whose engine would let the user lock little.

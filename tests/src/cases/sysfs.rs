@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("sysfs_is_the_hosts_for_a_granted_device", same_attributes),
         Case::new("sysfs_names_no_other_device", nothing_else),
+        Case::new("sysfs_keeps_modes_and_has_no_serials", modes_and_serials),
         Case::new("sysfs_follows_addresses", follows_addresses),
         Case::new("sysfs_of_a_device_that_vanishes", vanishes),
         Case::new("sysfs_of_a_network_namespace", of_a_namespace),
@@ -148,6 +149,51 @@ fn nothing_else(world: &World) -> Result<Verdict> {
         bail!("--sysfs host does not show the host's: {off}");
     }
     drop(second);
+    Ok(Verdict::Ok)
+}
+
+/// What only root may read stays so in what is served; the machine's serial numbers are not there at all.
+fn modes_and_serials(world: &World) -> Result<Verdict> {
+    // All that not everybody may read, but for what is the kernel's own business.
+    let list = "find -L /sys/class -maxdepth 4 -type f ! -perm -o=r ! -path '*/power/*' -readable -printf '%p %m\\n' 2>/dev/null | sort -u; true";
+    let native = shell(world, Place::Native, list)?.expect_status(0)?;
+    let secrets: Vec<&str> = native
+        .stdout
+        .lines()
+        .filter(|line| line.contains("/dmi/") && line.ends_with(" 400"))
+        .collect();
+    let is_readable = |line: &str| {
+        let file = line.split(' ').next().unwrap_or_default();
+        Ok::<_, anyhow::Error>(shell(world, Place::Native, &format!("cat {file}"))?.status == 0)
+    };
+    match secrets.first() {
+        None => return Ok(Verdict::Skipped("this machine tells no serial numbers".to_owned())),
+        Some(first) if !is_readable(first)? => bail!("natively root cannot read {first}"),
+        Some(_) => println!("  natively root reads {}", secrets.join(", ")),
+    }
+    let names = "find -L /sys/class/dmi /sys/devices/virtual/dmi -maxdepth 3 \
+                 \\( -name '*_serial' -o -name '*_uuid' \\) 2>/dev/null; true";
+    let inside = shell(world, Place::Sandbox, names)?.expect_status(0)?;
+    if !inside.stdout.is_empty() {
+        bail!("a sandbox sees {inside}");
+    }
+    // As another user, who has no capability: what is served must not be more than what the kernel shows.
+    let inside = shell(world, Place::Sandbox, list)?.expect_status(0)?;
+    let files: Vec<&str> = inside.stdout.lines().collect();
+    if let Some(wider) = files.iter().find(|line| !native.stdout.lines().any(|own| own == **line)) {
+        bail!("the mode is not the host's: {wider}");
+    }
+    let attempt = "while read -r file mode; do cat $file >/dev/null 2>&1 && echo $file; done; true";
+    let script = format!(
+        "{list} >/tmp/guarded; setpriv --reuid 65534 --regid 65534 --clear-groups sh -c '{attempt}' \
+         </tmp/guarded",
+        list = list.trim_end_matches("; true")
+    );
+    let read = shell(world, Place::Sandbox, &script)?.expect_status(0)?;
+    if !read.stdout.is_empty() {
+        bail!("a user without rights reads {read}");
+    }
+    println!("  {} guarded files are served", files.len());
     Ok(Verdict::Ok)
 }
 

@@ -27,9 +27,11 @@ use crate::plan::open;
 use crate::state::Snapshot;
 use crate::strict;
 use crate::transfer::PAUSE;
+use crate::transfer::fence;
 use crate::transfer::is_gid_of;
+use crate::transfer::lift;
 
-/// Makes a link and configures the link.
+/// Puts the fence around the container's namespace, makes a link there and configures the link.
 pub(super) fn make(
     share: &mut Share,
     nic: &Link,
@@ -38,6 +40,7 @@ pub(super) fn make(
 ) -> Result<(), Error> {
     let (kind, name) = (share.kind.name(), share.name.clone());
     let data = [share.kind.data()];
+    target.within(|| fence(&name))?;
     link::make_upon(&mut open()?, nic.index, target, &name, kind, &data).map_err(|source| {
         let hint = match source.raw_os_error() {
             // EBUSY: the NIC's receive handler is somebody else's.
@@ -138,7 +141,7 @@ pub(super) fn await_gids(share: &Share, sysfs: &Path, patience: Duration) -> Res
     }
 }
 
-/// Removes a link and its rules, as far as they are there.
+/// Removes a link, its rules and its fence, as far as they are there.
 pub(super) fn take_away(share: &Share) -> Result<(), Error> {
     // The kernel removes such links with their namespace.
     let Some(target) = share.namespace() else { return Ok(()) };
@@ -153,6 +156,7 @@ pub(super) fn take_away(share: &Share) -> Result<(), Error> {
             link::remove(&mut netlink, link.index)
                 .map_err(|source| Error::netlink(what, source))?;
         }
+        lift(&share.name)?;
         dress::remove_rules(&mut netlink, &share.rules)
     })
 }

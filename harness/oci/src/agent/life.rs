@@ -34,14 +34,17 @@ use verbgate_sys::rights;
 use verbgate_sys::window::AddrWindow;
 use verbgate_sys::window::FdWindow;
 
+use super::super::bounds;
 use super::super::granted;
 use super::super::letter::HEARD;
 use super::super::letter::Word;
 use super::super::letter::policy_of;
 use super::super::place::Place;
 use super::super::place::Spec;
+use super::super::pod::Groups;
 use super::super::served::Served;
 use super::super::served::shown;
+use super::super::supervisor::join_groups;
 
 /// How often it is looked whether the processes under a filter have ended.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -93,6 +96,7 @@ pub fn run(place: &Path) -> Result<u8, Error> {
 }
 
 struct AgentLife {
+    place: Place,
     spec: Spec,
     rights: Rights,
     agent: Option<OwnedFd>,
@@ -101,6 +105,8 @@ struct AgentLife {
     views: Option<Views>,
     siblings: Siblings,
     served: Served,
+    /// The control groups that this process is in.
+    groups: Option<Groups>,
 }
 
 impl AgentLife {
@@ -116,6 +122,7 @@ impl AgentLife {
         rustix::stdio::dup2_stdout(&null)?;
         Ok(Self {
             rights: granted::rights(&spec, &place)?,
+            place: place.clone(),
             spec,
             agent: Some(agent),
             control: Post::bind(&place.control())?,
@@ -123,6 +130,7 @@ impl AgentLife {
             views: None,
             siblings: Siblings::default(),
             served: Served::default(),
+            groups: None,
         })
     }
 
@@ -137,6 +145,8 @@ impl AgentLife {
             let first = self.first.as_ref().map(|(_, first)| first);
             self.served.expect(&self.spec, &self.rights, first);
             if self.served.all.is_empty() && (self.views.is_some() || self.agent.is_none()) {
+                // The agent removes the groups with the directory.
+                self.groups.take().iter().for_each(Groups::leave);
                 return Ok(());
             }
         }
@@ -208,6 +218,8 @@ impl AgentLife {
             verbgate_sandbox::serve(&supervisor)?;
         } else {
             let first = Tgid(order.pid);
+            bounds::enforce(&self.spec, order.pid).context("cannot read the container's policy")?;
+            self.groups = join_groups(&self.spec, first, &self.place);
             self.first = Some((first, PidFd::open(first)?));
             verbgate_sandbox::start(&supervisor).context("cannot start the supervisor")?;
             self.served.began(&self.spec);
