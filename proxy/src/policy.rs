@@ -6,6 +6,7 @@
 //! there is no such feature. ENOTTY is never used, because libibverbs then gives up ioctls for the
 //! whole ucontext.
 
+mod attributes;
 mod error;
 pub mod keys;
 mod limits;
@@ -33,6 +34,7 @@ use verbgate_abi::table::ObjectRef;
 use verbgate_abi::table::Provider;
 use verbgate_abi::wire::MethodId;
 
+pub(crate) use self::attributes::prepare;
 pub use self::error::PolicyError;
 pub use self::error::PolicyPlace;
 use self::error::Source;

@@ -66,7 +66,7 @@ pub const KEYS: [Key; 81] = [
     key("profile", "everything", Holds::Flag, "Grants every method, command, queue pair type, attribute and private input. For tests, and for programs that you would trust with the device."),
     key("profile", "rdma_cm", Holds::Flag, "Whether programs get the connection manager, /dev/infiniband/rdma_cm."),
     key("profile", "qp_types", Holds::Texts, "Queue pair types to add: RC, UC, UD, RAW_PACKET, XRC_INI, XRC_TGT, efa:SRD, mlx5:DC."),
-    key("profile", "methods", Holds::Texts, "Methods to add, as `verbgate abi list` prints them. DEVICE.QUERY_PORT is the core's, mlx5:DEVICE.QUERY_PORT is a driver's own."),
+    key("profile", "methods", Holds::Texts, "Methods to add, as `verbgate abi list` prints them, with the attributes that the kernel demands, and the optional ones of the core that reach no further than the method. DEVICE.QUERY_PORT is the core's, mlx5:DEVICE.QUERY_PORT is a driver's own."),
     key("profile", "commands", Holds::Texts, "Legacy commands to add, as `verbgate abi list` prints them."),
     key("profile", "remove", Holds::Table("remove"), "Names to take away from the profile that this one extends."),
     key("profile", "rules", Holds::Table("rules"), "Limits on values. A key replaces the same key of the profile that this one extends."),

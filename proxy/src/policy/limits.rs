@@ -8,26 +8,26 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
-use std::ops::Range;
 
 use serde::Deserialize;
-use toml::Spanned;
 use verbgate_abi::legacy;
 use verbgate_abi::request::Request;
 use verbgate_abi::table;
+use verbgate_abi::table::AttrKind;
+use verbgate_abi::table::AttrSpec;
 use verbgate_abi::values::Meaning;
 use verbgate_abi::values::Value;
 
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
-use super::text::ClassRateText;
-use super::text::Exceed;
+use super::rates::class_pace;
+use super::rates::pace;
+use super::rates::words;
 use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
 use super::text::RulesText;
-use super::text::TierText;
 use crate::pace::ClassPace;
 use crate::pace::Pace;
 use crate::pace::Tier;
@@ -318,89 +318,23 @@ impl Limits {
             None => (request.method().full_name(), false),
         };
         self.fields.get(&of)?.iter().find_map(|(path, predicate)| {
-            let numbers: Vec<u64> = if legacy {
-                request.legacy_field(path).into_iter().collect()
+            let numbers: Vec<Option<u64>> = if legacy {
+                vec![request.legacy_field(path)]
             } else {
                 // Of the core's and of a driver's, if both have one of the name.
                 let named = request.attrs().iter().filter(|attr| attr.spec.short_name() == path);
-                named.filter_map(|attr| request.u64_of(attr)).collect()
+                named.map(|attr| request.u64_of(attr)).collect()
             };
-            let number = numbers.into_iter().find(|number| !predicate.holds(*number))?;
+            let passes = |number: &Option<u64>| number.is_some_and(|one| predicate.holds(one));
+            let number = numbers.into_iter().find(|number| !passes(number))?;
             Some(Beyond {
                 name: path.clone(),
-                value: format!("{number:#x}"),
+                value: number.map_or_else(|| "no number".to_owned(), |n| format!("{n:#x}")),
                 rule: format!("fields.{of:?}.{path:?} = {predicate}"),
             })
         })
     }
 }
-
-/// A rate that can be kept: the supervisor looks after requests that wait five times a second.
-fn pace(
-    (per_s, burst, exceed): (u64, Option<u64>, Exceed),
-    span: &Range<usize>,
-    source: Source<'_>,
-) -> Result<Pace, PolicyError> {
-    let burst = burst.unwrap_or(per_s);
-    let waits = exceed == Exceed::Wait;
-    if per_s == 0 || burst == 0 {
-        let slip = "per_s and burst are at least 1; remove the profile's methods to grant none";
-        return Err(source.slip(span, slip));
-    }
-    if waits && burst < per_s.div_ceil(LOOKS) {
-        let slip = format!(
-            "with exceed = \"wait\", burst is at least a {LOOKS}th of per_s, {}: requests that wait \
-             are looked after {LOOKS} times a second",
-            per_s.div_ceil(LOOKS)
-        );
-        return Err(source.slip(span, slip));
-    }
-    Ok(Pace { per_s, burst, waits })
-}
-
-/// A rate of a class, whose slower rates are reached one after the other.
-fn class_pace(
-    class: VerbClass,
-    rate: &Spanned<ClassRateText>,
-    quota: &BTreeMap<Resource, u64>,
-    source: Source<'_>,
-) -> Result<ClassPace, PolicyError> {
-    let ClassRateText { per_s, burst, exceed, warm, hot } = *rate.get_ref();
-    let slip = |slip: String| source.slip(&rate.span(), slip);
-    let cold = pace((per_s, burst, exceed), &rate.span(), source)?;
-    let tier = |text: TierText| Tier { from: text.from, per_s: text.per_s };
-    let (warm, hot) = (warm.map(tier), hot.map(tier));
-    let mut before = Tier { from: 0, per_s };
-    for (name, tier) in [("warm", warm), ("hot", hot)] {
-        let Some(tier) = tier else { continue };
-        if !(1..=100).contains(&tier.from) || tier.from <= before.from {
-            return Err(slip(format!("{name}.from is a percentage, and more than that of warm")));
-        }
-        if tier.per_s == 0 || tier.per_s > before.per_s {
-            return Err(slip(format!(
-                "{name}.per_s is at least 1, and no more than the rate before"
-            )));
-        }
-        if !class.resources().iter().any(|resource| quota.contains_key(resource)) {
-            let names: Vec<&str> = class.resources().iter().map(|one| one.name()).collect();
-            return Err(slip(format!(
-                "{name} is a part of a quota, and there is none of {}; add quota.{}",
-                names.join(" or "),
-                names.first().unwrap_or(&"?")
-            )));
-        }
-        before = tier;
-    }
-    Ok(ClassPace { cold, warm, hot })
-}
-
-fn words(Pace { per_s, burst, waits }: &Pace) -> String {
-    let exceed = if *waits { "wait" } else { "EAGAIN" };
-    format!("per_s = {per_s}, burst = {burst}, exceed = {exceed:?}")
-}
-
-/// How often requests that wait are looked after, in a second.
-const LOOKS: u64 = 5;
 
 fn named<T: Copy>(
     name: &Name,
@@ -414,6 +348,18 @@ fn named<T: Copy>(
     })
 }
 
+/// Whether an input of this kind can be a number ([`Request::u64_of`]).
+fn can_be_number(kind: &AttrKind) -> bool {
+    let fits = |min: u16, max: u16| [1, 2, 4, 8].iter().any(|len| (min..=max).contains(len));
+    match *kind {
+        AttrKind::PtrIn { min, max, .. } => fits(min, max),
+        AttrKind::EnumIn { elems } => elems.iter().any(|elem| fits(elem.min, elem.max)),
+        AttrKind::IdrsArray { max, .. } => max > 0,
+        AttrKind::PtrOut { .. } | AttrKind::Umem => false,
+        _ => true,
+    }
+}
+
 /// Refuses a rule on a field that no command has, or that is no number.
 fn known_field(of: &Name, path: &Name, source: Source<'_>) -> Result<(), PolicyError> {
     let (name, field) = (of.get_ref(), path.get_ref());
@@ -424,10 +370,12 @@ fn known_field(of: &Name, path: &Name, source: Source<'_>) -> Result<(), PolicyE
             }
             spec.req.fields.iter().map(|field| field.name.to_owned()).collect()
         } else if let Some(spec) = table::methods().iter().find(|spec| spec.full_name() == *name) {
-            if spec.attrs.iter().any(|attr| attr.short_name() == field && !attr.is_output()) {
+            let named = |attr: &&AttrSpec| attr.short_name() == field;
+            if spec.attrs.iter().filter(named).any(|attr| can_be_number(&attr.kind)) {
                 return Ok(());
             }
-            spec.attrs.iter().map(|attr| attr.short_name().to_owned()).collect()
+            let numbers = spec.attrs.iter().filter(|attr| can_be_number(&attr.kind));
+            numbers.map(|attr| attr.short_name().to_owned()).collect()
         } else {
             let known: Vec<String> = (legacy::commands().iter().map(|c| c.short_name.to_owned()))
                 .chain(table::methods().iter().map(table::MethodSpec::full_name))
