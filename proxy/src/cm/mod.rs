@@ -12,6 +12,7 @@
 
 mod charge;
 pub(crate) mod command;
+mod judge;
 pub(crate) mod queue;
 
 use std::collections::VecDeque;
@@ -33,7 +34,6 @@ use verbgate_abi::cm::Also;
 use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::HDR_LEN;
-use verbgate_abi::cm::Peer;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
@@ -241,13 +241,8 @@ impl Supervisor {
 
     /// Refuses a command to a peer that the policy does not have.
     fn check_peer(&self, trap: &Notification, copied: &CmCopy) -> Result<(), Errno> {
-        let peer = match cm::peer(copied.header.cmd, &copied.body) {
-            Peer::Nobody => return Ok(()),
-            Peer::Address(peer) => Some(peer),
-            Peer::Unknown => None,
-        };
-        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
-        policies().try_for_each(|policy| policy.check_peer(peer)).map_err(|beyond| {
+        let (cmd, body) = (copied.header.cmd, &copied.body);
+        judge::check_peer(self.policies(), cmd, body).map_err(|beyond| {
             self.warn("peer not granted", || {
                 let Beyond { value, rule, .. } = beyond;
                 let name = copied.spec.name;
@@ -255,12 +250,6 @@ impl Supervisor {
             });
             Errno::EPERM
         })
-    }
-
-    /// Whether a granted device's port and a P_Key pass.
-    fn passes(&self, index: u32, port: u8, pkey: u16) -> bool {
-        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
-        self.devices.grants_port(index, port.into()) && policies().all(|one| one.grants_pkey(pkey))
     }
 
     /// An id is bound to a device by its address; that must be one that was granted.
@@ -287,7 +276,7 @@ impl Supervisor {
             // As the kernel has it; and an address may be resolved at any moment, after this look.
             Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
             Some(BoundTo::Device { index, port, pkey, .. })
-                if self.devices.has_index(index) && self.passes(index, port, pkey) =>
+                if judge::grants_path(self.policies(), &self.devices, index, (port, pkey)) =>
             {
                 return Ok(());
             }

@@ -107,7 +107,7 @@ pub const KEYS: [Key; 81] = [
 
     key("device", "pci", Holds::Text, "PCI address, as 0000:3b:00.2."),
     key("device", "name", Holds::Text, "Pattern of the device's name or its node's: mlx5_3, uverbs3; * means every device. A device with pci and name must have both."),
-    key("device", "ports", Holds::Numbers, "Ports that requests may name, from 1; all without the key."),
+    key("device", "ports", Holds::Numbers, "Ports by which requests may speak, from 1; all without the key."),
 
     key("quota", "ucontexts", Holds::Number, "Opens of verbs devices."),
     key("quota", "objects", Holds::Number, "Objects of all kinds together, drivers' own included."),

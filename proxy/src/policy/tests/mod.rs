@@ -201,6 +201,67 @@ fn a_sandbox_has_one_tenant_or_none() {
     assert!(error.contains("x.toml:14") && error.contains("x.toml:19"), "{error}");
 }
 
+/// Tenants of one file by their matches; the device of each is its own.
+fn matching(matches: &[&str]) -> Policies {
+    let tenant = |(at, wanted): (usize, &&str)| {
+        format!(
+            "[tenant.t{at}]\nmatch = {wanted}\nprofile = \"standard\"\ndevices = [{{ name = \"*\" }}]\n"
+        )
+    };
+    let tenants: String = matches.iter().enumerate().map(tenant).collect();
+    read(&format!("version = 1\n{tenants}")).unwrap()
+}
+
+#[test]
+fn a_tenant_is_matched_by_its_cgroup() {
+    let policies = matching(&[
+        "{ cgroup = \"/kubepods.slice/*team-a*\" }",
+        "{ cgroup = \"/jobs/?\" }",
+        "{ cgroup = \"/users/*\", uid = 7 }",
+    ]);
+    let of = |cgroup: Option<&str>, uid| {
+        let cgroup = cgroup.map(str::to_owned);
+        let subject = Subject { cgroup, uid, ..Subject::default() };
+        policies.tenant(&subject).ok().map(|tenant| tenant.name.clone())
+    };
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(of(Some("/kubepods.slice/pod-team-a-1.slice/cri.scope"), None), named("t0"));
+    assert_eq!(of(Some("/kubepods.slice/pod-team-b-1.slice/cri.scope"), None), None);
+    // A pattern is the whole path's, and not a part's.
+    assert_eq!(of(Some("/else/kubepods.slice/team-a"), None), None);
+    assert_eq!((of(Some("/jobs/1"), None), of(Some("/jobs/12"), Some(0))), (named("t1"), None));
+    // All that is given must hold.
+    assert_eq!(of(Some("/users/a"), Some(7)), named("t2"));
+    assert_eq!((of(Some("/users/a"), Some(8)), of(Some("/users/a"), None)), (None, None));
+    assert_eq!((of(Some("/nobody/a"), Some(7)), of(None, Some(7))), (None, None));
+    assert_eq!(of(None, None), None);
+}
+
+#[test]
+fn a_device_is_the_tenants_by_its_pci_function_its_name_or_both() {
+    let text = "[{ pci = \"0000:3b:00.2\" }, { name = \"mlx5_?\", ports = [2] }, \
+                { pci = \"0000:5e:00.0\", name = \"uverbs7\", ports = [1, 2] }]";
+    let policies = read(&format!(
+        "version = 1\n[tenant.t]\nmatch.uid = 1\nprofile = \"standard\"\ndevices = {text}\n"
+    ));
+    let policies = policies.unwrap();
+    let devices = &policies.named("t").unwrap().devices;
+    // Which of the rules mean the device of a parent and of names.
+    let means = |parent: Option<&str>, names: &[&str]| {
+        devices.iter().map(|rule| rule.means(parent, names)).collect::<Vec<_>>()
+    };
+    assert_eq!(means(Some("0000:3b:00.2"), &["irdma0", "uverbs0"]), [true, false, false]);
+    assert_eq!(means(Some("0000:3b:00.3"), &["irdma0", "uverbs0"]), [false; 3]);
+    assert_eq!(means(Some("0000:3b:00.3"), &["mlx5_3", "uverbs0"]), [false, true, false]);
+    assert_eq!(means(Some("0000:3b:00.2"), &["mlx5_3"]), [true, true, false]);
+    assert_eq!(means(None, &["mlx5_10", "0000:3b:00.2"]), [false; 3]);
+    assert_eq!(means(Some("0000:5e:00.0"), &["mlx4_0", "uverbs7"]), [false, false, true]);
+    assert_eq!(means(Some("0000:5e:00.0"), &["mlx4_0", "uverbs8"]), [false; 3]);
+    assert_eq!(means(Some("0000:5e:00.1"), &["mlx4_0", "uverbs7"]), [false; 3]);
+    let ports: Vec<_> = devices.iter().map(|rule| rule.ports()).collect();
+    assert_eq!(ports, [None, Some(&[2][..]), Some(&[1, 2])]);
+}
+
 #[test]
 fn a_slip_has_file_line_nearest_name_and_what_is_in_force() {
     let slips = [

@@ -1,0 +1,134 @@
+//! Whether the policies let a command to the connection manager pass: by its peer, and by the device, the
+//! port and the P_Key that its id is bound to.
+
+use verbgate_abi::cm;
+use verbgate_abi::cm::Peer;
+
+use crate::device::Devices;
+use crate::policy::Beyond;
+use crate::policy::Policy;
+
+/// Judges whom a command speaks to, by its number and structure.
+///
+/// # Errors
+/// The rule, and the address.
+pub(super) fn check_peer<'a>(
+    mut policies: impl Iterator<Item = &'a Policy>,
+    cmd: u32,
+    body: &[u8],
+) -> Result<(), Beyond> {
+    let peer = match cm::peer(cmd, body) {
+        Peer::Nobody => return Ok(()),
+        Peer::Address(peer) => Some(peer),
+        Peer::Unknown => None,
+    };
+    policies.try_for_each(|policy| policy.check_peer(peer))
+}
+
+/// Whether a granted device's port and a P_Key pass.
+pub(super) fn grants_path<'a>(
+    mut policies: impl Iterator<Item = &'a Policy>,
+    devices: &Devices,
+    index: u32,
+    (port, pkey): (u8, u16),
+) -> bool {
+    devices.has_index(index)
+        && devices.grants_port(index, port.into())
+        && policies.all(|one| one.grants_pkey(pkey))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv6Addr;
+    use std::path::Path;
+
+    use verbgate_abi::wire::DriverId;
+    use verbgate_sysfs::DevNumber;
+    use verbgate_sysfs::Identity;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::device::Kind;
+    use crate::device::Watched;
+
+    fn own(rules: &str) -> Policy {
+        Policy::read(&format!("name = \"own\"\nextends = \"standard\"\n{rules}\n")).unwrap()
+    }
+
+    #[test]
+    fn a_peer_beyond_the_ranges_is_refused_in_every_command_that_names_one() {
+        let peers = own("rules.peers = [\"10.7.0.0/16\", \"fe80::/64\"]");
+        let (any, all) = (own(""), own("rules.peers = [\"::/0\"]"));
+        let v4 = |addr: [u8; 4]| [&[2, 0, 0x12, 0xb7][..], &addr].concat();
+        let v6 = |family: u8, addr: &str| {
+            let addr: Ipv6Addr = addr.parse().unwrap();
+            [&[family, 0, 0x12, 0xb7, 0, 0, 0, 0][..], &addr.octets()].concat()
+        };
+        let addresses = [
+            (v4([10, 7, 1, 2]), true),
+            (v4([10, 8, 1, 2]), false),
+            (v6(10, "fe80::1"), true),
+            (v6(10, "fd00::1"), false),
+            (v6(10, "::ffff:10.7.1.2"), true),
+            (v6(27, "fe80::1"), true),
+            (v6(27, "fe81::1"), false),
+            // AF_UNIX, and a family that is none.
+            (vec![1, 0, 0, 0], false),
+            (vec![0; 4], false),
+        ];
+        // RESOLVE_IP, RESOLVE_ADDR, JOIN_IP_MCAST, JOIN_MCAST: where the address is.
+        for (cmd, at) in [(3, 28), (21, 144), (16, 16), (22, 24)] {
+            for (address, passes) in &addresses {
+                let mut body = vec![0; cm::command(cmd).unwrap().len];
+                // RESOLVE_IP's holds an address of IPv6, and no more.
+                let len = address.len().min(body.len() - at);
+                body[at..at + len].copy_from_slice(&address[..len]);
+                let of = |policies: &[&Policy]| check_peer(policies.iter().copied(), cmd, &body);
+                assert_eq!(of(&[&peers]).is_ok(), *passes, "{cmd} {address:?}");
+                // Whichever of the policies has the rule.
+                assert_eq!(of(&[&any, &peers]).is_ok(), *passes, "{cmd} {address:?}");
+                assert!(of(&[&any, &any]).is_ok(), "{cmd} {address:?}");
+                let known = [2, 10, 27].contains(&address[0]);
+                assert_eq!(of(&[&all]).is_ok(), known, "{cmd} {address:?}");
+            }
+        }
+        // A service by its name is nobody's address.
+        let body = vec![0; cm::command(23).unwrap().len];
+        assert!(check_peer([&peers].into_iter(), 23, &body).is_err());
+        assert!(check_peer([&any].into_iter(), 23, &body).is_ok());
+        // CONNECT goes to whom RESOLVE_ADDR has named.
+        assert!(check_peer([&own("rules.peers = []")].into_iter(), 6, &[9; 288]).is_ok());
+    }
+
+    #[test]
+    fn an_id_goes_by_granted_devices_ports_and_partitions_alone() {
+        let sysfs = Path::new("/sys");
+        let device = |index, ports: Option<Vec<u32>>| Device {
+            name: format!("uverbs{index}"),
+            rdev: (1, 3),
+            identity: Watched::new(
+                Identity::below(sysfs, DevNumber { major: 1, minor: 3 }).unwrap(),
+                sysfs,
+            ),
+            source: "/dev/null".into(),
+            kind: Kind::Verbs { driver: DriverId::RXE, index: Some(index) },
+            ports,
+        };
+        let devices = Devices::from(vec![device(3, None), device(4, Some(vec![2]))]);
+        let (any, one) = (own(""), own("rules.pkeys = [0x8001]"));
+        let of = |policies: &[&Policy], index, port, pkey| {
+            grants_path(policies.iter().copied(), &devices, index, (port, pkey))
+        };
+        for (index, port, passes) in
+            [(3, 1, true), (3, 9, true), (4, 2, true), (4, 1, false), (5, 1, false)]
+        {
+            assert_eq!(of(&[&any], index, port, 0xffff), passes, "{index} {port}");
+            for (pkey, of_it) in [(0x8001, true), (0x0001, true), (0xffff, false), (0, false)] {
+                let expected = passes && of_it;
+                assert_eq!(of(&[&one], index, port, pkey), expected, "{index} {port} {pkey}");
+                // Narrowed since.
+                assert_eq!(of(&[&any, &one], index, port, pkey), expected, "{index} {port} {pkey}");
+            }
+        }
+    }
+}
