@@ -4,6 +4,7 @@ use std::fmt;
 
 use verbgate_abi::Errno;
 use verbgate_abi::ids;
+use verbgate_abi::qp_types;
 use verbgate_abi::request::Request;
 use verbgate_abi::values::Meaning;
 use verbgate_abi::values::Value;
@@ -26,6 +27,11 @@ use crate::policy::Policy;
 
 /// `IB_QPT_UD`, include/rdma/ib_verbs.h.
 const UD: u64 = 4;
+
+/// Drivers whose datagrams name an address handle that the kernel has made, with a source that was judged.
+/// The work requests of mlx4, mlx5, hns, vmw_pvrdma and Soft-RoCE have the index of the source instead
+/// (rdma-core, `providers/*`); of others that is not known.
+const CHECKED: [DriverId; 4] = [DriverId::EFA, DriverId::IRDMA, DriverId::BNXT_RE, DriverId::IONIC];
 
 /// Why a request is not executed: told, counted and answered in one place
 /// ([`Supervisor::refused`](crate::Supervisor)).
@@ -125,26 +131,29 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// Refuses a queue pair of UD where others speak by a port of the device: there, senders write the
-    /// index of the source GID into the work request, and nobody checks the index.
+    /// Refuses a queue pair that reaches anybody where others speak by a port of the device: there, senders
+    /// write the index of the source GID into the work request, and nobody checks the index.
     fn check_datagrams(&self, request: &Request) -> Result<(), Refusal> {
-        let unchecked = matches!(self.driver, DriverId::MLX5 | DriverId::RXE);
+        let (name, reason) = match policy::made_type(request) {
+            Some(UD) => ("UD", "UD on a shared port"),
+            Some(qp_types::DRIVER) => ("mlx5:DC", "DC on a shared port"),
+            _ => return Ok(()),
+        };
         let mut policies = std::iter::once(self.policy).chain(self.narrowed);
-        if !unchecked
-            || policy::made_type(request) != Some(UD)
+        if CHECKED.contains(&self.driver)
             || policies.all(Policy::grants_shared_ud)
             || !self.gids.is_some_and(|gids| gids.shares(self.rdev, self.ports))
         {
             return Ok(());
         }
         let line = format!(
-            "{}: queue pair type UD on a port by which others speak: its sender writes the index of \
-             the source GID into the work request, which nobody checks, and could speak as another \
+            "{}: queue pair type {name} on a port by which others speak: its sender writes the index \
+             of the source GID into the work request, which nobody checks, and could speak as another \
              tenant; use RC, give the sandbox a port of its own, or, where the tenants trust each \
              other, say rules.shared_ud = true",
             observe::name(request)
         );
-        Err(Refusal::warn("UD on a shared port", Errno::EOPNOTSUPP, line))
+        Err(Refusal::warn(reason, Errno::EOPNOTSUPP, line))
     }
 
     /// `enum ib_uverbs_gid_type` of a source GID, if that can be told.

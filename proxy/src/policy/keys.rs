@@ -72,13 +72,13 @@ pub const KEYS: [Key; 81] = [
     key("profile", "rules", Holds::Table("rules"), "Limits on values. A key replaces the same key of the profile that this one extends."),
     key("profile", "private", Holds::FieldsOrAny("private field"), "Fields of drivers' private input that pass, by driver:OPERATION and by the field's name in include/uapi/rdma. Addresses, lengths and handles pass with the operation; all other bytes must be zero."),
 
-    key("remove", "qp_types", Holds::Texts, "Queue pair types. Remove UD where tenants share a port of mlx5 or Soft-RoCE: there, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant."),
+    key("remove", "qp_types", Holds::Texts, "Queue pair types. Remove UD, mlx5:DC and efa:SRD where peers must be bound (rules.peers): their work requests name destinations, which nobody checks."),
     key("remove", "methods", Holds::Texts, "Methods."),
     key("remove", "commands", Holds::Texts, "Legacy commands."),
 
     key("rules", "access", Holds::Texts, "Access flags that memory regions and queue pairs may have: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, ON_DEMAND, HUGETLB, FLUSH_GLOBAL, FLUSH_PERSISTENT, RELAXED_ORDERING."),
     key("rules", "region_bytes", Holds::Table("predicate"), "Bytes of a memory region."),
-    key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD and of mlx5:DC name their destination in the work request, which nobody checks: remove these types, too."),
+    key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD, mlx5:DC and efa:SRD name their destination in the work request, which nobody checks: remove these types, too."),
     key("rules", "peer_qp", Holds::Table("predicate"), "Numbers of destination queue pairs. The standard profile has min = 2: 0 and 1 belong to the fabric's managers."),
     key("rules", "service_level", Holds::Table("predicate"), "Service level (RoCE: priority) of paths."),
     key("rules", "traffic_class", Holds::Table("predicate"), "Traffic class of paths: DSCP and ECN of RoCE v2."),
@@ -90,7 +90,7 @@ pub const KEYS: [Key; 81] = [
     key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
     key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
     key("rules", "rates", Holds::Table("rates"), "How often a sandbox makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
-    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD pass on mlx5 and Soft-RoCE where others speak by the port. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
+    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD and mlx5:DC pass where others speak by the port, of RoCE, and the driver is none of efa, irdma, bnxt_re and ionic. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
     needed(key("tenant", "match", Holds::Table("match"), "Who the tenant is. All conditions that are given must hold. A sandbox that matches no tenant gets no RDMA; a sandbox that matches two is refused.")),

@@ -383,15 +383,46 @@ fn datagrams_are_refused_where_others_speak_by_the_port() {
         let request = request(driver, "CREATE_QP", &[("qp_type", &[qp_type])]);
         refused(&Rules { driver, ..rules(policy, gids) }, request)
     };
-    for driver in [DriverId::RXE, DriverId::MLX5] {
-        assert_eq!(kind(&standard, &shared, driver, 4), Some("UD on a shared port"));
+    for driver in (0..=30).map(DriverId) {
+        // Where the kernel has made the handle with which a sender names the source.
+        let checked = ["efa", "irdma", "bnxt_re", "ionic"].contains(&driver.name().unwrap_or(""));
+        let refused_on_shared = (!checked).then_some("UD on a shared port");
+        assert_eq!(kind(&standard, &shared, driver, 4), refused_on_shared, "{driver}");
         let narrowed = Rules { driver, narrowed: Some(&standard), ..rules(&trusting, &shared) };
         let ud = request(driver, "CREATE_QP", &[("qp_type", &[4])]);
-        assert_eq!(refused(&narrowed, ud), Some("UD on a shared port"));
-        assert_eq!(kind(&standard, &own_port, driver, 4), None);
-        assert_eq!(kind(&standard, &shared, driver, 2), None);
-        assert_eq!(kind(&trusting, &shared, driver, 4), None);
+        assert_eq!(refused(&narrowed, ud), refused_on_shared, "{driver}");
+        assert_eq!(kind(&standard, &own_port, driver, 4), None, "{driver}");
+        assert_eq!(kind(&standard, &shared, driver, 2), None, "{driver}");
+        assert_eq!(kind(&trusting, &shared, driver, 4), None, "{driver}");
     }
-    // An adapter that writes the source itself.
-    assert_eq!(kind(&standard, &shared, DriverId::EFA, 4), None);
+    // mlx5's DC reaches anybody, too; EFA's SRD has a source that was judged.
+    let dc = |policy, gids| kind(policy, gids, DriverId::MLX5, 255);
+    assert_eq!(dc(&standard, &shared), Some("DC on a shared port"));
+    assert_eq!([dc(&standard, &own_port), dc(&trusting, &shared)], [None, None]);
+    assert_eq!(kind(&standard, &shared, DriverId::EFA, 255), None);
+    let removed = own("remove.qp_types = [\"mlx5:DC\"]");
+    assert_eq!(dc(&removed, &own_port), Some("QP type not granted"));
+}
+
+/// The ends of mlx5's dynamically connected transport are told by private input, of which nothing else passes.
+#[test]
+fn of_dc_a_profile_grants_the_ends_and_the_key() {
+    let host = Host::new();
+    let (gids, standard) = (host.view(), own(""));
+    // struct mlx5_ib_create_qp: flags at 28, access_key at 40.
+    let dc = |flags: u32, at: usize| {
+        let mut private = vec![0; 64];
+        private[28..32].copy_from_slice(&flags.to_ne_bytes());
+        private[at] |= 1;
+        let request = request(DriverId::MLX5, "CREATE_QP", &[("qp_type", &[255])]);
+        let rules = Rules { driver: DriverId::MLX5, ..rules(&standard, &gids) };
+        refused(&rules, request.input(ids::UVERBS_ATTR_UHW_IN, &private))
+    };
+    // MLX5_QP_FLAG_TYPE_DCT, _DCI, and _DCI with streams.
+    for flags in [0x10, 0x20, 0x820] {
+        assert_eq!(dc(flags, 40), None, "{flags:#x}");
+    }
+    // MLX5_QP_FLAG_UAR_PAGE_INDEX, and bytes that nobody knows.
+    let refusal = Some("private input not granted");
+    assert_eq!([dc(0x410, 40), dc(0x8010, 40), dc(0x10, 60)], [refusal; 3]);
 }

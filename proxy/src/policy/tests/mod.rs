@@ -40,14 +40,16 @@ fn a_drivers_type_is_granted_on_that_drivers_devices() {
     let srd = create_qp(qp_types::DRIVER, DriverId::EFA);
     assert!([&standard, &hpc, &full].iter().all(|policy| policy.check(&srd).is_ok()));
     let dc = create_qp(qp_types::DRIVER, DriverId::MLX5);
-    let refusal = standard.check(&dc).unwrap_err();
+    assert!([&standard, &hpc, &full].iter().all(|policy| policy.check(&dc).is_ok()));
+    let xrc = create_qp(9, DriverId::MLX5);
+    let refusal = standard.check(&xrc).unwrap_err();
     assert_eq!(refusal.reason, "QP type not granted");
     assert_eq!(
         refusal.to_string(),
-        "queue pair type mlx5:DC is not granted by profile \"standard\"; profile \"hpc\" \
+        "queue pair type XRC_INI is not granted by profile \"standard\"; profile \"hpc\" \
          grants it"
     );
-    assert!(hpc.check(&dc).is_ok());
+    assert!(hpc.check(&xrc).is_ok());
     // Where the value means nothing, it is no name of something else's.
     let of_rxe = hpc.check(&create_qp(qp_types::DRIVER, DriverId::RXE)).unwrap_err();
     assert_eq!(
@@ -104,7 +106,7 @@ const FILE: &str = r#"version = 1
 
 [profile.srd]
 extends = "standard"
-qp_types = ["mlx5:DC"]
+qp_types = ["XRC_INI"]
 remove.qp_types = ["UD"]
 remove.methods = ["MR.ADVISE_MR"]
 rdma_cm = false
