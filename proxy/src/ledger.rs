@@ -56,6 +56,12 @@ pub struct OverQuota {
 }
 
 impl OverQuota {
+    /// How much of a quantity is left, if that is what was refused.
+    pub(crate) fn left_of(&self, resource: Resource) -> Option<u64> {
+        let of_it = self.resource == resource && self.unread.is_none();
+        of_it.then(|| self.most.saturating_sub(self.used))
+    }
+
     /// What the guest sees, and what is said of it.
     pub(crate) fn refusal(&self, request: &str) -> Refusal {
         let Self { resource, asked, used, most, unread } = self;

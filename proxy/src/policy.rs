@@ -363,6 +363,17 @@ impl Policy {
             None => self.also.iter().try_for_each(|also| also.check_peer(peer)),
         }
     }
+
+    /// Whether the port of an id of rdma_cm passes; none for one that is not known.
+    ///
+    /// # Errors
+    /// The rule, and the port.
+    pub fn check_port(&self, port: Option<u16>) -> Result<(), Beyond> {
+        match self.limits.port(port) {
+            Some(beyond) => Err(beyond),
+            None => self.also.iter().try_for_each(|also| also.check_port(port)),
+        }
+    }
 }
 
 impl Names {

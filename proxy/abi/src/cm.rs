@@ -111,8 +111,18 @@ pub const COMMANDS: [Option<CmSpec>; 25] = [
 
 /// Number of `RDMA_USER_CM_CMD_DESTROY_ID`.
 pub const DESTROY_ID: u32 = 1;
+/// Number of `RDMA_USER_CM_CMD_BIND_IP`.
+pub const BIND_IP: u32 = 2;
+/// Number of `RDMA_USER_CM_CMD_RESOLVE_IP`.
+pub const RESOLVE_IP: u32 = 3;
 /// Number of `RDMA_USER_CM_CMD_LISTEN`.
 pub const LISTEN: u32 = 7;
+/// Offset of the backlog in the structure of `RDMA_USER_CM_CMD_LISTEN`.
+pub const BACKLOG: usize = 4;
+/// Number of `RDMA_USER_CM_CMD_BIND`.
+pub const BIND: u32 = 20;
+/// Number of `RDMA_USER_CM_CMD_RESOLVE_ADDR`.
+pub const RESOLVE_ADDR: u32 = 21;
 /// Number of `RDMA_USER_CM_CMD_LEAVE_MCAST`.
 pub const LEAVE_MCAST: u32 = 17;
 /// Number of `RDMA_USER_CM_CMD_QUERY`.
@@ -191,6 +201,54 @@ pub enum Peer {
 
 /// `AF_INET`, `AF_INET6` and `AF_IB`, include/linux/socket.h.
 const FAMILIES: [(u16, usize); 3] = [(2, 4), (10, 8), (27, 8)];
+
+/// The port of an id's own address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnPort {
+    /// A command gives the id no address.
+    Nothing,
+    /// This port; 0 stands for one that the kernel chooses, and for none yet.
+    Number(u16),
+    /// Of an address of a kind that is not known here, such as a service of InfiniBand.
+    Unknown,
+}
+
+impl OwnPort {
+    /// `AF_INET` and `AF_INET6` have the port behind the family.
+    fn of(address: Option<&[u8]>) -> Self {
+        let read = || {
+            let [a, b, port @ ..] = *address?.first_chunk::<4>()?;
+            Some(match u16::from_ne_bytes([a, b]) {
+                0 => Self::Number(0),
+                2 | 10 => Self::Number(u16::from_be_bytes(port)),
+                _ => Self::Unknown,
+            })
+        };
+        read().unwrap_or(Self::Unknown)
+    }
+
+    /// The port that a command of this number binds its id to, by its structure. A command that resolves
+    /// an address, or listens, binds an id that is not bound yet to a port of the kernel's choice
+    /// (drivers/infiniband/core/cma.c).
+    #[must_use]
+    pub fn asked(cmd: u32, body: &[u8]) -> Self {
+        match cmd {
+            BIND_IP | BIND => Self::of(body.get(8..)),
+            RESOLVE_IP => Self::of(Some(body)),
+            // src_size, and src_addr.
+            RESOLVE_ADDR if body.get(8..10) == Some(&[0, 0]) => Self::Number(0),
+            RESOLVE_ADDR => Self::of(body.get(16..)),
+            LISTEN => Self::Number(0),
+            _ => Self::Nothing,
+        }
+    }
+
+    /// The port that an id has, by `struct rdma_ucm_query_addr_resp`.
+    #[must_use]
+    pub fn bound(response: &[u8]) -> Self {
+        Self::of(response.get(16..))
+    }
+}
 
 /// Whom a command of this number speaks to, by its structure.
 #[must_use]
@@ -362,6 +420,37 @@ mod tests {
         // Every other command has no address, or its own side's.
         let silent = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17, 18, 19, 20, 24];
         assert!(silent.iter().all(|cmd| peer(*cmd, &[2; 320]) == Peer::Nobody));
+    }
+
+    #[test]
+    fn a_commands_own_port_is_told_by_its_address() {
+        let of = |cmd, at: usize, address: &[u8]| {
+            let mut body = vec![0; command(cmd).unwrap().len];
+            // src_size of RESOLVE_ADDR.
+            body[8] = 16;
+            body[at..at + address.len()].copy_from_slice(address);
+            OwnPort::asked(cmd, &body)
+        };
+        for (cmd, at) in [(BIND_IP, 8), (BIND, 8), (RESOLVE_IP, 0), (RESOLVE_ADDR, 16)] {
+            for family in [2, 10] {
+                assert_eq!(of(cmd, at, &[family, 0, 0x12, 0xb7]), OwnPort::Number(4791), "{cmd}");
+            }
+            assert_eq!(of(cmd, at, &[27, 0, 0x12, 0xb7]), OwnPort::Unknown, "{cmd}");
+            assert_eq!(of(cmd, at, &[0, 0, 0x12, 0xb7]), OwnPort::Number(0), "{cmd}");
+        }
+        let mut none = vec![0; command(RESOLVE_ADDR).unwrap().len];
+        none[16..20].copy_from_slice(&[2, 0, 0x12, 0xb7]);
+        assert_eq!(OwnPort::asked(RESOLVE_ADDR, &none), OwnPort::Number(0), "src_size is 0");
+        assert_eq!(OwnPort::asked(LISTEN, &[1; 8]), OwnPort::Number(0));
+        assert_eq!(OwnPort::asked(BIND, &[0; 10]), OwnPort::Unknown, "a part");
+        let others = (0..25).filter(|cmd| ![2, 3, 7, 20, 21].contains(cmd));
+        assert!(others.into_iter().all(|cmd| OwnPort::asked(cmd, &[2; 320]) == OwnPort::Nothing));
+        let names = [BIND_IP, BIND, RESOLVE_IP, RESOLVE_ADDR].map(|cmd| command(cmd).unwrap().name);
+        assert_eq!(names, ["CM_BIND_IP", "CM_BIND", "CM_RESOLVE_IP", "CM_RESOLVE_ADDR"]);
+        let mut response = [0; QUERY_ADDR_LEN];
+        response[16..20].copy_from_slice(&[10, 0, 0, 80]);
+        assert_eq!(OwnPort::bound(&response), OwnPort::Number(80));
+        assert_eq!(OwnPort::bound(&[0; QUERY_ADDR_LEN]), OwnPort::Number(0));
     }
 
     #[test]

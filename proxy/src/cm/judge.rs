@@ -2,6 +2,7 @@
 //! port and the P_Key that its id is bound to.
 
 use verbgate_abi::cm;
+use verbgate_abi::cm::OwnPort;
 use verbgate_abi::cm::Peer;
 
 use crate::device::Devices;
@@ -23,6 +24,27 @@ pub(super) fn check_peer<'a>(
         Peer::Unknown => None,
     };
     policies.try_for_each(|policy| policy.check_peer(peer))
+}
+
+/// Judges the port that a command gives an id; one of the kernel's choice passes.
+///
+/// # Errors
+/// The rule, and the port.
+pub(super) fn check_port<'a>(
+    mut policies: impl Iterator<Item = &'a Policy>,
+    port: OwnPort,
+) -> Result<(), Beyond> {
+    let port = match port {
+        OwnPort::Nothing | OwnPort::Number(0) => return Ok(()),
+        OwnPort::Unknown => None,
+        OwnPort::Number(port) => Some(port),
+    };
+    policies.try_for_each(|policy| policy.check_port(port))
+}
+
+/// The port of an id that is to listen: what the kernel would choose is none that the policy has.
+pub(super) fn to_listen_at(bound: OwnPort) -> OwnPort {
+    if bound == OwnPort::Number(0) { OwnPort::Unknown } else { bound }
 }
 
 /// Whether a granted device's port and a P_Key pass.
@@ -98,6 +120,35 @@ mod tests {
         assert!(check_peer([&any].into_iter(), 23, &body).is_ok());
         // CONNECT goes to whom RESOLVE_ADDR has named.
         assert!(check_peer([&own("rules.peers = []")].into_iter(), 6, &[9; 288]).is_ok());
+    }
+
+    #[test]
+    fn an_id_is_bound_to_granted_ports_and_listens_at_no_other() {
+        let policy = own("rules.ports = [\"7000-7100\", \"18515\"]");
+        let narrowed = own("rules.ports = [\"7001\"]");
+        let any = own("");
+        let of = |policies: &[&Policy], port| check_port(policies.iter().copied(), port).is_ok();
+        for (port, passes) in
+            [(6999, false), (7000, true), (7100, true), (7101, false), (18515, true), (80, false)]
+        {
+            let number = OwnPort::Number(port);
+            assert_eq!(of(&[&policy], number), passes, "{port}");
+            assert_eq!(of(&[&any, &policy], to_listen_at(number)), passes, "{port}");
+            assert!(of(&[&any], number) && !of(&[&policy, &narrowed], number), "{port}");
+        }
+        assert!(of(&[&policy, &narrowed], OwnPort::Number(7001)));
+        // Who connects gets a port of the kernel's choice; and nobody listens there.
+        let chosen = OwnPort::Number(0);
+        assert!(of(&[&policy], chosen) && !of(&[&policy], to_listen_at(chosen)));
+        assert!(of(&[&policy], OwnPort::Nothing) && !of(&[&policy], OwnPort::Unknown));
+        assert!(of(&[&any], OwnPort::Unknown) && of(&[&any], to_listen_at(chosen)));
+        assert!(!of(&[&own("rules.ports = []")], OwnPort::Number(1)));
+        assert_eq!(Policy::read_all(&policy.texts()).unwrap(), policy);
+        for slip in ["0-7", "9-8", "65536", "a", "1-2-3", ""] {
+            let text = format!("name = \"a\"\nrules.ports = [{slip:?}]\n");
+            let error = Policy::read(&text).unwrap_err().to_string();
+            assert!(error.contains("no range of ports"), "{slip}: {error}");
+        }
     }
 
     #[test]

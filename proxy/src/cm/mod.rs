@@ -10,6 +10,7 @@
 //! for its handlers. That thread never waits for a guest, nor in the kernel for an event: a caller
 //! that asks for a missing event is kept, and served when the file has an event.
 
+pub(crate) mod account;
 mod charge;
 pub(crate) mod command;
 mod judge;
@@ -34,6 +35,7 @@ use verbgate_abi::cm::Also;
 use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::HDR_LEN;
+use verbgate_abi::cm::OwnPort;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
 use verbgate_sys::cm::give;
@@ -44,8 +46,8 @@ use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
-use crate::account::CmAccount;
 use crate::books::UcontextId;
+use crate::cm::account::CmAccount;
 use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
 use crate::device::Kind;
@@ -100,6 +102,7 @@ impl Supervisor {
         let caller = self.caller(&trap);
         let copied = CmCopy::read(&caller, addr, count)?;
         self.check_peer(&trap, &copied)?;
+        self.check_port(&trap, &copied, OwnPort::asked(copied.header.cmd, &copied.body))?;
         let (mut value, mut other, mut network) = (Vec::new(), None, None);
         match copied.spec.also {
             Also::Value(at, len) => {
@@ -194,8 +197,8 @@ impl Supervisor {
         }
     }
 
-    fn execute(&self, guest: &Arc<Guest>, written: CmCommand) {
-        let given = self.charged(&written);
+    fn execute(&self, guest: &Arc<Guest>, mut written: CmCommand) {
+        let given = self.charged(&mut written);
         let CmCommand { trap, file, copied, count, started, ids, .. } = written;
         let result = given.as_ref().map(drop).map_err(|errno| *errno);
         let mut told = self.told.lock();
@@ -252,6 +255,17 @@ impl Supervisor {
         })
     }
 
+    /// Refuses a port that the policy does not have.
+    fn check_port(&self, trap: &Notification, copied: &CmCopy, port: OwnPort) -> Result<(), Errno> {
+        judge::check_port(self.policies(), port).map_err(|beyond| {
+            self.warn("port not granted", || {
+                let (name, Beyond { value, rule, .. }) = (copied.spec.name, beyond);
+                format!("thread {}: {name} at {value} is not granted (rule: {rule})", trap.tid)
+            });
+            Errno::EACCES
+        })
+    }
+
     /// An id is bound to a device by its address; that must be one that was granted.
     fn check_device(&self, written: &CmCommand, copied: &CmCopy) -> Result<(), Errno> {
         let Some(id) = copied.id() else { return Ok(()) };
@@ -270,6 +284,10 @@ impl Supervisor {
             // No such id: the command says so itself.
             Err(_) => return Ok(()),
         };
+        if copied.header.cmd == cm::LISTEN {
+            let port = judge::to_listen_at(OwnPort::bound(&response));
+            self.check_port(&written.trap, copied, port)?;
+        }
         let bound = match BoundTo::read(&response) {
             // Any device's connections; each comes with a device, and is looked at then.
             Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),

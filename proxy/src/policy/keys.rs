@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 81] = [
+pub const KEYS: [Key; 84] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -79,6 +79,7 @@ pub const KEYS: [Key; 81] = [
     key("rules", "access", Holds::Texts, "Access flags that memory regions and queue pairs may have: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, ON_DEMAND, HUGETLB, FLUSH_GLOBAL, FLUSH_PERSISTENT, RELAXED_ORDERING."),
     key("rules", "region_bytes", Holds::Table("predicate"), "Bytes of a memory region."),
     key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD, mlx5:DC and efa:SRD name their destination in the work request, which nobody checks: remove these types, too."),
+    key("rules", "ports", Holds::Texts, "Ranges of ports, as 1024-65535, that ids of rdma_cm may be bound to by number and may listen at. A port of the kernel's choice passes for who connects, and not for who listens; a service of InfiniBand (AF_IB) does not pass."),
     key("rules", "peer_qp", Holds::Table("predicate"), "Numbers of destination queue pairs. The standard profile has min = 2: 0 and 1 belong to the fabric's managers."),
     key("rules", "service_level", Holds::Table("predicate"), "Service level (RoCE: priority) of paths."),
     key("rules", "traffic_class", Holds::Table("predicate"), "Traffic class of paths: DSCP and ECN of RoCE v2."),
@@ -126,7 +127,9 @@ pub const KEYS: [Key; 81] = [
     key("quota", "cqe", Holds::Number, "Entries of completion queues; as mr_bytes."),
     key("quota", "wr", Holds::Number, "Work requests that queue pairs and receive queues hold; as mr_bytes."),
     key("quota", "cm_ids", Holds::Number, "Ids of rdma_cm. An id that a peer's connection makes counts, and is not refused."),
-    key("quota", "multicast", Holds::Number, "Multicast groups that ids of rdma_cm have joined."),
+    key("quota", "multicast", Holds::Number, "Multicast groups that ids of rdma_cm have joined, and that queue pairs are attached to: a program that joins by rdma_cm and receives takes two. A queue pair that is attached to one group twice takes two until its device is closed, unless it is detached twice."),
+    key("quota", "ports", Holds::Number, "Ports of rdma_cm: one for each id that was bound, listens, or has resolved an address."),
+    key("quota", "backlog", Holds::Number, "Connections that may wait at all listening ids of rdma_cm together. An id that asks for more than is left gets the rest, and one that leaves the number to the kernel asks for 128."),
 
     needed(key("rate", "per_s", Holds::Number, "Requests in a second.")),
     key("rate", "burst", Holds::Number, "Requests at once; per_s without the key."),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 use verbgate_abi::legacy;
@@ -129,6 +130,25 @@ impl fmt::Display for Net {
     }
 }
 
+/// Ports of rdma_cm.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Ports(RangeInclusive<u16>);
+
+impl Ports {
+    fn read(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+        (first > 0 && first <= last).then_some(Self(first..=last))
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.0.start(), self.0.end());
+        if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
+    }
+}
+
 /// A value that does not pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beyond {
@@ -145,6 +165,7 @@ pub struct Beyond {
 pub(super) struct Limits {
     numbers: BTreeMap<Meaning, Predicate>,
     peers: Option<Vec<Net>>,
+    ports: Option<Vec<Ports>>,
     pub(super) pkeys: Option<Vec<u16>>,
     pub(super) gid_types: Option<Vec<u32>>,
     pub(super) quota: BTreeMap<Resource, u64>,
@@ -200,6 +221,18 @@ impl Limits {
             };
             self.peers = Some(peers.iter().map(of).collect::<Result<_, _>>()?);
         }
+        if let Some(ports) = &text.ports {
+            let of = |name: &Name| {
+                Ports::read(name.get_ref()).ok_or_else(|| {
+                    let slip = format!(
+                        "{:?} is no range of ports; write one as 1024-65535, or a port as 18515",
+                        name.get_ref()
+                    );
+                    source.slip(&name.span(), slip)
+                })
+            };
+            self.ports = Some(ports.iter().map(of).collect::<Result<_, _>>()?);
+        }
         if let Some(pkeys) = &text.pkeys {
             self.pkeys = Some(pkeys.clone());
         }
@@ -237,6 +270,10 @@ impl Limits {
         if let Some(peers) = &self.peers {
             let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "rules.peers = {peers:?}");
+        }
+        if let Some(ports) = &self.ports {
+            let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+            let _ = writeln!(text, "rules.ports = {ports:?}");
         }
         if let Some(pkeys) = &self.pkeys {
             let _ = writeln!(text, "rules.pkeys = {pkeys:?}");
@@ -300,6 +337,20 @@ impl Limits {
                 name: name.to_owned(),
                 value: gid.to_string(),
                 rule: format!("peers = {all:?}"),
+            }
+        })
+    }
+
+    /// Whether the port of an id of rdma_cm does not pass; none for one that is not known.
+    pub(super) fn port(&self, port: Option<u16>) -> Option<Beyond> {
+        let ports = self.ports.as_ref()?;
+        let holds = |port| ports.iter().any(|range| range.0.contains(&port));
+        (!port.is_some_and(holds)).then(|| {
+            let all: Vec<String> = ports.iter().map(ToString::to_string).collect();
+            Beyond {
+                name: "port".to_owned(),
+                value: port.map_or_else(|| "no port".to_owned(), |port| port.to_string()),
+                rule: format!("ports = {all:?}"),
             }
         })
     }

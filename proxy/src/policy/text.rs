@@ -66,6 +66,8 @@ pub(super) struct RulesText {
     pub(super) region_bytes: Option<Predicate>,
     /// Ranges of the destinations' addresses.
     pub(super) peers: Option<Vec<Name>>,
+    /// Ranges of ports that rdma_cm's ids are bound to.
+    pub(super) ports: Option<Vec<Name>>,
     /// Numbers of destination queue pairs.
     pub(super) peer_qp: Option<Predicate>,
     pub(super) service_level: Option<Predicate>,
@@ -116,6 +118,8 @@ pub(super) struct QuotaText {
     pub(super) wr: Option<u64>,
     pub(super) cm_ids: Option<u64>,
     pub(super) multicast: Option<u64>,
+    pub(super) ports: Option<u64>,
+    pub(super) backlog: Option<u64>,
 }
 
 impl QuotaText {
@@ -140,6 +144,8 @@ impl QuotaText {
             Resource::Wr => self.wr,
             Resource::CmIds => self.cm_ids,
             Resource::Multicast => self.multicast,
+            Resource::Ports => self.ports,
+            Resource::Backlog => self.backlog,
         };
         NAMES.iter().filter_map(move |(resource, _)| Some((*resource, of(*resource)?)))
     }
