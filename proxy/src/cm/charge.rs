@@ -148,7 +148,7 @@ impl Supervisor {
         given
     }
 
-    /// How often the sandbox may make requests.
+    /// How often the tenant may make requests.
     pub(crate) fn pace(&self) -> Option<Pace> {
         self.policies().filter_map(Policy::rate).reduce(Pace::and)
     }

@@ -89,8 +89,8 @@ pub const KEYS: [Key; 84] = [
     key("rules", "pkeys", Holds::Numbers, "P_Keys that queue pairs and rdma_cm may have, full or limited members alike."),
     key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
     key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
-    key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
-    key("rules", "rates", Holds::Table("rates"), "How often a sandbox makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
+    key("rules", "rate", Holds::Table("rate"), "How often the tenant makes requests of devices and of rdma_cm, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. Data moves without requests."),
+    key("rules", "rates", Holds::Table("rates"), "How often the tenant makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
     key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD and mlx5:DC pass where others speak by the port, of RoCE, and the driver is none of efa, irdma, bnxt_re and ionic. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
@@ -143,8 +143,8 @@ pub const KEYS: [Key; 84] = [
     needed(key("class rate", "per_s", Holds::Number, "Requests in a second.")),
     key("class rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
     key("class rate", "exceed", Holds::Text, "As of rate."),
-    key("class rate", "warm", Holds::Table("tier"), "The rate of a sandbox that holds some of the quota of what the class makes: mr or mr_bytes, cq or cqe, qp or wr, cm_ids, whichever is nearest to its bound."),
-    key("class rate", "hot", Holds::Table("tier"), "The same of a sandbox that holds most of the quota."),
+    key("class rate", "warm", Holds::Table("tier"), "The rate of a tenant that holds some of the quota of what the class makes: mr or mr_bytes, cq or cqe, qp or wr, cm_ids, whichever is nearest to its bound."),
+    key("class rate", "hot", Holds::Table("tier"), "The same of a tenant that holds most of the quota."),
 
     needed(key("tier", "from", Holds::Number, "From this part of the quota on, in percent.")),
     needed(key("tier", "per_s", Holds::Number, "Requests in a second, and at once.")),

@@ -84,7 +84,7 @@ pub(super) struct RulesText {
     pub(super) gid_types: Option<Vec<Name>>,
     /// The most that the tenant may hold of each quantity.
     pub(super) quota: Option<QuotaText>,
-    /// How often a sandbox makes requests.
+    /// How often the tenant makes requests.
     pub(super) rate: Option<Spanned<RateText>>,
     /// The same of classes of verbs.
     #[serde(default)]
