@@ -406,3 +406,36 @@ fn a_reload_narrows_a_program_that_runs_and_never_widens_what_the_program_starte
     let nobody = reload();
     assert!(nobody.status.success() && stdout(&nobody).is_empty(), "{nobody:?}");
 }
+
+#[test]
+fn a_reload_takes_devices_away_of_which_nothing_new_is_made() {
+    if !is_root() {
+        return;
+    }
+    let of = |device: &str| {
+        own(&format!("profile = \"standard\"\ndevices = [{{ name = {device:?} }}]\n"))
+    };
+    let (dir, root) = (policy(&of("uverbs*")), tempfile::tempdir().unwrap());
+    let mut steps = Steps::start(dir.path(), root.path(), "3");
+    assert_eq!(steps.tell("keep"), "kept: 3 opens, then none refused");
+    // As the null device answers what reaches it.
+    assert_eq!(steps.tell("again"), "again: ENOTTY");
+    let reload = |device: &str| {
+        write(dir.path(), &of(device));
+        let mut command = Command::new(verbgate());
+        command.arg("--root").arg(root.path()).args(["policy", "reload", "--policy-dir"]);
+        let output = output(command.arg(dir.path()));
+        assert!(stdout(&output).ends_with(": narrowed by standard"), "{output:?}");
+    };
+    reload("uverbs8");
+    assert_eq!(steps.tell("open"), "own: 0 opens, then EACCES");
+    assert_eq!(steps.tell("again"), "again: EPERM");
+    // And given back: of what the start had granted.
+    reload("*");
+    assert_eq!(steps.tell("open"), "own: 3 opens, then none refused");
+    assert_eq!(steps.tell("again"), "again: ENOTTY");
+    let said = steps.end();
+    for word in ["open uverbs9: the operator's policy has this device no more", "policy reload"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}

@@ -202,7 +202,8 @@ impl Supervisor {
     pub(crate) fn rules(&self, id: UcontextId) -> Rules<'_> {
         let books = self.books.lock();
         let ucontext = books.get(id);
-        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
+        let place = ucontext.map(|ucontext| ucontext.device);
+        let device = place.and_then(|place| self.devices.get(place));
         let driver = match device.map(|device| device.kind) {
             Some(Kind::Verbs { driver, .. }) => driver,
             _ => DriverId::UNKNOWN,
@@ -211,7 +212,8 @@ impl Supervisor {
             driver,
             policy: &self.policy,
             narrowed: self.narrowed(),
-            ports: device.and_then(|device| device.ports.as_deref()),
+            withdrawn: place.is_some_and(|place| self.narrowed.is_withdrawn(place)),
+            ports: place.and_then(|place| self.narrowed.ports(&self.devices, place)),
             gids: self.gids.as_deref(),
             rdev: device.map_or((0, 0), |device| device.rdev),
             asked: ucontext.is_none_or(|ucontext| ucontext.asked),

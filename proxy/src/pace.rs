@@ -7,6 +7,8 @@
 use verbgate_abi::ids;
 use verbgate_abi::legacy::LegacySpec;
 use verbgate_abi::legacy::legacy;
+use verbgate_abi::request::Request;
+use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::ATTR_LEN;
 use verbgate_abi::wire::Attr;
@@ -87,6 +89,13 @@ const OBJECTS: [(ObjectRef, VerbClass); 11] = [
     (ids::UVERBS_OBJECT_FLOW, VerbClass::Connections),
     (ids::UVERBS_OBJECT_XRCD, VerbClass::Connections),
 ];
+
+/// Whether a request moves data of objects that live, or ends objects: what a device that the operator
+/// has taken away still does.
+pub(crate) fn lives_on(request: &Request) -> bool {
+    let destroys = request.handles().any(|used| used.access == Access::Destroy);
+    DATA.contains(&request.operation()) || destroys && request.new_handles().next().is_none()
+}
 
 impl VerbClass {
     /// The key in a policy.

@@ -21,6 +21,7 @@ use crate::gids::Judged;
 use crate::gids::Seen;
 use crate::observe;
 use crate::outcome::Outcome;
+use crate::pace;
 use crate::policy;
 use crate::policy::AskedFor;
 use crate::policy::Policy;
@@ -71,6 +72,8 @@ pub struct Rules<'a> {
     pub policy: &'a Policy,
     /// What must grant a request, too, since the operator narrowed what runs.
     pub narrowed: Option<&'a Policy>,
+    /// Whether the operator has taken the device away since.
+    pub withdrawn: bool,
     /// Ports that the request may name; all when there are none.
     pub ports: Option<&'a [u32]>,
     /// Which GIDs the guest sees; all when there is none.
@@ -95,26 +98,15 @@ impl Rules<'_> {
         if self.ports.is_none() && any_type && any_pkey {
             return Ok(());
         }
-        let refused = |reason, value: &Value| {
-            let line =
-                format!("{}: {} = {}: {reason}", observe::name(request), value.name, value.number);
-            Refusal::warn(reason, Errno::EPERM, line)
-        };
-        let port_passes =
-            |port: u64| self.ports.is_none_or(|all| all.iter().any(|one| u64::from(*one) == port));
+        if let Some(refusal) = self.ports.and_then(|ports| refused_port(request, ports)) {
+            return Err(refusal);
+        }
         for value in request.values() {
-            let port = value.port.map(u64::from);
             match value.meaning {
-                Meaning::Port if !port_passes(value.number) => {
-                    return Err(refused("port not granted", &value));
-                }
-                _ if port.is_some_and(|port| !port_passes(port)) => {
-                    return Err(refused("port not granted", &value));
-                }
                 Meaning::SourceGid if !any_type => {
                     let kind = self.gid_type(&value);
                     if !kind.is_some_and(|kind| policies().all(|one| one.grants_gid_type(kind))) {
-                        return Err(refused("GID type not granted", &value));
+                        return Err(of_place("GID type not granted", request, &value));
                     }
                 }
                 Meaning::Pkey if !any_pkey => {
@@ -122,7 +114,7 @@ impl Rules<'_> {
                     let passes = |pkey| policies().all(|one| one.grants_pkey(pkey));
                     // The index of no entry is refused here, too: nobody can tell what comes there.
                     if pkeys.is_empty() || !pkeys.into_iter().all(passes) {
-                        return Err(refused("P_Key not granted", &value));
+                        return Err(of_place("P_Key not granted", request, &value));
                     }
                 }
                 _ => {}
@@ -134,11 +126,7 @@ impl Rules<'_> {
     /// Refuses a queue pair that reaches anybody where others speak by a port of the device: there, senders
     /// write the index of the source GID into the work request, and nobody checks the index.
     fn check_datagrams(&self, request: &Request) -> Result<(), Refusal> {
-        let (name, reason) = match policy::made_type(request) {
-            Some(UD) => ("UD", "UD on a shared port"),
-            Some(qp_types::DRIVER) => ("mlx5:DC", "DC on a shared port"),
-            _ => return Ok(()),
-        };
+        let Some((name, reason)) = datagram(request) else { return Ok(()) };
         let mut policies = std::iter::once(self.policy).chain(self.narrowed);
         if CHECKED.contains(&self.driver)
             || policies.all(Policy::grants_shared_ud)
@@ -176,6 +164,32 @@ impl Rules<'_> {
         let used = |port: &u32| self.ports.is_none_or(|ports| ports.contains(port));
         let pkeys = read().unwrap_or_default().into_iter();
         pkeys.filter(|(port, _)| used(port)).map(|(_, pkey)| pkey).collect()
+    }
+}
+
+fn of_place(reason: &'static str, request: &Request, value: &Value) -> Refusal {
+    let line = format!("{}: {} = {}: {reason}", observe::name(request), value.name, value.number);
+    Refusal::warn(reason, Errno::EPERM, line)
+}
+
+/// The refusal of a request that names another port than these.
+fn refused_port(request: &Request, ports: &[u32]) -> Option<Refusal> {
+    let passes = |port: u64| ports.iter().any(|one| u64::from(*one) == port);
+    let refused = |value: &Value| {
+        let named = value.meaning == Meaning::Port && !passes(value.number);
+        named || value.port.is_some_and(|port| !passes(port.into()))
+    };
+    let value = request.values().find(refused)?;
+    Some(of_place("port not granted", request, &value))
+}
+
+/// The type of the queue pair that a request makes, if its work requests name their destinations; and why it
+/// is refused where others speak by the port.
+fn datagram(request: &Request) -> Option<(&'static str, &'static str)> {
+    match policy::made_type(request)? {
+        UD => Some(("UD", "UD on a shared port")),
+        qp_types::DRIVER => Some(("mlx5:DC", "DC on a shared port")),
+        _ => None,
     }
 }
 
@@ -229,6 +243,15 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
         } else {
             Refusal::warn(refused.reason, refused.errno, &refused)
         };
+        return Vetted::Refused(Some(request), refusal);
+    }
+    if rules.withdrawn && !pace::lives_on(&request) {
+        let line = format!(
+            "{}: the operator's policy has this device no more (verbgate policy reload); what lives goes \
+             on, and nothing new is made: start the program again, or grant the device",
+            observe::name(&request)
+        );
+        let refusal = Refusal::warn("device taken away", Errno::EPERM, line);
         return Vetted::Refused(Some(request), refusal);
     }
     if let Err(refusal) = rules.check_place(&request) {

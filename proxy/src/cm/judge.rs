@@ -1,11 +1,10 @@
-//! Whether the policies let a command to the connection manager pass: by its peer, and by the device, the
-//! port and the P_Key that its id is bound to.
+//! Whether the policies let a command to the connection manager pass: by its peer, and by the port of its
+//! id.
 
 use verbgate_abi::cm;
 use verbgate_abi::cm::OwnPort;
 use verbgate_abi::cm::Peer;
 
-use crate::device::Devices;
 use crate::policy::Beyond;
 use crate::policy::Policy;
 
@@ -47,31 +46,11 @@ pub(super) fn to_listen_at(bound: OwnPort) -> OwnPort {
     if bound == OwnPort::Number(0) { OwnPort::Unknown } else { bound }
 }
 
-/// Whether a granted device's port and a P_Key pass.
-pub(super) fn grants_path<'a>(
-    mut policies: impl Iterator<Item = &'a Policy>,
-    devices: &Devices,
-    index: u32,
-    (port, pkey): (u8, u16),
-) -> bool {
-    devices.has_index(index)
-        && devices.grants_port(index, port.into())
-        && policies.all(|one| one.grants_pkey(pkey))
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv6Addr;
-    use std::path::Path;
-
-    use verbgate_abi::wire::DriverId;
-    use verbgate_sysfs::DevNumber;
-    use verbgate_sysfs::Identity;
 
     use super::*;
-    use crate::device::Device;
-    use crate::device::Kind;
-    use crate::device::Watched;
 
     fn own(rules: &str) -> Policy {
         Policy::read(&format!("name = \"own\"\nextends = \"standard\"\n{rules}\n")).unwrap()
@@ -148,38 +127,6 @@ mod tests {
             let text = format!("name = \"a\"\nrules.ports = [{slip:?}]\n");
             let error = Policy::read(&text).unwrap_err().to_string();
             assert!(error.contains("no range of ports"), "{slip}: {error}");
-        }
-    }
-
-    #[test]
-    fn an_id_goes_by_granted_devices_ports_and_partitions_alone() {
-        let sysfs = Path::new("/sys");
-        let device = |index, ports: Option<Vec<u32>>| Device {
-            name: format!("uverbs{index}"),
-            rdev: (1, 3),
-            identity: Watched::new(
-                Identity::below(sysfs, DevNumber { major: 1, minor: 3 }).unwrap(),
-                sysfs,
-            ),
-            source: "/dev/null".into(),
-            kind: Kind::Verbs { driver: DriverId::RXE, index: Some(index) },
-            ports,
-        };
-        let devices = Devices::from(vec![device(3, None), device(4, Some(vec![2]))]);
-        let (any, one) = (own(""), own("rules.pkeys = [0x8001]"));
-        let of = |policies: &[&Policy], index, port, pkey| {
-            grants_path(policies.iter().copied(), &devices, index, (port, pkey))
-        };
-        for (index, port, passes) in
-            [(3, 1, true), (3, 9, true), (4, 2, true), (4, 1, false), (5, 1, false)]
-        {
-            assert_eq!(of(&[&any], index, port, 0xffff), passes, "{index} {port}");
-            for (pkey, of_it) in [(0x8001, true), (0x0001, true), (0xffff, false), (0, false)] {
-                let expected = passes && of_it;
-                assert_eq!(of(&[&one], index, port, pkey), expected, "{index} {port} {pkey}");
-                // Narrowed since.
-                assert_eq!(of(&[&any, &one], index, port, pkey), expected, "{index} {port} {pkey}");
-            }
         }
     }
 }

@@ -294,7 +294,8 @@ impl Supervisor {
             // As the kernel has it; and an address may be resolved at any moment, after this look.
             Some(BoundTo::Nothing) => return Err(Errno::EINVAL),
             Some(BoundTo::Device { index, port, pkey, .. })
-                if judge::grants_path(self.policies(), &self.devices, index, (port, pkey)) =>
+                if self.narrowed.has_port(&self.devices, index, port.into())
+                    && self.policies().all(|policy| policy.grants_pkey(pkey)) =>
             {
                 return Ok(());
             }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::Serialize;
 use toml::Spanned;
 
 use super::limits::Predicate;
@@ -262,7 +263,7 @@ pub(super) struct MatchText {
 }
 
 /// A device; all that is given must be the device's.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceText {
     /// The PCI function, as `0000:3b:00.2`.

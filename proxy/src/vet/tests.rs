@@ -118,6 +118,7 @@ fn rules<'a>(policy: &'a Policy, gids: &'a GidView) -> Rules<'a> {
         driver: DriverId::RXE,
         policy,
         narrowed: None,
+        withdrawn: false,
         ports: None,
         gids: Some(gids),
         rdev: DEVICE.number,
@@ -368,8 +369,8 @@ fn what_libmlx5_tries_at_every_open_is_no_warning() {
 
 #[test]
 fn datagrams_are_refused_where_others_speak_by_the_port() {
-    let host = Host::new();
-    let (own_port, number) = (host.view(), DEVICE.number);
+    let (alone, host) = (Host::new(), Host::new());
+    let (own_port, number) = (alone.view(), DEVICE.number);
     assert!(!own_port.shares(number, None));
     // With an entry of somebody else's interface.
     host.put("ports/1/gids/2", "0000:0000:0000:0000:0000:ffff:7f00:0002\n");
@@ -425,4 +426,35 @@ fn of_dc_a_profile_grants_the_ends_and_the_key() {
     // MLX5_QP_FLAG_UAR_PAGE_INDEX, and bytes that nobody knows.
     let refusal = Some("private input not granted");
     assert_eq!([dc(0x410, 40), dc(0x8010, 40), dc(0x10, 60)], [refusal; 3]);
+}
+
+/// A device that the operator has taken away still moves the data of what lives, and ends objects.
+#[test]
+fn of_a_device_that_was_taken_away_only_what_lives_goes_on() {
+    let host = Host::new();
+    let (gids, full) = (host.view(), Policy::named("full").unwrap());
+    let (granted, taken) = (rules(&full, &gids), Rules { withdrawn: true, ..rules(&full, &gids) });
+    let (mut on, mut off) = (Vec::new(), 0);
+    for spec in legacy::commands() {
+        let fields: &[(&str, &[u8])] =
+            if spec.req.field("wqe_size").is_some() { &[("wqe_size", &[128])] } else { &[] };
+        let request = || request(DriverId::RXE, spec.short_name, fields);
+        if refused(&granted, request()).is_some() {
+            continue;
+        }
+        match refused(&taken, request()) {
+            None => on.push(spec.short_name),
+            Some(reason) => {
+                assert_eq!(reason, "device taken away", "{}", spec.short_name);
+                off += 1;
+            }
+        }
+    }
+    on.sort_unstable();
+    let ends = |name: &&&str| {
+        ["DESTROY", "DEALLOC", "DEREG", "CLOSE"].iter().any(|word| name.contains(word))
+    };
+    let data: Vec<_> = on.iter().filter(|name| !ends(name)).copied().collect();
+    assert_eq!(data, ["POLL_CQ", "POST_RECV", "POST_SEND", "POST_SRQ_RECV", "REQ_NOTIFY_CQ"]);
+    assert!(on.len() >= 15 && off > 20, "{on:?} {off}");
 }
