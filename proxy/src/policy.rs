@@ -12,6 +12,7 @@ pub mod keys;
 mod limits;
 mod narrowing;
 mod private;
+mod ranges;
 mod rates;
 mod refusal;
 mod set;

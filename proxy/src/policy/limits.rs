@@ -6,11 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::net::Ipv6Addr;
-use std::ops::RangeInclusive;
 
 use serde::Deserialize;
+use toml::Spanned;
 use verbgate_abi::legacy;
 use verbgate_abi::request::Request;
 use verbgate_abi::table;
@@ -22,6 +21,8 @@ use verbgate_abi::values::Value;
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
+use super::ranges::Net;
+use super::ranges::Ports;
 use super::rates::class_pace;
 use super::rates::pace;
 use super::rates::words;
@@ -29,6 +30,7 @@ use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
 use super::text::RulesText;
+use super::text::VectorText;
 use crate::pace::ClassPace;
 use crate::pace::Pace;
 use crate::pace::Tier;
@@ -87,68 +89,6 @@ impl fmt::Display for Predicate {
     }
 }
 
-/// Addresses with a common prefix; an IPv4 address is the GID that RoCE makes of the address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Net {
-    first: u128,
-    bits: u32,
-    v4: bool,
-}
-
-impl Net {
-    fn read(text: &str) -> Option<Self> {
-        let (addr, bits) = match text.split_once('/') {
-            Some((addr, bits)) => (addr, Some(bits.parse::<u32>().ok()?)),
-            None => (text, None),
-        };
-        let (addr, whole, v4) = match addr.parse().ok()? {
-            IpAddr::V4(addr) => (addr.to_ipv6_mapped(), 32, true),
-            IpAddr::V6(addr) => (addr, 128, false),
-        };
-        let bits = bits.unwrap_or(whole);
-        let bits = if bits <= whole { bits + 128 - whole } else { return None };
-        let first = u128::from(addr);
-        (first & !mask(bits) == 0).then_some(Self { first, bits, v4 })
-    }
-
-    fn holds(&self, gid: Ipv6Addr) -> bool {
-        u128::from(gid) & mask(self.bits) == self.first
-    }
-}
-
-fn mask(bits: u32) -> u128 {
-    u128::MAX.checked_shl(128 - bits).unwrap_or(0)
-}
-
-impl fmt::Display for Net {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addr = Ipv6Addr::from(self.first);
-        match addr.to_ipv4_mapped().filter(|_| self.v4) {
-            Some(v4) => write!(f, "{v4}/{}", self.bits - 96),
-            None => write!(f, "{addr}/{}", self.bits),
-        }
-    }
-}
-
-/// Ports of rdma_cm.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Ports(RangeInclusive<u16>);
-
-impl Ports {
-    fn read(text: &str) -> Option<Self> {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-        (first > 0 && first <= last).then_some(Self(first..=last))
-    }
-}
-
-impl fmt::Display for Ports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, last) = (self.0.start(), self.0.end());
-        if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
-    }
-}
-
 /// A value that does not pass.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Beyond {
@@ -190,8 +130,10 @@ impl Limits {
             (Meaning::StaticRate, &text.static_rate),
             (Meaning::RateLimit, &text.rate_limit),
             (Meaning::RegionBytes, &text.region_bytes),
-            (Meaning::Vector, &text.vector),
         ];
+        if let Some(vector) = &text.vector {
+            self.numbers.insert(Meaning::Vector, vectors(vector, source)?);
+        }
         for (meaning, predicate) in numbers {
             self.numbers.extend(predicate.clone().map(|predicate| (meaning, predicate)));
         }
@@ -344,7 +286,7 @@ impl Limits {
     /// Whether the port of an id of rdma_cm does not pass; none for one that is not known.
     pub(super) fn port(&self, port: Option<u16>) -> Option<Beyond> {
         let ports = self.ports.as_ref()?;
-        let holds = |port| ports.iter().any(|range| range.0.contains(&port));
+        let holds = |port| ports.iter().any(|range| range.holds(port));
         (!port.is_some_and(holds)).then(|| {
             let all: Vec<String> = ports.iter().map(ToString::to_string).collect();
             Beyond {
@@ -384,6 +326,23 @@ impl Limits {
                 rule: format!("fields.{of:?}.{path:?} = {predicate}"),
             })
         })
+    }
+}
+
+/// The predicate of completion vectors. A driver spreads its vectors over the processors within the kernel
+/// (`ib_get_vector_affinity`), and tells programs nothing but names of interrupts of its own making. So
+/// vectors of a tenant's processors cannot be told from others, and a policy that asks for them is refused:
+/// it would bind nobody.
+fn vectors(text: &Spanned<VectorText>, source: Source<'_>) -> Result<Predicate, PolicyError> {
+    match text.get_ref() {
+        VectorText::Numbers(predicate) => Ok(predicate.clone()),
+        VectorText::Word(word) => {
+            let slip = format!(
+                "vector = {word:?}: the kernel does not tell which processor a completion vector \
+                 interrupts; look at /proc/interrupts, and write the numbers, as vector = {{ only = [0, 1] }}"
+            );
+            Err(source.slip(&text.span(), slip))
+        }
     }
 }
 

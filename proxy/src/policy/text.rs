@@ -78,7 +78,7 @@ pub(super) struct RulesText {
     /// Kilobits a second of a queue pair.
     pub(super) rate_limit: Option<Predicate>,
     /// Completion vectors.
-    pub(super) vector: Option<Predicate>,
+    pub(super) vector: Option<Spanned<VectorText>>,
     /// P_Keys that a queue pair may have.
     pub(super) pkeys: Option<Vec<u16>>,
     /// Types of the source's GID.
@@ -95,6 +95,16 @@ pub(super) struct RulesText {
     /// Any number in a request, by command or method, and by field or attribute.
     #[serde(default)]
     pub(super) fields: BTreeMap<Name, BTreeMap<Name, Predicate>>,
+}
+
+/// Which completion vectors pass.
+#[derive(Deserialize, Debug)]
+#[serde(untagged, expecting = "write a table of only, min, max or mask")]
+pub(super) enum VectorText {
+    /// These.
+    Numbers(Predicate),
+    /// Those of some processors, which nobody can tell.
+    Word(String),
 }
 
 /// Quotas, by the names of quantities.

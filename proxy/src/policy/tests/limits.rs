@@ -179,6 +179,8 @@ fn a_slip_in_a_rule_is_refused() {
         ("rules.peers = [\"10.7.0.0/33\"]", "no range"),
         ("rules.vectors = { only = [1] }", "vector"),
         ("rules.vector = { onyl = [1] }", "only"),
+        ("rules.vector = \"cpuset\"", "does not tell which processor"),
+        ("rules.static_rate = { onyl = [1] }", "only"),
         ("rules.fields.CREATE_CQ.cqes = { max = 7 }", "cqe"),
         ("rules.fields.CREATE_CCQ.cqe = { max = 7 }", "CREATE_CQ"),
         ("rules.fields.MODIFY_QP.\"dest.dgid\" = { max = 7 }", "no number"),
