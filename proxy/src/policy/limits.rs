@@ -4,11 +4,9 @@
 //! path), and a [`Predicate`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fmt::Write as _;
 use std::net::Ipv6Addr;
 
-use serde::Deserialize;
 use toml::Spanned;
 use verbgate_abi::legacy;
 use verbgate_abi::request::Request;
@@ -21,11 +19,13 @@ use verbgate_abi::values::Value;
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
+use super::paces::class_pace;
+use super::paces::pace;
+use super::paces::words;
+use super::ranges::Beyond;
 use super::ranges::Net;
 use super::ranges::Ports;
-use super::rates::class_pace;
-use super::rates::pace;
-use super::rates::words;
+use super::ranges::Predicate;
 use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
@@ -54,51 +54,6 @@ const ACCESS: [(&str, u64); 11] = [
 
 /// `enum ib_uverbs_gid_type`, include/uapi/rdma/ib_user_ioctl_verbs.h, as sysfs writes the types.
 const GID_TYPES: [(&str, u32); 3] = [("IB", 0), ("RoCE v1", 1), ("RoCE v2", 2)];
-
-/// Which numbers pass; all that is given must hold.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
-#[serde(deny_unknown_fields)]
-pub struct Predicate {
-    /// One of these.
-    pub only: Option<Vec<u64>>,
-    /// At least this.
-    pub min: Option<u64>,
-    /// At most this.
-    pub max: Option<u64>,
-    /// No bits but these.
-    pub mask: Option<u64>,
-}
-
-impl Predicate {
-    pub(super) fn holds(&self, number: u64) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&number))
-            && self.min.is_none_or(|min| number >= min)
-            && self.max.is_none_or(|max| number <= max)
-            && self.mask.is_none_or(|mask| number & !mask == 0)
-    }
-}
-
-impl fmt::Display for Predicate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words = Vec::new();
-        words.extend(self.only.as_ref().map(|only| format!("only = {only:?}")));
-        words.extend(self.min.map(|min| format!("min = {min}")));
-        words.extend(self.max.map(|max| format!("max = {max}")));
-        words.extend(self.mask.map(|mask| format!("mask = {mask:#x}")));
-        write!(f, "{{ {} }}", words.join(", "))
-    }
-}
-
-/// A value that does not pass.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Beyond {
-    /// The field or attribute.
-    pub name: String,
-    /// The value, as the request has the value.
-    pub value: String,
-    /// The rule, as a policy writes the rule.
-    pub rule: String,
-}
 
 /// Limits on values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -1,9 +1,11 @@
-//! Ranges of addresses and of ports, as policies write them.
+//! Numbers, ranges of addresses and of ports, as policies write them; and a value beyond them.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
+
+use serde::Deserialize;
 
 /// Addresses with a common prefix; an IPv4 address is the GID that RoCE makes of the address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,4 +71,49 @@ impl fmt::Display for Ports {
         let (first, last) = (self.0.start(), self.0.end());
         if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
     }
+}
+
+/// Which numbers pass; all that is given must hold.
+#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[serde(deny_unknown_fields)]
+pub struct Predicate {
+    /// One of these.
+    pub only: Option<Vec<u64>>,
+    /// At least this.
+    pub min: Option<u64>,
+    /// At most this.
+    pub max: Option<u64>,
+    /// No bits but these.
+    pub mask: Option<u64>,
+}
+
+impl Predicate {
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&number))
+            && self.min.is_none_or(|min| number >= min)
+            && self.max.is_none_or(|max| number <= max)
+            && self.mask.is_none_or(|mask| number & !mask == 0)
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut words = Vec::new();
+        words.extend(self.only.as_ref().map(|only| format!("only = {only:?}")));
+        words.extend(self.min.map(|min| format!("min = {min}")));
+        words.extend(self.max.map(|max| format!("max = {max}")));
+        words.extend(self.mask.map(|mask| format!("mask = {mask:#x}")));
+        write!(f, "{{ {} }}", words.join(", "))
+    }
+}
+
+/// A value that does not pass.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Beyond {
+    /// The field or attribute.
+    pub name: String,
+    /// The value, as the request has the value.
+    pub value: String,
+    /// The rule, as a policy writes the rule.
+    pub rule: String,
 }

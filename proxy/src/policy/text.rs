@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::Serialize;
 use toml::Spanned;
 
-use super::limits::Predicate;
 use super::private::PrivateText;
+use super::ranges::Predicate;
 use crate::pace::CLASS_NAMES;
 use crate::pace::VerbClass;
 use crate::quota::NAMES;
