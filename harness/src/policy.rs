@@ -9,9 +9,11 @@ use anyhow::Context as _;
 use anyhow::Error;
 use anyhow::anyhow;
 use verbgate_host::output::print;
+use verbgate_proxy::policy::DeviceRule;
 use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
 use verbgate_proxy::policy::Policy;
+use verbgate_proxy::vet::offline;
 use verbgate_sandbox::Recorded;
 use verbgate_sandbox::Reloaded;
 
@@ -101,42 +103,79 @@ fn explain(args: &PolicyExplainArgs) -> Result<u8, Error> {
     Ok(0)
 }
 
+/// What a request is tried by.
+struct Tried {
+    policy: Policy,
+    /// The tenant's devices, if a tenant was named.
+    devices: Vec<DeviceRule>,
+}
+
+impl Tried {
+    fn of(args: &PolicyTestArgs) -> Result<Self, Error> {
+        let policy = match (&args.tenant, &args.profile) {
+            (Some(tenant), _) => {
+                let policies = load(&args.dir.policy_dir)?;
+                let tenant = policies.named(tenant)?;
+                return Ok(Self { policy: tenant.policy.clone(), devices: tenant.devices.clone() });
+            }
+            (None, Some(profile)) => {
+                match Policies::load(&args.dir.policy_dir, FileOwner::User(0))? {
+                    Some(policies) => policies.profile(profile)?,
+                    None => Policy::named(profile)?,
+                }
+            }
+            (None, None) => Policy::named("standard")?,
+        };
+        Ok(Self { policy, devices: Vec::new() })
+    }
+
+    /// The ports that the tenant has of a device, by its name in the sandbox; an error where that cannot be
+    /// told: a trace has neither PCI addresses nor the names of RDMA devices.
+    fn ports(&self, device: Option<&str>) -> Result<Option<&[u32]>, ()> {
+        let [first, rest @ ..] = &self.devices[..] else { return Ok(None) };
+        // The first rule that means a device counts.
+        let is_meant = device.is_some_and(|device| first.means(None, &[device]));
+        let same = rest.iter().all(|rule| rule.ports() == first.ports());
+        if is_meant || same { Ok(first.ports()) } else { Err(()) }
+    }
+
+    /// Says whether a request passes, and what of the policy its line does not decide; true if not.
+    fn judge(&self, line: &str) -> Result<bool, Error> {
+        let recorded = Recorded::read(line)?;
+        let request = recorded.request()?;
+        let name = verbgate_sandbox::name(&request);
+        let ports = self.ports(recorded.device());
+        if let Err(refusal) = offline::judge(&self.policy, ports.unwrap_or(None), &request) {
+            let (errno, line) = (refusal.errno, refusal.line);
+            print(&format!("{name}: refused with {errno}: {line}\n"))?;
+            return Ok(true);
+        }
+        let mut rest = offline::not_judged(&self.policy, &request);
+        if ports.is_err() {
+            rest.push("ports (which of the tenant's devices it is)".to_owned());
+        }
+        let rest = match rest.join(", ") {
+            rest if rest.is_empty() => rest,
+            rest => format!("; not judged: {rest}"),
+        };
+        print(&format!("{name}: granted{rest}\n"))?;
+        Ok(false)
+    }
+}
+
 fn test(args: &PolicyTestArgs) -> Result<u8, Error> {
-    let policy = match (&args.tenant, &args.profile) {
-        (Some(tenant), _) => load(&args.dir.policy_dir)?.named(tenant)?.policy.clone(),
-        (None, Some(profile)) => match Policies::load(&args.dir.policy_dir, FileOwner::User(0))? {
-            Some(policies) => policies.profile(profile)?,
-            None => Policy::named(profile)?,
-        },
-        (None, None) => Policy::named("standard")?,
-    };
+    let tried = Tried::of(args)?;
     let mut refused = false;
     if args.request == "-" {
         for line in io::stdin().lock().lines() {
             let line = line.context("cannot read standard input")?;
             // Opens, and commands to the connection manager, are lines of a trace, too.
             if line.contains("\"attributes\"") {
-                refused |= judge(&policy, &line)?;
+                refused |= tried.judge(&line)?;
             }
         }
     } else {
-        refused = judge(&policy, &args.request)?;
+        refused = tried.judge(&args.request)?;
     }
     Ok(if refused { REFUSED } else { 0 })
-}
-
-/// Says whether a request passes; true if not.
-fn judge(policy: &Policy, line: &str) -> Result<bool, Error> {
-    let request = Recorded::read(line)?.request()?;
-    let name = verbgate_sandbox::name(&request);
-    match policy.check(&request) {
-        Ok(()) => {
-            print(&format!("{name}: granted\n"))?;
-            Ok(false)
-        }
-        Err(denial) => {
-            print(&format!("{name}: refused with {}: {denial}\n", denial.errno))?;
-            Ok(true)
-        }
-    }
 }

@@ -77,7 +77,9 @@ no RDMA.
 .PP
 A slip in any file refuses all files. Then no sandbox starts, and sandboxes that run keep what they were \
 granted. A sandbox keeps the policy that it started with until verbgate policy reload narrows it: a request \
-must then pass the policy of the start and the present one. A reload reaches \
+must then pass the policy of the start and the present one, and use a device and a port of both. What lives is \
+only narrowed: on a device that was taken away, queue pairs go on moving data, and objects can be destroyed; \
+opens, maps and all other requests are refused. A reload reaches \
 the containers and the programs of verbgate run whose \\-\\-root is the same.";
 
 fn words(holds: Holds) -> String {

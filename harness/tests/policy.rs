@@ -57,6 +57,12 @@ fn command(args: &[&str], dir: &Path) -> Output {
     output(Command::new(verbgate()).args(args).arg("--policy-dir").arg(dir))
 }
 
+fn reload(root: &Path, dir: &Path) -> Output {
+    let mut command = Command::new(verbgate());
+    command.arg("--root").arg(root).args(["policy", "reload", "--policy-dir"]);
+    output(command.arg(dir))
+}
+
 fn run_in(dir: &Path, options: &[&str]) -> Output {
     let mut command = Command::new(verbgate());
     command.args(["run", "--policy-dir"]).arg(dir).args(options);
@@ -142,6 +148,18 @@ fn a_request_of_a_trace_is_tried() {
     assert!(line.contains("ATTACH_MCAST: refused with EOPNOTSUPP"), "{line}");
     assert!(line.contains("profile \"hpc\" grants it"), "{line}");
     assert_eq!(test(&multicast, "hpc").status.code(), Some(0));
+    // CREATE_AH by port 2.
+    let handle = invoke.replace("NN", "05").replace(&"0".repeat(64), &("0".repeat(109) + "200"));
+    let handle = handle.replacen('{', "{\"device\": \"uverbs9\", ", 1);
+    for (ports, said) in [
+        ("[1]", "refused with EPERM: CREATE_AH: attr.port_num = 2: port not granted"),
+        ("[2]", "granted; not judged: quota.ah = 4 (it takes 1; what the tenant holds)"),
+    ] {
+        let devices = format!("devices = [{{ name = \"uverbs9\", ports = {ports} }}]");
+        let dir = policy(&own(&format!("profile = \"standard\"\nrules.quota.ah = 4\n{devices}")));
+        let tried = command(&["policy", "test", &handle, "--tenant", "own"], dir.path());
+        assert_eq!(stdout(&tried), format!("CREATE_AH: {said}"), "{tried:?}");
+    }
     for request in ["QP_CREATE(...)", "{}", &pd.replace("DEVICE.INVOKE", "DEVICE.INVOKED")] {
         let error = test(request, "standard");
         assert_eq!(error.status.code(), Some(1), "{request}");
@@ -328,11 +346,7 @@ fn a_reload_narrows_a_program_that_runs_and_never_widens_what_the_program_starte
     };
     until(&mut steps, "own: 4 opens, then EAGAIN");
     let place = dir.path();
-    let reload = || {
-        let mut command = Command::new(verbgate());
-        command.arg("--root").arg(root.path()).args(["policy", "reload", "--policy-dir"]);
-        output(command.arg(place))
-    };
+    let reload = || reload(root.path(), place);
     let narrowed = |output: &Output| {
         let said = stdout(output);
         assert!(output.status.success(), "{output:?}");
@@ -349,11 +363,39 @@ fn a_reload_narrows_a_program_that_runs_and_never_widens_what_the_program_starte
         assert!(stderr(&slip).contains(word), "{word}: {slip:?}");
     }
     until(&mut steps, "own: 2 opens, then EAGAIN");
-    // What the start did not grant is not granted later.
     write(place, &rules(9));
     narrowed(&reload());
     until(&mut steps, "own: 4 opens, then EAGAIN");
     steps.end();
     let nobody = reload();
     assert!(nobody.status.success() && stdout(&nobody).is_empty(), "{nobody:?}");
+}
+
+#[test]
+fn a_reload_takes_devices_away_of_which_nothing_new_is_made() {
+    if !is_root() {
+        return;
+    }
+    let of =
+        |name: &str| own(&format!("profile = \"standard\"\ndevices = [{{ name = {name:?} }}]"));
+    let (dir, root) = (policy(&of("uverbs*")), tempfile::tempdir().unwrap());
+    let mut steps = Steps::start(dir.path(), root.path(), "3");
+    assert_eq!(steps.tell("keep"), "kept: 3 opens, then none refused");
+    assert_eq!(steps.tell("again"), "again: ENOTTY");
+    let reload = |device: &str| {
+        write(dir.path(), &of(device));
+        let output = reload(root.path(), dir.path());
+        assert!(stdout(&output).ends_with(": narrowed by standard"), "{output:?}");
+    };
+    reload("uverbs8");
+    assert_eq!(steps.tell("open"), "own: 0 opens, then EACCES");
+    assert_eq!(steps.tell("again"), "again: EPERM");
+    // And given back: of what the start had granted.
+    reload("*");
+    assert_eq!(steps.tell("open"), "own: 3 opens, then none refused");
+    assert_eq!(steps.tell("again"), "again: ENOTTY");
+    let said = steps.end();
+    for word in ["open uverbs9: the operator's policy has this device no more", "policy reload"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
 }

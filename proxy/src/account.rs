@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::ledger::Ledger;
-use crate::ledger::OverQuota;
 use crate::quota::Amounts;
-use crate::quota::Bounds;
 use crate::quota::Resource;
 use crate::quota::Takes;
 use crate::quota::one;
@@ -22,7 +19,7 @@ pub(crate) struct Receipt(u64);
 /// result is known, or the open is over.
 #[derive(Debug)]
 pub(crate) struct Account {
-    ledger: Arc<Ledger>,
+    pub(crate) ledger: Arc<Ledger>,
     held: Amounts,
     /// How many objects of a kind there are of each size.
     sizes: HashMap<Resource, BTreeMap<u64, u64>>,
@@ -81,6 +78,7 @@ impl Account {
             if let Some((kind, _)) = takes.resized {
                 back = back.plus(&resizes(self.smallest(kind), kind));
             }
+            back.add(Resource::Multicast, takes.detaches.into());
         } else {
             for (kind, size) in &takes.made {
                 let size = kind.map_or(0, |kind| self.forget(kind, *size));
@@ -89,6 +87,7 @@ impl Account {
             if let Some((kind, size)) = takes.resized {
                 back = back.plus(&resizes(self.forget(kind, size), kind));
             }
+            back.add(Resource::Multicast, takes.attaches.into());
         }
         self.give_back(&back);
     }
@@ -113,7 +112,7 @@ impl Account {
         first.map_or(0, |size| self.forget(kind, size))
     }
 
-    fn give_back(&mut self, what: &Amounts) {
+    pub(crate) fn give_back(&mut self, what: &Amounts) {
         // What was never charged here is not given back.
         let left = self.held.minus(what);
         self.ledger.release(&self.held.minus(&left));
@@ -130,86 +129,6 @@ impl Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.ledger.release(&self.held);
-    }
-}
-
-/// The ids of an open of the connection manager, with the groups that each has joined. The kernel
-/// tells them to the supervisor, who gives the commands, and no guest can change what it says.
-#[derive(Debug)]
-pub(crate) struct CmAccount {
-    account: Account,
-    ids: HashMap<u32, HashSet<u32>>,
-}
-
-impl CmAccount {
-    pub(crate) fn new(ledger: &Arc<Ledger>) -> Self {
-        Self { account: Account::new(ledger), ids: HashMap::new() }
-    }
-
-    /// Charges an id, or a group, that is about to be made.
-    pub(crate) fn charge(&mut self, what: Resource, bounds: Bounds<'_>) -> Result<(), OverQuota> {
-        self.account.ledger.charge(&Amounts::of(what, 1), bounds)?;
-        self.account.keep(&Amounts::of(what, 1));
-        Ok(())
-    }
-
-    /// What was charged came to nothing.
-    pub(crate) fn uncharge(&mut self, what: Resource) {
-        self.account.give_back(&Amounts::of(what, 1));
-    }
-
-    /// An id that is charged is there.
-    pub(crate) fn made(&mut self, id: u32) {
-        if self.ids.insert(id, HashSet::new()).is_some() {
-            self.uncharge(Resource::CmIds);
-        }
-    }
-
-    /// An id is there that somebody else's connection has made: it counts, beyond a bound, too.
-    pub(crate) fn came(&mut self, id: u32) {
-        if self.charge(Resource::CmIds, &|_| None).is_ok() {
-            self.made(id);
-        }
-    }
-
-    /// An id has joined a group that is charged.
-    pub(crate) fn joined(&mut self, id: u32, group: u32) {
-        let known = self.ids.get_mut(&id).is_some_and(|groups| groups.insert(group));
-        if !known {
-            self.uncharge(Resource::Multicast);
-        }
-    }
-
-    /// A group was left.
-    pub(crate) fn left(&mut self, group: u32) {
-        if self.ids.values_mut().any(|groups| groups.remove(&group)) {
-            self.uncharge(Resource::Multicast);
-        }
-    }
-
-    /// An id is gone, and its groups.
-    pub(crate) fn destroyed(&mut self, id: u32) {
-        if let Some(groups) = self.ids.remove(&id) {
-            self.uncharge(Resource::CmIds);
-            groups.iter().for_each(|_| self.uncharge(Resource::Multicast));
-        }
-    }
-
-    /// An id leaves for another open.
-    pub(crate) fn give(&mut self, id: u32) -> Option<HashSet<u32>> {
-        let groups = self.ids.get(&id).cloned()?;
-        self.destroyed(id);
-        Some(groups)
-    }
-
-    /// An id comes from another open.
-    pub(crate) fn take(&mut self, id: u32, groups: HashSet<u32>) {
-        self.came(id);
-        for group in groups {
-            if self.charge(Resource::Multicast, &|_| None).is_ok() {
-                self.joined(id, group);
-            }
-        }
     }
 }
 

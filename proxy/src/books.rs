@@ -20,7 +20,7 @@ use verbgate_sys::node::Pin;
 use verbgate_sys::token::End;
 
 use crate::account::Account;
-use crate::account::CmAccount;
+use crate::cm::account::CmAccount;
 use crate::connections::Connections;
 use crate::ledger::Ledger;
 

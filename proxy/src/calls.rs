@@ -75,6 +75,7 @@ impl Supervisor {
         let network = caller.network().map_err(errno)?;
         process::enter_network(&network).map_err(errno)?;
         let granted = self.devices.get(device).ok_or(Errno(libc::ENODEV))?;
+        self.check_left(device, "open").map_err(|errno| Unopened { said: true, ..errno.into() })?;
         let flags = wanted.flags;
         if let Some(tokens) = self.tokens.as_ref().filter(|_| granted.kind != Kind::Cm) {
             return self.open_by_token(trap, (&guest, device), wanted, tokens);

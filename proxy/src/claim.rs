@@ -1,8 +1,6 @@
 //! Claim and charge: the connections that a vetted request is about to make are the sandbox's own, and
 //! what the request takes is within the tenant's quotas and rate, or the request is refused.
 
-use std::time::Instant;
-
 use verbgate_abi::Errno;
 use verbgate_abi::Request;
 use verbgate_abi::wire::DriverId;
@@ -15,6 +13,7 @@ use crate::device::Kind;
 use crate::fetch::Copied;
 use crate::fetch::Form;
 use crate::flight::Prepared;
+use crate::ledger;
 use crate::observe;
 use crate::pace;
 use crate::pace::Pace;
@@ -127,7 +126,7 @@ impl Supervisor {
             return Some(call);
         }
         let Some(pace) = self.pace() else { return Some(call) };
-        if self.ledger.may_go(None, &pace, Instant::now()) {
+        if self.ledger.may_go(None, &pace, ledger::clock()) {
             call.paced = true;
             return Some(call);
         }
@@ -153,7 +152,8 @@ impl Supervisor {
         let bytes = copied.as_ref().map_or(&[][..], Copied::bytes);
         let classes =
             kind.as_ref().map_or_else(|| VerbClass::of(*form, bytes), std::slice::from_ref);
-        let (held, now) = (self.ledger.held(), Instant::now());
+        let now = ledger::clock();
+        let held = self.ledger.tenant_holds(now);
         for class in classes {
             let part = pace::part(*class, &held, &|resource| self.bound(resource));
             let rates = self.policies().filter_map(|policy| policy.class_rate(*class, part));
@@ -184,7 +184,7 @@ impl Supervisor {
             };
             self.warn("rate reached", || {
                 format!(
-                    "thread {tid}: the sandbox makes more than {per_s} requests a second (rule: {rule}); \
+                    "thread {tid}: the tenant makes more than {per_s} requests a second (rule: {rule}); \
                      raise the rate, or let the program keep its objects"
                 )
             });
@@ -202,7 +202,8 @@ impl Supervisor {
     pub(crate) fn rules(&self, id: UcontextId) -> Rules<'_> {
         let books = self.books.lock();
         let ucontext = books.get(id);
-        let device = ucontext.and_then(|ucontext| self.devices.get(ucontext.device));
+        let place = ucontext.map(|ucontext| ucontext.device);
+        let device = place.and_then(|place| self.devices.get(place));
         let driver = match device.map(|device| device.kind) {
             Some(Kind::Verbs { driver, .. }) => driver,
             _ => DriverId::UNKNOWN,
@@ -211,7 +212,8 @@ impl Supervisor {
             driver,
             policy: &self.policy,
             narrowed: self.narrowed(),
-            ports: device.and_then(|device| device.ports.as_deref()),
+            withdrawn: place.is_some_and(|place| self.narrowed.is_withdrawn(place)),
+            ports: place.and_then(|place| self.narrowed.ports(&self.devices, place)),
             gids: self.gids.as_deref(),
             rdev: device.map_or((0, 0), |device| device.rdev),
             asked: ucontext.is_none_or(|ucontext| ucontext.asked),

@@ -23,6 +23,9 @@ use verbgate_sys::verbs;
 use verbgate_sysfs::Identity;
 use verbgate_sysfs::Replaced;
 
+use crate::policy::Left;
+use crate::policy::Narrowing;
+
 /// A granted device.
 #[derive(Clone, Debug)]
 pub struct Device {
@@ -153,20 +156,6 @@ impl Devices {
         self.0.iter().any(|device| device.kind == kind)
     }
 
-    /// Whether a verbs device is the kernel's of this number.
-    #[must_use]
-    pub fn has_index(&self, index: u32) -> bool {
-        self.0.iter().any(|device| device.index() == Some(index))
-    }
-
-    /// Whether the verbs device that is the kernel's of this number has this port for the sandbox.
-    #[must_use]
-    pub fn grants_port(&self, index: u32, port: u32) -> bool {
-        let of = |device: &&Device| device.index() == Some(index);
-        let passes = |device: &Device| device.ports.as_ref().is_none_or(|all| all.contains(&port));
-        self.0.iter().find(of).is_some_and(passes)
-    }
-
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Device> {
         self.0.iter()
@@ -199,6 +188,18 @@ pub fn driver(source: &Path) -> io::Result<DriverId> {
 }
 
 impl Device {
+    /// What a reload of the operator's policy leaves of the device.
+    #[must_use]
+    pub fn left_by(&self, narrowing: &Narrowing) -> Left {
+        if self.kind == Kind::Cm {
+            return Left::Ports(None);
+        }
+        let identity = self.identity.identity();
+        let names = [identity.ibdev(), identity.uverbs(), Some(&*self.name)];
+        let names: Vec<&str> = names.into_iter().flatten().collect();
+        narrowing.left(identity.parent(), &names, self.ports.as_deref())
+    }
+
     /// By which RDMA netlink and the connection manager know it.
     #[must_use]
     pub fn index(&self) -> Option<u32> {
@@ -307,7 +308,6 @@ mod tests {
         assert_eq!(find("/dev/infiniband/../null"), None);
         assert_eq!(find("/dev/char/1:4"), None);
         assert_eq!(find("uverbs9"), None);
-        assert!(devices.has_index(7) && !devices.has_index(8));
     }
 
     #[test]

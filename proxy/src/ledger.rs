@@ -1,48 +1,37 @@
 //! The ledger of a tenant: how much of each quantity the tenant's sandboxes hold together, and how
-//! many requests a sandbox makes a second.
+//! many requests they make a second.
 //!
-//! The supervisors of one tenant's sandboxes share a file. Each owns one record of the file, by a lock
-//! of one byte, writes nothing but that record, and adds all records up under a lock. The kernel takes
-//! the locks of a supervisor back, however the supervisor ends; a record that nobody owns counts for
-//! nothing, and is emptied by whoever meets a bound.
+//! The supervisors of one tenant's sandboxes share a file (`shared`). What a sandbox holds is in a record
+//! of its own; the tokens of the tenant's rates are in one place for all (`rate`).
 
-use std::fmt::Write as _;
-use std::fs::DirBuilder;
-use std::fs::File;
-use std::fs::OpenOptions;
+mod rate;
+mod shared;
+
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::fs::FileExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
-use std::time::Instant;
 
 use parking_lot::Mutex;
+use rustix::time::ClockId;
 use verbgate_abi::Errno;
-use verbgate_sys::range_lock::RangeLocks;
 
+use self::rate::Bucket;
+use self::rate::Lease;
+use self::shared::Shared;
 use crate::pace::CLASSES;
 use crate::pace::Pace;
 use crate::pace::VerbClass;
 use crate::quota::Amounts;
 use crate::quota::Bounds;
-use crate::quota::RESOURCES;
 use crate::quota::Resource;
 use crate::vet::Refusal;
 
-/// The directory of the files, in the directory of run-time state.
-const DIRECTORY: &str = "quota";
-/// Sandboxes of one tenant.
-const MOST_RECORDS: u64 = 4096;
-const RECORD: u64 = (RESOURCES as u64) * 8;
-/// The byte whose lock orders the supervisors; record N has byte N + 1.
-const ORDER: u64 = 0;
-/// How long another supervisor may keep the order, which takes microseconds.
+/// How long another supervisor may keep a charge waiting, which takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(200);
-const PAUSE: Duration = Duration::from_micros(50);
-/// The longest name of a tenant, since its letters become the name of a file.
-const LONGEST: usize = 100;
+/// The same of a request that asks for a token, while others of this sandbox wait for theirs.
+const SHORT: Duration = Duration::from_millis(5);
+/// What others hold is looked up so often, where a rate depends on that.
+const FRESH: Duration = Duration::from_millis(100);
 
 /// A charge that a quota refuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +45,12 @@ pub struct OverQuota {
 }
 
 impl OverQuota {
+    /// How much of a quantity is left, if that is what was refused.
+    pub(crate) fn left_of(&self, resource: Resource) -> Option<u64> {
+        let of_it = self.resource == resource && self.unread.is_none();
+        of_it.then(|| self.most.saturating_sub(self.used))
+    }
+
     /// What the guest sees, and what is said of it.
     pub(crate) fn refusal(&self, request: &str) -> Refusal {
         let Self { resource, asked, used, most, unread } = self;
@@ -73,29 +68,31 @@ impl OverQuota {
     }
 }
 
-#[derive(Debug)]
-struct Bucket {
-    tokens: f64,
-    filled: Option<Instant>,
-}
-
 /// The ledger of a tenant, as one sandbox sees it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Ledger {
     own: Mutex<Amounts>,
-    /// Held by who charges; what is given back does not wait for it.
+    /// Held by who uses the file in order; what is given back does not wait for it. Locks of the file are
+    /// the process's, and tell no threads apart.
     turn: Mutex<()>,
     shared: Option<Shared>,
-    /// Of all requests; and of each class.
-    buckets: Mutex<[Bucket; CLASSES + 1]>,
+    /// Of all requests, and of each class: the buckets of a sandbox that is a tenant by itself.
+    buckets: Mutex<[Bucket; RATES]>,
+    /// Tokens from the tenant's buckets.
+    leases: Mutex<[Lease; RATES]>,
+    /// What the tenant's other sandboxes hold, and when that was looked up.
+    others: Mutex<Option<(Duration, Amounts)>>,
 }
 
-impl Default for Ledger {
-    /// Of a sandbox that is a tenant by itself.
-    fn default() -> Self {
-        let buckets = Mutex::new([const { Bucket { tokens: 0.0, filled: None } }; CLASSES + 1]);
-        Self { own: Mutex::default(), turn: Mutex::default(), shared: None, buckets }
-    }
+/// The rate of all requests, and those of classes.
+const RATES: usize = CLASSES + 1;
+
+/// The time by which tokens come: one clock for all supervisors of a host, from its start.
+#[must_use]
+pub fn clock() -> Duration {
+    let now = rustix::time::clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 impl Ledger {
@@ -135,7 +132,7 @@ impl Ledger {
         };
         let Some(shared) = &self.shared else { return enter(&Amounts::default()).map(|_| ()) };
         let _turn = self.turn.lock();
-        let entered = shared.in_order(|shared| {
+        let entered = shared.in_order(PATIENCE, |shared| {
             let first = enter(&shared.others(false)?);
             Ok(if first.is_err() { enter(&shared.others(true)?) } else { first })
         });
@@ -185,199 +182,51 @@ impl Ledger {
         *self.own.lock()
     }
 
-    /// Whether a request may be made now, by the pace of all requests or of a class.
-    pub(crate) fn may_go(&self, class: Option<VerbClass>, pace: &Pace, now: Instant) -> bool {
-        let mut buckets = self.buckets.lock();
+    /// What all sandboxes of the tenant hold; of others, as it was a moment ago.
+    pub(crate) fn tenant_holds(&self, now: Duration) -> Amounts {
+        let own = self.held();
+        let Some(shared) = &self.shared else { return own };
+        let mut others = self.others.lock();
+        let is_fresh = |at: &Duration| now.saturating_sub(*at) < FRESH;
+        if !others.as_ref().is_some_and(|(at, _)| is_fresh(at))
+            && let Some(_turn) = self.turn.try_lock_for(SHORT)
+            && let Ok(found) = shared.in_order(SHORT, |shared| shared.others(true))
+        {
+            *others = Some((now, found));
+        }
+        others.map_or(own, |(_, others)| own.plus(&others))
+    }
+
+    /// Whether a request may be made now, by the pace of all requests of the tenant or of a class.
+    ///
+    /// The tenant's tokens are taken from the file by the dozen, if they are used up as fast: a look into
+    /// the file takes microseconds. If the file cannot be used, nothing may go.
+    pub fn may_go(&self, class: Option<VerbClass>, pace: &Pace, now: Duration) -> bool {
         let place = class.map_or(0, |class| class as usize + 1);
-        let Some(bucket) = buckets.get_mut(place) else { return true };
-        #[expect(clippy::cast_precision_loss, reason = "beyond 2^53 nobody counts")]
-        let (per_s, burst) = (pace.per_s as f64, pace.burst as f64);
-        let since = bucket.filled.map(|at| now.saturating_duration_since(at).as_secs_f64());
-        bucket.tokens = since.map_or(burst, |since| (bucket.tokens + since * per_s).min(burst));
-        bucket.filled = Some(now);
-        let goes = bucket.tokens >= 1.0;
-        if goes {
-            bucket.tokens -= 1.0;
+        let Some(shared) = &self.shared else {
+            let mut buckets = self.buckets.lock();
+            return buckets.get_mut(place).is_none_or(|bucket| bucket.take(pace, now, 1) == 1);
+        };
+        let mut leases = self.leases.lock();
+        let Some(lease) = leases.get_mut(place) else { return true };
+        if let Some(goes) = lease.goes(now) {
+            return goes;
         }
-        goes
-    }
-}
-
-/// The file of a tenant, and the record of this sandbox.
-#[derive(Debug)]
-struct Shared {
-    locks: RangeLocks,
-    /// Another open of the same file: locks belong to opens.
-    data: File,
-    record: u64,
-}
-
-impl Shared {
-    fn open(root: &Path, tenant: &str) -> io::Result<Self> {
-        if tenant.len() > LONGEST {
-            let error = format!("the tenant's name is longer than {LONGEST} bytes: {tenant:?}");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, error));
-        }
-        let dir = root.join(DIRECTORY);
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let mut name = String::new();
-        for byte in tenant.bytes() {
-            // Writing to a string cannot fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let (locks, data) = (options.open(dir.join(&name))?, options.open(dir.join(&name))?);
-        let mut shared = Self { locks: RangeLocks::new(locks), data, record: 0 };
-        shared
-            .in_order(|shared| {
-                for record in 0..MOST_RECORDS {
-                    if shared.locks.take(record + 1)? {
-                        shared.data.write_all_at(&Amounts::default().bytes(), record * RECORD)?;
-                        return Ok(record);
-                    }
-                }
-                Err(io::Error::other(format!("the tenant has {MOST_RECORDS} sandboxes already")))
-            })
-            .map(|record| shared.record = record)?;
-        Ok(shared)
-    }
-
-    fn in_order<T>(&self, work: impl FnOnce(&Self) -> io::Result<T>) -> io::Result<T> {
-        let begun = Instant::now();
-        while !self.locks.take(ORDER)? {
-            if begun.elapsed() > PATIENCE {
-                let error = "another supervisor of the tenant does not go on";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, error));
-            }
-            std::thread::sleep(PAUSE);
-        }
-        let done = work(self);
-        self.locks.give(ORDER)?;
-        done
-    }
-
-    fn publish(&self, own: &Amounts) -> io::Result<()> {
-        self.data.write_all_at(&own.bytes(), self.record * RECORD)
-    }
-
-    /// What the tenant's other sandboxes hold; without those that are gone, if that is looked at.
-    fn others(&self, look: bool) -> io::Result<Amounts> {
-        let mut bytes = vec![0; usize::try_from(self.data.metadata()?.len()).unwrap_or(0)];
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            match self.data.read_at(rest, filled as u64)? {
-                0 => break,
-                count => filled += count,
+        let Some(_turn) = self.turn.try_lock_for(SHORT) else { return false };
+        let renewed = shared.in_order(SHORT, |shared| {
+            let mut bucket = shared.bucket(place)?;
+            lease.renew(&mut bucket, pace, now);
+            shared.put_bucket(place, bucket)
+        });
+        match renewed {
+            Ok(()) => lease.goes(now).unwrap_or(false),
+            Err(e) => {
+                log::debug!("cannot read the tenant's rate: {e}");
+                false
             }
         }
-        let mut all = Amounts::default();
-        let size = usize::try_from(RECORD).unwrap_or(usize::MAX);
-        for (record, bytes) in (0_u64..).zip(bytes.chunks(size)) {
-            let amounts = Amounts::read(bytes);
-            if record == self.record || amounts == Amounts::default() {
-                continue;
-            }
-            if look && self.locks.take(record + 1)? {
-                self.data.write_all_at(&Amounts::default().bytes(), record * RECORD)?;
-                self.locks.give(record + 1)?;
-                continue;
-            }
-            all = all.plus(&amounts);
-        }
-        Ok(all)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn qp(count: u64) -> Amounts {
-        Amounts::of(Resource::Qp, count)
-    }
-
-    fn bound(resource: Resource) -> Option<u64> {
-        (resource == Resource::Qp).then_some(4)
-    }
-
-    #[test]
-    fn a_bound_is_met_and_what_is_given_back_can_be_had_again() {
-        let ledger = Ledger::default();
-        ledger.charge(&qp(3), &bound).unwrap();
-        let refused = ledger.charge(&qp(2), &bound).unwrap_err();
-        let refusal = refused.refusal("CREATE_QP");
-        assert_eq!(refusal.errno, Errno::EAGAIN);
-        for word in ["3 of 4", "quota.qp = 4", "raise the quota"] {
-            assert!(refusal.line.contains(word), "{}", refusal.line);
-        }
-        ledger.charge(&Amounts::of(Resource::Pd, 1000), &bound).unwrap();
-        ledger.release(&qp(3));
-        ledger.charge(&qp(4), &bound).unwrap();
-        assert_eq!(ledger.held().get(Resource::Qp), 4);
-        let memory = OverQuota { resource: Resource::MrBytes, ..refused };
-        assert_eq!(memory.refusal("REG_MR").errno, Errno::ENOMEM);
-    }
-
-    #[test]
-    fn all_sandboxes_of_a_tenant_have_one_bound_and_another_tenant_has_its_own() {
-        let root = tempfile::tempdir().unwrap();
-        let open = |tenant: &str| Ledger::open(root.path(), tenant).unwrap();
-        let (one, two, other) = (open("team/a"), open("team/a"), open("team/b"));
-        one.charge(&qp(3), &bound).unwrap();
-        other.charge(&qp(4), &bound).unwrap();
-        assert_eq!(two.charge(&qp(2), &bound).unwrap_err().used, 3);
-        two.charge(&qp(1), &bound).unwrap();
-        one.release(&qp(1));
-        two.charge(&qp(1), &bound).unwrap();
-        assert!(two.charge(&qp(1), &bound).is_err());
-        // As when its supervisor is killed: nobody gives anything back.
-        drop(one);
-        two.charge(&qp(2), &bound).unwrap();
-        // Its record is the next one's, who holds nothing yet.
-        let three = open("team/a");
-        assert!(three.charge(&qp(1), &bound).is_err());
-        drop(two);
-        three.charge(&qp(4), &bound).unwrap();
-        assert!(Ledger::open(root.path(), &"x".repeat(LONGEST + 1)).is_err());
-    }
-
-    #[test]
-    fn supervisors_that_charge_at_once_never_hold_more_than_the_bound() {
-        let root = tempfile::tempdir().unwrap();
-        let open = || Arc::new(Ledger::open(root.path(), "busy").unwrap());
-        let ledgers = [open(), open(), open()];
-        let most = std::sync::atomic::AtomicU64::new(0);
-        std::thread::scope(|scope| {
-            for ledger in ledgers.iter().chain(&ledgers) {
-                scope.spawn(|| {
-                    for _ in 0..200 {
-                        if ledger.charge(&qp(1), &bound).is_ok() {
-                            let order = std::sync::atomic::Ordering::SeqCst;
-                            let now = most.fetch_add(1, order) + 1;
-                            assert!(now <= 4, "{now}");
-                            most.fetch_sub(1, order);
-                            ledger.release(&qp(1));
-                        }
-                    }
-                });
-            }
-        });
-        assert!(ledgers.iter().all(|ledger| ledger.held() == Amounts::default()));
-    }
-
-    #[test]
-    fn requests_beyond_the_burst_come_as_often_as_the_rate_says() {
-        let ledger = Ledger::default();
-        let pace = Pace { per_s: 10, burst: 5, waits: false };
-        let start = Instant::now();
-        let go = |at: Duration| (0..20).filter(|_| ledger.may_go(None, &pace, start + at)).count();
-        assert_eq!(go(Duration::ZERO), 5);
-        assert_eq!(go(Duration::from_millis(300)), 3);
-        assert_eq!(go(Duration::from_secs(60)), 5);
-        let class = Some(VerbClass::Memory);
-        assert!(ledger.may_go(class, &pace, start), "a class has tokens of its own");
-    }
-}
+mod tests;

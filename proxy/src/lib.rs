@@ -39,6 +39,7 @@ pub mod gids;
 pub mod inventory;
 pub mod ledger;
 mod look_after;
+mod narrowed;
 mod netlink;
 pub mod observe;
 pub mod open;

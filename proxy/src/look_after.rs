@@ -22,6 +22,7 @@ use verbgate_sys::stub;
 use crate::crew;
 use crate::crew::Watch;
 use crate::netlink::socket;
+use crate::policy;
 use crate::session::Guest;
 use crate::session::GuestState;
 use crate::session::StubState;
@@ -60,6 +61,7 @@ impl Supervisor {
         seat.take();
         let mut carried: Vec<CarriedStub> = Vec::new();
         values::prepare();
+        policy::prepare();
         while !self.is_over() {
             self.ready.fill(self.window);
             std::thread::sleep(INTERVAL);

@@ -1,12 +1,14 @@
-//! Paces: how often a sandbox makes requests, all together, and of each class of verbs.
+//! Paces: how often a tenant makes requests, all together, and of each class of verbs.
 //!
 //! Verbs cost a NIC differently: a connection takes the NIC's memory for contexts, a region its
 //! translation tables. So a policy can bound the classes apart, and slow a class down further as the
-//! sandbox holds more of the tenant's quota: the class is cold, then warm, then hot.
+//! tenant holds more of its quota: the class is cold, then warm, then hot.
 
 use verbgate_abi::ids;
 use verbgate_abi::legacy::LegacySpec;
 use verbgate_abi::legacy::legacy;
+use verbgate_abi::request::Request;
+use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::ATTR_LEN;
 use verbgate_abi::wire::Attr;
@@ -20,7 +22,7 @@ use crate::quota::Amounts;
 use crate::quota::Bounds;
 use crate::quota::Resource;
 
-/// How often a sandbox makes requests.
+/// How often a tenant makes requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pace {
     /// Requests in a second.
@@ -88,6 +90,13 @@ const OBJECTS: [(ObjectRef, VerbClass); 11] = [
     (ids::UVERBS_OBJECT_XRCD, VerbClass::Connections),
 ];
 
+/// Whether a request moves data of objects that live, or ends objects: what a device that the operator
+/// has taken away still does.
+pub(crate) fn lives_on(request: &Request) -> bool {
+    let destroys = request.handles().any(|used| used.access == Access::Destroy);
+    DATA.contains(&request.operation()) || destroys && request.new_handles().next().is_none()
+}
+
 impl VerbClass {
     /// The key in a policy.
     #[must_use]
@@ -107,7 +116,7 @@ impl VerbClass {
     }
 
     /// The classes of a request to a verbs device, by its first bytes: one, or none for requests that
-    /// only the sandbox's whole rate bounds; all for a request whose class these bytes do not show, which
+    /// only the whole rate bounds; all for a request whose class these bytes do not show, which
     /// no library makes.
     #[must_use]
     pub fn of(form: Form, bytes: &[u8]) -> &'static [Self] {
@@ -151,19 +160,19 @@ pub struct Tier {
     pub per_s: u64,
 }
 
-/// How often a sandbox makes requests of a class.
+/// How often a tenant makes requests of a class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassPace {
     /// While the class is cold.
     pub cold: Pace,
-    /// When the sandbox holds some of the quota.
+    /// When the tenant holds some of the quota.
     pub warm: Option<Tier>,
-    /// When the sandbox holds most of the quota.
+    /// When the tenant holds most of the quota.
     pub hot: Option<Tier>,
 }
 
 impl ClassPace {
-    /// The pace of a sandbox that holds such a part of a quota, in percent.
+    /// The pace of a tenant that holds such a part of a quota, in percent.
     #[must_use]
     pub fn at(&self, part: u64) -> Pace {
         let tiers = [self.warm, self.hot].into_iter().flatten();

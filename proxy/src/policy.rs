@@ -6,10 +6,14 @@
 //! there is no such feature. ENOTTY is never used, because libibverbs then gives up ioctls for the
 //! whole ucontext.
 
+mod attributes;
 mod error;
 pub mod keys;
 mod limits;
+mod narrowing;
+mod paces;
 mod private;
+mod ranges;
 mod rates;
 mod refusal;
 mod set;
@@ -33,14 +37,17 @@ use verbgate_abi::table::ObjectRef;
 use verbgate_abi::table::Provider;
 use verbgate_abi::wire::MethodId;
 
+pub(crate) use self::attributes::prepare;
 pub use self::error::PolicyError;
 pub use self::error::PolicyPlace;
 use self::error::Source;
 use self::error::hint;
-pub use self::limits::Beyond;
 use self::limits::Limits;
-pub use self::limits::Predicate;
+pub use self::narrowing::Left;
+pub use self::narrowing::Narrowing;
 use self::private::Private;
+pub use self::ranges::Beyond;
+pub use self::ranges::Predicate;
 pub use self::refusal::AskedFor;
 pub use self::refusal::Denial;
 pub(crate) use self::refusal::qp_type as made_type;
@@ -360,6 +367,17 @@ impl Policy {
         match beyond {
             Some(beyond) => Err(beyond),
             None => self.also.iter().try_for_each(|also| also.check_peer(peer)),
+        }
+    }
+
+    /// Whether the port of an id of rdma_cm passes; none for one that is not known.
+    ///
+    /// # Errors
+    /// The rule, and the port.
+    pub fn check_port(&self, port: Option<u16>) -> Result<(), Beyond> {
+        match self.limits.port(port) {
+            Some(beyond) => Err(beyond),
+            None => self.also.iter().try_for_each(|also| also.check_port(port)),
         }
     }
 }

@@ -51,12 +51,16 @@ pub enum Resource {
     Wr,
     /// Ids of rdma_cm.
     CmIds,
-    /// Multicast groups that ids of rdma_cm have joined.
+    /// Multicast groups that ids of rdma_cm have joined, and those that queue pairs are attached to.
     Multicast,
+    /// Ids of rdma_cm that have a port of their own.
+    Ports,
+    /// Connections that may wait at listening ids of rdma_cm.
+    Backlog,
 }
 
 /// How many quantities there are.
-pub const RESOURCES: usize = 18;
+pub const RESOURCES: usize = 20;
 
 /// Quantities with their keys in a policy, by their places.
 pub const NAMES: [(Resource, &str); RESOURCES] = [
@@ -78,6 +82,8 @@ pub const NAMES: [(Resource, &str); RESOURCES] = [
     (Resource::Wr, "wr"),
     (Resource::CmIds, "cm_ids"),
     (Resource::Multicast, "multicast"),
+    (Resource::Ports, "ports"),
+    (Resource::Backlog, "backlog"),
 ];
 
 impl Resource {
@@ -205,6 +211,11 @@ pub(crate) struct Takes {
     pub(crate) destroyed: Vec<Option<Resource>>,
     /// The kind of an object that gets another size.
     pub(crate) resized: Option<(Resource, u64)>,
+    /// Whether a queue pair is attached to a multicast group. The kernel takes a group twice for once, so
+    /// there are never more than were attached and not detached, in whatever order results come.
+    pub(crate) attaches: bool,
+    /// Whether a queue pair is detached.
+    pub(crate) detaches: bool,
 }
 
 impl Takes {
@@ -214,7 +225,9 @@ impl Takes {
         let made = made.map(|kind| (kind, size(request, kind))).collect();
         let destroyed = request.handles().filter(|used| used.access == Access::Destroy);
         let destroyed = destroyed.map(|used| Resource::of(used.object)).collect();
-        Self { made, destroyed, resized: resized(request) }
+        let is = |name| request.operation() == name;
+        let (attaches, detaches) = (is("ATTACH_MCAST"), is("DETACH_MCAST"));
+        Self { made, destroyed, resized: resized(request), attaches, detaches }
     }
 
     /// Whether nothing changes.
@@ -233,6 +246,7 @@ impl Takes {
         {
             all.add(sized, size);
         }
+        all.add(Resource::Multicast, self.attaches.into());
         all
     }
 }
@@ -307,69 +321,5 @@ fn resized(request: &Request) -> Option<(Resource, u64)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use verbgate_abi::legacy;
-    use verbgate_abi::table;
-    use verbgate_abi::table::AttrKind;
-
-    use super::*;
-
-    /// Of every command and method that makes an object of which sizes are charged, the size is known:
-    /// a table that grows without this file fails here.
-    #[test]
-    fn the_size_of_every_object_that_has_one_is_in_the_request() {
-        let (mut commands, mut methods) = (0, 0);
-        for spec in legacy::commands() {
-            let made = spec.handles.iter().filter(|field| field.in_resp);
-            for kind in made.filter_map(|field| Resource::of(field.object)?.sized()) {
-                let wanted: &[&str] = match kind {
-                    Resource::MrBytes => &["length"],
-                    Resource::Cqe => &["cqe"],
-                    _ if spec.req.field("max_send_wr").is_some() => &["max_send_wr", "max_recv_wr"],
-                    // Another's queue pair, by its number.
-                    _ if spec.short_name == "OPEN_QP" => &[],
-                    _ => &["max_wr"],
-                };
-                for path in wanted {
-                    assert!(spec.req.field(path).is_some(), "{}: no {path}", spec.short_name);
-                }
-                commands += 1;
-            }
-        }
-        let sizes = [
-            ("CQ.CQ_CREATE", "CREATE_CQ_CQE"),
-            ("QP.QP_CREATE", "CREATE_QP_CAP"),
-            ("SRQ.SRQ_CREATE", "CREATE_SRQ_MAX_WR"),
-            ("WQ.WQ_CREATE", "CREATE_WQ_MAX_WR"),
-            ("MR.REG_MR", "REG_MR_LENGTH"),
-            ("MR.REG_DMABUF_MR", "REG_DMABUF_MR_LENGTH"),
-            ("MR.DM_MR_REG", "REG_DM_MR_LENGTH"),
-        ];
-        for method in table::methods() {
-            let makes = method.attrs.iter().any(|attr| {
-                matches!(attr.kind, AttrKind::Idr { object, access: Access::New }
-                    if Resource::of(object).and_then(Resource::sized).is_some())
-            });
-            if !makes {
-                continue;
-            }
-            let name = method.full_name();
-            let size = sizes.iter().find(|(method, _)| *method == name).map(|(_, size)| *size);
-            let Some(size) = size else { panic!("{name}: the size of its object is not known") };
-            assert!(method.attrs.iter().any(|attr| attr.short_name() == size), "{name}: no {size}");
-            methods += 1;
-        }
-        assert!(commands >= 7 && methods == sizes.len(), "{commands} {methods}");
-    }
-
-    #[test]
-    fn every_quantity_has_its_place() {
-        for (at, (resource, name)) in NAMES.iter().enumerate() {
-            assert_eq!(*resource as usize, at, "{name}");
-            assert_eq!(Amounts::of(*resource, 7).some().collect::<Vec<_>>(), [(*resource, 7)]);
-        }
-        let amounts = Amounts::of(Resource::Wr, 9).plus(&Amounts::of(Resource::Pd, 1));
-        assert_eq!(Amounts::read(&amounts.bytes()), amounts);
-        assert_eq!(amounts.minus(&Amounts::of(Resource::Wr, 10)).get(Resource::Wr), 0);
-    }
-}
+#[path = "quota/tests.rs"]
+mod tests;

@@ -235,6 +235,8 @@ impl Supervisor {
     ) -> Result<(), Errno> {
         let Call { trap, asked, met, started, .. } = call;
         let Asked::Request { form, addr, copied } = asked else {
+            let device = self.books.lock().get(ucontext).map(|ucontext| ucontext.device);
+            self.check_left(device.ok_or(Errno::EBADF)?, "map memory of")?;
             return self.map_by_stub(state, place, trap);
         };
         let caller = self.caller(&trap);

@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -34,6 +33,7 @@ use crate::device::DeviceView;
 use crate::device::Devices;
 use crate::gids::GidView;
 use crate::ledger::Ledger;
+use crate::narrowed::Chain;
 use crate::netlink::socket::Sockets;
 use crate::observe::Counts;
 use crate::observe::Done;
@@ -118,7 +118,7 @@ pub struct Supervisor {
     /// A frame for the next stub.
     pub(crate) ready: Ready,
     /// Policies by which the guests were narrowed since; the last one counts.
-    narrowed: OnceLock<Box<Narrowed>>,
+    pub(crate) narrowed: Chain,
     /// Whether devices are opened through mounts of their own; if not, it has been said.
     pub(crate) own_mounts: bool,
     /// What guests get in the place of open devices, if that can be made; if not, it has been said.
@@ -156,14 +156,6 @@ pub struct Supervisor {
     pub(crate) told: Mutex<Told>,
     /// Somebody is told of each request.
     pub(crate) is_observed: bool,
-}
-
-/// A policy that narrows the guests, and what came after the policy. A chain that only grows can be
-/// read without a lock, by those who judge requests; an operator makes it longer, and no guest.
-#[derive(Debug)]
-struct Narrowed {
-    by: Policy,
-    next: OnceLock<Box<Narrowed>>,
 }
 
 /// Who is told of what happens.
@@ -264,7 +256,7 @@ impl Supervisor {
             judge,
             devices,
             policy,
-            narrowed: OnceLock::new(),
+            narrowed: Chain::default(),
             gids,
             counted,
             found,
@@ -315,32 +307,6 @@ impl Supervisor {
     pub fn hang_up(&self) -> io::Result<()> {
         self.end();
         self.listener.hang_up(&self.crew.others())
-    }
-
-    /// From now on a request must also pass this policy, in the place of the one that narrowed the
-    /// guests before. Nothing is granted that was not granted at the start.
-    pub fn narrow(&self, by: Policy) {
-        self.ledger.publish();
-        let mut next = Box::new(Narrowed { by, next: OnceLock::new() });
-        let mut end = &self.narrowed;
-        loop {
-            match end.set(next) {
-                Ok(()) => return,
-                // Somebody was there before; in this one's turn, too.
-                Err(refused) => next = refused,
-            }
-            let Some(there) = end.get() else { return };
-            end = &there.next;
-        }
-    }
-
-    /// The policy that narrows the guests, if one does.
-    pub(crate) fn narrowed(&self) -> Option<&Policy> {
-        let mut last = self.narrowed.get()?;
-        while let Some(next) = last.next.get() {
-            last = next;
-        }
-        Some(&last.by)
     }
 
     /// Whether [`Supervisor::serve`] has returned, or is about to.

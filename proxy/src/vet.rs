@@ -1,9 +1,12 @@
 //! Vet: decode, policy and GIDs, as one function of the copied bytes and the grant.
 
+pub mod offline;
+
 use std::fmt;
 
 use verbgate_abi::Errno;
 use verbgate_abi::ids;
+use verbgate_abi::qp_types;
 use verbgate_abi::request::Request;
 use verbgate_abi::values::Meaning;
 use verbgate_abi::values::Value;
@@ -20,12 +23,18 @@ use crate::gids::Judged;
 use crate::gids::Seen;
 use crate::observe;
 use crate::outcome::Outcome;
+use crate::pace;
 use crate::policy;
 use crate::policy::AskedFor;
 use crate::policy::Policy;
 
 /// `IB_QPT_UD`, include/rdma/ib_verbs.h.
 const UD: u64 = 4;
+
+/// Drivers whose datagrams name an address handle that the kernel has made, with a source that was judged.
+/// The work requests of mlx4, mlx5, hns, vmw_pvrdma and Soft-RoCE have the index of the source instead
+/// (rdma-core, `providers/*`); of others that is not known.
+const CHECKED: [DriverId; 4] = [DriverId::EFA, DriverId::IRDMA, DriverId::BNXT_RE, DriverId::IONIC];
 
 /// Why a request is not executed: told, counted and answered in one place
 /// ([`Supervisor::refused`](crate::Supervisor)).
@@ -65,6 +74,8 @@ pub struct Rules<'a> {
     pub policy: &'a Policy,
     /// What must grant a request, too, since the operator narrowed what runs.
     pub narrowed: Option<&'a Policy>,
+    /// Whether the operator has taken the device away since.
+    pub withdrawn: bool,
     /// Ports that the request may name; all when there are none.
     pub ports: Option<&'a [u32]>,
     /// Which GIDs the guest sees; all when there is none.
@@ -89,26 +100,15 @@ impl Rules<'_> {
         if self.ports.is_none() && any_type && any_pkey {
             return Ok(());
         }
-        let refused = |reason, value: &Value| {
-            let line =
-                format!("{}: {} = {}: {reason}", observe::name(request), value.name, value.number);
-            Refusal::warn(reason, Errno::EPERM, line)
-        };
-        let port_passes =
-            |port: u64| self.ports.is_none_or(|all| all.iter().any(|one| u64::from(*one) == port));
+        if let Some(refusal) = self.ports.and_then(|ports| refused_port(request, ports)) {
+            return Err(refusal);
+        }
         for value in request.values() {
-            let port = value.port.map(u64::from);
             match value.meaning {
-                Meaning::Port if !port_passes(value.number) => {
-                    return Err(refused("port not granted", &value));
-                }
-                _ if port.is_some_and(|port| !port_passes(port)) => {
-                    return Err(refused("port not granted", &value));
-                }
                 Meaning::SourceGid if !any_type => {
                     let kind = self.gid_type(&value);
                     if !kind.is_some_and(|kind| policies().all(|one| one.grants_gid_type(kind))) {
-                        return Err(refused("GID type not granted", &value));
+                        return Err(of_place("GID type not granted", request, &value));
                     }
                 }
                 Meaning::Pkey if !any_pkey => {
@@ -116,7 +116,7 @@ impl Rules<'_> {
                     let passes = |pkey| policies().all(|one| one.grants_pkey(pkey));
                     // The index of no entry is refused here, too: nobody can tell what comes there.
                     if pkeys.is_empty() || !pkeys.into_iter().all(passes) {
-                        return Err(refused("P_Key not granted", &value));
+                        return Err(of_place("P_Key not granted", request, &value));
                     }
                 }
                 _ => {}
@@ -125,26 +125,25 @@ impl Rules<'_> {
         Ok(())
     }
 
-    /// Refuses a queue pair of UD where others speak by a port of the device: there, senders write the
-    /// index of the source GID into the work request, and nobody checks the index.
+    /// Refuses a queue pair that reaches anybody where others speak by a port of the device: there, senders
+    /// write the index of the source GID into the work request, and nobody checks the index.
     fn check_datagrams(&self, request: &Request) -> Result<(), Refusal> {
-        let unchecked = matches!(self.driver, DriverId::MLX5 | DriverId::RXE);
+        let Some((name, reason)) = datagram(request) else { return Ok(()) };
         let mut policies = std::iter::once(self.policy).chain(self.narrowed);
-        if !unchecked
-            || policy::made_type(request) != Some(UD)
+        if CHECKED.contains(&self.driver)
             || policies.all(Policy::grants_shared_ud)
             || !self.gids.is_some_and(|gids| gids.shares(self.rdev, self.ports))
         {
             return Ok(());
         }
         let line = format!(
-            "{}: queue pair type UD on a port by which others speak: its sender writes the index of \
-             the source GID into the work request, which nobody checks, and could speak as another \
+            "{}: queue pair type {name} on a port by which others speak: its sender writes the index \
+             of the source GID into the work request, which nobody checks, and could speak as another \
              tenant; use RC, give the sandbox a port of its own, or, where the tenants trust each \
              other, say rules.shared_ud = true",
             observe::name(request)
         );
-        Err(Refusal::warn("UD on a shared port", Errno::EOPNOTSUPP, line))
+        Err(Refusal::warn(reason, Errno::EOPNOTSUPP, line))
     }
 
     /// `enum ib_uverbs_gid_type` of a source GID, if that can be told.
@@ -167,6 +166,32 @@ impl Rules<'_> {
         let used = |port: &u32| self.ports.is_none_or(|ports| ports.contains(port));
         let pkeys = read().unwrap_or_default().into_iter();
         pkeys.filter(|(port, _)| used(port)).map(|(_, pkey)| pkey).collect()
+    }
+}
+
+fn of_place(reason: &'static str, request: &Request, value: &Value) -> Refusal {
+    let line = format!("{}: {} = {}: {reason}", observe::name(request), value.name, value.number);
+    Refusal::warn(reason, Errno::EPERM, line)
+}
+
+/// The refusal of a request that names another port than these.
+fn refused_port(request: &Request, ports: &[u32]) -> Option<Refusal> {
+    let passes = |port: u64| ports.iter().any(|one| u64::from(*one) == port);
+    let refused = |value: &Value| {
+        let named = value.meaning == Meaning::Port && !passes(value.number);
+        named || value.port.is_some_and(|port| !passes(port.into()))
+    };
+    let value = request.values().find(refused)?;
+    Some(of_place("port not granted", request, &value))
+}
+
+/// The type of the queue pair that a request makes, if its work requests name their destinations; and why it
+/// is refused where others speak by the port.
+fn datagram(request: &Request) -> Option<(&'static str, &'static str)> {
+    match policy::made_type(request)? {
+        UD => Some(("UD", "UD on a shared port")),
+        qp_types::DRIVER => Some(("mlx5:DC", "DC on a shared port")),
+        _ => None,
     }
 }
 
@@ -222,6 +247,15 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
         };
         return Vetted::Refused(Some(request), refusal);
     }
+    if rules.withdrawn && !pace::lives_on(&request) {
+        let line = format!(
+            "{}: the operator's policy has this device no more (verbgate policy reload); what lives goes \
+             on, and nothing new is made: start the program again, or grant the device",
+            observe::name(&request)
+        );
+        let refusal = Refusal::warn("device taken away", Errno::EPERM, line);
+        return Vetted::Refused(Some(request), refusal);
+    }
     if let Err(refusal) = rules.check_place(&request) {
         return Vetted::Refused(Some(request), refusal);
     }
@@ -240,111 +274,4 @@ pub fn vet(memory: &impl GuestMemory, form: Form, copied: Copied, rules: &Rules<
 }
 
 #[cfg(test)]
-mod tests {
-    use verbgate_abi::decode;
-    use verbgate_abi::encode::RequestBuilder;
-    use verbgate_abi::ids;
-    use verbgate_abi::legacy;
-    use verbgate_abi::table;
-    use verbgate_abi::wire::GuestAddr;
-    use verbgate_sysfs::DevNumber;
-    use verbgate_sysfs::Identity;
-    use verbgate_sysfs_fixtures::Changing;
-    use verbgate_sysfs_fixtures::Software;
-
-    use super::*;
-    use crate::gids::tests::view;
-
-    /// Why a queue pair of a type is refused on a device whose GIDs are these, if it is for that.
-    fn queue_pair(
-        policy: &Policy,
-        gids: &GidView,
-        rdev: (u32, u32),
-        driver: DriverId,
-        qp_type: u8,
-    ) -> Option<&'static str> {
-        let invoke = table::methods().iter().find(|method| method.is_invoke_write()).unwrap();
-        let mut commands = legacy::commands().iter();
-        let spec = commands.find(|spec| spec.short_name == "CREATE_QP").unwrap();
-        let mut input = vec![0; spec.req_size()];
-        input[usize::from(spec.req.field("qp_type").unwrap().offset)] = qp_type;
-        let encoded = RequestBuilder::new(invoke, driver)
-            .input(ids::UVERBS_ATTR_CORE_IN, &input)
-            .output(ids::UVERBS_ATTR_CORE_OUT, GuestAddr(0x9000), 4096)
-            .constant(ids::UVERBS_ATTR_WRITE_CMD, spec.write_cmd)
-            .build(GuestAddr(0x1_0000));
-        let outline = decode::parse(&encoded.bytes).unwrap();
-        let mut arena = vec![0; outline.arena_len()];
-        for payload in outline.payloads() {
-            let start = usize::try_from(payload.addr.0 - 0x1_0000).unwrap();
-            let len = payload.range.len();
-            arena[payload.range].copy_from_slice(&encoded.payload[start..start + len]);
-        }
-        let request = outline.with_payloads(arena).unwrap();
-        let gids = Some(gids);
-        let rules = Rules { driver, policy, narrowed: None, ports: None, gids, rdev, asked: true };
-        rules.check_datagrams(&request).err().map(|refusal| refusal.reason)
-    }
-
-    /// A program that opens a ConnectX must not read of it on its terminal; one that makes objects by DEVX must.
-    #[test]
-    fn what_libmlx5_tries_at_every_open_is_no_warning() {
-        let standard = Policy::named("standard").unwrap();
-        let devx: Vec<_> =
-            table::methods().iter().filter(|method| method.name.contains("DEVX")).collect();
-        assert!(devx.len() > 5 && devx.iter().all(|method| !standard.grants_method(method)));
-        let quiet: Vec<&str> = devx
-            .iter()
-            .filter(|method| is_tried_by_libraries(&AskedFor::Method(method)))
-            .map(|method| method.name)
-            .collect();
-        assert_eq!(quiet, ["MLX5_IB_METHOD_DEVX_OTHER"]);
-        assert!(!is_tried_by_libraries(&AskedFor::SourceQpn));
-    }
-
-    #[test]
-    fn datagrams_are_refused_where_others_speak_by_the_port() {
-        let device = Software {
-            number: (231, 192),
-            node: "uverbs0",
-            ibdev: "rxe0",
-            node_guid: "0000:0000:0000:0000",
-            function: None,
-        };
-        let dir = tempfile::tempdir().unwrap();
-        let host = Changing::new(dir.path()).unwrap();
-        let put = |file: &str, text: &str| {
-            let file = dir.path().join(device.path()).join(file);
-            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-            std::fs::write(file, text).unwrap();
-        };
-        host.add(&device).unwrap();
-        let view = || {
-            let number = DevNumber { major: 231, minor: 192 };
-            view(dir.path(), vec![Identity::below(dir.path(), number).unwrap()])
-        };
-        put("ports/1/link_layer", "InfiniBand\n");
-        put("ports/1/gids/0", "fe80:0000:0000:0000:0000:0000:0000:0001\n");
-        assert!(!view().shares(device.number, None));
-        // The same port, were it one of RoCE, with an entry of somebody else's interface.
-        put("ports/1/link_layer", "Ethernet\n");
-        put("ports/1/gid_attrs/ndevs/0", "nobodys9\n");
-        put("ports/1/gid_attrs/types/0", "RoCE v2\n");
-        let roce = view();
-        assert!(roce.shares(device.number, None) && roce.shares(device.number, Some(&[1])));
-        assert!(!roce.shares(device.number, Some(&[2])), "the port is not granted");
-        let policy = |text: &str| Policy::read(text).unwrap();
-        let standard = "name = \"a\"\nextends = \"standard\"\n";
-        let (own, trusting) =
-            (policy(standard), policy(&format!("{standard}rules.shared_ud = true\n")));
-        let kind = |policy: &Policy, driver, qp_type| {
-            queue_pair(policy, &roce, device.number, driver, qp_type)
-        };
-        for driver in [DriverId::RXE, DriverId::MLX5] {
-            assert_eq!(kind(&own, driver, 4), Some("UD on a shared port"));
-            assert_eq!((kind(&own, driver, 2), kind(&trusting, driver, 4)), (None, None));
-        }
-        // An adapter that writes the source itself.
-        assert_eq!(kind(&own, DriverId::EFA, 4), None);
-    }
-}
+mod tests;

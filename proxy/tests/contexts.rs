@@ -40,6 +40,7 @@ fn carried(
         driver: DriverId::RXE,
         policy,
         narrowed: None,
+        withdrawn: false,
         ports: None,
         gids: None,
         rdev: (231, 192),

@@ -70,6 +70,7 @@ fn rules(policy: &Policy) -> Rules<'_> {
         driver: DriverId::RXE,
         policy,
         narrowed: None,
+        withdrawn: false,
         ports: None,
         gids: None,
         rdev: (231, 192),

@@ -1,6 +1,9 @@
 """A tenant that takes all that there is, and a neighbour; takes lines, and answers each with one.
 
     quotas.py           qp, mr, cm      makes objects until refused: "qp COUNT ERRNO", and keeps them
+                        ports           binds ids of rdma_cm to ports of the kernel's choice, as above
+                        bind PORT       binds an id to a port: "ok", or "ERRNO"
+                        listen PORT BACKLOG     the same, and listens
                         drop            destroys all that is kept, and closes the device
                         flood           makes and destroys protection domains until the next line
                         spin COUNT      the same, so many times: "p50 MICROSECONDS p99 MICROSECONDS"
@@ -9,6 +12,7 @@
 import ctypes
 import errno
 import os
+import socket
 import struct
 import sys
 import threading
@@ -60,18 +64,43 @@ class Hoard:
     def mr(self):
         return self.until_refused(lambda: MR(self.pd, REGION, LOCAL_WRITE))
 
-    def cm_ids(self):
-        fd = os.open("/dev/infiniband/rdma_cm", os.O_RDWR)
-        self.cm.append(fd)
+    def manager(self):
+        self.cm.append(os.open("/dev/infiniband/rdma_cm", os.O_RDWR))
+        return self.cm[-1]
+
+    def cm_id(self, fd):
+        # struct rdma_ucm_create_id: RDMA_USER_CM_CMD_CREATE_ID, RDMA_PS_TCP.
         room = ctypes.create_string_buffer(4)
+        body = struct.pack("=QQHBBI", 0, ctypes.addressof(room), 0x0106, 0, 0, 0)
+        os.write(fd, struct.pack("=IHH", 0, len(body), 4) + body)
+        return struct.unpack("=I", room.raw)[0]
 
-        def make():
-            # struct rdma_ucm_create_id: RDMA_USER_CM_CMD_CREATE_ID, RDMA_PS_TCP.
-            body = struct.pack("=QQHBBI", 0, ctypes.addressof(room), 0x0106, 0, 0, 0)
-            os.write(fd, struct.pack("=IHH", 0, len(body), 4) + body)
-            return struct.unpack("=I", room.raw)
+    def cm_ids(self):
+        fd = self.manager()
+        return self.until_refused(lambda: self.cm_id(fd))
 
-        return self.until_refused(make)
+    def bound(self, fd, port):
+        # struct rdma_ucm_bind: RDMA_USER_CM_CMD_BIND, a struct sockaddr_in of any address.
+        one = self.cm_id(fd)
+        address = struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + bytes(12)
+        body = struct.pack("=IHH", one, 16, 0) + address.ljust(128, b"\0")
+        os.write(fd, struct.pack("=IHH", 20, len(body), 0) + body)
+        return one
+
+    def ports(self):
+        fd = self.manager()
+        return self.until_refused(lambda: self.bound(fd, 0))
+
+    def bind(self, port, backlog=None):
+        fd = self.manager()
+        try:
+            one = self.bound(fd, port)
+            if backlog is not None:
+                # struct rdma_ucm_listen: RDMA_USER_CM_CMD_LISTEN.
+                os.write(fd, struct.pack("=IHHII", 7, 8, 0, one, backlog))
+            return "ok"
+        except OSError as error:
+            return code(error.errno)
 
     def drop(self):
         while self.kept:
@@ -80,6 +109,7 @@ class Hoard:
                 one.close()
         for fd in self.cm:
             os.close(fd)
+        self.cm = []
         self.cq.close()
         self.pd.close()
         self.ctx.close()
@@ -125,8 +155,11 @@ def main(device):
             answer = f"{made} in {took:.1f}"
         elif word == "spin":
             answer = hoard.spin(int(rest[0]))
+        elif word in ("bind", "listen"):
+            answer = hoard.bind(*map(int, rest))
         else:
-            answer = {"qp": hoard.qp, "mr": hoard.mr, "cm": hoard.cm_ids, "drop": hoard.drop}[word]()
+            words = {"qp": hoard.qp, "mr": hoard.mr, "cm": hoard.cm_ids, "ports": hoard.ports, "drop": hoard.drop}
+            answer = words[word]()
         print(answer, flush=True)
 
 

@@ -12,7 +12,7 @@ use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
-use verbgate_sandbox::Policy;
+use verbgate_sandbox::Narrowing;
 use verbgate_sandbox::Windows;
 use verbgate_sys::post::Way;
 
@@ -94,8 +94,8 @@ pub(super) struct Watch {
 /// No policy in a letter is longer.
 const MAX_POLICY: usize = 1 << 20;
 
-/// The policy that came with [`Word::Narrow`].
-pub(super) fn policy_of(files: Vec<OwnedFd>) -> Result<Policy, Error> {
+/// What came with [`Word::Narrow`].
+pub(super) fn narrowing_of(files: Vec<OwnedFd>) -> Result<Narrowing, Error> {
     let [file] = <[OwnedFd; 1]>::try_from(files)
         .map_err(|files| anyhow!("the message came with {} files and not 1", files.len()))?;
     let file = File::from(file);
@@ -107,8 +107,7 @@ pub(super) fn policy_of(files: Vec<OwnedFd>) -> Result<Policy, Error> {
             n => have += n,
         }
     }
-    let texts: Vec<String> = serde_json::from_slice(bytes.get(..have).unwrap_or_default())?;
-    Ok(Policy::read_all(&texts)?)
+    Ok(serde_json::from_slice(bytes.get(..have).unwrap_or_default())?)
 }
 
 /// Why a supervisor did not do as it was told.

@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use rustix::fs::MemfdFlags;
 use verbgate_host::output::print;
 use verbgate_proxy::policy::FileOwner;
+use verbgate_proxy::policy::Narrowing;
 use verbgate_proxy::policy::Policies;
 use verbgate_sys::post::Way;
 
@@ -52,7 +53,7 @@ fn narrow(place: &Place, spec: &Spec, policies: &Policies) -> Result<Option<Stri
     })?;
     // By a file, since a letter is short.
     let mut file = std::fs::File::from(rustix::fs::memfd_create("policy", MemfdFlags::CLOEXEC)?);
-    file.write_all(serde_json::to_string(&tenant.policy.texts())?.as_bytes())?;
+    file.write_all(serde_json::to_string(&Narrowing::from(tenant))?.as_bytes())?;
     let way = Way::to(&place.control()).map_err(|e| of_container(&spec.id, &e.into()))?;
     tell(&way, &Word::Narrow, &[file.as_fd()]).map_err(|e| of_container(&spec.id, &e))?;
     Ok(Some(tenant.policy.name()))

@@ -47,7 +47,7 @@ use super::keeper;
 use super::letter::HEARD;
 use super::letter::Watch;
 use super::letter::Word;
-use super::letter::policy_of;
+use super::letter::narrowing_of;
 use super::letter::say_readiness;
 use super::place::Place;
 use super::place::Spec;
@@ -315,10 +315,10 @@ impl Life {
             Word::Created(pid) if self.container.is_none() => self.created(Tgid(pid)),
             Word::Start => self.start(),
             Word::Narrow => {
-                let policy = policy_of(files)?;
-                log::info!("container {} is narrowed by {}", self.spec.id, policy.name());
-                self.rights.narrow(policy.clone());
-                self.served.all.iter().for_each(|one| one.narrow(policy.clone()));
+                let by = narrowing_of(files)?;
+                log::info!("container {} is narrowed by {by}", self.spec.id);
+                self.rights.narrow(by.clone());
+                self.served.all.iter().for_each(|one| one.narrow(by.clone()));
                 Ok(())
             }
             Word::End => {

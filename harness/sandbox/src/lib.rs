@@ -53,6 +53,7 @@ pub use verbgate_proxy::observe::Observer;
 pub use verbgate_proxy::observe::Verdict;
 pub use verbgate_proxy::observe::name;
 pub use verbgate_proxy::policy::DraClaim;
+pub use verbgate_proxy::policy::Narrowing;
 pub use verbgate_proxy::policy::Policy;
 pub use verbgate_proxy::policy::PolicyError;
 pub use verbgate_proxy::policy::Subject;

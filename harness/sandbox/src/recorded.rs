@@ -29,6 +29,9 @@ pub struct Recorded {
     /// The legacy command, as profiles name it; for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     command: Option<String>,
+    /// The device's name in the sandbox; the tracer writes it with how the request ended.
+    #[serde(default, skip_serializing)]
+    device: Option<String>,
     attributes: Vec<Attribute>,
 }
 
@@ -98,6 +101,7 @@ impl From<&Request> for Recorded {
             driver: request.hdr().driver_id,
             method: request.method().full_name(),
             command: request.legacy().map(|_| observe::name(request).to_owned()),
+            device: None,
             attributes: request.attrs().iter().map(attribute).collect(),
         }
     }
@@ -110,6 +114,12 @@ impl Recorded {
     /// [`RecordError::Json`].
     pub fn read(line: &str) -> Result<Self, RecordError> {
         serde_json::from_str(line).map_err(|e| RecordError::Json(e.to_string()))
+    }
+
+    /// The device's name in the sandbox, such as `uverbs0`, if the line has it.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
     }
 
     /// The request, decoded as the supervisor decodes what a guest asks.

@@ -22,8 +22,8 @@ use std::time::SystemTime;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_proxy::policy::FileOwner;
+use verbgate_proxy::policy::Narrowing;
 use verbgate_proxy::policy::Policies;
-use verbgate_proxy::policy::Policy;
 use verbgate_sys::post::Post;
 use verbgate_sys::post::Way;
 
@@ -59,13 +59,18 @@ pub(crate) struct Follower {
     post: Post,
     dir: PathBuf,
     tenant: String,
-    /// The policy in force.
-    now: Policy,
+    /// What is in force.
+    now: Narrowing,
 }
 
 impl Follower {
     /// Makes the socket: to be called before the supervisor confines itself.
-    pub(crate) fn bind(root: &Path, dir: &Path, tenant: &str, now: Policy) -> Result<Self, Error> {
+    pub(crate) fn bind(
+        root: &Path,
+        dir: &Path,
+        tenant: &str,
+        now: Narrowing,
+    ) -> Result<Self, Error> {
         let all = root.join(DIRECTORY);
         let failed = |source| Error::Reload { path: all.clone(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(&all).map_err(failed)?;
@@ -80,7 +85,7 @@ impl Follower {
     }
 
     /// Starts the thread that takes letters, and narrows by `narrow`.
-    pub(crate) fn start(mut self, narrow: impl Fn(Policy) + Send + 'static) -> io::Result<()> {
+    pub(crate) fn start(mut self, narrow: impl Fn(Narrowing) + Send + 'static) -> io::Result<()> {
         let take = move || {
             let error = loop {
                 let letter = match self.post.wait() {
@@ -105,7 +110,7 @@ impl Follower {
         std::thread::Builder::new().name("reload".to_owned()).spawn(take).map(drop)
     }
 
-    fn heed(&mut self, body: &[u8], narrow: impl Fn(Policy)) -> Reloaded {
+    fn heed(&mut self, body: &[u8], narrow: impl Fn(Narrowing)) -> Reloaded {
         let Ok(Wish { reload }) = serde_json::from_slice(body) else {
             return self.kept("the message is no wish for a reload");
         };
@@ -113,26 +118,26 @@ impl Follower {
             let (own, other) = (self.dir.display(), reload.display());
             return self.kept(&format!("it is under the policy of {own} and not of {other}"));
         }
-        let policy = match Policies::load(&self.dir, FileOwner::User(0)) {
+        let by = match Policies::load(&self.dir, FileOwner::User(0)) {
             Err(error) => return self.kept(&error.to_string()),
             Ok(None) => {
                 return self.kept(&format!("there is no directory {}", self.dir.display()));
             }
             Ok(Some(policies)) => match policies.named(&self.tenant) {
                 Err(error) => return self.kept(&error.to_string()),
-                Ok(tenant) => tenant.policy.clone(),
+                Ok(tenant) => Narrowing::from(tenant),
             },
         };
-        let name = policy.name();
-        if policy != self.now {
-            narrow(policy.clone());
-            self.now = policy;
+        let name = by.to_string();
+        if by != self.now {
+            narrow(by.clone());
+            self.now = by;
         }
         Reloaded::Narrowed(name)
     }
 
     fn kept(&self, why: &str) -> Reloaded {
-        let (tenant, name) = (&self.tenant, self.now.name());
+        let (tenant, name) = (&self.tenant, &self.now);
         Reloaded::Kept(format!("tenant {tenant} keeps the policy in force, profile {name}: {why}"))
     }
 }
@@ -208,6 +213,8 @@ mod tests {
     use std::cell::RefCell;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use verbgate_proxy::policy::Policy;
+
     use super::*;
 
     fn write(dir: &Path, profile: &str) {
@@ -228,10 +235,10 @@ mod tests {
         }
         let (root, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let hpc = Policy::named("hpc").unwrap();
-        let mut follower = Follower::bind(root.path(), dir.path(), "a", hpc).unwrap();
+        let mut follower = Follower::bind(root.path(), dir.path(), "a", hpc.into()).unwrap();
         let narrowed = RefCell::new(Vec::new());
         let mut heed = |body: &[u8]| {
-            let done = follower.heed(body, |policy| narrowed.borrow_mut().push(policy.name()));
+            let done = follower.heed(body, |by| narrowed.borrow_mut().push(by.to_string()));
             (done, narrowed.borrow().len())
         };
         let wish = |dir: &Path| serde_json::to_vec(&Wish { reload: dir.to_owned() }).unwrap();
@@ -274,7 +281,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let bind = || {
             let policy = Policy::named("hpc").unwrap();
-            Follower::bind(root.path(), Path::new("/none"), "a", policy).unwrap()
+            Follower::bind(root.path(), Path::new("/none"), "a", policy.into()).unwrap()
         };
         let count = || sockets(&root.path().join(DIRECTORY)).unwrap().len();
         assert!(reload(root.path(), Path::new("/none")).unwrap().is_empty());

@@ -17,6 +17,7 @@ use verbgate_proxy::device;
 use verbgate_proxy::device::Kind;
 use verbgate_proxy::index_of;
 use verbgate_proxy::observe::Observer;
+use verbgate_proxy::policy::Narrowing;
 use verbgate_proxy::policy::Policy;
 use verbgate_sys::Tgid;
 use verbgate_sys::process;
@@ -38,8 +39,8 @@ use crate::views::Views;
 pub struct Rights {
     devices: Vec<Device>,
     policy: Arc<Policy>,
-    /// What has narrowed the policy since, if anything has.
-    narrowed: Option<Policy>,
+    /// What has narrowed the rights since, if anything has.
+    narrowed: Option<Narrowing>,
     register: Option<Arc<Register>>,
     /// What the sandbox holds of its tenant's quotas.
     ledger: Arc<Ledger>,
@@ -99,7 +100,7 @@ impl Rights {
     }
 
     /// Narrows what the guests of supervisors to come may ask for, as [`Supervisor::narrow`] does.
-    pub fn narrow(&mut self, by: Policy) {
+    pub fn narrow(&mut self, by: Narrowing) {
         self.narrowed = Some(by);
     }
 
@@ -142,8 +143,8 @@ impl Rights {
 
     /// Whether the profile has the connection manager.
     pub fn grants_rdma_cm(&self) -> bool {
-        let narrowed = self.narrowed.as_ref().is_none_or(Policy::grants_rdma_cm);
-        self.policy.grants_rdma_cm() && narrowed
+        let narrowed = self.narrowed.as_ref().map(Narrowing::policy);
+        self.policy.grants_rdma_cm() && narrowed.is_none_or(Policy::grants_rdma_cm)
     }
 
     /// Grants the connection manager.

@@ -118,7 +118,7 @@ impl Sandbox {
     /// # Errors
     /// The file system's.
     pub fn follow_policy(&mut self, root: &Path, dir: &Path, tenant: &str) -> Result<(), Error> {
-        let now = self.rights.policy().clone();
+        let now = self.rights.policy().clone().into();
         self.follower = Some(Follower::bind(root, dir, tenant, now)?);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Sandbox {
         // Once this thread is confined, and so the thread that it starts.
         if let Some(follower) = follower {
             let narrowed = Arc::clone(&supervisor);
-            let narrow = move |policy| narrowed.narrow(policy);
+            let narrow = move |by| narrowed.narrow(by);
             follower.start(narrow).map_err(Error::Supervisor)?;
         }
         let guest = started.gate.exec()?;

@@ -45,8 +45,11 @@ pub(crate) struct PolicyExplainArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 the policy grants every request, 1 the policy refuses a \
-                        request, or the command failed.")]
+#[command(
+    after_help = "A line does not decide everything: GID types, P_Keys, whether a port is shared, what a \
+                        tenant holds. The output names what was not judged.\n\nExit codes: 0 the policy grants \
+                        every request, 1 the policy refuses a request, or the command failed."
+)]
 pub(crate) struct PolicyTestArgs {
     /// A line of verbgate trace --json; - reads lines from standard input
     pub(crate) request: String,

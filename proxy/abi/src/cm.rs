@@ -111,8 +111,18 @@ pub const COMMANDS: [Option<CmSpec>; 25] = [
 
 /// Number of `RDMA_USER_CM_CMD_DESTROY_ID`.
 pub const DESTROY_ID: u32 = 1;
+/// Number of `RDMA_USER_CM_CMD_BIND_IP`.
+pub const BIND_IP: u32 = 2;
+/// Number of `RDMA_USER_CM_CMD_RESOLVE_IP`.
+pub const RESOLVE_IP: u32 = 3;
 /// Number of `RDMA_USER_CM_CMD_LISTEN`.
 pub const LISTEN: u32 = 7;
+/// Offset of the backlog in the structure of `RDMA_USER_CM_CMD_LISTEN`.
+pub const BACKLOG: usize = 4;
+/// Number of `RDMA_USER_CM_CMD_BIND`.
+pub const BIND: u32 = 20;
+/// Number of `RDMA_USER_CM_CMD_RESOLVE_ADDR`.
+pub const RESOLVE_ADDR: u32 = 21;
 /// Number of `RDMA_USER_CM_CMD_LEAVE_MCAST`.
 pub const LEAVE_MCAST: u32 = 17;
 /// Number of `RDMA_USER_CM_CMD_QUERY`.
@@ -191,6 +201,54 @@ pub enum Peer {
 
 /// `AF_INET`, `AF_INET6` and `AF_IB`, include/linux/socket.h.
 const FAMILIES: [(u16, usize); 3] = [(2, 4), (10, 8), (27, 8)];
+
+/// The port of an id's own address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwnPort {
+    /// A command gives the id no address.
+    Nothing,
+    /// This port; 0 stands for one that the kernel chooses, and for none yet.
+    Number(u16),
+    /// Of an address of a kind that is not known here, such as a service of InfiniBand.
+    Unknown,
+}
+
+impl OwnPort {
+    /// `AF_INET` and `AF_INET6` have the port behind the family.
+    fn of(address: Option<&[u8]>) -> Self {
+        let read = || {
+            let [a, b, port @ ..] = *address?.first_chunk::<4>()?;
+            Some(match u16::from_ne_bytes([a, b]) {
+                0 => Self::Number(0),
+                2 | 10 => Self::Number(u16::from_be_bytes(port)),
+                _ => Self::Unknown,
+            })
+        };
+        read().unwrap_or(Self::Unknown)
+    }
+
+    /// The port that a command of this number binds its id to, by its structure. A command that resolves
+    /// an address, or listens, binds an id that is not bound yet to a port of the kernel's choice
+    /// (drivers/infiniband/core/cma.c).
+    #[must_use]
+    pub fn asked(cmd: u32, body: &[u8]) -> Self {
+        match cmd {
+            BIND_IP | BIND => Self::of(body.get(8..)),
+            RESOLVE_IP => Self::of(Some(body)),
+            // src_size, and src_addr.
+            RESOLVE_ADDR if body.get(8..10) == Some(&[0, 0]) => Self::Number(0),
+            RESOLVE_ADDR => Self::of(body.get(16..)),
+            LISTEN => Self::Number(0),
+            _ => Self::Nothing,
+        }
+    }
+
+    /// The port that an id has, by `struct rdma_ucm_query_addr_resp`.
+    #[must_use]
+    pub fn bound(response: &[u8]) -> Self {
+        Self::of(response.get(16..))
+    }
+}
 
 /// Whom a command of this number speaks to, by its structure.
 #[must_use]
@@ -286,103 +344,4 @@ pub fn command(number: u32) -> Result<&'static CmSpec, crate::Errno> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_command_names_lies_in_its_structure() {
-        for spec in COMMANDS.iter().flatten() {
-            let ends = [
-                spec.response.map(|(at, _)| at + 8),
-                spec.id.map(|at| at + 4),
-                match spec.also {
-                    Also::Value(at, len) => Some((at + 8).max(len + 4)),
-                    Also::File(at) => Some(at + 4),
-                    _ => None,
-                },
-            ];
-            assert!(spec.len <= MAX_LEN, "{spec:?}");
-            assert!(ends.into_iter().flatten().all(|end| end <= spec.len), "{spec:?}");
-        }
-    }
-
-    #[test]
-    fn numbers_that_are_none_get_the_kernels_errors() {
-        assert_eq!(command(13), Err(crate::Errno::ENOSYS));
-        assert_eq!(command(25), Err(crate::Errno::EINVAL));
-        assert_eq!(command(u32::MAX), Err(crate::Errno::EINVAL));
-        assert_eq!(command(DESTROY_ID).unwrap().name, "CM_DESTROY_ID");
-        assert_eq!(command(QUERY).unwrap().name, "CM_QUERY");
-        assert_eq!(command(LISTEN).unwrap().name, "CM_LISTEN");
-        assert_eq!(command(LEAVE_MCAST).unwrap().name, "CM_LEAVE_MCAST");
-    }
-
-    #[test]
-    fn a_query_writes_no_more_than_it_has_and_fits() {
-        let two = 2_u32.to_ne_bytes();
-        assert_eq!(query_len(QUERY_ADDR, &[], 4096), 280);
-        assert_eq!(query_len(QUERY_GID, &[], 272), 272);
-        assert_eq!(query_len(QUERY_PATH, &two, 4096), 8 + 144);
-        assert_eq!(query_len(QUERY_PATH, &two, 100), 80);
-        assert_eq!(query_len(QUERY_PATH, &u32::MAX.to_ne_bytes(), 65535), 8 + 910 * 72);
-        assert_eq!(query_len(9, &two, 4096), 0);
-    }
-
-    #[test]
-    fn an_id_without_a_node_guid_may_be_bound() {
-        // Offsets of struct rdma_ucm_query_addr_resp: node_guid 0, port_num 8, pkey 10, sizes 12
-        // and 14, two addresses of 128 bytes, ibdev_index 272.
-        let with = |parts: &[(usize, u8)]| {
-            let mut response = [0; QUERY_ADDR_LEN];
-            parts.iter().for_each(|(at, byte)| response[*at] = *byte);
-            BoundTo::read(&response).unwrap()
-        };
-        // An id that has an address and no device: its family is AF_INET.
-        assert_eq!(with(&[(12, 16), (16, 2)]), BoundTo::Nothing);
-        let device =
-            |index, node_guid, port, pkey| BoundTo::Device { index, node_guid, port, pkey };
-        // A virtual function without a GUID; the first device there is; port 256 of it.
-        assert_eq!(with(&[(8, 1), (272, 3)]), device(3, 0, 1, 0));
-        assert_eq!(with(&[(8, 1)]), device(0, 0, 1, 0));
-        assert_eq!(with(&[(10, 0xff), (11, 0xff)]), device(0, 0, 0, 0xffff));
-        assert_eq!(with(&[(272, 7)]), device(7, 0, 0, 0));
-        assert_eq!(with(&[(7, 9), (8, 1), (272, 1)]), device(1, 9, 1, 0));
-        assert_eq!(BoundTo::read(&[0; QUERY_ADDR_LEN - 8]), None, "of a kernel before 5.9");
-    }
-
-    #[test]
-    fn a_peer_is_told_by_the_address_of_the_command() {
-        let of = |cmd, at: usize, address: &[u8]| {
-            let mut body = vec![0; COMMANDS[usize::try_from(cmd).unwrap()].unwrap().len];
-            body[at..at + address.len()].copy_from_slice(address);
-            peer(cmd, &body)
-        };
-        let v4 = [2, 0, 0x12, 0xb7, 10, 7, 1, 2];
-        let mapped = Peer::Address("::ffff:10.7.1.2".parse().unwrap());
-        for (cmd, at) in [(3, 28), (21, 144), (16, 16), (22, 24)] {
-            assert_eq!(of(cmd, at, &v4), mapped, "{cmd}");
-            assert_eq!(of(cmd, at, &[99, 0]), Peer::Unknown, "{cmd}");
-        }
-        let mut ib = vec![27, 0, 0xff, 0xff, 0, 0, 0, 0];
-        ib.extend("fe80::1".parse::<Ipv6Addr>().unwrap().octets());
-        assert_eq!(of(21, 144, &ib), Peer::Address("fe80::1".parse().unwrap()));
-        assert_eq!(of(23, 0, &[]), Peer::Unknown);
-        // src_addr is at 16, and dst_addr behind that.
-        let mut response = [0; QUERY_ADDR_LEN];
-        response[16..24].copy_from_slice(&v4);
-        assert_eq!(peer_of_id(&response), None);
-        response[144..152].copy_from_slice(&[2, 0, 0x12, 0xb7, 10, 7, 1, 3]);
-        assert_eq!(peer_of_id(&response), Some("::ffff:10.7.1.3".parse().unwrap()));
-        assert_eq!(peer(21, &[0; 10]), Peer::Unknown, "a part");
-        // Every other command has no address, or its own side's.
-        let silent = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 17, 18, 19, 20, 24];
-        assert!(silent.iter().all(|cmd| peer(*cmd, &[2; 320]) == Peer::Nobody));
-    }
-
-    #[test]
-    fn a_header_is_what_was_written() {
-        let header = CmHeader { cmd: 19, input: 16, output: 280 };
-        assert_eq!(CmHeader::read(&header.bytes()), Some(header));
-        assert_eq!(CmHeader::read(&[0; 7]), None);
-    }
-}
+mod tests;

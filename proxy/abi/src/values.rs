@@ -194,6 +194,13 @@ const ATTRIBUTES: &[Attribute] = &[
     a("CQ.CQ_CREATE", "CREATE_CQ_COMP_VECTOR", M::Vector),
 ];
 
+/// All values that matter to others: the command or method, by the name that policies know, the field's path
+/// or the attribute's name, and what the value is.
+pub fn rows() -> impl Iterator<Item = (&'static str, &'static str, Meaning)> {
+    let fields = FIELDS.iter().map(|field| (field.command, field.path, field.meaning));
+    fields.chain(ATTRIBUTES.iter().map(|row| (row.method, row.name, row.meaning)))
+}
+
 /// Where a number is.
 #[derive(Clone, Copy, Debug)]
 struct Spot {

@@ -19,7 +19,7 @@ use verbgate_sys::mem::Range;
 use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 
-use crate::account::CmAccount;
+use crate::cm::account::CmAccount;
 use crate::observe::Verdict;
 
 /// A command that a guest has written, and all that it takes.
@@ -101,6 +101,13 @@ impl CmCopy {
     pub(super) fn u32(&self, at: usize) -> u32 {
         let word = self.body.get(at..).and_then(|rest| rest.first_chunk::<4>());
         word.map_or(0, |word| u32::from_ne_bytes(*word))
+    }
+
+    /// Puts another number in the place of one.
+    pub(super) fn set_u32(&mut self, at: usize, number: u32) {
+        if let Some(word) = self.body.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) {
+            *word = number.to_ne_bytes();
+        }
     }
 
     pub(super) fn u64(&self, at: usize) -> u64 {

@@ -10,8 +10,10 @@
 //! for its handlers. That thread never waits for a guest, nor in the kernel for an event: a caller
 //! that asks for a missing event is kept, and served when the file has an event.
 
+pub(crate) mod account;
 mod charge;
 pub(crate) mod command;
+mod judge;
 pub(crate) mod queue;
 
 use std::collections::VecDeque;
@@ -34,6 +36,7 @@ use verbgate_abi::cm::Also;
 use verbgate_abi::cm::BoundTo;
 use verbgate_abi::cm::CmHeader;
 use verbgate_abi::cm::HDR_LEN;
+use verbgate_abi::cm::OwnPort;
 use verbgate_abi::cm::Peer;
 use verbgate_sys::GuestFd;
 use verbgate_sys::cm::Command;
@@ -45,8 +48,8 @@ use verbgate_sys::process::GuestFile;
 use verbgate_sys::seccomp::Notification;
 use verbgate_sys::seccomp::Reply;
 
-use crate::account::CmAccount;
 use crate::books::UcontextId;
+use crate::cm::account::CmAccount;
 use crate::cm::command::CmCommand;
 use crate::cm::command::CmCopy;
 use crate::cm::command::Denied;
@@ -98,9 +101,9 @@ impl Supervisor {
         };
         let caller = self.caller(&trap);
         let copied = CmCopy::read(&caller, addr, count)?;
-        if let Err(denied) =
-            self.check_granted(&trap).and_then(|()| self.check_peer(&trap, &copied))
-        {
+        let port = OwnPort::asked(copied.header.cmd, &copied.body);
+        let judged = self.check_granted(&trap).and_then(|()| self.check_peer(&trap, &copied));
+        if let Err(denied) = judged.and_then(|()| self.check_port(&trap, &copied, port)) {
             self.tell_cm(&trap, &copied, None, denied.verdict(), started);
             return Err(denied.errno);
         }
@@ -198,9 +201,9 @@ impl Supervisor {
         }
     }
 
-    fn execute(&self, guest: &Arc<Guest>, written: CmCommand) {
+    fn execute(&self, guest: &Arc<Guest>, mut written: CmCommand) {
         let id = about(&written);
-        let given = self.charged(&written, id.as_deref());
+        let given = self.charged(&mut written, id.as_deref());
         let CmCommand { trap, file, copied, count, started, ids, .. } = written;
         let verdict =
             given.as_ref().map_or_else(|denied| denied.verdict(), |_| Verdict::Executed(0));
@@ -277,13 +280,8 @@ impl Supervisor {
     /// Refuses a command to a peer that the policy does not have.
     fn check_peer(&self, trap: &Notification, copied: &CmCopy) -> Result<(), Denied> {
         const REASON: &str = "peer not granted";
-        let peer = match cm::peer(copied.header.cmd, &copied.body) {
-            Peer::Nobody => return Ok(()),
-            Peer::Address(peer) => Some(peer),
-            Peer::Unknown => None,
-        };
-        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
-        policies().try_for_each(|policy| policy.check_peer(peer)).map_err(|beyond| {
+        let (cmd, body) = (copied.header.cmd, &copied.body);
+        judge::check_peer(self.policies(), cmd, body).map_err(|beyond| {
             self.warn(REASON, || {
                 let Beyond { value, rule, .. } = beyond;
                 let name = copied.spec.name;
@@ -293,10 +291,21 @@ impl Supervisor {
         })
     }
 
-    /// Whether a granted device's port and a P_Key pass.
-    fn passes(&self, index: u32, port: u8, pkey: u16) -> bool {
-        let policies = || std::iter::once(&*self.policy).chain(self.narrowed());
-        self.devices.grants_port(index, port.into()) && policies().all(|one| one.grants_pkey(pkey))
+    /// Refuses a port that the policy does not have.
+    fn check_port(
+        &self,
+        trap: &Notification,
+        copied: &CmCopy,
+        port: OwnPort,
+    ) -> Result<(), Denied> {
+        const REASON: &str = "port not granted";
+        judge::check_port(self.policies(), port).map_err(|beyond| {
+            self.warn(REASON, || {
+                let (name, Beyond { value, rule, .. }) = (copied.spec.name, beyond);
+                format!("thread {}: {name} at {value} is not granted (rule: {rule})", trap.tid)
+            });
+            Denied::because(REASON, Errno::EACCES)
+        })
     }
 
     /// An id is bound to a device by its address; that must be one that was granted.
@@ -305,13 +314,18 @@ impl Supervisor {
         let copied = &written.copied;
         // No such id: the command says so itself.
         let Some(response) = id else { return Ok(()) };
+        if copied.header.cmd == cm::LISTEN {
+            let port = judge::to_listen_at(OwnPort::bound(response));
+            self.check_port(&written.trap, copied, port)?;
+        }
         let bound = match BoundTo::read(response) {
             // Any device's connections; each comes with a device, and is looked at then.
             Some(BoundTo::Nothing) if copied.header.cmd == cm::LISTEN => return Ok(()),
             // As the kernel has it; and an address may be resolved at any moment, after this look.
             Some(BoundTo::Nothing) => return Err(Errno::EINVAL.into()),
             Some(BoundTo::Device { index, port, pkey, .. })
-                if self.devices.has_index(index) && self.passes(index, port, pkey) =>
+                if self.narrowed.has_port(&self.devices, index, port.into())
+                    && self.policies().all(|policy| policy.grants_pkey(pkey)) =>
             {
                 return Ok(());
             }

@@ -388,6 +388,13 @@ pub(crate) mod tests {
         view
     }
 
+    /// Makes the loopback device a port's.
+    pub(crate) fn own_loopback(view: &GidView, port: &std::path::Path) {
+        use std::os::unix::fs::MetadataExt as _;
+        let id = std::fs::metadata(port).unwrap().ino();
+        view.sides.lock().of_ports.insert(id, vec![1]);
+    }
+
     #[test]
     fn a_device_that_sysfs_does_not_know_is_not_filtered() {
         let sysfs = std::path::Path::new("/sys");

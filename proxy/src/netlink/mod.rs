@@ -63,7 +63,12 @@ impl Supervisor {
         let system = |e: rustix::io::Errno| Errno(e.raw_os_error());
         let kernel = kernel::socket().map_err(errno)?;
         let (gids, counted) = (self.gids.clone(), self.counted.clone());
-        let granted = Granted::of(&self.devices, self.found.as_deref(), gids, counted);
+        let granted = Granted::of(
+            &self.narrowed.devices(&self.devices),
+            self.found.as_deref(),
+            gids,
+            counted,
+        );
         let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
         let (theirs, peer) =
             rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None).map_err(system)?;

@@ -56,7 +56,7 @@ pub const FILE: &str = "file";
 
 /// All keys.
 #[rustfmt::skip]
-pub const KEYS: [Key; 83] = [
+pub const KEYS: [Key; 86] = [
     needed(key(FILE, "version", Holds::Number, "Version of the schema: 1.")),
     key(FILE, "profile", Holds::Named("profile"), "Profiles, each by a name of your own. Every file of the directory knows the profiles of all files."),
     key(FILE, "tenant", Holds::Named("tenant"), "Tenants, each by a name of your own."),
@@ -66,31 +66,32 @@ pub const KEYS: [Key; 83] = [
     key("profile", "everything", Holds::Flag, "Grants every method, command, queue pair type, attribute and private input. For tests, and for programs that you would trust with the device."),
     key("profile", "rdma_cm", Holds::Flag, "Whether programs get the connection manager, /dev/infiniband/rdma_cm."),
     key("profile", "qp_types", Holds::Texts, "Queue pair types to add: RC, UC, UD, RAW_PACKET, XRC_INI, XRC_TGT, efa:SRD, mlx5:DC."),
-    key("profile", "methods", Holds::Texts, "Methods to add, as `verbgate abi list` prints them. DEVICE.QUERY_PORT is the core's, mlx5:DEVICE.QUERY_PORT is a driver's own."),
+    key("profile", "methods", Holds::Texts, "Methods to add, as `verbgate abi list` prints them, with the attributes that the kernel demands, and the optional ones of the core that reach no further than the method. DEVICE.QUERY_PORT is the core's, mlx5:DEVICE.QUERY_PORT is a driver's own."),
     key("profile", "commands", Holds::Texts, "Legacy commands to add, as `verbgate abi list` prints them."),
     key("profile", "remove", Holds::Table("remove"), "Names to take away from the profile that this one extends."),
     key("profile", "rules", Holds::Table("rules"), "Limits on values. A key replaces the same key of the profile that this one extends."),
     key("profile", "private", Holds::FieldsOrAny("private field"), "Fields of drivers' private input that pass, by driver:OPERATION and by the field's name in include/uapi/rdma. Addresses, lengths and handles pass with the operation; all other bytes must be zero."),
 
-    key("remove", "qp_types", Holds::Texts, "Queue pair types. Remove UD where tenants share a port of mlx5 or Soft-RoCE: there, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant."),
+    key("remove", "qp_types", Holds::Texts, "Queue pair types. Remove UD, mlx5:DC and efa:SRD where peers must be bound (rules.peers): their work requests name destinations, which nobody checks."),
     key("remove", "methods", Holds::Texts, "Methods."),
     key("remove", "commands", Holds::Texts, "Legacy commands."),
 
     key("rules", "access", Holds::Texts, "Access flags that memory regions and queue pairs may have: LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED, ON_DEMAND, HUGETLB, FLUSH_GLOBAL, FLUSH_PERSISTENT, RELAXED_ORDERING."),
     key("rules", "region_bytes", Holds::Table("predicate"), "Bytes of a memory region."),
-    key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD and of mlx5:DC name their destination in the work request, which nobody checks: remove these types, too."),
+    key("rules", "peers", Holds::Texts, "Ranges of addresses, as 10.7.0.0/16 or fe80::/64, of the destinations of connections, alternate paths, address handles, multicast groups and rdma_cm. Datagrams of UD, mlx5:DC and efa:SRD name their destination in the work request, which nobody checks: remove these types, too."),
+    key("rules", "ports", Holds::Texts, "Ranges of ports, as 1024-65535, that ids of rdma_cm may be bound to by number and may listen at. A port of the kernel's choice passes for who connects, and not for who listens; a service of InfiniBand (AF_IB) does not pass."),
     key("rules", "peer_qp", Holds::Table("predicate"), "Numbers of destination queue pairs. The standard profile has min = 2: 0 and 1 belong to the fabric's managers."),
     key("rules", "service_level", Holds::Table("predicate"), "Service level (RoCE: priority) of paths."),
     key("rules", "traffic_class", Holds::Table("predicate"), "Traffic class of paths: DSCP and ECN of RoCE v2."),
     key("rules", "static_rate", Holds::Table("predicate"), "Rate of paths, enum ib_rate; 0 is the port's."),
     key("rules", "rate_limit", Holds::Table("predicate"), "Rate limit of a queue pair, in kilobits a second."),
-    key("rules", "vector", Holds::Table("predicate"), "Completion vectors: the processors that are interrupted."),
+    key("rules", "vector", Holds::Table("predicate"), "Completion vectors: the processors that are interrupted. Which processor a vector interrupts the kernel does not tell programs; /proc/interrupts has the drivers' names of interrupts, with their counts. So a word, such as \"cpuset\", is refused: write numbers, and bind the interrupts (irqbalance, /proc/irq)."),
     key("rules", "pkeys", Holds::Numbers, "P_Keys that queue pairs and rdma_cm may have, full or limited members alike."),
     key("rules", "gid_types", Holds::Texts, "Types of the source GID: IB, RoCE v1, RoCE v2. GIDs of other types are shown and cannot be used."),
     key("rules", "quota", Holds::Table("quota"), "The most that the tenant may hold, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. A key replaces the same key of the profile. Refused with EAGAIN, as the kernel's rdma cgroup refuses, and mr_bytes, cqe and wr with ENOMEM. Descriptors of events are not counted: RLIMIT_NOFILE bounds them."),
-    key("rules", "rate", Holds::Table("rate"), "How often a sandbox makes requests of devices and of rdma_cm. Data moves without requests."),
-    key("rules", "rates", Holds::Table("rates"), "How often a sandbox makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
-    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD pass on mlx5 and Soft-RoCE where others speak by the port. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
+    key("rules", "rate", Holds::Table("rate"), "How often the tenant makes requests of devices and of rdma_cm, all sandboxes of the tenant together; of a profile without a tenant, each sandbox. Data moves without requests."),
+    key("rules", "rates", Holds::Table("rates"), "How often the tenant makes requests of a class of verbs, besides the rate of all requests. Requests that move data (Soft-RoCE's doorbells), and drivers' own methods, are of no class."),
+    key("rules", "shared_ud", Holds::Flag, "Whether queue pairs of UD and mlx5:DC pass where others speak by the port, of RoCE, and the driver is none of efa, irdma, bnxt_re and ionic. There, the sender writes the index of the source GID into the work request, which nobody checks, and can speak as another tenant: for tenants who trust each other. The profile full has it."),
     key("rules", "fields", Holds::Fields("predicate"), "Any number of a request, by command or method, and by field or attribute, as `verbgate abi list` prints them."),
 
     needed(key("tenant", "match", Holds::Table("match"), "Who the tenant is. All conditions that are given must hold. A sandbox that matches no tenant gets no RDMA; a sandbox that matches two is refused.")),
@@ -109,7 +110,7 @@ pub const KEYS: [Key; 83] = [
 
     key("device", "pci", Holds::Text, "PCI address, as 0000:3b:00.2."),
     key("device", "name", Holds::Text, "Pattern of the device's name or its node's: mlx5_3, uverbs3; * means every device. A device with pci and name must have both."),
-    key("device", "ports", Holds::Numbers, "Ports that requests may name, from 1; all without the key."),
+    key("device", "ports", Holds::Numbers, "Ports by which requests may speak, from 1; all without the key."),
 
     key("quota", "ucontexts", Holds::Number, "Opens of verbs devices."),
     key("quota", "objects", Holds::Number, "Objects of all kinds together, drivers' own included."),
@@ -128,7 +129,9 @@ pub const KEYS: [Key; 83] = [
     key("quota", "cqe", Holds::Number, "Entries of completion queues; as mr_bytes."),
     key("quota", "wr", Holds::Number, "Work requests that queue pairs and receive queues hold; as mr_bytes."),
     key("quota", "cm_ids", Holds::Number, "Ids of rdma_cm. An id that a peer's connection makes counts, and is not refused."),
-    key("quota", "multicast", Holds::Number, "Multicast groups that ids of rdma_cm have joined."),
+    key("quota", "multicast", Holds::Number, "Multicast groups that ids of rdma_cm have joined, and that queue pairs are attached to: a program that joins by rdma_cm and receives takes two. A queue pair that is attached to one group twice takes two until its device is closed, unless it is detached twice."),
+    key("quota", "ports", Holds::Number, "Ports of rdma_cm: one for each id that was bound, listens, or has resolved an address."),
+    key("quota", "backlog", Holds::Number, "Connections that may wait at all listening ids of rdma_cm together. An id that asks for more than is left gets the rest, and one that leaves the number to the kernel asks for 128."),
 
     needed(key("rate", "per_s", Holds::Number, "Requests in a second.")),
     key("rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
@@ -142,8 +145,8 @@ pub const KEYS: [Key; 83] = [
     needed(key("class rate", "per_s", Holds::Number, "Requests in a second.")),
     key("class rate", "burst", Holds::Number, "Requests at once; per_s without the key."),
     key("class rate", "exceed", Holds::Text, "As of rate."),
-    key("class rate", "warm", Holds::Table("tier"), "The rate of a sandbox that holds some of the quota of what the class makes: mr or mr_bytes, cq or cqe, qp or wr, cm_ids, whichever is nearest to its bound."),
-    key("class rate", "hot", Holds::Table("tier"), "The same of a sandbox that holds most of the quota."),
+    key("class rate", "warm", Holds::Table("tier"), "The rate of a tenant that holds some of the quota of what the class makes: mr or mr_bytes, cq or cqe, qp or wr, cm_ids, whichever is nearest to its bound."),
+    key("class rate", "hot", Holds::Table("tier"), "The same of a tenant that holds most of the quota."),
 
     needed(key("tier", "from", Holds::Number, "From this part of the quota on, in percent.")),
     needed(key("tier", "per_s", Holds::Number, "Requests in a second, and at once.")),
@@ -179,7 +182,7 @@ mod tests {
             ("tenant", "[tenant.a]\nzzz = 1"),
             ("match", "[tenant.a.match]\nzzz = 1"),
             ("device", "[tenant.a]\nmatch = {}\nprofile = \"\"\ndevices = [{ zzz = 1 }]"),
-            ("predicate", "[profile.a.rules.vector]\nzzz = 1"),
+            ("predicate", "[profile.a.rules.static_rate]\nzzz = 1"),
             ("quota", "[profile.a.rules.quota]\nzzz = 1"),
             ("rate", "[profile.a.rules.rate]\nzzz = 1"),
             ("rates", "[profile.a.rules.rates]\nzzz = 1"),

@@ -4,30 +4,33 @@
 //! path), and a [`Predicate`].
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::net::Ipv6Addr;
-use std::ops::Range;
 
-use serde::Deserialize;
 use toml::Spanned;
 use verbgate_abi::legacy;
 use verbgate_abi::request::Request;
 use verbgate_abi::table;
+use verbgate_abi::table::AttrKind;
+use verbgate_abi::table::AttrSpec;
 use verbgate_abi::values::Meaning;
 use verbgate_abi::values::Value;
 
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
-use super::text::ClassRateText;
-use super::text::Exceed;
+use super::paces::class_pace;
+use super::paces::pace;
+use super::paces::words;
+use super::ranges::Beyond;
+use super::ranges::Net;
+use super::ranges::Ports;
+use super::ranges::Predicate;
 use super::text::Name;
 use super::text::QuotaText;
 use super::text::RateText;
 use super::text::RulesText;
-use super::text::TierText;
+use super::text::VectorText;
 use crate::pace::ClassPace;
 use crate::pace::Pace;
 use crate::pace::Tier;
@@ -52,99 +55,12 @@ const ACCESS: [(&str, u64); 11] = [
 /// `enum ib_uverbs_gid_type`, include/uapi/rdma/ib_user_ioctl_verbs.h, as sysfs writes the types.
 const GID_TYPES: [(&str, u32); 3] = [("IB", 0), ("RoCE v1", 1), ("RoCE v2", 2)];
 
-/// Which numbers pass; all that is given must hold.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
-#[serde(deny_unknown_fields)]
-pub struct Predicate {
-    /// One of these.
-    pub only: Option<Vec<u64>>,
-    /// At least this.
-    pub min: Option<u64>,
-    /// At most this.
-    pub max: Option<u64>,
-    /// No bits but these.
-    pub mask: Option<u64>,
-}
-
-impl Predicate {
-    pub(super) fn holds(&self, number: u64) -> bool {
-        self.only.as_ref().is_none_or(|only| only.contains(&number))
-            && self.min.is_none_or(|min| number >= min)
-            && self.max.is_none_or(|max| number <= max)
-            && self.mask.is_none_or(|mask| number & !mask == 0)
-    }
-}
-
-impl fmt::Display for Predicate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words = Vec::new();
-        words.extend(self.only.as_ref().map(|only| format!("only = {only:?}")));
-        words.extend(self.min.map(|min| format!("min = {min}")));
-        words.extend(self.max.map(|max| format!("max = {max}")));
-        words.extend(self.mask.map(|mask| format!("mask = {mask:#x}")));
-        write!(f, "{{ {} }}", words.join(", "))
-    }
-}
-
-/// Addresses with a common prefix; an IPv4 address is the GID that RoCE makes of the address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Net {
-    first: u128,
-    bits: u32,
-    v4: bool,
-}
-
-impl Net {
-    fn read(text: &str) -> Option<Self> {
-        let (addr, bits) = match text.split_once('/') {
-            Some((addr, bits)) => (addr, Some(bits.parse::<u32>().ok()?)),
-            None => (text, None),
-        };
-        let (addr, whole, v4) = match addr.parse().ok()? {
-            IpAddr::V4(addr) => (addr.to_ipv6_mapped(), 32, true),
-            IpAddr::V6(addr) => (addr, 128, false),
-        };
-        let bits = bits.unwrap_or(whole);
-        let bits = if bits <= whole { bits + 128 - whole } else { return None };
-        let first = u128::from(addr);
-        (first & !mask(bits) == 0).then_some(Self { first, bits, v4 })
-    }
-
-    fn holds(&self, gid: Ipv6Addr) -> bool {
-        u128::from(gid) & mask(self.bits) == self.first
-    }
-}
-
-fn mask(bits: u32) -> u128 {
-    u128::MAX.checked_shl(128 - bits).unwrap_or(0)
-}
-
-impl fmt::Display for Net {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addr = Ipv6Addr::from(self.first);
-        match addr.to_ipv4_mapped().filter(|_| self.v4) {
-            Some(v4) => write!(f, "{v4}/{}", self.bits - 96),
-            None => write!(f, "{addr}/{}", self.bits),
-        }
-    }
-}
-
-/// A value that does not pass.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Beyond {
-    /// The field or attribute.
-    pub name: String,
-    /// The value, as the request has the value.
-    pub value: String,
-    /// The rule, as a policy writes the rule.
-    pub rule: String,
-}
-
 /// Limits on values.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Limits {
     numbers: BTreeMap<Meaning, Predicate>,
     peers: Option<Vec<Net>>,
+    ports: Option<Vec<Ports>>,
     pub(super) pkeys: Option<Vec<u16>>,
     pub(super) gid_types: Option<Vec<u32>>,
     pub(super) quota: BTreeMap<Resource, u64>,
@@ -169,8 +85,10 @@ impl Limits {
             (Meaning::StaticRate, &text.static_rate),
             (Meaning::RateLimit, &text.rate_limit),
             (Meaning::RegionBytes, &text.region_bytes),
-            (Meaning::Vector, &text.vector),
         ];
+        if let Some(vector) = &text.vector {
+            self.numbers.insert(Meaning::Vector, vectors(vector, source)?);
+        }
         for (meaning, predicate) in numbers {
             self.numbers.extend(predicate.clone().map(|predicate| (meaning, predicate)));
         }
@@ -199,6 +117,18 @@ impl Limits {
                 })
             };
             self.peers = Some(peers.iter().map(of).collect::<Result<_, _>>()?);
+        }
+        if let Some(ports) = &text.ports {
+            let of = |name: &Name| {
+                Ports::read(name.get_ref()).ok_or_else(|| {
+                    let slip = format!(
+                        "{:?} is no range of ports; write one as 1024-65535, or a port as 18515",
+                        name.get_ref()
+                    );
+                    source.slip(&name.span(), slip)
+                })
+            };
+            self.ports = Some(ports.iter().map(of).collect::<Result<_, _>>()?);
         }
         if let Some(pkeys) = &text.pkeys {
             self.pkeys = Some(pkeys.clone());
@@ -237,6 +167,10 @@ impl Limits {
         if let Some(peers) = &self.peers {
             let peers: Vec<String> = peers.iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "rules.peers = {peers:?}");
+        }
+        if let Some(ports) = &self.ports {
+            let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+            let _ = writeln!(text, "rules.ports = {ports:?}");
         }
         if let Some(pkeys) = &self.pkeys {
             let _ = writeln!(text, "rules.pkeys = {pkeys:?}");
@@ -304,6 +238,20 @@ impl Limits {
         })
     }
 
+    /// Whether the port of an id of rdma_cm does not pass; none for one that is not known.
+    pub(super) fn port(&self, port: Option<u16>) -> Option<Beyond> {
+        let ports = self.ports.as_ref()?;
+        let holds = |port| ports.iter().any(|range| range.holds(port));
+        (!port.is_some_and(holds)).then(|| {
+            let all: Vec<String> = ports.iter().map(ToString::to_string).collect();
+            Beyond {
+                name: "port".to_owned(),
+                value: port.map_or_else(|| "no port".to_owned(), |port| port.to_string()),
+                rule: format!("ports = {all:?}"),
+            }
+        })
+    }
+
     /// Whether peers are limited at all.
     pub(super) fn has_peers(&self) -> bool {
         self.peers.is_some()
@@ -318,89 +266,40 @@ impl Limits {
             None => (request.method().full_name(), false),
         };
         self.fields.get(&of)?.iter().find_map(|(path, predicate)| {
-            let numbers: Vec<u64> = if legacy {
-                request.legacy_field(path).into_iter().collect()
+            let numbers: Vec<Option<u64>> = if legacy {
+                vec![request.legacy_field(path)]
             } else {
                 // Of the core's and of a driver's, if both have one of the name.
                 let named = request.attrs().iter().filter(|attr| attr.spec.short_name() == path);
-                named.filter_map(|attr| request.u64_of(attr)).collect()
+                named.map(|attr| request.u64_of(attr)).collect()
             };
-            let number = numbers.into_iter().find(|number| !predicate.holds(*number))?;
+            let passes = |number: &Option<u64>| number.is_some_and(|one| predicate.holds(one));
+            let number = numbers.into_iter().find(|number| !passes(number))?;
             Some(Beyond {
                 name: path.clone(),
-                value: format!("{number:#x}"),
+                value: number.map_or_else(|| "no number".to_owned(), |n| format!("{n:#x}")),
                 rule: format!("fields.{of:?}.{path:?} = {predicate}"),
             })
         })
     }
 }
 
-/// A rate that can be kept: the supervisor looks after requests that wait five times a second.
-fn pace(
-    (per_s, burst, exceed): (u64, Option<u64>, Exceed),
-    span: &Range<usize>,
-    source: Source<'_>,
-) -> Result<Pace, PolicyError> {
-    let burst = burst.unwrap_or(per_s);
-    let waits = exceed == Exceed::Wait;
-    if per_s == 0 || burst == 0 {
-        let slip = "per_s and burst are at least 1; remove the profile's methods to grant none";
-        return Err(source.slip(span, slip));
-    }
-    if waits && burst < per_s.div_ceil(LOOKS) {
-        let slip = format!(
-            "with exceed = \"wait\", burst is at least a {LOOKS}th of per_s, {}: requests that wait \
-             are looked after {LOOKS} times a second",
-            per_s.div_ceil(LOOKS)
-        );
-        return Err(source.slip(span, slip));
-    }
-    Ok(Pace { per_s, burst, waits })
-}
-
-/// A rate of a class, whose slower rates are reached one after the other.
-fn class_pace(
-    class: VerbClass,
-    rate: &Spanned<ClassRateText>,
-    quota: &BTreeMap<Resource, u64>,
-    source: Source<'_>,
-) -> Result<ClassPace, PolicyError> {
-    let ClassRateText { per_s, burst, exceed, warm, hot } = *rate.get_ref();
-    let slip = |slip: String| source.slip(&rate.span(), slip);
-    let cold = pace((per_s, burst, exceed), &rate.span(), source)?;
-    let tier = |text: TierText| Tier { from: text.from, per_s: text.per_s };
-    let (warm, hot) = (warm.map(tier), hot.map(tier));
-    let mut before = Tier { from: 0, per_s };
-    for (name, tier) in [("warm", warm), ("hot", hot)] {
-        let Some(tier) = tier else { continue };
-        if !(1..=100).contains(&tier.from) || tier.from <= before.from {
-            return Err(slip(format!("{name}.from is a percentage, and more than that of warm")));
+/// The predicate of completion vectors. A driver spreads its vectors over the processors within the kernel
+/// (`ib_get_vector_affinity`), and tells programs nothing but names of interrupts of its own making. So
+/// vectors of a tenant's processors cannot be told from others, and a policy that asks for them is refused:
+/// it would bind nobody.
+fn vectors(text: &Spanned<VectorText>, source: Source<'_>) -> Result<Predicate, PolicyError> {
+    match text.get_ref() {
+        VectorText::Numbers(predicate) => Ok(predicate.clone()),
+        VectorText::Word(word) => {
+            let slip = format!(
+                "vector = {word:?}: the kernel does not tell which processor a completion vector \
+                 interrupts; look at /proc/interrupts, and write the numbers, as vector = {{ only = [0, 1] }}"
+            );
+            Err(source.slip(&text.span(), slip))
         }
-        if tier.per_s == 0 || tier.per_s > before.per_s {
-            return Err(slip(format!(
-                "{name}.per_s is at least 1, and no more than the rate before"
-            )));
-        }
-        if !class.resources().iter().any(|resource| quota.contains_key(resource)) {
-            let names: Vec<&str> = class.resources().iter().map(|one| one.name()).collect();
-            return Err(slip(format!(
-                "{name} is a part of a quota, and there is none of {}; add quota.{}",
-                names.join(" or "),
-                names.first().unwrap_or(&"?")
-            )));
-        }
-        before = tier;
     }
-    Ok(ClassPace { cold, warm, hot })
 }
-
-fn words(Pace { per_s, burst, waits }: &Pace) -> String {
-    let exceed = if *waits { "wait" } else { "EAGAIN" };
-    format!("per_s = {per_s}, burst = {burst}, exceed = {exceed:?}")
-}
-
-/// How often requests that wait are looked after, in a second.
-const LOOKS: u64 = 5;
 
 fn named<T: Copy>(
     name: &Name,
@@ -414,6 +313,18 @@ fn named<T: Copy>(
     })
 }
 
+/// Whether an input of this kind can be a number ([`Request::u64_of`]).
+fn can_be_number(kind: &AttrKind) -> bool {
+    let fits = |min: u16, max: u16| [1, 2, 4, 8].iter().any(|len| (min..=max).contains(len));
+    match *kind {
+        AttrKind::PtrIn { min, max, .. } => fits(min, max),
+        AttrKind::EnumIn { elems } => elems.iter().any(|elem| fits(elem.min, elem.max)),
+        AttrKind::IdrsArray { max, .. } => max > 0,
+        AttrKind::PtrOut { .. } | AttrKind::Umem => false,
+        _ => true,
+    }
+}
+
 /// Refuses a rule on a field that no command has, or that is no number.
 fn known_field(of: &Name, path: &Name, source: Source<'_>) -> Result<(), PolicyError> {
     let (name, field) = (of.get_ref(), path.get_ref());
@@ -424,10 +335,12 @@ fn known_field(of: &Name, path: &Name, source: Source<'_>) -> Result<(), PolicyE
             }
             spec.req.fields.iter().map(|field| field.name.to_owned()).collect()
         } else if let Some(spec) = table::methods().iter().find(|spec| spec.full_name() == *name) {
-            if spec.attrs.iter().any(|attr| attr.short_name() == field && !attr.is_output()) {
+            let named = |attr: &&AttrSpec| attr.short_name() == field;
+            if spec.attrs.iter().filter(named).any(|attr| can_be_number(&attr.kind)) {
                 return Ok(());
             }
-            spec.attrs.iter().map(|attr| attr.short_name().to_owned()).collect()
+            let numbers = spec.attrs.iter().filter(|attr| can_be_number(&attr.kind));
+            numbers.map(|attr| attr.short_name().to_owned()).collect()
         } else {
             let known: Vec<String> = (legacy::commands().iter().map(|c| c.short_name.to_owned()))
                 .chain(table::methods().iter().map(table::MethodSpec::full_name))

@@ -19,8 +19,8 @@ use verbgate_abi::wire::DriverId;
 use super::error::PolicyError;
 use super::error::Source;
 use super::error::hint;
-use super::limits::Beyond;
-use super::limits::Predicate;
+use super::ranges::Beyond;
+use super::ranges::Predicate;
 use super::text::Name;
 
 /// Which values of a field pass.

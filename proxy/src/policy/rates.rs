@@ -1,4 +1,4 @@
-//! How much a tenant may hold, and how often a sandbox may make requests.
+//! How much a tenant may hold, and how often the tenant may make requests.
 
 use super::Policy;
 use crate::pace::Pace;
@@ -19,14 +19,14 @@ impl Policy {
         !self.limits.quota.is_empty() || self.also.iter().any(Self::has_quota)
     }
 
-    /// How often a sandbox may make requests; none where there is no bound.
+    /// How often the tenant may make requests; none where there is no bound.
     #[must_use]
     pub fn rate(&self) -> Option<Pace> {
         let also = self.also.iter().filter_map(Self::rate);
         also.chain(self.limits.rate).reduce(Pace::and)
     }
 
-    /// How often a sandbox may make requests of a class that holds such a part of its quota, in percent;
+    /// How often a tenant may make requests of a class that holds such a part of its quota, in percent;
     /// none where there is no bound.
     #[must_use]
     pub fn class_rate(&self, class: VerbClass, part: u64) -> Option<Pace> {

@@ -11,24 +11,14 @@ use verbgate_abi::request::Request;
 use verbgate_abi::table::Access;
 use verbgate_abi::table::AttrSpec;
 use verbgate_abi::table::MethodSpec;
-use verbgate_abi::table::Provider;
-use verbgate_abi::wire::AttrId;
 use verbgate_abi::wire::DriverId;
 
 use super::Beyond;
 use super::PROFILES;
 use super::Policy;
+use super::attributes;
 
-/// Attributes of granted methods by which a guest would reach more than its own: granted by
-/// `everything` alone.
-const RESTRICTED: [(AttrId, &str); 2] = [
-    // UD with a source number of one's choice speaks for another queue pair; the ioctl path does
-    // not ask for CAP_NET_RAW, as the legacy command does.
-    (ids::UVERBS_ATTR_CREATE_QP_SOURCE_QPN, SOURCE_QPN),
-    // Receives what flow steering spreads.
-    (ids::UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE, "indirection table not granted"),
-];
-const SOURCE_QPN: &str = "source QP number not granted";
+pub(super) const SOURCE_QPN: &str = "source QP number not granted";
 
 /// `IB_UVERBS_QP_CREATE_...`: `IB_QP_CREATE_SOURCE_QPN`, include/rdma/ib_verbs.h.
 const CREATE_FLAG_SOURCE_QPN: u64 = 1 << 10;
@@ -132,27 +122,12 @@ pub(super) fn asked(request: &Request) -> Vec<AskedFor> {
     asked.extend(made.map(|value| AskedFor::QpType(value, request.hdr().driver())));
     let specs = request.attrs().iter().map(|attr| attr.spec);
     asked.extend(specs.filter_map(|spec| {
-        let reason = if is_drivers_own(method, spec) {
-            "driver attribute not granted"
-        } else if method.object == ids::UVERBS_OBJECT_QP
-            && method.id == ids::UVERBS_METHOD_QP_CREATE
-        {
-            RESTRICTED.iter().find(|(id, _)| *id == spec.id)?.1
-        } else {
-            return None;
-        };
+        let reason = attributes::withheld(method, spec)?;
         Some(AskedFor::Attribute(method, spec, reason))
     }));
     let flags = made.and_then(|_| request.legacy_field("create_flags")).unwrap_or_default();
     asked.extend((flags & CREATE_FLAG_SOURCE_QPN != 0).then_some(AskedFor::SourceQpn));
     asked
-}
-
-/// Whether an attribute is an optional input that a driver has added to a method of the core:
-/// mlx5's and bnxt_re's name doorbells, pages and kinds of memory beyond what the core knows.
-fn is_drivers_own(method: &MethodSpec, attr: &AttrSpec) -> bool {
-    let added = method.provider == Provider::Core && attr.provider != Provider::Core;
-    added && !attr.is_output() && !attr.mandatory
 }
 
 /// The type of the queue pair that a request makes, if it makes one.

@@ -67,7 +67,7 @@ pub const WARNED: [&str; 1] = ["NET_RAW"];
 
 /// A device of a tenant's.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct DeviceRule(DeviceText);
+pub struct DeviceRule(pub(super) DeviceText);
 
 impl DeviceRule {
     /// Whether a device is meant: by the directory that is its parent in sysfs (of a PCI device, the

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::Serialize;
 use toml::Spanned;
 
-use super::limits::Predicate;
 use super::private::PrivateText;
+use super::ranges::Predicate;
 use crate::pace::CLASS_NAMES;
 use crate::pace::VerbClass;
 use crate::quota::NAMES;
@@ -66,6 +67,8 @@ pub(super) struct RulesText {
     pub(super) region_bytes: Option<Predicate>,
     /// Ranges of the destinations' addresses.
     pub(super) peers: Option<Vec<Name>>,
+    /// Ranges of ports that rdma_cm's ids are bound to.
+    pub(super) ports: Option<Vec<Name>>,
     /// Numbers of destination queue pairs.
     pub(super) peer_qp: Option<Predicate>,
     pub(super) service_level: Option<Predicate>,
@@ -75,14 +78,14 @@ pub(super) struct RulesText {
     /// Kilobits a second of a queue pair.
     pub(super) rate_limit: Option<Predicate>,
     /// Completion vectors.
-    pub(super) vector: Option<Predicate>,
+    pub(super) vector: Option<Spanned<VectorText>>,
     /// P_Keys that a queue pair may have.
     pub(super) pkeys: Option<Vec<u16>>,
     /// Types of the source's GID.
     pub(super) gid_types: Option<Vec<Name>>,
     /// The most that the tenant may hold of each quantity.
     pub(super) quota: Option<QuotaText>,
-    /// How often a sandbox makes requests.
+    /// How often the tenant makes requests.
     pub(super) rate: Option<Spanned<RateText>>,
     /// The same of classes of verbs.
     #[serde(default)]
@@ -92,6 +95,16 @@ pub(super) struct RulesText {
     /// Any number in a request, by command or method, and by field or attribute.
     #[serde(default)]
     pub(super) fields: BTreeMap<Name, BTreeMap<Name, Predicate>>,
+}
+
+/// Which completion vectors pass.
+#[derive(Deserialize, Debug)]
+#[serde(untagged, expecting = "write a table of only, min, max or mask")]
+pub(super) enum VectorText {
+    /// These.
+    Numbers(Predicate),
+    /// Those of some processors, which nobody can tell.
+    Word(String),
 }
 
 /// Quotas, by the names of quantities.
@@ -116,6 +129,8 @@ pub(super) struct QuotaText {
     pub(super) wr: Option<u64>,
     pub(super) cm_ids: Option<u64>,
     pub(super) multicast: Option<u64>,
+    pub(super) ports: Option<u64>,
+    pub(super) backlog: Option<u64>,
 }
 
 impl QuotaText {
@@ -140,6 +155,8 @@ impl QuotaText {
             Resource::Wr => self.wr,
             Resource::CmIds => self.cm_ids,
             Resource::Multicast => self.multicast,
+            Resource::Ports => self.ports,
+            Resource::Backlog => self.backlog,
         };
         NAMES.iter().filter_map(move |(resource, _)| Some((*resource, of(*resource)?)))
     }
@@ -260,7 +277,7 @@ pub(super) struct MatchText {
 }
 
 /// A device; all that is given must be the device's.
-#[derive(Deserialize, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Deserialize, Serialize, Clone, PartialEq, Eq, Debug, Default)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DeviceText {
     /// The PCI function, as `0000:3b:00.2`.

@@ -67,7 +67,7 @@ pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
         println!("{who}: {} opens, then {end}", held.len());
         held
     };
-    let mut line = String::new();
+    let (mut kept, mut line) = (Vec::new(), String::new());
     for step in std::iter::from_fn(|| {
         line.clear();
         let read = io::stdin().read_line(&mut line);
@@ -76,8 +76,11 @@ pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
         match &*step {
             "open" => drop(told("own")),
             "keep" => {
-                let held = told("kept");
-                std::mem::forget(held);
+                kept = told("kept");
+            }
+            "again" => {
+                let made = kept.first().map(|file| outcome(&request(file.as_raw_fd())).to_string());
+                println!("again: {}", made.as_deref().unwrap_or("nothing is kept"));
             }
             "child" => {
                 let child = fork(|| {

@@ -33,6 +33,7 @@ const RATE: f64 = 200.0;
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("tenant_floods_and_meets_its_quotas", flood),
+        Case::new("tenant_binds_and_listens_within_its_ports", ports),
         Case::new("tenant_that_holds_much_is_slowed_by_class", slowed),
         Case::new("container_is_bounded_by_the_kernel_too", |world| of_each(world, bounded)),
         Case::new("supervisor_is_bounded_and_ends_closed", |world| of_each(world, ends_closed)),
@@ -111,6 +112,53 @@ fn flood(world: &World) -> Result<Verdict> {
     // Each takes two requests; the first ones of an open, and the burst, come on top.
     if made * 2.0 > RATE * (took + 1.5) {
         bail!("the flood makes {made} in {took} s, and the rate is {RATE} a second");
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Natively any port is anybody's, and so many; inside those that the policy has, and no more waiting
+/// connections than the quota.
+fn ports(world: &World) -> Result<Verdict> {
+    let script = Script::of("quotas.py", SCRIPT)?;
+    let words = [world.device.as_str()];
+    let mut native = script.start(world, Place::Native, "native", &words)?;
+    native.hear()?;
+    for step in ["bind 21000", "listen 20001 0", "listen 20002 0", "listen 20003 1", "listen 0 1"] {
+        native.expect(step, "ok").context("natively")?;
+    }
+    native.expect("ports", "40 not-refused").context("natively nothing is refused")?;
+    drop(native);
+
+    let policies = script.folder("policy.d")?;
+    let text = "version = 1\n[tenant.ports]\nmatch.uid = 0\nprofile = \"standard\"\n\
+         devices = [{ name = \"*\" }]\n[tenant.ports.rules]\n\
+         ports = [\"20000-20999\"]\nquota = { ports = 4, backlog = 200 }\n";
+    fs::write(policies.join("ports.toml"), text)?;
+    let options = ["--policy-dir", policies.to_str().context("an odd path")?];
+    let mut one = script.start_with(world, Place::Sandbox, "ports", &options, &words)?;
+    one.hear()?;
+    // The kernel's choice is for who connects.
+    for (step, answer) in [("bind 21000", "EACCES"), ("listen 0 1", "EACCES"), ("drop", "dropped")]
+    {
+        one.expect(step, answer)?;
+    }
+    // What ends with a file ends a moment later.
+    exec::wait_until("ids that are gone", PATIENCE, || Ok(one.ask("bind 20000")? == "ok"))?;
+    one.expect("drop", "dropped")?;
+    exec::wait_until("four ports", PATIENCE, || {
+        let all = one.ask("ports")?;
+        one.expect("drop", "dropped")?;
+        Ok(all == "4 EAGAIN")
+    })?;
+    exec::wait_until("ports that are free", PATIENCE, || Ok(one.ask("bind 20000")? == "ok"))?;
+    for (step, answer) in [
+        // 128, and the 72 that are left.
+        ("listen 20001 0", "ok"),
+        ("listen 20002 0", "ok"),
+        ("listen 20003 1", "EAGAIN"),
+        ("bind 20004", "EAGAIN"),
+    ] {
+        one.expect(step, answer)?;
     }
     Ok(Verdict::Ok)
 }

@@ -38,7 +38,7 @@ use super::super::bounds;
 use super::super::granted;
 use super::super::letter::HEARD;
 use super::super::letter::Word;
-use super::super::letter::policy_of;
+use super::super::letter::narrowing_of;
 use super::super::place::Place;
 use super::super::place::Spec;
 use super::super::pod::Groups;
@@ -160,11 +160,11 @@ impl AgentLife {
             let value = shown(&self.spec, first, self.views.is_some(), &self.served);
             return letter.reply(value.to_string().as_bytes());
         }
-        match policy_of(std::mem::take(&mut letter.files)) {
-            Ok(policy) => {
-                log::info!("container {} is narrowed by {}", self.spec.id, policy.name());
-                self.rights.narrow(policy.clone());
-                self.served.all.iter().for_each(|one| one.narrow(policy.clone()));
+        match narrowing_of(std::mem::take(&mut letter.files)) {
+            Ok(by) => {
+                log::info!("container {} is narrowed by {by}", self.spec.id);
+                self.rights.narrow(by.clone());
+                self.served.all.iter().for_each(|one| one.narrow(by.clone()));
                 letter.reply(HEARD.as_bytes());
             }
             Err(e) => letter.reply(format!("{e:#}").as_bytes()),

@@ -40,14 +40,16 @@ fn a_drivers_type_is_granted_on_that_drivers_devices() {
     let srd = create_qp(qp_types::DRIVER, DriverId::EFA);
     assert!([&standard, &hpc, &full].iter().all(|policy| policy.check(&srd).is_ok()));
     let dc = create_qp(qp_types::DRIVER, DriverId::MLX5);
-    let refusal = standard.check(&dc).unwrap_err();
+    assert!([&standard, &hpc, &full].iter().all(|policy| policy.check(&dc).is_ok()));
+    let xrc = create_qp(9, DriverId::MLX5);
+    let refusal = standard.check(&xrc).unwrap_err();
     assert_eq!(refusal.reason, "QP type not granted");
     assert_eq!(
         refusal.to_string(),
-        "queue pair type mlx5:DC is not granted by profile \"standard\"; profile \"hpc\" \
+        "queue pair type XRC_INI is not granted by profile \"standard\"; profile \"hpc\" \
          grants it"
     );
-    assert!(hpc.check(&dc).is_ok());
+    assert!(hpc.check(&xrc).is_ok());
     // Where the value means nothing, it is no name of something else's.
     let of_rxe = hpc.check(&create_qp(qp_types::DRIVER, DriverId::RXE)).unwrap_err();
     assert_eq!(
@@ -104,7 +106,7 @@ const FILE: &str = r#"version = 1
 
 [profile.srd]
 extends = "standard"
-qp_types = ["mlx5:DC"]
+qp_types = ["XRC_INI"]
 remove.qp_types = ["UD"]
 remove.methods = ["MR.ADVISE_MR"]
 rdma_cm = false
@@ -199,6 +201,67 @@ fn a_sandbox_has_one_tenant_or_none() {
         Subject { annotations: namespace("team-a").annotations, ..run(1000, "job-1.service") };
     let error = policies.tenant(&both).unwrap_err().to_string();
     assert!(error.contains("x.toml:14") && error.contains("x.toml:19"), "{error}");
+}
+
+/// Tenants of one file by their matches; the device of each is its own.
+fn matching(matches: &[&str]) -> Policies {
+    let tenant = |(at, wanted): (usize, &&str)| {
+        format!(
+            "[tenant.t{at}]\nmatch = {wanted}\nprofile = \"standard\"\ndevices = [{{ name = \"*\" }}]\n"
+        )
+    };
+    let tenants: String = matches.iter().enumerate().map(tenant).collect();
+    read(&format!("version = 1\n{tenants}")).unwrap()
+}
+
+#[test]
+fn a_tenant_is_matched_by_its_cgroup() {
+    let policies = matching(&[
+        "{ cgroup = \"/kubepods.slice/*team-a*\" }",
+        "{ cgroup = \"/jobs/?\" }",
+        "{ cgroup = \"/users/*\", uid = 7 }",
+    ]);
+    let of = |cgroup: Option<&str>, uid| {
+        let cgroup = cgroup.map(str::to_owned);
+        let subject = Subject { cgroup, uid, ..Subject::default() };
+        policies.tenant(&subject).ok().map(|tenant| tenant.name.clone())
+    };
+    let named = |name: &str| Some(name.to_owned());
+    assert_eq!(of(Some("/kubepods.slice/pod-team-a-1.slice/cri.scope"), None), named("t0"));
+    assert_eq!(of(Some("/kubepods.slice/pod-team-b-1.slice/cri.scope"), None), None);
+    // A pattern is the whole path's, and not a part's.
+    assert_eq!(of(Some("/else/kubepods.slice/team-a"), None), None);
+    assert_eq!((of(Some("/jobs/1"), None), of(Some("/jobs/12"), Some(0))), (named("t1"), None));
+    // All that is given must hold.
+    assert_eq!(of(Some("/users/a"), Some(7)), named("t2"));
+    assert_eq!((of(Some("/users/a"), Some(8)), of(Some("/users/a"), None)), (None, None));
+    assert_eq!((of(Some("/nobody/a"), Some(7)), of(None, Some(7))), (None, None));
+    assert_eq!(of(None, None), None);
+}
+
+#[test]
+fn a_device_is_the_tenants_by_its_pci_function_its_name_or_both() {
+    let text = "[{ pci = \"0000:3b:00.2\" }, { name = \"mlx5_?\", ports = [2] }, \
+                { pci = \"0000:5e:00.0\", name = \"uverbs7\", ports = [1, 2] }]";
+    let policies = read(&format!(
+        "version = 1\n[tenant.t]\nmatch.uid = 1\nprofile = \"standard\"\ndevices = {text}\n"
+    ));
+    let policies = policies.unwrap();
+    let devices = &policies.named("t").unwrap().devices;
+    // Which of the rules mean the device of a parent and of names.
+    let means = |parent: Option<&str>, names: &[&str]| {
+        devices.iter().map(|rule| rule.means(parent, names)).collect::<Vec<_>>()
+    };
+    assert_eq!(means(Some("0000:3b:00.2"), &["irdma0", "uverbs0"]), [true, false, false]);
+    assert_eq!(means(Some("0000:3b:00.3"), &["irdma0", "uverbs0"]), [false; 3]);
+    assert_eq!(means(Some("0000:3b:00.3"), &["mlx5_3", "uverbs0"]), [false, true, false]);
+    assert_eq!(means(Some("0000:3b:00.2"), &["mlx5_3"]), [true, true, false]);
+    assert_eq!(means(None, &["mlx5_10", "0000:3b:00.2"]), [false; 3]);
+    assert_eq!(means(Some("0000:5e:00.0"), &["mlx4_0", "uverbs7"]), [false, false, true]);
+    assert_eq!(means(Some("0000:5e:00.0"), &["mlx4_0", "uverbs8"]), [false; 3]);
+    assert_eq!(means(Some("0000:5e:00.1"), &["mlx4_0", "uverbs7"]), [false; 3]);
+    let ports: Vec<_> = devices.iter().map(|rule| rule.ports()).collect();
+    assert_eq!(ports, [None, Some(&[2][..]), Some(&[1, 2])]);
 }
 
 #[test]

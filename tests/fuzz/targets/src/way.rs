@@ -162,6 +162,7 @@ fn carry(form: Form, pieces: Vec<(u64, Vec<u8>)>, driver: Option<DriverId>, worl
         driver,
         policy,
         narrowed: None,
+        withdrawn: false,
         ports: None,
         gids: None,
         rdev: (231, 192),
