@@ -23,6 +23,7 @@ mod guest;
 mod image;
 mod matrix;
 mod node;
+mod nri;
 mod package;
 mod podman;
 mod pods;
