@@ -10,6 +10,8 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+#[path = "../chart/mod.rs"]
+mod chart;
 mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
@@ -27,4 +29,5 @@ mod nri;
 mod package;
 mod podman;
 mod pods;
+mod shared;
 mod world;
