@@ -108,9 +108,9 @@ fn refuse_reach(
             let (major, minor) = number;
             let minor = minor.map_or("*".to_owned(), |minor| minor.to_string());
             return Err(anyhow!(
-                "linux.resources.devices: the container may open {major}:{minor} by itself; give \
-                 the container the node with access \"m\" alone, as `verbgate cdi generate` \
-                 describes it, and no privileged container"
+                "linux.resources.devices: the container may open {major}:{minor} by itself; run \
+                 the container by `verbgate oci`, which takes that away, or give the container the node \
+                 with access \"m\" alone, as `verbgate cdi generate` describes it, and no privileged container"
             ));
         }
     }
