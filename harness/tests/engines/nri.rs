@@ -100,6 +100,8 @@ fn engines_containerd_2_has_pods_served_by_the_plug_in_alone() {
     assert!(node.said(&container, &["sh", "-c", "echo $NCCL_IB_HCA"]).contains("mlx5_0"));
     let info = node.world.done(&["ctr", "--namespace=k8s.io", "container", "info", &container]);
     let info: Value = serde_json::from_str(&info).unwrap();
+    // The plug-in's, and that of the CDI device: an engine could drop the device.
+    assert_eq!(info["Spec"]["hooks"]["createRuntime"].as_array().unwrap().len(), 2, "{info}");
     let limits = info["Spec"]["process"]["rlimits"].as_array().unwrap();
     let memlock = limits.iter().find(|limit| limit["type"] == "RLIMIT_MEMLOCK").unwrap();
     assert_eq!((&memlock["soft"], &memlock["hard"]), (&12345.into(), &12345.into()));

@@ -308,8 +308,8 @@ impl Plugin<'_> {
         let env = env.map(|(key, value)| KeyValue { key: key.to_owned(), value: value.to_owned() });
         let env = env.collect();
         let cdi = cdi_of(&config, &decided)?;
-        // With CDI devices comes the hook.
-        let hooks = (cdi.is_empty() && !has_hook(container)).then(|| OciHooks {
+        // With CDI devices comes the same hook, and with devices that an engine drops comes none.
+        let hooks = (!has_hook(container)).then(|| OciHooks {
             create_runtime: vec![OciHook {
                 path: self.program.to_string_lossy().into_owned(),
                 args: vec![NAME.to_owned(), cdi::HOOK.to_owned()],
