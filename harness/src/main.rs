@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Oci(args) => oci::run(args, &cli.global),
         Command::Agent(args) => oci::agent(args, &cli.global),
         Command::AgentSupervisor(args) => of_tool(verbgate_oci::agent::supervise(&args.place)),
+        Command::Nri(args) => of_tool(verbgate_oci::nri::run(&args.into())),
         Command::Cdi(command) => oci::cdi(command),
         Command::Pages(args) => pages::run(args),
         Command::CdiHook(_) => of_tool(verbgate_oci::cdi::hook()),

@@ -8,6 +8,7 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+mod chart;
 mod common;
 
 use std::fs;
@@ -16,6 +17,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
+use chart::read;
+use chart::rendered;
 use common::has;
 use common::stderr;
 use common::stdout;
@@ -234,46 +237,11 @@ fn pages_and_completions_are_there_for_every_command() {
     }
 }
 
-/// The chart's documents with other values, by Go's own templates, which are Helm's.
-fn rendered(change: &[(&str, &str)]) -> Option<Vec<Value>> {
-    if !has("go") {
-        return None;
-    }
-    let mut values = read(&[dist().join("helm/values.yaml")])?.remove(0);
-    change.iter().for_each(|(key, value)| values[*key] = Value::from(*value));
-    let dir = tempfile::tempdir().unwrap();
-    let [file, out] = ["values.json", "all.yaml"].map(|name| dir.path().join(name));
-    fs::write(&file, values.to_string()).unwrap();
-    let mut go = Command::new("go");
-    go.args(["run", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/render.go")]);
-    go.arg(dist().join("helm/templates")).arg(&file).arg("site").env("GO111MODULE", "off");
-    go.env("GOCACHE", dir.path().join("cache")).env("HOME", dir.path());
-    let output = go.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    fs::write(&out, &output.stdout).unwrap();
-    read(&[out]).map(|all| all.into_iter().filter(|one| !one.is_null()).collect())
-}
-
 /// Every document of the YAML files, as JSON.
 fn documents() -> Option<Vec<Value>> {
     let mut all = read(&files("kubernetes", ".yaml"))?;
     all.extend(rendered(&[])?);
     Some(all)
-}
-
-fn read(files: &[PathBuf]) -> Option<Vec<Value>> {
-    const READ: &str = "import json, sys, yaml\n\
-                        docs = [d for f in sys.argv[1:] for d in yaml.safe_load_all(open(f))]\n\
-                        print(json.dumps(docs))";
-    let read = Command::new("python3").args(["-c", READ]).args(files).output();
-    let output = read.ok().filter(|output| output.status.success());
-    match output {
-        Some(output) => Some(serde_json::from_slice(&output.stdout).unwrap()),
-        None => {
-            eprintln!("SKIPPED: needs python3 with yaml (python3-yaml)");
-            None
-        }
-    }
 }
 
 #[test]

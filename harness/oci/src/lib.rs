@@ -1,7 +1,7 @@
 #![forbid(unsafe_code)]
 //! Containers with RDMA: an OCI runtime around another runtime ([`run`]), an agent for runtimes
-//! that take only a seccomp profile ([`agent`]), and the configuration of engines ([`engine`],
-//! [`cdi`], [`claims`]).
+//! that take only a seccomp profile ([`agent`]), a plug-in by which engines give containers that
+//! profile ([`nri`]), and the configuration of engines ([`engine`], [`cdi`], [`claims`]).
 //!
 //! For a container that asks for RDMA (`wish`), the bundle's `config.json` is rewritten (`rewrite`)
 //! and a supervisor started (`start`, `supervisor`). Then this process comes under the filter
@@ -41,6 +41,7 @@ mod letter;
 mod line;
 mod metrics;
 mod netdevs;
+pub mod nri;
 mod options;
 mod place;
 mod pod;
@@ -92,7 +93,11 @@ const CALLED: &str = "verbgate-oci";
 
 /// The arguments as they would be with `oci`, when this program is called by a runtime's name.
 pub fn called(args: &[OsString]) -> Option<Vec<OsString>> {
-    let name = Path::new(args.first()?).file_name()?.to_str()?.strip_prefix(CALLED)?.to_owned();
+    let name = Path::new(args.first()?).file_name()?.to_str()?;
+    if nri::is_called(name) {
+        return Some(vec!["verbgate".into(), "nri".into()]);
+    }
+    let name = name.strip_prefix(CALLED)?.to_owned();
     let mut all: Vec<OsString> = vec!["verbgate".into(), "oci".into()];
     if let Some(runtime) = name.strip_prefix('-') {
         all.extend(["--runtime".into(), runtime.into()]);
@@ -157,5 +162,7 @@ mod tests {
             of(&["verbgate-oci-crun", "--version"]).unwrap(),
             ["verbgate", "oci", "--runtime", "crun", "--", "--version"]
         );
+        assert_eq!(of(&["/opt/nri/plugins/10-verbgate"]).unwrap(), ["verbgate", "nri"]);
+        assert_eq!(of(&["x-verbgate"]), None);
     }
 }

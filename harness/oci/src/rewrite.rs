@@ -20,7 +20,7 @@ pub(super) const CONFIG: &str = "config.json";
 const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "ambient"];
 
 /// The limit of locked memory, as OCI names it: getrlimit(2).
-const MEMLOCK: &str = "RLIMIT_MEMLOCK";
+pub(crate) const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
 /// The additions to a file.
 #[derive(Clone, Copy, Debug)]

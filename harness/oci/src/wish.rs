@@ -25,7 +25,7 @@ pub(crate) const GRANTED: &str = "org.verbgate.granted";
 /// Where devices are asked for that annotations of CDI name.
 pub(crate) const OF_CDI: &str = "a CDI device";
 /// Annotations of this prefix are ours.
-const PREFIX: &str = "org.verbgate.";
+pub(crate) const PREFIX: &str = "org.verbgate.";
 /// Annotations of containerd and CRI-O for the container that holds a pod's namespaces, and runs
 /// nothing.
 const PAUSE: [(&str, &str); 2] = [

@@ -9,7 +9,7 @@ type Group = (&'static str, &'static [&'static str]);
 
 const GROUPS: &[Group] = &[
     ("Sandboxes", &["run", "trace", "bench", "sysfs"]),
-    ("Containers", &["oci", "agent", "cdi", "dra", "runtime", "ps", "show", "stats", "gc"]),
+    ("Containers", &["oci", "agent", "nri", "cdi", "dra", "runtime", "ps", "show", "stats", "gc"]),
     ("NICs", &["netdev", "nccl", "ucx", "nixl", "mooncake"]),
     ("Nodes", &["doctor", "features", "abi", "policy", "prepare", "manifest"]),
     ("Fabrics", &["fabric", "explain"]),

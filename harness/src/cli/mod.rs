@@ -6,6 +6,7 @@ mod env;
 mod fabric;
 mod groups;
 mod netdev;
+mod nri;
 mod oci;
 mod policy;
 
@@ -31,6 +32,7 @@ pub(crate) use self::engine::*;
 pub(crate) use self::env::*;
 pub(crate) use self::fabric::*;
 pub(crate) use self::netdev::*;
+pub(crate) use self::nri::*;
 pub(crate) use self::oci::*;
 pub(crate) use self::policy::*;
 use crate::abi;
@@ -115,6 +117,8 @@ pub(crate) enum Command {
     Agent(AgentArgs),
     #[command(name = verbgate_oci::agent::SUPERVISOR, hide = true)]
     AgentSupervisor(AgentSupervisorArgs),
+    /// Have the agent serve pods without a RuntimeClass, as a plug-in (NRI)
+    Nri(NriArgs),
     /// Describe this host's RDMA devices to container engines (CDI)
     #[command(subcommand)]
     Cdi(CdiCommand),

@@ -16,6 +16,7 @@ use std::time::Instant;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::chart;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::containerd;
@@ -23,6 +24,7 @@ use crate::image;
 use crate::node;
 use crate::pods::HANDLER;
 use crate::pods::Node;
+use crate::shared;
 use crate::world::Daemon;
 use crate::world::World;
 
@@ -37,35 +39,12 @@ const PORT: &str = "6443";
 /// The port in hexadecimal digits, listening.
 const LISTENS: [&str; 4] = ["grep", "-q", ":192B 00000000:0000 0A", "/proc/net/tcp"];
 const TOKEN: &str = "of-the-cluster's-administrator";
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-const CERTIFICATE: &str = "/var/lib/cluster/certificates/apiserver.crt";
 /// A cluster takes its time, and machines are shared.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 struct Cluster {
     world: World,
     _programs: Daemon,
-}
-
-/// A program of the host with its libraries, in the world: another suite's libraries may be newer or older.
-fn lend(world: &World, name: &str) {
-    let found = Command::new("sh").args(["-c", "command -v \"$0\"", name]).output().unwrap();
-    let program = PathBuf::from(stdout(&found));
-    let libraries = Command::new("ldd").arg(&program).output().unwrap();
-    let text = stdout(&libraries);
-    let libraries: Vec<&str> = text.split_whitespace().filter(|w| w.starts_with('/')).collect();
-    let dir = format!("{DIR}/{name}");
-    fs::create_dir_all(world.path(&dir)).unwrap();
-    let mut loader = None;
-    for file in libraries.iter().map(Path::new).chain([program.as_path()]) {
-        let base = file.file_name().unwrap().to_str().unwrap();
-        fs::copy(file, world.path(&format!("{dir}/{base}"))).unwrap();
-        loader = loader.or_else(|| base.starts_with("ld-linux").then(|| base.to_owned()));
-    }
-    let loader = loader.unwrap();
-    let script =
-        format!("#!/bin/sh\nexec {dir}/{loader} --library-path {dir} {dir}/{name} \"$@\"\n");
-    node::program(world, &format!("/usr/bin/{name}"), &script);
 }
 
 impl Cluster {
@@ -134,6 +113,15 @@ impl Cluster {
         })
     }
 
+    /// Gives an object another specification, as an upgrade does.
+    fn replace(&self, path: &str, wanted: &Value) {
+        self.await_some(path, || {
+            let mut object = self.ask("GET", path, None)?;
+            object["spec"] = wanted["spec"].clone();
+            self.ask("PUT", path, Some(&object))
+        });
+    }
+
     fn label(&self) -> Value {
         let node = self.ask("GET", "/api/v1/nodes/node1", None).unwrap();
         node["metadata"]["labels"]["verbgate.org/runtime"].clone()
@@ -199,14 +187,47 @@ fn mounted(name: &str) -> Value {
     pod
 }
 
-/// `node.sh`, as the chart's DaemonSet runs it.
-fn words(verb: &str) -> Vec<&str> {
-    let mut words =
-        vec!["env", "NODE=node1", "ENGINE=containerd", "RUNTIME=verbgate", "RESTART=no"];
-    words.extend(["DRA=no", "KUBELET=/var/lib/kubelet", "KUBERNETES_SERVICE_HOST=192.0.2.10"]);
-    words.extend(["KUBERNETES_SERVICE_PORT=6443", "/usr/bin/verbgate-node", verb]);
-    words
+/// As a device plug-in gives RDMA: the pod asks for a share, and the plug-in lists the node, to be opened by anybody.
+fn sharing(name: &str) -> Value {
+    let mut pod = pod(name);
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {shared::RESOURCE: "1"}});
+    pod
 }
+
+/// What the chart makes, less what this old cluster does not know; where the API has each kind.
+fn objects(uninstall: &str) -> Option<Vec<(String, Value)>> {
+    let values = [("image", image::CHART), ("admission", "no"), ("uninstall", uninstall)];
+    let mut all = chart::rendered(&values)?;
+    for one in all.iter_mut().filter(|one| one["kind"] == "DaemonSet") {
+        let spec = &mut one["spec"]["template"]["spec"];
+        // No program carries a service's address to the API server here.
+        spec["hostNetwork"] = true.into();
+        let env = spec["containers"][0]["env"].as_array_mut().unwrap();
+        env.push(json!({"name": "KUBERNETES_SERVICE_HOST", "value": ADDRESS}));
+        env.push(json!({"name": "KUBERNETES_SERVICE_PORT", "value": PORT}));
+    }
+    let placed = all.into_iter().map(|one| {
+        let kinds = format!("{}s", one["kind"].as_str().unwrap().to_lowercase());
+        let kinds = kinds.replace("classs", "classes");
+        let version = one["apiVersion"].as_str().unwrap();
+        let root = if version.contains('/') { "/apis" } else { "/api" };
+        let space = match one["metadata"]["namespace"].as_str() {
+            Some(space) => format!("namespaces/{space}/"),
+            None => String::new(),
+        };
+        (format!("{root}/{version}/{space}{kinds}"), one)
+    });
+    Some(placed.collect())
+}
+
+const SPACE: &str = "site";
+const DAEMONS: &str = "/apis/apps/v1/namespaces/site/daemonsets";
+const ITS_PODS: &str = "/api/v1/namespaces/site/pods";
+/// What the pods of the chart have said.
+const SAID: &str = "cat /var/log/pods/site_verbgate-*/node/*.log 2>/dev/null; true";
+/// What a node has of Verbgate, beside the engine's configuration.
+const TRACES: &str = "find /usr/local/bin /run/cdi ! -type d 2>/dev/null
+    ls -d /run/verbgate /var/lib/verbgate 2>/dev/null; true";
 
 #[test]
 fn engines_cluster_of_one_node() {
@@ -214,53 +235,59 @@ fn engines_cluster_of_one_node() {
         eprintln!("SKIPPED: needs Kubernetes' programs: cargo xtask engines --cluster");
         return;
     };
+    let (Some(installs), Some(removes)) = (objects("no"), objects("yes")) else { return };
     let Some(mut world) = World::of("trixie") else { return };
     Node::equip(&world);
-    world.sh("rm -f /usr/bin/verbgate-oci-runc && mkdir -p /usr/local/bin && ln -s / /host");
-    node::program(&world, "/usr/bin/verbgate-node", node::SCRIPT);
-    node::program(&world, "/usr/libexec/verbgate/prerm", node::PRERM);
-    lend(&world, "curl");
+    if !image::of_the_chart(&world) {
+        return;
+    }
+    world.sh("rm -f /usr/bin/verbgate-oci-runc");
     let found = world.read(containerd::FILE).unwrap();
     let daemon = containerd::start(&mut world);
-    world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
+    for archive in [image::ARCHIVE, image::CHARTS] {
+        world.done(&["ctr", "--namespace=k8s.io", "image", "import", archive]);
+    }
+    assert_eq!(world.sh(TRACES), "");
     let mut cluster = Cluster::of(world, &programs);
     cluster.await_that("/api/v1/nodes/node1", |node| is_true(node, "Ready"));
-    cluster.world.write(&format!("{ACCOUNT}/token"), TOKEN.as_bytes());
-    let certificate = cluster.world.read(CERTIFICATE).unwrap();
-    cluster.world.write(&format!("{ACCOUNT}/ca.crt"), certificate.as_bytes());
 
-    // The node's label follows the restart of the engine.
-    let script = cluster.world.start(&words("run"), &["test", "-e", "/run/cdi/verbgate.json"]);
+    // The chart. The node's label follows the restart of the engine.
+    let space = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}});
+    cluster.make("/api/v1/namespaces", &space);
+    installs.iter().for_each(|(path, object)| cluster.make(path, object));
+    cluster.await_some("the node's script", || match cluster.world.sh(TRACES) {
+        traces if traces.contains("/run/cdi/verbgate.json") => Ok(()),
+        traces => Err(format!("{traces} {}", cluster.world.sh(SAID))),
+    });
     assert_eq!(cluster.label(), Value::Null);
-    script.stop();
     daemon.stop();
     let daemon = containerd::start(&mut cluster.world);
-    let script = cluster.world.start(&words("run"), &["true"]);
+    // It is looked once a minute; a new pod looks at once.
+    cluster.ask("DELETE", ITS_PODS, None).unwrap();
     cluster.await_some("the label", || match cluster.label() {
-        Value::Null => Err("no label".to_owned()),
+        Value::Null => Err(cluster.world.sh(SAID)),
         label => {
             assert_eq!(label, "true");
             Ok(())
         }
     });
 
-    let class = json!({
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": HANDLER},
-        "handler": HANDLER, "overhead": {"podFixed": {"memory": "16Mi"}},
-        "scheduling": {"nodeSelector": {"verbgate.org/runtime": "true"}},
+    shared::start(&cluster.world);
+    cluster.await_that("/api/v1/nodes/node1", |node| {
+        node["status"]["allocatable"][shared::RESOURCE] == shared::SHARES
     });
-    cluster.make("/apis/node.k8s.io/v1/runtimeclasses", &class);
     cluster.make(PODS, &annotated("annotated", "mlx5_0"));
     cluster.make(PODS, &mounted("mounted"));
-    for name in ["annotated", "mounted"] {
+    cluster.make(PODS, &sharing("shared"));
+    for name in ["annotated", "mounted", "shared"] {
         cluster.await_that(&format!("{PODS}/{name}"), |pod| is_true(pod, "Ready"));
     }
     let supervised = cluster.world.supervised();
     let mut of: Vec<&str> =
         supervised.iter().filter_map(|one| one["pod"]["name"].as_str()).collect();
     of.sort_unstable();
-    // Both containers of the one that is annotated, and the one with the mount of the other.
-    assert_eq!(of, ["annotated", "annotated", "mounted"], "{supervised:?}");
+    // Both containers of the one that is annotated, and of the others the one that has the device.
+    assert_eq!(of, ["annotated", "annotated", "mounted", "shared"], "{supervised:?}");
 
     // What an operator sees of a wish that cannot be granted.
     cluster.make(PODS, &annotated("wrong", "mlx5_9"));
@@ -269,19 +296,25 @@ fn engines_cluster_of_one_node() {
     assert!(told.to_string().contains("verbgate"), "{told}");
     cluster.delete("wrong");
 
-    script.stop();
-    let refused = cluster.world.run(&words("uninstall"));
-    let why = stderr(&refused);
-    assert!(!refused.status.success() && why.contains("can end cleanly: 3"), "{why}");
-    cluster.delete("annotated");
-    cluster.delete("mounted");
-    let traces = "find /usr/local/bin /run/cdi ! -type d 2>/dev/null
-        ls -d /run/verbgate /var/lib/verbgate 2>/dev/null; true";
-    let gone = ["sh", "-c", &format!("test -z \"$({traces})\"")];
-    let script = cluster.world.start(&words("uninstall"), &gone);
-    script.stop();
+    // The chart, told to take itself back: as long as there are pods with RDMA, the node is not touched.
+    let (_, removes) = removes.iter().find(|(path, _)| path == DAEMONS).unwrap();
+    cluster.replace(&format!("{DAEMONS}/verbgate"), removes);
+    cluster.await_some("the refusal", || match cluster.world.sh(SAID) {
+        said if said.contains("can end cleanly: 4") => Ok(()),
+        said => Err(said),
+    });
+    ["annotated", "mounted", "shared"].iter().for_each(|name| cluster.delete(name));
+    cluster.await_some("the node to be as it was", || match cluster.world.sh(TRACES) {
+        traces if traces.is_empty() && cluster.world.sh(SAID).contains("as it was") => Ok(()),
+        traces => Err(format!("{traces} {}", cluster.world.sh(SAID))),
+    });
     assert_eq!(cluster.label(), Value::Null);
     assert_eq!(cluster.world.read(containerd::FILE), Some(found));
+    for (path, object) in &installs {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        cluster.ask("DELETE", &format!("{path}/{name}"), None).unwrap();
+    }
+    cluster.await_that(ITS_PODS, |pods| pods["items"] == json!([]));
     daemon.stop();
     let daemon = containerd::start(&mut cluster.world);
     // A node as any other.

@@ -51,7 +51,8 @@ start kube-apiserver --etcd-servers=http://127.0.0.1:2379 --cert-dir="$state/cer
 # The port in hexadecimal digits, listening.
 until grep -q ":192B 00000000:0000 0A" /proc/net/tcp; do sleep 1; done
 start kube-controller-manager --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0 \
-    --service-account-private-key-file="$dir/account.key" --use-service-account-credentials=true
+    --service-account-private-key-file="$dir/account.key" --use-service-account-credentials=true \
+    --root-ca-file="$state/certificates/apiserver.crt"
 start kube-scheduler --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0
 cat >"$state/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1

@@ -2,8 +2,11 @@
 //!
 //! Debian has no `crictl`. A request is gRPC: one message as the body of a POST by HTTP/2, which curl sends.
 
+mod asks;
+
 use std::collections::HashMap;
 use std::fs;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -75,7 +78,14 @@ pub(crate) const LOGS: &str = "/tmp/pods";
 
 /// Without fields: the runtime's default profile. None at all: no profile.
 #[derive(Clone, PartialEq, Message)]
-struct Seccomp {}
+struct Seccomp {
+    #[prost(int32, tag = "1")]
+    kind: i32,
+    #[prost(string, tag = "2")]
+    file: String,
+}
+
+const LOCALHOST: i32 = 2;
 
 #[derive(Clone, PartialEq, Message)]
 struct RunPod {
@@ -241,76 +251,6 @@ struct Ids {
     items: Vec<Id>,
 }
 
-impl Pod {
-    /// A pod under the default seccomp profile, with a network of its own.
-    pub(crate) fn of(name: &str, annotations: &[(&str, &str)]) -> Self {
-        let security = PodSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
-        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-        Self {
-            metadata: Some(PodMetadata {
-                name: name.to_owned(),
-                uid: format!("uid-of-{name}"),
-                namespace: "default".to_owned(),
-            }),
-            hostname: name.to_owned(),
-            log_directory: LOGS.to_owned(),
-            annotations: annotations.iter().map(owned).collect(),
-            linux: Some(LinuxPod {
-                cgroup_parent: format!("/kubepods/poduid-of-{name}"),
-                security: Some(security),
-            }),
-        }
-    }
-
-    /// The same in the network of the host, as most pods with RDMA are.
-    pub(crate) fn in_the_hosts_network(mut self) -> Self {
-        self.hostname.clear();
-        let security = self.linux.iter_mut().flat_map(|linux| &mut linux.security);
-        security.for_each(|security| security.namespaces = Some(Namespaces { network: HOST }));
-        self
-    }
-
-    fn namespaces(&self) -> Option<Namespaces> {
-        self.linux.as_ref()?.security.as_ref()?.namespaces
-    }
-}
-
-impl Container {
-    /// A container under the default seccomp profile.
-    pub(crate) fn of(name: &str, image: &str, command: &[&str]) -> Self {
-        let security = ContainerSecurity { namespaces: None, seccomp: Some(Seccomp {}) };
-        Self {
-            metadata: Some(ContainerMetadata { name: name.to_owned() }),
-            image: Some(Image { image: image.to_owned() }),
-            command: command.iter().map(|word| (*word).to_owned()).collect(),
-            devices: Vec::new(),
-            annotations: HashMap::new(),
-            log_path: format!("{name}.log"),
-            linux: Some(LinuxContainer { security: Some(security) }),
-            cdi: Vec::new(),
-        }
-    }
-
-    /// As a device plug-in of Kubernetes hands devices out.
-    pub(crate) fn with_device(mut self, path: &str) -> Self {
-        let (inside, outside) = (path.to_owned(), path.to_owned());
-        self.devices.push(Device { inside, outside, permissions: "rw".to_owned() });
-        self
-    }
-
-    /// As a device plug-in names CDI devices to an engine without CDI.
-    pub(crate) fn with_annotation(mut self, (key, value): (&str, &str)) -> Self {
-        self.annotations.insert(key.to_owned(), value.to_owned());
-        self
-    }
-
-    /// As a driver for dynamic resource allocation names devices.
-    pub(crate) fn with_cdi(mut self, name: &str) -> Self {
-        self.cdi.push(CdiDevice { name: name.to_owned() });
-        self
-    }
-}
-
 /// Asks the containerd of a world.
 pub(crate) struct Kubelet {
     socket: PathBuf,
@@ -407,36 +347,44 @@ impl Kubelet {
         lists.into_iter().flat_map(|list| list.items).map(|item| item.id).collect()
     }
 
-    /// One request; the answer, or the status with which it failed.
     fn ask<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, String> {
-        let dir = TempDir::new().unwrap();
-        let file = |name| dir.path().join(name);
-        let mut body = PREFIX.to_vec();
-        body[1..].copy_from_slice(&u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
-        request.encode(&mut body).unwrap();
-        fs::write(file("request"), body).unwrap();
-        let mut curl = Command::new("curl");
-        curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
-        curl.args(["--noproxy", "*", "--max-time", PATIENCE]);
-        curl.arg("--unix-socket").arg(&self.socket);
-        curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
-        curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
-        curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
-        let output = curl.arg(format!("http://cri/runtime.v1.RuntimeService/{method}")).output();
-        let output = output.unwrap();
-        let head = fs::read_to_string(file("head")).unwrap_or_default();
-        // Among the trailers; where there is no answer, among the headers.
-        let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));
-        match field("grpc-status: ").map(str::trim) {
-            Some("0") => {
-                let answer = fs::read(file("answer")).unwrap();
-                Ok(A::decode(answer.get(PREFIX.len()..).unwrap()).unwrap())
-            }
-            Some(code) => {
-                let why = field("grpc-message: ").unwrap_or_default();
-                Err(format!("{method}: {code}: {why}"))
-            }
-            None => panic!("{method} is not answered: {output:?} {head}"),
+        call(&self.socket, &format!("runtime.v1.RuntimeService/{method}"), request)
+    }
+}
+
+/// One request of gRPC; the answer, or the status with which it failed.
+pub(crate) fn call<A: Message + Default>(
+    socket: &Path,
+    method: &str,
+    request: &impl Message,
+) -> Result<A, String> {
+    let dir = TempDir::new().unwrap();
+    let file = |name| dir.path().join(name);
+    let mut body = PREFIX.to_vec();
+    body[1..].copy_from_slice(&u32::try_from(request.encoded_len()).unwrap().to_be_bytes());
+    request.encode(&mut body).unwrap();
+    fs::write(file("request"), body).unwrap();
+    let mut curl = Command::new("curl");
+    curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
+    curl.args(["--noproxy", "*", "--max-time", PATIENCE]);
+    curl.arg("--unix-socket").arg(socket);
+    curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
+    curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
+    curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
+    let output = curl.arg(format!("http://local/{method}")).output();
+    let output = output.unwrap();
+    let head = fs::read_to_string(file("head")).unwrap_or_default();
+    // Among the trailers; where there is no answer, among the headers.
+    let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));
+    match field("grpc-status: ").map(str::trim) {
+        Some("0") => {
+            let answer = fs::read(file("answer")).unwrap();
+            Ok(A::decode(answer.get(PREFIX.len()..).unwrap()).unwrap())
         }
+        Some(code) => {
+            let why = field("grpc-message: ").unwrap_or_default();
+            Err(format!("{method}: {code}: {why}"))
+        }
+        None => panic!("{method} is not answered: {output:?} {head}"),
     }
 }

@@ -6,9 +6,14 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::json;
+use verbgate_lab::Progress;
+use verbgate_lab::image as lab;
+use verbgate_lab::image::Image;
 
+use crate::common::stderr;
 use crate::common::stdout;
+use crate::common::verbgate;
+use crate::containerd;
 use crate::guest;
 use crate::world::World;
 
@@ -23,6 +28,9 @@ pub(crate) const ARCHIVE: &str = "/tmp/box.tar";
 /// null device, which knows none (ENOTTY).
 pub(crate) const ASK: [&str; 4] = ["/bin/ask", "requests", "/dev/infiniband/uverbs0", "3"];
 pub(crate) const ANSWER: &str = "errno 25";
+/// The chart's image, and its archive.
+pub(crate) const CHART: &str = "docker.io/library/verbgate:latest";
+pub(crate) const CHARTS: &str = "/tmp/verbgate.tar";
 const PROGRAMS: &[&str] = &["sh", "cat", "grep", "ls", "readlink", "sleep", "tail", "true"];
 
 /// What a program loads, by ldd(1).
@@ -50,29 +58,55 @@ pub(crate) fn make(world: &World) {
         fs::create_dir_all(inside.parent().unwrap()).unwrap();
         fs::copy(library, inside).unwrap();
     }
-    let tar = |from: &Path, to: &Path, names: &[String]| {
-        let mut command = Command::new("tar");
-        command.arg("-C").arg(from).arg("-cf").arg(to).args(names);
-        assert!(command.status().unwrap().success());
-    };
-    let layer = dir.path().join("layer.tar");
-    tar(&root, &layer, &[".".to_owned()]);
-    let sum = Command::new("sha256sum").arg(&layer).output().unwrap();
-    let sum = stdout(&sum).split(' ').next().unwrap().to_owned();
-    let mut manifest = Vec::new();
-    let mut names = vec!["manifest.json".to_owned(), "layer.tar".to_owned()];
-    for (index, (name, command)) in COMMANDS.iter().enumerate() {
-        let config = json!({
-            "architecture": "amd64", "os": "linux", "config": {"Cmd": command},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]},
-        });
-        let file = format!("config-{index}.json");
-        fs::write(dir.path().join(&file), config.to_string()).unwrap();
-        manifest.push(json!({"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]}));
-        names.push(file);
-    }
-    fs::write(dir.path().join("manifest.json"), json!(manifest).to_string()).unwrap();
-    let archive = dir.path().join("image.tar");
-    tar(dir.path(), &archive, &names);
+    let [layer, archive] = ["layer.tar", "image.tar"].map(|name| dir.path().join(name));
+    lab::layer(&root, &layer).unwrap();
+    let images = COMMANDS.map(|(name, command)| Image { name, command });
+    lab::archive(&[&layer], &images, &archive).unwrap();
     world.write(ARCHIVE, &fs::read(archive).unwrap());
+}
+
+/// The chart's image, made by the steps of its Dockerfile; says why where there can be none.
+pub(crate) fn of_the_chart(world: &World) -> bool {
+    let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let file = repository.join("harness/dist/docker/Dockerfile");
+    let to = world.path(CHARTS);
+    let program = Path::new(verbgate());
+    let made = lab::build(&file, repository, program, CHART, &to, &Progress::stderr());
+    if let Err(why) = &made {
+        eprintln!("SKIPPED: the chart's image cannot be made here: {why:#}");
+    }
+    made.is_ok()
+}
+
+/// What the pods of the chart run is there and runs.
+#[test]
+fn engines_image_of_the_chart_runs() {
+    let Some(mut world) = World::of("trixie") else { return };
+    if !of_the_chart(&world) {
+        return;
+    }
+    let daemon = containerd::start(&mut world);
+    world.done(&["ctr", "image", "import", CHARTS]);
+    let run = |name: &str, words: &[&str]| {
+        world.run(&[&["ctr", "run", "--rm", CHART, name], words].concat())
+    };
+    let version = run("version", &["verbgate", "--version"]);
+    if stderr(&version).contains("failed to create shim task") {
+        eprintln!("SKIPPED: containerd cannot run a container here: {}", stderr(&version));
+        return;
+    }
+    assert!(stdout(&version).starts_with("verbgate "), "{version:?}");
+    for link in ["verbgate-oci-runc", "verbgate-oci-crun"] {
+        let found = run(link, &["readlink", &format!("/usr/bin/{link}")]);
+        assert_eq!(stdout(&found), "verbgate", "{found:?}");
+    }
+    let node = run("node", &["/usr/bin/verbgate-node"]);
+    assert!(stderr(&node).contains("say run or uninstall"), "{node:?}");
+    // What the script and the pods that the chart is for call.
+    let missing = "for name in curl nsenter cmp install ibv_devinfo ib_write_bw rping ip; do
+        command -v $name >/dev/null || echo $name
+    done";
+    assert_eq!(stdout(&run("tools", &["sh", "-c", missing])), "");
+    assert!(run("prerm", &["sh", "-n", "/usr/libexec/verbgate/prerm"]).status.success());
+    daemon.stop();
 }

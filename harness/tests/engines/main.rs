@@ -10,6 +10,8 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+#[path = "../chart/mod.rs"]
+mod chart;
 mod claims;
 mod cluster;
 #[path = "../common/mod.rs"]
@@ -24,8 +26,10 @@ mod guest;
 mod image;
 mod matrix;
 mod node;
+mod nri;
 mod package;
 mod podman;
 mod pods;
+mod shared;
 mod world;
 mod wrapped;

@@ -20,9 +20,9 @@ use crate::world::World;
 
 const PLUGIN: &str = "[plugins.\"io.containerd.grpc.v1.cri\"]";
 pub(crate) const NODE: &str = "/dev/infiniband/uverbs0";
-const CDI: &str = "verbgate.org/rdma=mlx5_0";
+pub(crate) const CDI: &str = "verbgate.org/rdma=mlx5_0";
 const CDI_ANNOTATION: (&str, &str) = ("cdi.k8s.io/verbgate", CDI);
-const RDMA: (&str, &str) = ("org.verbgate.devices", "mlx5_0");
+pub(crate) const RDMA: (&str, &str) = ("org.verbgate.devices", "mlx5_0");
 pub(crate) const HANDLER: &str = "verbgate";
 /// What each container does.
 const STAYS: [&str; 2] = ["sleep", "1000"];
@@ -57,10 +57,15 @@ impl Node {
     }
 
     /// The same with further options of `runtime configure`.
-    pub(crate) fn with(mut world: World, options: &[&str]) -> Option<Self> {
-        let kubelet = Kubelet::of(&world)?;
+    pub(crate) fn with(world: World, options: &[&str]) -> Option<Self> {
         Self::equip(&world);
         world.done(&[&CONFIGURE[..], &["--cdi"], options].concat());
+        Self::unconfigured(world)
+    }
+
+    /// The same, whose engine is left as its owner has it, after [`Self::equip`].
+    pub(crate) fn unconfigured(mut world: World) -> Option<Self> {
+        let kubelet = Kubelet::of(&world)?;
         world.done(&["verbgate", "cdi", "generate", "-o", "/etc/cdi/verbgate.json"]);
         let daemon = start(&mut world);
         world.done(&["ctr", "--namespace=k8s.io", "image", "import", image::ARCHIVE]);
@@ -117,7 +122,7 @@ impl Node {
         ran.is_ok()
     }
 
-    fn said(&self, container: &str, command: &[&str]) -> String {
+    pub(crate) fn said(&self, container: &str, command: &[&str]) -> String {
         let executed = self.kubelet.exec(container, command);
         let [stdout, stderr] =
             [executed.stdout, executed.stderr].map(|text| String::from_utf8(text).unwrap());
@@ -126,7 +131,7 @@ impl Node {
     }
 
     /// The containers that have a supervisor.
-    fn supervised(&self) -> Vec<String> {
+    pub(crate) fn supervised(&self) -> Vec<String> {
         let mut ids: Vec<String> = self
             .world
             .supervised()
@@ -138,7 +143,7 @@ impl Node {
     }
 
     /// Waits until these containers have a supervisor, and no others.
-    fn await_supervised(&self, ids: &[String]) {
+    pub(crate) fn await_supervised(&self, ids: &[String]) {
         let deadline = Instant::now() + PATIENCE;
         while self.supervised() != ids {
             assert!(Instant::now() < deadline, "{:?} are not {ids:?}", self.supervised());
@@ -156,7 +161,7 @@ impl Node {
     }
 
     /// Any other container: the default profile, and nothing of ours.
-    fn assert_has_none(&self, container: &str) {
+    pub(crate) fn assert_has_none(&self, container: &str) {
         assert!(!self.said(container, &["ls", "/dev"]).contains("infiniband"));
         let sys = self.said(container, &["sh", "-c", SYS]);
         assert_eq!(sys.split(' ').nth(2), Some("sysfs"), "{sys}");
@@ -164,7 +169,7 @@ impl Node {
     }
 
     /// How many filters are upon what is executed in a container, beyond those upon this test.
-    fn filters(&self, container: &str) -> u32 {
+    pub(crate) fn filters(&self, container: &str) -> u32 {
         let grep = ["grep", "^Seccomp_filters:", "/proc/self/status"];
         let [inside, outside] = [self.said(container, &grep), self.world.done(&grep)]
             .map(|line| line.split_whitespace().last().unwrap().parse::<u32>().unwrap());
@@ -172,7 +177,7 @@ impl Node {
     }
 }
 
-fn box_of(name: &str) -> Container {
+pub(crate) fn box_of(name: &str) -> Container {
     Container::of(name, image::NAME, &STAYS)
 }
 

@@ -40,6 +40,7 @@ mod elapsed;
 mod engines;
 mod guest;
 mod host;
+pub mod image;
 mod kernel;
 mod lab;
 mod machine;

@@ -18,6 +18,7 @@ use verbgate_tests::tally::Tally;
 use crate::abi;
 use crate::api;
 use crate::house;
+use crate::image;
 use crate::junit;
 use crate::lane;
 use crate::stream;
@@ -187,6 +188,9 @@ pub(crate) fn tests(words: &[String]) -> Result<Outcome> {
         if let Err(error) = Engines::of(suite, &Progress::stderr()) {
             show(&format!("{error:#}"));
         }
+    }
+    if let Err(error) = image::prepare() {
+        show(&format!("{error:#}"));
     }
     if has("nextest") {
         return nextest(words);

@@ -19,6 +19,7 @@ mod guest;
 mod guestbin;
 mod host;
 mod house;
+mod image;
 mod junit;
 mod lab;
 mod lane;
@@ -70,6 +71,8 @@ enum Task {
     Deb(deb::Args),
     /// Make the rpm package.
     Rpm(deb::Args),
+    /// Make the chart's image, without a registry and without Docker, from packages of Debian.
+    Image(image::Args),
     /// Write the lists of each library's public API.
     Api {
         /// Check whether the lists are up to date, and write nothing.
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Task::Engines(args) => engines::run(&args),
         Task::Deb(args) => deb::run(args, deb::Kind::Deb),
         Task::Rpm(args) => deb::run(args, deb::Kind::Rpm),
+        Task::Image(args) => image::run(args),
         Task::Api { check } => api::lists(check, |line| println!("{line}"))
             .map(|current| ExitCode::from(u8::from(!current))),
         Task::Abi(command) => abi::run(command),

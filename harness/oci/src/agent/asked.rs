@@ -42,24 +42,12 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
             all.extend(state.annotations.clone());
         }
     }
-    let wish = Wish::of(&config, &sandbox::rdma_numbers())?;
-    let mut decided = Decided { profile: allowed.profile.clone(), ..Decided::default() };
-    if let Some(wish) = wish {
-        if !wish.netdevs.is_empty() {
-            return Err(anyhow!(
-                "annotation {NETDEVS}: an agent hears of a container too late to move NICs; run \
-                 the container by `verbgate oci`, or let the network plug-in move the NICs"
-            ));
-        }
-        // The process is in the container's cgroup already.
-        let cgroup = granted::cgroup_of(pid);
-        decided = granted::decided(&wish, allowed, &config, cgroup)?;
-        for warning in refuse_reach(&config, &allowed.keep, &decided.refuse_capabilities)? {
-            log::warn!("container {}: {warning}", state.id);
-        }
-        // It is spoken to by write(2) alone.
-        decided.devices.retain(|node| write || node.name != RDMA_CM);
-    }
+    // The process is in the container's cgroup already.
+    let cgroup = granted::cgroup_of(pid);
+    let mut decided = decided(&config, allowed, cgroup, &state.id)?
+        .unwrap_or_else(|| Decided { profile: allowed.profile.clone(), ..Decided::default() });
+    // It is spoken to by write(2) alone.
+    decided.devices.retain(|node| write || node.name != RDMA_CM);
     let Decided { devices, profile, tenant, policy, memlock, .. } = decided;
     Ok(Spec {
         id: state.id.clone(),
@@ -81,18 +69,48 @@ pub(super) fn spec(state: &State, pid: i32, allowed: &Allowed, write: bool) -> R
     })
 }
 
+/// The decision about a container that the agent serves, or will; `None` for one that asks for nothing.
+pub(crate) fn decided(
+    config: &Value,
+    allowed: &Allowed,
+    cgroup: Option<String>,
+    id: &str,
+) -> Result<Option<Decided>, Error> {
+    let Some(wish) = Wish::of(config, &sandbox::rdma_numbers())? else { return Ok(None) };
+    if !wish.netdevs.is_empty() {
+        return Err(anyhow!(
+            "annotation {NETDEVS}: an agent hears of a container too late to move NICs; run \
+             the container by `verbgate oci`, or let the network plug-in move the NICs"
+        ));
+    }
+    let decided = granted::decided(&wish, allowed, config, cgroup)?;
+    let mut numbers = sandbox::rdma_numbers();
+    let own = decided.devices.iter().filter(|one| one.identity.ibdev().is_some());
+    numbers.extend(own.map(|one| (one.rdev.0, Some(one.rdev.1))));
+    let refused = &decided.refuse_capabilities;
+    for warning in refuse_reach(config, &numbers, &allowed.keep, refused)? {
+        log::warn!("container {id}: {warning}");
+    }
+    Ok(Some(decided))
+}
+
 /// A container that can open the raw device by itself needs no supervisor, nor heeds one. What engines
 /// give every container, and what reaches other tenants but no device, is a warning, unless the
 /// tenant's policy refuses it.
-fn refuse_reach(config: &Value, keep: &[String], refused: &[String]) -> Result<Vec<String>, Error> {
-    for number in sandbox::rdma_numbers() {
+fn refuse_reach(
+    config: &Value,
+    numbers: &[(u32, Option<u32>)],
+    keep: &[String],
+    refused: &[String],
+) -> Result<Vec<String>, Error> {
+    for number in numbers.iter().copied() {
         if may_open(config, number) {
             let (major, minor) = number;
             let minor = minor.map_or("*".to_owned(), |minor| minor.to_string());
             return Err(anyhow!(
-                "linux.resources.devices: the container may open {major}:{minor} by itself; give \
-                 the container the node with access \"m\" alone, as `verbgate cdi generate` \
-                 describes it, and no privileged container"
+                "linux.resources.devices: the container may open {major}:{minor} by itself; run \
+                 the container by `verbgate oci`, which takes that away, or give the container the node \
+                 with access \"m\" alone, as `verbgate cdi generate` describes it, and no privileged container"
             ));
         }
     }
@@ -191,12 +209,12 @@ mod tests {
             "process": {"capabilities": {"bounding": ["CAP_MKNOD", "CAP_KILL"]}},
             "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
         });
-        assert!(refuse_reach(&config, &[], &[]).unwrap().is_empty());
+        assert!(refuse_reach(&config, &[UVERBS], &[], &[]).unwrap().is_empty());
         config["process"]["capabilities"]["bounding"] = json!(["CAP_SYS_PTRACE"]);
-        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[UVERBS], &[], &[]).unwrap_err().to_string();
         assert!(error.contains("CAP_SYS_PTRACE"), "{error}");
         config["linux"]["resources"]["devices"] = json!([{"allow": true, "access": "rwm"}]);
-        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[UVERBS], &[], &[]).unwrap_err().to_string();
         assert!(error.contains("linux.resources.devices"), "{error}");
     }
     /// The bounding set of dockerd and containerd.
@@ -224,17 +242,20 @@ mod tests {
             "linux": {"resources": {"devices": [{"allow": false, "access": "rwm"}]}},
         });
         let raw = ["NET_RAW".to_owned()];
-        let warnings = refuse_reach(&config, &[], &[]).unwrap();
+        let warnings = refuse_reach(&config, &[UVERBS], &[], &[]).unwrap();
         let [warning] = &*warnings else { panic!("{warnings:?}") };
         for word in ["CAP_NET_RAW", "executes as RDMA", "--cap-drop NET_RAW", "refuse_capabilities"]
         {
             assert!(warning.contains(word), "{word}: {warning}");
         }
-        assert!(refuse_reach(&config, &raw, &[]).unwrap().is_empty(), "the operator keeps it");
-        let error = refuse_reach(&config, &[], &raw).unwrap_err().to_string();
+        assert!(
+            refuse_reach(&config, &[UVERBS], &raw, &[]).unwrap().is_empty(),
+            "the operator keeps it"
+        );
+        let error = refuse_reach(&config, &[UVERBS], &[], &raw).unwrap_err().to_string();
         assert!(error.contains("CAP_NET_RAW") && error.contains("policy refuses"), "{error}");
         config["process"]["capabilities"]["bounding"] = json!(["CAP_NET_RAW", "CAP_NET_ADMIN"]);
-        let error = refuse_reach(&config, &[], &[]).unwrap_err().to_string();
+        let error = refuse_reach(&config, &[UVERBS], &[], &[]).unwrap_err().to_string();
         assert!(error.contains("CAP_NET_ADMIN") && error.contains("--keep-cap"), "{error}");
     }
 }

@@ -7,7 +7,7 @@
 //! the container later. If the agent cannot serve a container, nobody is at the listener: the
 //! trapped calls fail with ENOSYS.
 
-mod asked;
+pub(crate) mod asked;
 mod life;
 mod memlock;
 pub mod profile;

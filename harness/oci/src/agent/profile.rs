@@ -107,6 +107,12 @@ pub(crate) fn is_ours(metadata: &str) -> bool {
 /// # Errors
 /// When this kernel has none of the addresses that the profile guards.
 pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
+    verbgate_host::output::print(&format!("{:#}\n", whole(options)?))?;
+    Ok(0)
+}
+
+/// The profile, as `linux.seccomp` of a `config.json`.
+pub(crate) fn whole(options: &ProfileOptions) -> Result<Value, Error> {
     let (addrs, fds) = (AddrWindow::probe()?, FdWindow::under(DESCRIPTORS));
     let mut profile = profile(addrs, fds, options.write);
     if let Some(object) = profile.as_object_mut() {
@@ -117,8 +123,7 @@ pub fn print(options: &ProfileOptions) -> Result<u8, Error> {
             object.insert("flags".into(), json!(["SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV"]));
         }
     }
-    verbgate_host::output::print(&format!("{profile:#}\n"))?;
-    Ok(0)
+    Ok(profile)
 }
 
 /// A comparison of one argument: `LinuxSeccompArg`.
