@@ -188,6 +188,11 @@ fn depart(two: &Two, kind: Kind, how: Departure, place: Place) -> Result<Seen> {
         ask(&format!("event {} alive", function.number))?;
     }
     thread::sleep(REMOVAL);
+    let told = kinds(&watcher.told()?);
+    if how != Departure::Failed && told.contains("IBV_EVENT_DEVICE_FATAL") {
+        // The driver is on its way, however long the machine takes for that.
+        exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
+    }
     if how == Departure::Failed || !class.exists() {
         // The driver waits for nobody.
         exec::wait_until("the driver to be gone", END, || departure.has_ended())?;
