@@ -5,6 +5,7 @@ use std::fs;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,6 +16,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use nix::sched::CloneFlags;
+use rustix::mount::FsMountFlags;
+use rustix::mount::FsOpenFlags;
+use rustix::mount::MountAttrFlags;
 use serde::Deserialize;
 use serde::Serialize;
 
@@ -113,6 +117,28 @@ impl Namespace {
         self.file.as_raw_fd()
     }
 
+    /// A sysfs that shows what is in this namespace, mounted nowhere. Links, and RDMA devices where these belong
+    /// to namespaces, are in no other's.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or sysfs not be mounted: that needs CAP_SYS_ADMIN.
+    pub fn sysfs(&self) -> Result<Sysfs, Error> {
+        let mounted = || -> rustix::io::Result<OwnedFd> {
+            let context = rustix::mount::fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            rustix::mount::fsconfig_create(&context)?;
+            let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+                | MountAttrFlags::MOUNT_ATTR_NOSUID
+                | MountAttrFlags::MOUNT_ATTR_NODEV
+                | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+            rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+        };
+        let failed = |source: rustix::io::Errno| {
+            let name = self.path.display().to_string();
+            Error::Namespace { name, source: source.into() }
+        };
+        self.within(|| mounted().map(Sysfs).map_err(failed))
+    }
+
     /// Runs `work` in this namespace, on a thread of its own: the others stay where they are.
     pub fn within<T: Send, E: From<Error> + Send>(
         &self,
@@ -126,6 +152,18 @@ impl Namespace {
         };
         thread::scope(|scope| scope.spawn(entered).join())
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// A mount of sysfs, for as long as this lives.
+#[derive(Debug)]
+pub struct Sysfs(OwnedFd);
+
+impl Sysfs {
+    /// Where this process finds the mount.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        Path::new("/proc/self/fd").join(self.0.as_raw_fd().to_string())
     }
 }
 

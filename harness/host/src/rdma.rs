@@ -15,6 +15,8 @@ use super::netns::Namespace;
 use super::uapi::*;
 use crate::Error;
 
+const EOPNOTSUPP: i32 = 95;
+
 /// How the RDMA subsystem treats network namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -54,8 +56,14 @@ pub fn send_to(name: &str, target: &Namespace) -> Result<(), Error> {
         message.set(RDMA_NLDEV_NET_NS_FD, target.raw_fd().to_ne_bytes());
         Netlink::open(NETLINK_RDMA)?.change(0, &message)
     };
-    let what = format!("move the RDMA device {name} to {target} (is it in use?)");
-    sent().map_err(|source| Error::Netlink { what, source })
+    sent().map_err(|source| {
+        let why = match source.raw_os_error() {
+            Some(EOPNOTSUPP) => "its driver cannot move devices; use: rdma system set netns shared",
+            _ => "is it in use?",
+        };
+        let what = format!("move the RDMA device {name} to {target} ({why})");
+        Error::Netlink { what, source }
+    })
 }
 
 /// `hw_counters` of a port (rdma-statistic(8)); none of a device that is not in the thread's

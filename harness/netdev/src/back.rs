@@ -56,9 +56,15 @@ pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<V
         let Some(nic) = journal.nics.get(at) else { break };
         let name = &nic.state.link.name;
         (terms.progress)(&format!("[{}/{count}] {name} home", at + 1));
-        if !fetch(nic, &home, target.as_ref(), journal.rdma_exclusive, terms)? {
+        if !fetch(nic, &home, target.as_ref(), terms)? {
             left.push(format!("{} is gone: {}", name, gone(nic)));
             continue;
+        }
+        if journal.rdma_exclusive {
+            let lost = fetch_rdma(nic, &home, target.as_ref(), terms)?;
+            left.extend(lost.iter().map(|device| {
+                format!("{name} is home, and the RDMA device {device} is in no network namespace")
+            }));
         }
         set_step(journal, at, Step::Redressing);
         store.save(journal)?;
@@ -123,7 +129,6 @@ fn fetch(
     nic: &Entry,
     home: &Namespace,
     target: Option<&Namespace>,
-    rdma_exclusive: bool,
     terms: &Terms<'_>,
 ) -> Result<bool, Error> {
     let taken = || -> Result<Vec<String>, Error> {
@@ -132,40 +137,66 @@ fn fetch(
     let send = |from: &Namespace, link: &Link| -> Result<(), Error> {
         let name = free_name(&nic.state.link.name, &taken()?);
         from.within(|| {
-            if rdma_exclusive {
-                for (device, _) in &nic.rdma {
-                    rdma::send_to(device, home)?;
-                }
-            }
             let what = format!("move {} home", link.name);
             link::send_to(&mut open()?, link.index, home, &name)
                 .map_err(|source| Error::netlink(what, source))
         })
     };
+    let initial = initial(home);
     let until = Instant::now() + terms.patience;
     loop {
         if home.within(|| here(nic))?.is_some() {
             return Ok(true);
         }
-        if let Some(target) = target
-            && let Some(link) = target.within(|| here(nic))?
-        {
-            send(target, &link)?;
-            return Ok(true);
-        }
-        // When a namespace ends, the kernel gives its hardware to the initial one, some time later.
-        let initial = Namespace::open(Path::new("/proc/1/ns/net")).ok();
-        if let Some(initial) = initial.filter(|initial| initial.id != home.id)
-            && let Some(link) = initial.within(|| here(nic))?
-        {
-            send(&initial, &link)?;
-            return Ok(true);
+        for from in target.into_iter().chain(&initial) {
+            if let Some(link) = from.within(|| here(nic))? {
+                send(from, &link)?;
+                return Ok(true);
+            }
         }
         // The kernel destroys what is no hardware with its namespace.
         let destroyed = target.is_none() && nic.state.link.kind.is_some();
         if destroyed || Instant::now() > until {
             return Ok(false);
         }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The initial namespace, if that is not home: when a namespace ends, the kernel gives its hardware to the
+/// initial one, some time later.
+fn initial(home: &Namespace) -> Option<Namespace> {
+    let initial = Namespace::open(Path::new("/proc/1/ns/net")).ok();
+    initial.filter(|initial| initial.id != home.id)
+}
+
+/// Sees to it that the RDMA devices of a NIC that is home are there, too; gives those that are nowhere. When a
+/// namespace ends, the kernel moves them later than the NIC.
+fn fetch_rdma(
+    nic: &Entry,
+    home: &Namespace,
+    target: Option<&Namespace>,
+    terms: &Terms<'_>,
+) -> Result<Vec<String>, Error> {
+    let initial = initial(home);
+    let (until, mut tried) = (Instant::now() + terms.patience, false);
+    let failed = |source| Error::netlink("list the RDMA devices".to_owned(), source);
+    loop {
+        let mut away = Vec::new();
+        for (device, _) in &nic.rdma {
+            if home.within(|| rdma::index(device).map_err(failed))?.is_none() {
+                away.push(device.clone());
+            }
+        }
+        if away.is_empty() || (tried && Instant::now() > until) {
+            return Ok(away);
+        }
+        for from in target.into_iter().chain(&initial) {
+            for device in &away {
+                from.within(|| rdma::send_to(device, home))?;
+            }
+        }
+        tried = true;
         thread::sleep(PAUSE);
     }
 }

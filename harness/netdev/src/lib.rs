@@ -38,6 +38,7 @@ pub mod state;
 pub mod strict;
 pub mod transfer;
 pub mod verify;
+mod view;
 
 use std::io;
 use std::path::PathBuf;

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_host::netns::Namespace;
+use verbgate_host::rdma;
 use verbgate_host::route::devices;
 use verbgate_host::route::is_link_local;
 use verbgate_host::route::network;
@@ -29,6 +30,7 @@ use super::select::list;
 use super::state::Snapshot;
 use super::state::State;
 use super::transfer::is_gid_of;
+use super::view::View;
 
 /// A NIC's place in a node with several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -137,7 +139,9 @@ pub fn of_journal(
     selection: &Selection,
     sysfs: &Path,
 ) -> Result<Vec<Rail>, Error> {
-    let all = discover::devices(sysfs);
+    let there = journal.namespace().filter(|_| journal.rdma_exclusive);
+    let view = there.map(|namespace| View::of(&namespace, sysfs, true)).transpose()?;
+    let all = discover::devices(view.as_ref().map_or(sysfs, View::path));
     let nics = journal.nics.iter();
     let mut rails: Vec<Rail> =
         nics.filter_map(|nic| of_state(&nic.state, &nic.rdma, &all)).collect();
@@ -155,7 +159,8 @@ pub fn within(
     selection: &Selection,
     sysfs: &Path,
 ) -> Result<Vec<Rail>, Error> {
-    let all = discover::devices(sysfs);
+    let view = View::of(namespace, sysfs, rdma::mode() == rdma::Mode::Exclusive)?;
+    let all = discover::devices(view.path());
     let filter = filter(selection)?;
     let asked = selection.iface.as_deref().map(list);
     let mut rails = namespace.within(|| -> Result<Vec<Rail>, Error> {

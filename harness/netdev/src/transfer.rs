@@ -31,6 +31,7 @@ use super::plan::open;
 use super::state::State;
 use super::strict;
 use super::strict::Arp;
+use super::view::View;
 
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
@@ -125,15 +126,16 @@ fn forth(
         let wanted: Vec<_> = wanted.iter().map(|(name, state)| (*name, state)).collect();
         dress::finish(&mut open()?, &wanted)
     })?;
+    let view = View::of(target, terms.sysfs, journal.rdma_exclusive)?;
     for (device, port) in gids.keys() {
-        if !discover::is_there(terms.sysfs, device) {
+        if !discover::is_there(view.path(), device) {
             log::warn!(
                 "the RDMA device {device}/{port} is gone since the move, as always with Soft-RoCE; \
                  make the device again in the container: rdma link add"
             );
         }
     }
-    await_gids(&gids, terms)
+    await_gids(&gids, view.path(), terms)
 }
 
 /// Puts the fence around the container's namespace before the NIC, or the link upon one, is there.
@@ -257,14 +259,15 @@ pub fn is_gid_of(gid: &discover::Gid, ip: IpAddr) -> bool {
 
 fn await_gids(
     wanted: &BTreeMap<(String, u32), Vec<IpAddr>>,
+    sysfs: &Path,
     terms: &Terms<'_>,
 ) -> Result<(), Error> {
     let until = Instant::now() + terms.patience;
     loop {
         let missing = wanted.iter().find_map(|((device, port), ips)| {
             // Soft-RoCE removes its device when the netdev leaves; there is nothing to wait for.
-            let there = discover::is_there(terms.sysfs, device);
-            let gids = there.then(|| PortDir::new(terms.sysfs, device, *port).gids())?;
+            let there = discover::is_there(sysfs, device);
+            let gids = there.then(|| PortDir::new(sysfs, device, *port).gids())?;
             let ip = ips.iter().find(|ip| !gids.iter().any(|gid| is_gid_of(gid, **ip)))?;
             Some((device, port, ip))
         });

@@ -309,6 +309,7 @@ impl Life {
                 let served = container::served(files).map_err(|files| {
                     anyhow!("the message about /sys came with {} descriptors", files.len())
                 })?;
+                self.follow(Tgid(pid));
                 let shown = verbgate_sandbox::shown(&self.spec.devices);
                 Ok(self.views_of(Tgid(pid))?.serve(served, shown)?)
             }
@@ -356,13 +357,18 @@ impl Life {
                  the runtime is under; use runc or crun"
             ));
         }
-        if self.spec.netdevs.is_some() {
-            self.rights.follow(&mut self.spec.devices, first);
-        }
+        self.follow(first);
         self.views_of(first)?;
         self.join_groups(first);
         self.container = Some((first, pidfd));
         if self.spec.runs { self.start() } else { Ok(()) }
+    }
+
+    /// Follows the devices that were moved with their NICs, before anything is shown by what they were.
+    fn follow(&mut self, first: Tgid) {
+        if self.spec.netdevs.is_some() {
+            self.rights.follow(&mut self.spec.devices, first);
+        }
     }
 
     fn views_of(&mut self, first: Tgid) -> Result<Views, Error> {

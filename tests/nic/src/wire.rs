@@ -52,6 +52,8 @@ pub struct Carried {
     pub duplicated: u64,
     /// Messages that others may have overtaken, on demand.
     pub reordered: u64,
+    /// Messages that were late, on demand, as all were then.
+    pub delayed: u64,
     /// Messages to addresses where nobody is.
     pub unreachable: u64,
 }
@@ -192,6 +194,7 @@ impl State {
         }
         let now = Instant::now();
         let mut at = now + faults.delay;
+        self.carried.delayed += u64::from(!faults.delay.is_zero());
         if self.random.f64() < faults.reorder {
             self.carried.reordered += 1;
             at += OVERTAKEN;
@@ -362,8 +365,9 @@ mod tests {
     fn what_is_delayed_is_not_there_before() {
         let delay = Duration::from_millis(50);
         let start = Instant::now();
-        let (_wire, sink) = sent(Faults { delay, ..Faults::default() }, 3);
+        let (wire, sink) = sent(Faults { delay, ..Faults::default() }, 3);
         assert_eq!(arrived(&sink, 3), [0, 1, 2]);
+        assert_eq!(wire.carried(), Carried { delivered: 3, delayed: 3, ..Carried::default() });
         assert!(start.elapsed() >= delay);
     }
 }

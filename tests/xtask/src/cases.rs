@@ -124,12 +124,19 @@ pub(crate) fn in_lab(
 
 /// The kernel on which NICs are tried where nobody asks for more.
 const SHORT_ON: &str = "6.12";
-/// What is tried of each NIC then: that its devices are seen, carry data, and cost no trap; and what tenants
-/// have apart from each other.
+/// What is tried of each NIC then: that its devices are seen, carry data, and cost no trap; what tenants
+/// have apart from each other; and that doorbells outlive a supervisor, and supervisors a device.
 const SHORT: &[(Setting, &[&str])] = &[
     (
         Setting::Nics,
-        &["nic_devices", "nic_srd_send_lat", "nic_no_trap_for_any", "nic_dmabuf", "nic_fabric"],
+        &[
+            "nic_devices",
+            "nic_srd_send_lat",
+            "nic_no_trap_for_any",
+            "nic_dmabuf",
+            "nic_fabric",
+            "nic_removed_under",
+        ],
     ),
     (Setting::Cards, &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"]),
     (
@@ -140,6 +147,8 @@ const SHORT: &[(Setting, &[&str])] = &[
             "nic_mlx5_write_bw",
             "nic_mlx5_xrc_domain",
             "nic_mlx5_counters",
+            "nic_mlx5_no_trap",
+            "nic_mlx5_supervisor_killed",
         ],
     ),
 ];

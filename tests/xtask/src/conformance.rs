@@ -17,6 +17,7 @@ use serde::Deserialize;
 use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
+use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
 use verbgate_lab::Userland;
@@ -37,7 +38,7 @@ python3 /tmp/conformance.py drive /lab/native "$PATIENCE" --only "$@"
 echo "through verbgate"
 python3 /tmp/conformance.py drive /lab/proxied "$PATIENCE" --only "$@" -- \
     /tmp/verbgate run --profile "$PROFILE" --keep-cap NET_RAW --keep-cap NET_ADMIN --device "$DEVICE" --"#;
-/// The lab's device.
+/// The lab's device, where no NIC is asked for; a NIC's is the first of its driver.
 const DEVICE: &str = "rxe0";
 /// A half takes two minutes on a quiet machine; every hang adds its patience, twice.
 const LIMIT: Duration = Duration::from_secs(40 * 60);
@@ -51,6 +52,9 @@ pub(crate) struct Args {
     /// kernel's own]
     #[arg(long)]
     userland: Option<String>,
+    /// Model of a NIC to run the suite on: efa, erdma or mlx5. [default: Soft-RoCE]
+    #[arg(long, value_name = "MODEL")]
+    nic: Option<String>,
     /// Profile of requests that the tests may make.
     #[arg(long, default_value = "full")]
     profile: String,
@@ -101,16 +105,24 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Some(name) => Userland::find(name)?,
         None => kernel.default_userland()?,
     };
-    let folder = share(&format!("{}-{}", kernel.name, userland.name), kernel.arch)?;
-    let lab = Lab::prepare(kernel, userland, &Progress::stderr())?;
+    let nic = args.nic.as_deref().map(Nic::find).transpose()?;
+    let model = args.nic.as_deref().unwrap_or("rxe");
+    let device = args.nic.as_ref().map_or_else(|| DEVICE.to_owned(), |nic| format!("{nic}_0"));
+    let folder = share(&format!("{}-{}-{model}", kernel.name, userland.name), kernel.arch)?;
+    let mut lab = Lab::prepare(kernel, userland, &Progress::stderr())?;
     let shell = ["/bin/sh", "-c", SCRIPT, "sh"];
     let argv = shell.into_iter().chain(args.tests.iter().map(String::as_str));
-    let spec = RunSpec::new(argv)
+    let mut spec = RunSpec::new(argv)
         .share(&folder)
         .timeout(LIMIT)
-        .env("DEVICE", DEVICE)
+        .env("DEVICE", device)
         .env("PROFILE", &args.profile)
         .env("PATIENCE", args.patience.to_string());
+    if let Some(nic) = nic {
+        lab.prepare_nics(&Progress::stderr())?;
+        // Some tests have an end on each.
+        spec = spec.nics(&[nic, nic]).without_rdma();
+    }
     let status = lab.run(&spec, &mut std::io::stderr().lock())?.status;
     if status != 0 {
         bail!(
@@ -124,7 +136,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let native = Half::read(&folder.join("native"))?;
     let proxied = Half::read(&folder.join("proxied"))?;
     println!(
-        "Linux {}, {} (rdma-core {}), profile {}",
+        "Linux {}, {} (rdma-core {}), {model}, profile {}",
         kernel.name, userland.name, userland.rdma_core, args.profile
     );
     native.describe("natively");

@@ -11,13 +11,16 @@ use super::Case;
 use super::Meeting;
 use super::Two;
 use super::address;
+use super::faults::Kind;
 use super::shell;
 use super::traffic::Native;
 use super::traffic::Native::May;
 use super::traffic::Native::Must;
 use super::traffic::RESULT;
 use super::traffic::devices;
+use super::traffic::moved;
 use super::traffic::netlink;
+use super::traffic::over_a_bad_wire;
 use crate::cases::Verdict;
 use crate::cases::fabric::PROGRAM;
 use crate::cases::verbs::compare;
@@ -86,14 +89,38 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(
         BY_MANAGER.iter().map(|it| Case::new(it.0, move |world| same_by_manager(world, it))),
     );
+    cases.push(Case::new("nic_rc_read_over_a_bad_wire", bad_wire));
+    cases.push(Case::new("nic_rc_data_in_memory_of_all_kinds", |world| {
+        streams_only(world).map_or_else(|| moved(world, false), Ok)
+    }));
     cases.push(Case::new("nic_rc_fabric_verify", fabric_verify));
     cases
 }
 
 /// The reason to skip what needs connections that programs make themselves.
-fn streams_only(two: &Two) -> Option<Verdict> {
+fn streams_only(world: &World) -> Option<Verdict> {
     let reason = "the driver of this kernel speaks iWARP alone, which only rdma_cm connects";
-    two.left.gid_index.is_none().then(|| Verdict::Skipped(reason.to_owned()))
+    world.gid_index.is_none().then(|| Verdict::Skipped(reason.to_owned()))
+}
+
+/// A program of perftest or a ping-pong on both devices, to its end.
+fn exchange(two: &Two, place: Place, meeting: Meeting, argv: &[&str]) -> Result<BothEnded> {
+    let is_perftest = argv.first().is_some_and(|name| name.starts_with("ib_"));
+    let index = two.left.gid_index.unwrap_or(0).to_string();
+    let more: &[&str] = match (is_perftest, meeting) {
+        (true, Manager) => &["-F"],
+        (true, Socket) => &["-F", "-x", &index],
+        (false, _) => &["-g", &index],
+    };
+    let argv = [argv, more].concat();
+    let pair = two.start(meeting, &argv, |role, words| two.end(role).command(place, words))?;
+    pair.wait_for(PATIENCE)
+}
+
+fn bad_wire(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let argv = ["ib_read_bw", "-n", "500", "-s", "8192"];
+    over_a_bad_wire(|place| exchange(&two, place, Kind::of_connections(world).meeting, &argv))
 }
 
 fn same_exchange(
@@ -103,21 +130,11 @@ fn same_exchange(
     argv: &[&str],
 ) -> Result<Verdict> {
     let two = Two::look(world)?;
-    if let (Socket, Some(skipped)) = (meeting, streams_only(&two)) {
+    if let (Socket, Some(skipped)) = (meeting, streams_only(world)) {
         return Ok(skipped);
     }
     let is_perftest = argv.first().is_some_and(|name| name.starts_with("ib_"));
-    let index = two.left.gid_index.unwrap_or(0).to_string();
-    let more: &[&str] = match (is_perftest, meeting) {
-        (true, Manager) => &["-F"],
-        (true, Socket) => &["-F", "-x", &index],
-        (false, _) => &["-g", &index],
-    };
-    let argv = [argv, more].concat();
-    let run = |place| {
-        let pair = two.start(meeting, &argv, |role, words| two.end(role).command(place, words))?;
-        pair.wait_for(PATIENCE)
-    };
+    let run = |place| exchange(&two, place, meeting, argv);
     let native = run(Place::Native).context("natively")?;
     let measured = !is_perftest || native.client.stdout.contains(RESULT);
     if success == Must && (native.client.status != 0 || !measured) {
@@ -173,7 +190,7 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
 }
 
 /// All of the RDMA device, which has no PCI function above it: the driver gives it none.
-pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
+fn same_attributes(world: &World) -> Result<Verdict> {
     let script = format!(
         "cd /sys/class/infiniband/{device} || exit 1
          grep -r --exclude-dir=power --exclude-dir=hw_counters '' . 2>&1 | sort",
@@ -198,7 +215,7 @@ pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
 /// Two ranks, each on a device of its own.
 fn fabric_verify(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
-    if let Some(skipped) = streams_only(&two) {
+    if let Some(skipped) = streams_only(world) {
         return Ok(skipped);
     }
     let program = world.beside(PROGRAM);

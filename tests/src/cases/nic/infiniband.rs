@@ -10,12 +10,16 @@ use super::Meeting;
 use super::Two;
 use super::ask;
 use super::connected;
+use super::sysfs;
 use super::traffic::RESULT;
 use super::traffic::devices;
+use super::traffic::moved;
 use super::traffic::netlink;
+use super::traffic::over_a_bad_wire;
 use crate::cases::Verdict;
 use crate::cases::verbs::compare;
 use crate::exec;
+use crate::pair::BothEnded;
 use crate::shape;
 use crate::world::PATIENCE;
 use crate::world::Place;
@@ -68,13 +72,17 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = vec![
         Case::new("nic_mlx5_devices", devices),
         Case::new("nic_mlx5_netlink_names_what_is_granted", netlink),
-        Case::new("nic_mlx5_sysfs_is_the_machines_own", connected::same_attributes),
+        Case::new("nic_mlx5_sysfs_is_the_machines_own", sysfs::same_attributes),
     ];
     cases.extend(
         EXCHANGES
             .iter()
             .map(|(name, argv)| Case::new(name, move |world| same_exchange(world, argv))),
     );
+    cases.push(Case::new("nic_mlx5_read_over_a_bad_wire", bad_wire));
+    // The driver takes a dma-buf where work requests may change the pages of a region (UMR), which the model
+    // does not offer.
+    cases.push(Case::new("nic_mlx5_data_in_memory_of_all_kinds", |world| moved(world, false)));
     cases.push(Case::new("nic_mlx5_devx", devx));
     cases.push(Case::new("nic_mlx5_steering", steering));
     cases.push(Case::new("nic_mlx5_xrc_domain_is_one_sandboxs", domains));
@@ -82,13 +90,21 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
+fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
+    let launch = |role, words: &[&str]| two.end(role).command(place, words);
+    two.start(Meeting::Socket, argv, launch)?.wait_for(PATIENCE)
+}
+
+fn bad_wire(world: &World) -> Result<Verdict> {
+    let two = Two::look(world)?;
+    let argv = ["ib_read_bw", "-n", "500", "-s", "8192", "-F"];
+    over_a_bad_wire(|place| exchange(&two, place, &argv))
+}
+
 fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
     let two = Two::look(world)?;
     let is_perftest = argv.first().is_some_and(|name| name.starts_with("ib_"));
-    let run = |place| {
-        let launch = |role, words: &[&str]| two.end(role).command(place, words);
-        two.start(Meeting::Socket, argv, launch)?.wait_for(PATIENCE)
-    };
+    let run = |place| exchange(&two, place, argv);
     let native = run(Place::Native).context("natively")?;
     let measured = !is_perftest || native.client.stdout.contains(RESULT);
     if native.client.status != 0 || native.server.status != 0 || !measured {

@@ -4,11 +4,15 @@
 
 mod connected;
 mod counters;
+mod departures;
 mod events;
 mod faults;
 mod infiniband;
 mod libfabric;
+mod moves;
+mod onlooker;
 mod quiet;
+mod silence;
 mod sysfs;
 mod traffic;
 
@@ -35,6 +39,12 @@ use crate::world::resources;
 /// The file by which the lab tells of time; it is in the folder where NICs take requests.
 const LOST: &str = "LAB_LOST";
 
+/// What the MAC addresses of cards' network interfaces begin with, as the lab gives them.
+const MAC: &str = "02:00:00:98:00";
+
+/// Nothing may hang longer than this: drivers give a command up after a minute at most.
+const END: Duration = Duration::from_secs(100);
+
 /// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
@@ -42,6 +52,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
     cases.extend(faults::cases());
+    cases.extend(departures::cases());
     with_time(cases)
 }
 
@@ -49,7 +60,10 @@ pub(super) fn cases() -> Vec<Case> {
 pub(super) fn connected() -> Vec<Case> {
     let mut cases = connected::cases();
     cases.extend(quiet::connected());
+    cases.extend(events::connected());
+    cases.extend(moves::connected());
     cases.extend(faults::connected());
+    cases.extend(departures::connected());
     with_time(cases)
 }
 
@@ -58,7 +72,9 @@ pub(super) fn infiniband() -> Vec<Case> {
     let mut cases = infiniband::cases();
     cases.extend(counters::infiniband());
     cases.extend(events::infiniband());
+    cases.extend(quiet::infiniband());
     cases.extend(faults::infiniband());
+    cases.extend(departures::infiniband());
     with_time(cases)
 }
 
@@ -164,6 +180,18 @@ fn address(world: &World) -> Result<String> {
     Ok(format!("10.98.0.{}", number(world)? + 1))
 }
 
+/// The network interface of a card: its MAC address ends with the card's number.
+fn interface(world: &World) -> Result<String> {
+    let end = format!(":{:02x}", number(world)? + 1);
+    for entry in fs::read_dir("/sys/class/net")?.flatten() {
+        let mac = fs::read_to_string(entry.path().join("address")).unwrap_or_default();
+        if mac.starts_with(MAC) && mac.trim().ends_with(&end) {
+            return Ok(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    bail!("no network interface is of the card of {}", world.device)
+}
+
 /// Has the lab do something to its NICs, and gives what it says.
 fn ask(request: &str) -> Result<String> {
     let control = env::var_os(LOST).map(PathBuf::from).and_then(|file| {
@@ -196,6 +224,21 @@ fn number(world: &World) -> Result<u32> {
     let last = name.trim().rsplit(':').next().unwrap_or_default();
     let number = u32::from_str_radix(last, 16).with_context(|| format!("{file} is {name:?}"))?;
     number.checked_sub(1).context("no NIC of the lab has this name")
+}
+
+/// What a device holds, as its model counts.
+fn census(world: &World) -> Result<String> {
+    census_of(number(world)?)
+}
+
+/// The same of a device that may be gone.
+fn census_of(number: u32) -> Result<String> {
+    ask(&format!("census {number}"))
+}
+
+/// The numbers of a census.
+fn numbers(census: &str) -> Vec<i64> {
+    census.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect()
 }
 
 /// A script in its place.

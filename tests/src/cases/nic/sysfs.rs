@@ -9,6 +9,8 @@ use super::Case;
 use super::Two;
 use super::shell;
 use crate::cases::Verdict;
+use crate::exec;
+use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -23,34 +25,65 @@ pub(super) fn cases() -> Vec<Case> {
 const NEEDED: &[&str] =
     &["class", "config", "current_link_speed", "device", "local_cpulist", "numa_node", "vendor"];
 
-/// Every attribute that is shown of the PCI function and of the bridge above it is the machine's own,
-/// and so is all of the RDMA device. Of `config` a sandbox sees what everybody but root sees.
-fn same_attributes(world: &World) -> Result<Verdict> {
+/// What a sandbox does not see of a function or a bridge: what reaches hardware or changes the machine, or
+/// tells of other devices (`sysfs/src/record/lists.rs`), by the beginning of the name.
+const NOT_SHOWN: &[&str] = &[
+    "aer_rootport_total_err_",
+    "driver_override",
+    "link",
+    "msi_irqs",
+    "pools",
+    "remove",
+    "rescan",
+    "reset",
+    "resource0",
+    "resource1",
+    "resource2",
+    "resource3",
+    "resource4",
+    "resource5",
+    "rom",
+    "vpd",
+];
+
+/// Every attribute of the PCI function, of the bridge above it and of the RDMA device is in a sandbox what the
+/// machine shows to a process with the rights of a sandbox's, and the other way about, but for [`NOT_SHOWN`].
+/// That goes for `config`, too, of which the kernel shows 64 bytes without CAP_SYS_ADMIN.
+pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
     // What is binary is compared by a sum; counters count on between the looks.
     let script = format!(
         "cd -P /sys/class/infiniband/{device}/device || exit 1
          for dir in \"$PWD\" \"$(dirname \"$PWD\")\"; do
-             find \"$dir\" -maxdepth 1 ! -path '*/resource[0-9]*' ! -name power -type f -readable |
+             find \"$dir\" -maxdepth 1 -type f -readable |
              while read -r file; do
                  case $file in
-                     */config) sum=$(head -c 64 \"$file\" | md5sum) ;;
-                     *) sum=$(cat \"$file\" 2>&1 | md5sum) ;;
+                     */resource[0-9]*) echo \"$file\" ;;
+                     *) echo \"$file $(stat -c %s \"$file\") $(cat \"$file\" 2>&1 | md5sum)\" ;;
                  esac
-                 echo \"$file $(stat -c %s \"$file\") $sum\"
              done
              find \"$dir\" -maxdepth 1 -type l -printf '%p -> %l\\n'
+             echo \"$dir/config: $(wc -c <\"$dir/config\") bytes\"
          done
          grep -r --exclude-dir=power --exclude-dir=hw_counters '' infiniband infiniband_verbs 2>&1
          true",
         device = world.device
     );
-    let native = shell(world, Place::Native, &script)?.expect_status(0)?;
+    let without = ["setpriv", "--bounding-set=-sys_admin", "sh", "-c", &script];
+    let native = exec::run(world.command(Place::Native, &without)?, PATIENCE)?.expect_status(0)?;
     let inside = shell(world, Place::Sandbox, &script)?.expect_status(0)?;
-    let known: BTreeSet<&str> = native.stdout.lines().collect();
-    if let Some(line) = inside.stdout.lines().find(|line| !known.contains(line)) {
-        let name = line.split(' ').next().unwrap_or_default();
-        let own = known.iter().find(|own| own.starts_with(name));
-        bail!("a sandbox sees {line:?}, and the machine {own:?}");
+    let [known, shown] =
+        [&native, &inside].map(|ended| ended.stdout.lines().collect::<BTreeSet<&str>>());
+    let name_of = |line: &&str| line.split(' ').next().unwrap_or_default().to_owned();
+    let missing = |line: &&&str| {
+        let name = name_of(line);
+        let last = name.rsplit('/').next().unwrap_or_default();
+        let is_empty = line.starts_with("infiniband") && line.ends_with("Invalid argument");
+        !is_empty && !NOT_SHOWN.iter().any(|beginning| last.starts_with(beginning))
+    };
+    let [more, less]: [Vec<&&str>; 2] =
+        [shown.difference(&known).collect(), known.difference(&shown).filter(missing).collect()];
+    if !more.is_empty() || !less.is_empty() {
+        bail!("only a sandbox sees {more:#?}, and only the machine shows {less:#?}");
     }
     for name in NEEDED {
         let count = inside.stdout.matches(&format!("/{name} ")).count();
@@ -58,15 +91,15 @@ fn same_attributes(world: &World) -> Result<Verdict> {
             bail!("{name} is not shown of the function and of its bridge: {inside}");
         }
     }
-    let of_rdma = |line: &&str| line.starts_with("infiniband");
-    let missing = native.stdout.lines().filter(of_rdma).find(|line| {
-        let is_empty = line.ends_with("Invalid argument");
-        !is_empty && !inside.stdout.lines().any(|shown| shown == *line)
-    });
-    match missing {
-        Some(line) => bail!("a sandbox does not see {line:?}"),
-        None => Ok(Verdict::Ok),
+    // What the kernel shows to everybody else.
+    if shell(world, Place::Native, &script)?.stdout.matches("/config: 64 bytes").count() != 0
+        || inside.stdout.matches("/config: 64 bytes").count() != 2
+    {
+        bail!(
+            "root reads no more than 64 bytes of config, or a sandbox does not read 64: {inside}"
+        );
     }
+    Ok(Verdict::Ok)
 }
 
 /// Nothing under `/sys` names the NIC that is not granted, nor its function, nor the bridge above.

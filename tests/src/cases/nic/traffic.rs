@@ -25,6 +25,7 @@ use crate::world::World;
 use crate::world::free_port;
 
 const MEMORY: &str = include_str!("../../../scripts/memory.py");
+const MOVED: &str = include_str!("../../../scripts/moved.py");
 const SUITE: &str = include_str!("../../../scripts/efa_tests.py");
 /// Tests of the suite that must pass natively: a device that passes none proves nothing.
 const SUITE_PASSES: usize = 12;
@@ -66,6 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("nic_netlink_names_what_is_granted", netlink),
         Case::new("nic_rdma_cores_own_tests", suite),
         Case::new("nic_memory_of_all_kinds", memory),
+        Case::new("nic_data_in_memory_of_all_kinds", |world| moved(world, true)),
         Case::new("nic_dmabuf_is_its_holders", held),
         Case::new("nic_fabric_registers_dma_bufs", registered),
     ];
@@ -240,21 +242,51 @@ fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
     Ok(ended)
 }
 
-/// SRD is reliable: what the wire loses is sent again, and nothing of this is the sandbox's business.
 fn bad_wire(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
-    ask("faults loss=0.05 duplicate=0.05 reorder=0.1 delay=50")?;
     let argv = ["ib_read_bw", "-c", "SRD", "-n", "500", "-s", "8192"];
-    let ends = [Place::Native, Place::Sandbox].map(|place| exchange(&two, place, &argv));
+    over_a_bad_wire(|place| exchange(&two, place, &argv))
+}
+
+/// What is reliable stays so: what the wire loses is sent again, and nothing of this is the sandbox's business.
+pub(super) fn over_a_bad_wire(exchange: impl Fn(Place) -> Result<BothEnded>) -> Result<Verdict> {
+    ask("faults loss=0.05 duplicate=0.05 reorder=0.1 delay=50")?;
+    let ends = [Place::Native, Place::Sandbox].map(exchange);
     ask("faults")?;
     for end in ends {
         let BothEnded { client, server } = end?;
+        if !client.stdout.contains(RESULT) {
+            bail!("nothing was measured: {client}");
+        }
         client.expect_status(0)?;
         server.expect_status(0)?;
     }
     let carried = ask("carried")?;
-    if carried.contains("lost: 0") || carried.contains("duplicated: 0") {
+    let faults = ["lost", "duplicated", "reordered", "delayed"];
+    if faults.iter().any(|fault| carried.contains(&format!("{fault}: 0"))) {
         bail!("the wire was good: {carried}");
     }
+    println!("    {carried}");
+    Ok(Verdict::Ok)
+}
+
+/// Memory of all kinds holds what was sent out of it, and what has arrived; of a dma-buf, if the driver takes it.
+pub(super) fn moved(world: &World, takes_buffers: bool) -> Result<Verdict> {
+    let index = world.gid_index.map(|index| index.to_string());
+    let mut argv = vec!["python3", "-W", "ignore", "-c", MOVED, &world.device];
+    argv.extend(index.as_deref());
+    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let buffers = takes_buffers && Path::new(DMABUF_MAKER).exists();
+    for what in
+        ["plain", "huge pages", "after a fork"].into_iter().chain(buffers.then_some("dma-buf"))
+    {
+        for way in ["out of", "into"] {
+            if !native.stdout.contains(&format!("{what} {way}: arrived")) {
+                bail!("natively nothing has moved {way} {what}: {native}");
+            }
+        }
+    }
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }
