@@ -37,6 +37,25 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
             bail!("{place:?}: not {named:?}: {first}");
         }
         first.expect_status(1)?;
+        // An address of the other family is resolved nowhere.
+        let mut diagnose = job!(world, 2);
+        diagnose.command = "diagnose";
+        let ended = diagnose.run(place, |rank| {
+            let inject = if rank == 1 { " --inject wrong-address" } else { "" };
+            words(&format!("--connect rdma-cm{inject}"))
+        })?;
+        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
+        if !first.stdout.contains("CAUSE addr-error: ") {
+            bail!("{place:?}: no address error: {first}");
+        }
+        first.expect_status(1)?;
+        let mut bench = job!(world, 2);
+        bench.command = "bench";
+        let options = "--connect rdma-cm --sweep sizes --sizes 64,4K --repeat 1 --seconds 0.2 \
+                       --tolerance 90 --qps 2";
+        for rank in bench.run(place, |_| words(options))? {
+            rank.expect_status(0)?;
+        }
     }
     Ok(Verdict::Ok)
 }

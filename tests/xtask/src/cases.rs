@@ -135,6 +135,8 @@ const SHORT: &[(Setting, &[&str])] = &[
             "nic_mlx5_rc_pingpong_e",
             "nic_mlx5_write_bw",
             "nic_mlx5_xrc_domain",
+            "nic_mlx5_fabric_verify",
+            "nic_mlx5_fabric_ud",
             "nic_mlx5_counters",
         ],
     ),

@@ -5,6 +5,7 @@
 mod connected;
 mod counters;
 mod events;
+mod fabric;
 mod faults;
 mod infiniband;
 mod libfabric;
@@ -38,6 +39,7 @@ const LOST: &str = "LAB_LOST";
 /// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
+    cases.extend(fabric::datagrams());
     cases.extend(libfabric::cases());
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
@@ -56,6 +58,7 @@ pub(super) fn connected() -> Vec<Case> {
 /// Those on InfiniBand ports (ConnectX).
 pub(super) fn infiniband() -> Vec<Case> {
     let mut cases = infiniband::cases();
+    cases.extend(fabric::infiniband());
     cases.extend(counters::infiniband());
     cases.extend(events::infiniband());
     cases.extend(faults::infiniband());
