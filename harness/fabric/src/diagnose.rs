@@ -23,7 +23,6 @@ use crate::exchange::Injection;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
-use crate::hardware::Needs;
 use crate::hardware::Tuning;
 use crate::options;
 use crate::options::DiagnoseOptions;
@@ -53,6 +52,11 @@ const RETURN: Duration = Duration::from_secs(5);
 
 /// Of documentation (RFC 3849): no route leads there, and none from a GID of IPv4.
 const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+
+/// Another address of the same network.
+fn silent(own: Ipv6Addr) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(own) & !0xff | 250)
+}
 
 /// All that is known in the end.
 #[derive(Debug, Serialize)]
@@ -89,11 +93,13 @@ pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8),
         Some(Injection::Lossy) => rail.dcb = Some(another_class()),
         _ => {}
     };
-    let needs = Needs::of(&args.common);
+    let needs = args.common.needs();
     let Session { server, mut link, table, checks, sound, mut hardware } =
         Session::open_as(me, parameters, needs, lie)?;
-    if args.inject == Some(Injection::WrongAddress) {
-        hardware.pretend(NOWHERE);
+    match args.inject {
+        Some(Injection::WrongAddress) => hardware.pretend(|_| NOWHERE),
+        Some(Injection::SilentAddress) => hardware.pretend(silent),
+        _ => {}
     }
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
     mesh.cm = session::cm(me, args.inject);

@@ -24,7 +24,6 @@ use crate::class::Class;
 use crate::endpoint::Sid;
 use crate::explain;
 use crate::explain::Of;
-use crate::options::Common;
 use crate::rail::Rail;
 use crate::random;
 
@@ -67,11 +66,6 @@ impl Default for Needs {
 }
 
 impl Needs {
-    /// What every command needs.
-    pub(crate) fn of(common: &Common) -> Self {
-        Self { kind: common.memory, transport: common.transport, ..Self::default() }
-    }
-
     /// Bytes that the device puts before what it receives.
     pub(crate) fn before(self) -> usize {
         if self.transport == Transport::Ud { GRH } else { 0 }
@@ -216,9 +210,11 @@ impl Rails {
         self.0.len()
     }
 
-    /// From now on peers are told this address, which no preflight has seen.
-    pub(crate) fn pretend(&mut self, gid: Ipv6Addr) {
-        self.0.iter_mut().flatten().for_each(|hardware| hardware.told = gid.octets());
+    /// From now on peers are told another address, which no preflight has seen.
+    pub(crate) fn pretend(&mut self, another: impl Fn(Ipv6Addr) -> Ipv6Addr) {
+        for hardware in self.0.iter_mut().flatten() {
+            hardware.told = another(hardware.told.into()).octets();
+        }
     }
 
     /// Those that have opened, with their numbers.

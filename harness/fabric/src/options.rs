@@ -13,6 +13,7 @@ use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::LARGEST;
 use crate::hardware::LONGEST_MESSAGE;
+use crate::hardware::Needs;
 use crate::launch;
 use crate::launch::Environment;
 use crate::meeting;
@@ -117,6 +118,13 @@ impl Default for Common {
             memory: Memory::default(),
             json: false,
         }
+    }
+}
+
+impl Common {
+    /// What every command needs of each rail.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs { kind: self.memory, transport: self.transport, ..Needs::default() }
     }
 }
 

@@ -17,7 +17,6 @@ use crate::error::Error;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
-use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
@@ -96,7 +95,7 @@ struct VerifyReport {
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
-    let needs = Needs::of(&args.common);
+    let needs = args.common.needs();
     let Session { server, mut link, table, checks, sound, hardware } =
         Session::open(me, parameters(args) + &args.choosing.text() + &me.class.text(), needs)?;
     let mut report = VerifyReport {

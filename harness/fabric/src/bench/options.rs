@@ -209,7 +209,7 @@ impl BenchOptions {
         let longest = longest.unwrap_or(LARGEST);
         let (threads, events) = (self.threads, self.events);
         let lanes = self.queue_pairs.max(threads);
-        Needs { lanes, threads, longest, events, ..Needs::of(&self.common) }
+        Needs { lanes, threads, longest, events, ..self.common.needs() }
     }
 
     /// # Errors

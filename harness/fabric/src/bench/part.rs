@@ -21,7 +21,7 @@ use crate::bench::work::LOOK;
 use crate::bench::work::Receiver;
 pub(crate) use crate::bench::work::Rings;
 use crate::bench::work::Seat;
-use crate::bench::work::Work;
+use crate::bench::work::Share;
 use crate::bench::work::rest;
 use crate::connect::Control;
 use crate::connect::Mesh;
@@ -100,7 +100,7 @@ impl Part<'_> {
         let (me, load, number) = (self.mesh.rank, self.load, self.number);
         let mut seats = Vec::new();
         for thread in 0..load.threads.min(load.lanes) {
-            let mut work = Work {
+            let mut work = Share {
                 load,
                 number,
                 senders: Vec::new(),
@@ -243,7 +243,7 @@ impl Part<'_> {
         let mut flows: BTreeMap<Flow, (bool, bool, Option<String>)> = BTreeMap::new();
         for seat in seats {
             let mut work = seat.work();
-            let Work { load, senders, told, .. } = &mut *work;
+            let Share { load, senders, told, .. } = &mut *work;
             for (sender, told) in senders.iter_mut().zip(told) {
                 let done = *told || sender.is_done(load);
                 let of = flows.entry(sender.flow).or_insert((true, false, None));

@@ -75,7 +75,7 @@ pub(crate) struct PathSum {
 
 /// Bandwidth of one size or target, over all paths and repeats, in Gb/s.
 #[derive(Clone, Debug)]
-pub(crate) struct Spread {
+pub(crate) struct Values {
     pub(crate) at: f64,
     /// The least and the most of all.
     ends: (f64, f64),
@@ -85,7 +85,7 @@ pub(crate) struct Spread {
     pub(crate) failed: usize,
 }
 
-impl Spread {
+impl Values {
     fn new(at: f64) -> Self {
         let ends = (f64::INFINITY, 0.0);
         let random = SplitMix64::seed_from_u64(at.to_bits());
@@ -129,7 +129,7 @@ pub(crate) struct Sums {
     pub(crate) failed: Kept,
     /// What each rank sends to all others at the same time, by rail and repeat, in Gb/s.
     pub(crate) together: BTreeMap<(u32, usize, u32), f64>,
-    spreads: BTreeMap<(Sweep, u64), Spread>,
+    spreads: BTreeMap<(Sweep, u64), Values>,
 }
 
 /// The smaller size, and of one size the smaller value.
@@ -191,7 +191,7 @@ impl Sums {
             _ => return,
         };
         // Positive numbers are in the order of their bits.
-        let spread = self.spreads.entry((sweep, at.to_bits())).or_insert_with(|| Spread::new(at));
+        let spread = self.spreads.entry((sweep, at.to_bits())).or_insert_with(|| Values::new(at));
         match cell.gbps {
             Some(gbps) => spread.add(gbps),
             None => spread.failed += 1,
@@ -199,7 +199,7 @@ impl Sums {
     }
 
     /// Bandwidth by size, or by target.
-    pub(crate) fn spreads(&self, sweep: Sweep) -> impl Iterator<Item = &Spread> {
+    pub(crate) fn spreads(&self, sweep: Sweep) -> impl Iterator<Item = &Values> {
         self.spreads.iter().filter(move |((of, _), _)| *of == sweep).map(|(_, spread)| spread)
     }
 
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_median_of_very_many_is_drawn_and_the_ends_are_those_of_all() {
-        let mut spread = Spread::new(64.0);
+        let mut spread = Values::new(64.0);
         assert_eq!(spread.gbps(), None);
         for value in 1..=100_001_u32 {
             spread.add(f64::from(value));

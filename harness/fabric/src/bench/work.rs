@@ -66,7 +66,7 @@ impl Receiver {
 
 /// What one thread does.
 #[derive(Debug)]
-pub(super) struct Work<'a> {
+pub(super) struct Share<'a> {
     pub(super) load: &'a Load,
     pub(super) number: u64,
     pub(super) senders: Vec<Sender>,
@@ -78,7 +78,7 @@ pub(super) struct Work<'a> {
     pub(super) queues: BTreeMap<usize, CompletionQueue>,
 }
 
-impl Work<'_> {
+impl Share<'_> {
     /// Posts and polls once; whether that was anything.
     pub(super) fn turn(&mut self) -> Result<bool, Error> {
         let mut busy = false;
@@ -162,7 +162,7 @@ impl Work<'_> {
 /// The work of a thread, which the rank's own thread looks at now and then.
 #[derive(Debug)]
 pub(super) struct Seat<'a> {
-    work: Mutex<Work<'a>>,
+    work: Mutex<Share<'a>>,
     /// The rank's own thread waits for the work.
     wanted: AtomicBool,
     over: AtomicBool,
@@ -170,12 +170,12 @@ pub(super) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    pub(super) fn new(work: Work<'a>) -> Self {
+    pub(super) fn new(work: Share<'a>) -> Self {
         let (wanted, over) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { work: Mutex::new(work), wanted, over, failed: Mutex::new(None) }
     }
 
-    pub(super) fn work(&self) -> MutexGuard<'_, Work<'a>> {
+    pub(super) fn work(&self) -> MutexGuard<'_, Share<'a>> {
         self.wanted.store(true, Ordering::Release);
         let work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.wanted.store(false, Ordering::Release);
@@ -210,13 +210,13 @@ impl<'a> Seat<'a> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn into_work(self) -> Work<'a> {
+    pub(super) fn into_work(self) -> Share<'a> {
         self.work.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// What to do after a turn without anything: how long to sleep, unless events are waited for here.
-pub(super) fn rest(mut work: MutexGuard<'_, Work<'_>>) -> Result<Option<Duration>, Error> {
+pub(super) fn rest(mut work: MutexGuard<'_, Share<'_>>) -> Result<Option<Duration>, Error> {
     if let Some(idle) = work.idle() {
         return Ok(Some(idle));
     }
