@@ -1,5 +1,7 @@
 //! The class of traffic: what a fabric tells lossless packets by, and the partition.
 
+use std::fmt;
+
 use crate::error::Error;
 use crate::launch::Environment;
 
@@ -10,8 +12,26 @@ pub(crate) struct Class {
     pub(crate) traffic: u8,
     /// `ibv_ah_attr.sl`: the priority of RoCE without IP, and the service level of InfiniBand.
     pub(crate) level: u8,
-    /// The partition's key; none is that of index 0.
-    pub(crate) pkey: Option<u16>,
+    /// The partition; none is that of index 0.
+    pub(crate) pkey: Option<Partition>,
+}
+
+/// A partition, as people name it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Partition {
+    Key(u16),
+    /// The place in each port's own table, as NCCL names it.
+    Index(u16),
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "{key:#06x}"),
+            Self::Index(index) => write!(f, "index {index}"),
+        }
+    }
 }
 
 /// A setting, by the names that libraries give it: NCCL and UCX (`env.rst`, `ucx_info -c`).
@@ -29,6 +49,8 @@ const TRAFFIC: Setting = Setting {
 const LEVEL: Setting =
     Setting { option: "--sl", names: &["NCCL_IB_SL", "UCX_IB_SL", "NVSHMEM_IB_SL"], most: 15 };
 const PKEY: Setting = Setting { option: "--pkey", names: &["UCX_IB_PKEY"], most: 0xffff };
+/// NCCL's default is 0, as that of a queue pair.
+const PKEY_INDEX: Setting = Setting { option: "--pkey", names: &["NCCL_IB_PKEY"], most: 0xffff };
 
 impl Setting {
     /// The option's value, or that of the first variable that is set.
@@ -73,11 +95,18 @@ impl Class {
     ) -> Result<Self, Error> {
         let traffic = TRAFFIC.find(traffic.map(u64::from), environment)?.unwrap_or(0);
         let level = LEVEL.find(level.map(u64::from), environment)?.unwrap_or(0);
-        let pkey = PKEY.find(pkey.map(u64::from), environment)?;
+        let narrow = |number: u64| u16::try_from(number).unwrap_or(u16::MAX);
+        let key = PKEY.find(pkey.map(u64::from), environment)?;
+        let index =
+            || Ok::<_, Error>(PKEY_INDEX.find(None, environment)?.filter(|index| *index > 0));
+        let pkey = match key {
+            Some(key) => Some(Partition::Key(narrow(key))),
+            None => index()?.map(|index| Partition::Index(narrow(index))),
+        };
         Ok(Self {
             traffic: u8::try_from(traffic).unwrap_or(u8::MAX),
             level: u8::try_from(level).unwrap_or(u8::MAX),
-            pkey: pkey.and_then(|pkey| u16::try_from(pkey).ok()),
+            pkey,
         })
     }
 
@@ -92,7 +121,7 @@ impl Class {
             text += &format!(" --sl {level}");
         }
         if let Some(pkey) = pkey {
-            text += &format!(" --pkey {pkey:#06x}");
+            text += &format!(" --pkey {pkey}");
         }
         text
     }
@@ -126,7 +155,13 @@ mod tests {
         let by_default = find((None, None, None), &[("UCX_IB_TRAFFIC_CLASS", "auto")]).unwrap();
         assert_eq!((by_default, by_default.text()), (Class::default(), String::new()));
         let hex = find((None, None, None), &[("UCX_IB_PKEY", "0x7fff")]).unwrap();
-        assert_eq!(hex.pkey, Some(0x7fff));
+        assert_eq!(hex.pkey, Some(Partition::Key(0x7fff)));
+        let nccl = find((None, None, None), &[("NCCL_IB_PKEY", "3")]).unwrap();
+        assert_eq!((nccl.pkey, &*nccl.text()), (Some(Partition::Index(3)), " --pkey index 3"));
+        let both = [("NCCL_IB_PKEY", "3"), ("UCX_IB_PKEY", "0x8001")];
+        assert_eq!(find((None, None, None), &both).unwrap().pkey, Some(Partition::Key(0x8001)));
+        assert_eq!(find((None, None, None), &[("NCCL_IB_PKEY", "0")]).unwrap().pkey, None);
+        assert!(find((None, None, None), &[("NCCL_IB_PKEY", "-1")]).is_err());
         for (name, value) in [("NCCL_IB_TC", "256"), ("NCCL_IB_SL", "high"), ("UCX_IB_SL", "16")] {
             let error = find((None, None, None), &[(name, value)]).unwrap_err();
             assert_eq!(error.exit_code(), 2);

@@ -24,16 +24,13 @@ use crate::hardware::Place;
 use crate::hardware::Rails;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
+use crate::known::Known;
 use crate::random;
 use crate::rdma_cm::Cm;
 use crate::rendezvous::Link;
 
 /// How often time passes for endpoints.
 const TICK: Duration = Duration::from_millis(20);
-/// A rail that has failed with so many partners is not tried with the others: each failure takes
-/// many seconds.
-const ENOUGH: usize = 3;
-
 /// What ranks say to each other.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Control {
@@ -53,8 +50,14 @@ pub(crate) enum Control {
         step: u64,
         fault: Option<String>,
     },
-    /// What was measured, to rank 0, which knows its form.
-    Cells(Vec<Value>),
+    /// How many datagrams of a step have arrived.
+    Got {
+        rail: usize,
+        step: u64,
+        count: u64,
+    },
+    /// What was measured, to rank 0, which knows its form: JSON, since very many cells may wait for rank 0.
+    Cells(Vec<String>),
     /// Whether the receiver is there; that it is, and whether it is done with all exchanges.
     Ask,
     Here {
@@ -132,8 +135,7 @@ pub(crate) struct Mesh {
     pub(crate) ended: BTreeSet<u32>,
     /// Ranks that say nothing, as somebody found.
     pub(crate) silent: BTreeSet<u32>,
-    /// With whom a rank's rail has failed after a while.
-    failed: BTreeMap<(u32, usize), BTreeSet<u32>>,
+    pub(crate) known: Known,
     began: Instant,
 }
 
@@ -144,11 +146,11 @@ impl Peer {
     }
 
     fn fresh(
-        hardware: &Hardware,
+        (hardware, lane): (&Hardware, usize),
         made: &mut Option<Made>,
         fault: &mut Option<String>,
     ) -> Option<(Sid, Place)> {
-        match hardware.make() {
+        match hardware.make(lane) {
             Ok(fresh) => {
                 let said = (fresh.sid, fresh.place.clone());
                 *made = Some(fresh);
@@ -200,7 +202,7 @@ impl Mesh {
         let peers = peers.collect();
         let (said, completed) = (VecDeque::new(), VecDeque::new());
         let (tuning, began) = (TUNING, Instant::now());
-        let (alive, silent, failed) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        let (alive, silent, known) = (BTreeMap::new(), BTreeSet::new(), Known::default());
         let (done, ended) = (false, BTreeSet::new());
         Self {
             rank,
@@ -214,7 +216,7 @@ impl Mesh {
             done,
             ended,
             silent,
-            failed,
+            known,
             began,
         }
     }
@@ -362,7 +364,7 @@ impl Mesh {
                 return Ok(());
             }
             Control::Failed { peer, rail } => {
-                self.note_failure(from, peer, rail);
+                self.known.note(from, peer, rail);
                 return Ok(());
             }
             other => {
@@ -383,22 +385,6 @@ impl Mesh {
         ranks.into_iter().filter(|rank| link.has(*rank)).try_for_each(|to| link.send(to, control))
     }
 
-    pub(crate) fn note_failure(&mut self, a: u32, b: u32, rail: usize) {
-        self.failed.entry((a, rail)).or_default().insert(b);
-        self.failed.entry((b, rail)).or_default().insert(a);
-    }
-
-    /// Whether enough is known of a path's ends: a rail has failed with several others.
-    pub(crate) fn is_known(&self, peer: u32, rail: usize) -> bool {
-        let known = |rank| self.failed.get(&(rank, rail)).is_some_and(|with| with.len() >= ENOUGH);
-        known(self.rank) || known(peer)
-    }
-
-    /// How many paths all ranks have found bad after a while, as far as this rank has heard.
-    pub(crate) fn failures(&self) -> usize {
-        self.failed.values().map(BTreeSet::len).sum::<usize>() / 2
-    }
-
     /// Lets one endpoint act, and does what it asks for.
     fn act(
         &mut self,
@@ -414,9 +400,9 @@ impl Mesh {
         let Some(peer) = self.peers.get_mut(index) else { return Ok(()) };
         let Some(hardware) = self.hardware.get(peer.rail) else { return Ok(()) };
         let by_cm = self.cm.is_some();
+        let on = (hardware, peer.lane);
         let Peer { endpoint, made, fault, .. } = peer;
-        let mut work: VecDeque<_> =
-            act(endpoint, now, &mut || Peer::fresh(hardware, made, fault)).into();
+        let mut work: VecDeque<_> = act(endpoint, now, &mut || Peer::fresh(on, made, fault)).into();
         while let Some(action) = work.pop_front() {
             match action {
                 Action::Send(message) => {
@@ -435,9 +421,7 @@ impl Mesh {
                 Action::Discard(sid) => {
                     peer.made = None;
                     let Peer { endpoint, made, fault, .. } = &mut *peer;
-                    work.extend(
-                        endpoint.discarded(sid, now, &mut || Peer::fresh(hardware, made, fault)),
-                    );
+                    work.extend(endpoint.discarded(sid, now, &mut || Peer::fresh(on, made, fault)));
                 }
             }
         }

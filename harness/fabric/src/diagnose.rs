@@ -23,7 +23,6 @@ use crate::exchange::Injection;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
-use crate::hardware::Needs;
 use crate::hardware::Tuning;
 use crate::options;
 use crate::options::DiagnoseOptions;
@@ -54,6 +53,11 @@ const RETURN: Duration = Duration::from_secs(5);
 /// Of documentation (RFC 3849): no route leads there, and none from a GID of IPv4.
 const NOWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
+/// Another address of the same network.
+fn silent(own: Ipv6Addr) -> Ipv6Addr {
+    Ipv6Addr::from(u128::from(own) & !0xff | 250)
+}
+
 /// All that is known in the end.
 #[derive(Debug, Serialize)]
 struct DiagnoseReport {
@@ -82,29 +86,39 @@ fn another_class() -> Dcb {
 pub(crate) fn run(args: &DiagnoseOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
     let sizes = if args.sizes.is_empty() { SIZES.to_vec() } else { args.sizes.clone() };
-    let parameters = format!("diagnose --sizes {}{}", options::sizes_text(&sizes), me.class.text());
+    let (said, choosing) = (options::sizes_text(&sizes), args.choosing.text());
+    let parameters = format!("diagnose --sizes {said}{choosing}{}", me.class.text());
     let lie = |rail: &mut Rail| match args.inject {
         Some(Injection::RoceV1) => rail.gid_type = "IB/RoCE v1".to_owned(),
         Some(Injection::Lossy) => rail.dcb = Some(another_class()),
         _ => {}
     };
-    let needs = Needs { kind: args.common.memory, ..Needs::default() };
+    let needs = args.common.needs();
     let Session { server, mut link, table, checks, sound, mut hardware } =
         Session::open_as(me, parameters, needs, lie)?;
-    if args.inject == Some(Injection::WrongAddress) {
-        hardware.pretend(NOWHERE);
+    match args.inject {
+        Some(Injection::WrongAddress) => hardware.pretend(|_| NOWHERE),
+        Some(Injection::SilentAddress) => hardware.pretend(silent),
+        _ => {}
     }
     let mut mesh = Mesh::new(me.rank, me.ranks, hardware);
     mesh.cm = session::cm(me, args.inject);
     if args.inject == Some(Injection::Patient) {
         mesh.tuning.rnr_retry = FOR_EVER;
     }
-    let trial =
-        Trial { what: "diagnose", me, table: &table, sizes: &sizes, injection: args.inject };
-    trial.leave_out(&mut mesh, &link, &sound);
+    let (sizes, choosing, injection) = (&sizes, &args.choosing, args.inject);
+    let trial = Trial { what: "diagnose", me, table: &table, sizes, injection, choosing };
+    let rounds = match trial.plan() {
+        Ok(rounds) => rounds,
+        Err(error) => {
+            session::leave(link, server)?;
+            return Err(error);
+        }
+    };
+    trial.leave_out(&mut mesh, &link, &sound, &rounds);
     let mut tried = Tried::default();
     let all = trial
-        .run(&mut mesh, &mut link, &mut tried)
+        .run(&mut mesh, &mut link, rounds, &mut tried)
         .and_then(|()| trial.collect(&mut mesh, &mut link, &tried));
     let mut report = DiagnoseReport {
         hash: link.hash(),

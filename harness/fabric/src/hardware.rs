@@ -1,20 +1,24 @@
 //! An open rail, and queue pairs on the rail.
 
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_verbs::Access;
 use verbgate_verbs::Caps;
+use verbgate_verbs::Completion;
 use verbgate_verbs::CompletionQueue;
 use verbgate_verbs::Context;
+use verbgate_verbs::GRH;
 use verbgate_verbs::Limits;
 use verbgate_verbs::Memory;
 use verbgate_verbs::Path;
 use verbgate_verbs::Pd;
 use verbgate_verbs::QueuePair;
 use verbgate_verbs::Region;
+use verbgate_verbs::Transport;
 
 use crate::class::Class;
 use crate::endpoint::Sid;
@@ -43,21 +47,30 @@ pub(crate) const MEMORY: usize = 3 * SLOT;
 pub(crate) struct Needs {
     /// Queue pairs with each peer.
     pub(crate) lanes: u32,
+    /// Threads, each with completions of its own.
+    pub(crate) threads: u32,
     /// The longest message, in bytes. Those above [`LARGEST`] share one place in memory, and nothing
     /// can be compared.
     pub(crate) longest: usize,
     /// Completions are waited for, and not polled for.
     pub(crate) events: bool,
     pub(crate) kind: Memory,
+    pub(crate) transport: Transport,
 }
 
 impl Default for Needs {
     fn default() -> Self {
-        Self { lanes: 1, longest: LARGEST, events: false, kind: Memory::Host }
+        let (kind, transport) = (Memory::Host, Transport::Rc);
+        Self { lanes: 1, threads: 1, longest: LARGEST, events: false, kind, transport }
     }
 }
 
 impl Needs {
+    /// Bytes that the device puts before what it receives.
+    pub(crate) fn before(self) -> usize {
+        if self.transport == Transport::Ud { GRH } else { 0 }
+    }
+
     /// All of a rail's memory, in bytes.
     pub(crate) fn memory(self) -> usize {
         if self.longest <= LARGEST { MEMORY } else { self.longest }
@@ -98,6 +111,8 @@ fn spare() -> Option<usize> {
 pub(crate) const DEPTH: u32 = 64;
 /// Pieces of a work request.
 const PIECES: u32 = 4;
+/// Of devices that have few, and do not say so of every kind of queue pair.
+const FEW_PIECES: u32 = 2;
 /// Wished for; what the device gives is used.
 const INLINE: u32 = 64;
 /// Packet sequence numbers have 24 bits.
@@ -146,13 +161,17 @@ pub(crate) struct Place {
     pub(crate) rkey: u32,
     /// `max_inline_data`.
     pub(crate) inline: usize,
+    /// The longest send, in bytes.
+    pub(crate) message: usize,
+    pub(crate) read: bool,
+    pub(crate) write: bool,
     pub(crate) atomics: bool,
 }
 
 /// A session's queue pair.
 #[derive(Debug)]
 pub(crate) struct Made {
-    pub(crate) qp: QueuePair,
+    pub(crate) qp: Arc<QueuePair>,
     pub(crate) place: Place,
     pub(crate) sid: Sid,
 }
@@ -162,7 +181,8 @@ pub(crate) struct Made {
 pub(crate) struct Hardware {
     pub rail: Rail,
     pub(crate) region: Region,
-    pub(crate) cq: CompletionQueue,
+    /// One of each thread.
+    queues: (CompletionQueue, Vec<CompletionQueue>),
     pub(crate) needs: Needs,
     /// The GID that peers are told.
     told: [u8; 16],
@@ -190,9 +210,11 @@ impl Rails {
         self.0.len()
     }
 
-    /// From now on peers are told this address, which no preflight has seen.
-    pub(crate) fn pretend(&mut self, gid: Ipv6Addr) {
-        self.0.iter_mut().flatten().for_each(|hardware| hardware.told = gid.octets());
+    /// From now on peers are told another address, which no preflight has seen.
+    pub(crate) fn pretend(&mut self, another: impl Fn(Ipv6Addr) -> Ipv6Addr) {
+        for hardware in self.0.iter_mut().flatten() {
+            hardware.told = another(hardware.told.into()).octets();
+        }
     }
 
     /// Those that have opened, with their numbers.
@@ -215,15 +237,24 @@ impl Hardware {
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
-            let region = Region::of(needs.kind, &pd, needs.memory(), access(&limits))?;
+            let region = Region::of(needs.kind, &pd, needs.memory(), access(&limits));
+            // A device without RDMA write may still be read from.
+            let region = match region {
+                Err(error) if !limits.atomics && needs.transport != Transport::Rc => {
+                    Region::of(needs.kind, &pd, needs.memory(), Access::Read).map_err(|_| error)
+                }
+                region => region,
+            }?;
             let entries = (peers.max(1) * needs.lanes * DEPTH * 2).min(limits.max_cqe);
-            let cq = match needs.events {
-                true => CompletionQueue::with_events(context, entries)?,
-                false => CompletionQueue::new(context, entries)?,
+            let queue = || match needs.events {
+                true => CompletionQueue::with_events(context, entries),
+                false => CompletionQueue::new(context, entries),
             };
+            let rest = (1..needs.threads).map(|_| queue()).collect::<Result<_, _>>()?;
+            let queues = (queue()?, rest);
             let context = context.clone();
             let (rail, told) = (rail.clone(), rail.gid_bytes());
-            Ok(Self { rail, region, cq, needs, told, context, pd, limits, class })
+            Ok(Self { rail, region, queues, needs, told, context, pd, limits, class })
         };
         open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
     }
@@ -243,10 +274,29 @@ impl Hardware {
         Region::new(&Pd::new(&self.context)?, MEMORY, access(&self.limits))
     }
 
+    /// Where the completions of a path's queue pairs come.
+    pub(crate) fn cq(&self, lane: usize) -> &CompletionQueue {
+        let (first, rest) = &self.queues;
+        match lane.checked_rem(rest.len() + 1) {
+            Some(at @ 1..) => rest.get(at - 1).unwrap_or(first),
+            _ => first,
+        }
+    }
+
+    /// Takes what has completed, on whatever queue.
+    pub(crate) fn poll(&self) -> Result<Vec<Completion>, verbgate_verbs::Error> {
+        let mut all = self.queues.0.poll()?;
+        for queue in &self.queues.1 {
+            all.extend(queue.poll()?);
+        }
+        Ok(all)
+    }
+
     /// A queue pair of a new session.
-    pub(crate) fn make(&self) -> Result<Made, String> {
-        let Self { rail, region, cq, pd, limits, class, .. } = self;
-        let pkey = class.pkey.map_or(Some(0), |pkey| rail.pkey_index(pkey));
+    pub(crate) fn make(&self, lane: usize) -> Result<Made, String> {
+        let Self { rail, region, pd, limits, class, .. } = self;
+        let cq = self.cq(lane);
+        let pkey = class.pkey.map_or(Some(0), |pkey| rail.partition(pkey));
         let pkey = pkey.ok_or("the port does not have the partition key")?;
         let caps = Caps {
             send: DEPTH.min(limits.max_qp_wr),
@@ -255,9 +305,14 @@ impl Hardware {
             inline: INLINE,
         };
         let small = Caps { inline: 0, ..caps };
-        let qp = QueuePair::new(pd, cq, caps, rail.port, pkey)
-            .or_else(|_| QueuePair::new(pd, cq, small, rail.port, pkey))
+        let transport = self.needs.transport;
+        let few = Caps { pieces: caps.pieces.min(FEW_PIECES), ..caps };
+        let make = |caps| QueuePair::new(pd, cq, caps, rail.port, pkey, transport);
+        let qp = make(caps)
+            .or_else(|_| make(small))
+            .or_else(|_| make(few))
             .map_err(|error| error.to_string())?;
+        let (read, write) = qp.rdma();
         let number =
             || random::unique().map_err(|error| format!("cannot read /dev/urandom: {error}"));
         let place = Place {
@@ -269,8 +324,15 @@ impl Hardware {
             address: region.address() + u64::try_from(self.needs.at(TARGET)).unwrap_or(0),
             rkey: region.rkey(),
             inline: qp.inline(),
-            atomics: limits.atomics,
+            message: match transport {
+                Transport::Rc => LONGEST_MESSAGE,
+                Transport::Ud | Transport::Srd => rail.datagram(),
+            },
+            read,
+            write,
+            atomics: limits.atomics && transport == Transport::Rc,
         };
+        let qp = Arc::new(qp);
         Ok(Made { qp, place, sid: Sid(number()?) })
     }
 
@@ -281,6 +343,10 @@ impl Hardware {
             sgid_index: u8::try_from(self.rail.gid_index).unwrap_or(u8::MAX),
             dgid: place.gid,
             dlid: place.lid,
+            // As libraries do: within a subnet of InfiniBand LIDs lead everywhere, without 40 bytes more.
+            global: !self.rail.is_infiniband()
+                || place.lid == 0
+                || place.gid.split_at(8).0 != self.told.split_at(8).0,
             traffic_class: self.class.traffic,
             service_level: self.class.level,
             qp_num: place.qp_num,

@@ -46,12 +46,14 @@ mod files;
 mod findings;
 mod hardware;
 mod interrupt;
+mod known;
 mod launch;
 mod matrix;
 mod meeting;
 mod options;
 mod outcome;
 mod outputs;
+mod pairs;
 mod preflight;
 mod probe;
 mod progress;
@@ -84,12 +86,15 @@ pub use crate::options::DiagnoseOptions;
 use crate::options::Identity;
 pub use crate::options::MEMORY_WORDS;
 pub use crate::options::SimulateOptions;
+pub use crate::options::TRANSPORT_WORDS;
 pub use crate::options::VerifyOptions;
 pub use crate::options::message_size;
 pub use crate::options::size;
+pub use crate::pairs::Choosing;
 pub use crate::rail::Choice;
 pub use verbgate_host::output::print;
 pub use verbgate_verbs::Memory;
+pub use verbgate_verbs::Transport;
 
 /// What a rank found.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use verbgate_verbs::Memory;
+use verbgate_verbs::Transport;
 
 use crate::class::Class;
 use crate::error::Error;
@@ -12,9 +13,11 @@ use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::LARGEST;
 use crate::hardware::LONGEST_MESSAGE;
+use crate::hardware::Needs;
 use crate::launch;
 use crate::launch::Environment;
 use crate::meeting;
+use crate::pairs::Choosing;
 use crate::rail;
 use crate::rail::Choice;
 
@@ -46,6 +49,22 @@ pub const MEMORY_WORDS: &[(Memory, &str, &str)] = &[
     (Memory::DmaBuf, "dma-buf", "A dma-buf, as GPU memory is registered; made by /dev/udmabuf"),
 ];
 
+/// Each transport by the word that says it, and what it is.
+pub const TRANSPORT_WORDS: &[(Transport, &str, &str)] = &[
+    (Transport::Rc, "rc", "Reliable connections: all verbs"),
+    (Transport::Ud, "ud", "Unreliable datagrams: sends of at most a packet"),
+    (
+        Transport::Srd,
+        "srd",
+        "Scalable reliable datagrams, of EFA: sends, and RDMA as the device can",
+    ),
+];
+
+/// The word of a transport.
+pub(crate) fn transport_word(transport: Transport) -> &'static str {
+    TRANSPORT_WORDS.iter().find(|(of, ..)| *of == transport).map_or("", |(_, word, _)| word)
+}
+
 /// What every rank of every command is told.
 #[derive(Clone, Debug)]
 pub struct Common {
@@ -73,6 +92,8 @@ pub struct Common {
     /// How far the rails of each rank are turned against those of the rank before; 0 for rails that speak
     /// among themselves.
     pub cross_rail: u32,
+    /// What queue pairs promise.
+    pub transport: Transport,
     /// What queue pairs send from and receive into.
     pub memory: Memory,
     /// Whether results are JSON.
@@ -93,9 +114,17 @@ impl Default for Common {
             pkey: None,
             connect: Connect::default(),
             cross_rail: 0,
+            transport: Transport::default(),
             memory: Memory::default(),
             json: false,
         }
+    }
+}
+
+impl Common {
+    /// What every command needs of each rail.
+    pub(crate) fn needs(&self) -> Needs {
+        Needs { kind: self.memory, transport: self.transport, ..Needs::default() }
     }
 }
 
@@ -110,6 +139,8 @@ pub struct VerifyOptions {
     pub reconnects: u32,
     /// What those delays are made of; drawn by rank 0 if it is not given.
     pub seed: Option<u64>,
+    /// Which pairs are tried.
+    pub choosing: Choosing,
     /// A fault to put in, for tests.
     pub inject: Option<Injection>,
     /// File for the report of all ranks, on rank 0 (JSON).
@@ -125,6 +156,8 @@ pub struct DiagnoseOptions {
     pub common: Common,
     /// Sizes of messages in bytes; a few if there are none.
     pub sizes: Vec<usize>,
+    /// Which pairs are tried.
+    pub choosing: Choosing,
     /// A fault to put in, for tests.
     pub inject: Option<Injection>,
     /// File for the report of all ranks, on rank 0 (JSON).
@@ -190,6 +223,7 @@ pub(crate) struct Identity {
     pub(crate) patience: Duration,
     pub(crate) class: Class,
     pub(crate) connect: Connect,
+    pub(crate) transport: Transport,
     pub(crate) cross_rail: u32,
 }
 
@@ -248,8 +282,25 @@ impl Identity {
         let patience = Duration::from_secs(common.timeout);
         let given = (common.traffic_class, common.service_level, common.pkey);
         let class = Class::find(given, environment)?;
-        let connect = common.connect;
-        Ok(Self { rank, ranks, rendezvous, bind, rails, patience, class, connect, cross_rail })
+        let (connect, transport) = (common.connect, common.transport);
+        if connect == Connect::RdmaCm && transport != Transport::Rc {
+            let word = transport_word(transport);
+            return usage(format!(
+                "--connect rdma-cm: rdma_cm connects queue pairs of --transport rc, and not of {word}"
+            ));
+        }
+        Ok(Self {
+            rank,
+            ranks,
+            rendezvous,
+            bind,
+            rails,
+            patience,
+            class,
+            connect,
+            transport,
+            cross_rail,
+        })
     }
 }
 
@@ -307,6 +358,13 @@ mod tests {
         assert_eq!(names(1, 1), ["b", "c", "a"]);
         assert_eq!(names(2, 1), ["c", "a", "b"]);
         assert_eq!(names(1, 5), ["c", "a", "b"]);
+        // No rail speaks to itself, between two ranks and between as many ranks as there are rails; of more
+        // ranks, those do that are as many apart as there are rails.
+        for (one, other) in [(0, 1), (0, 2), (1, 2), (7, 8)] {
+            let (one, other) = (names(one, 1), names(other, 1));
+            assert!(one.iter().zip(&other).all(|(a, b)| a != b), "{one:?} {other:?}");
+        }
+        assert_eq!(names(0, 1), names(3, 1));
     }
 
     #[test]

@@ -20,7 +20,11 @@ use verbgate_sysfs::discover::ROCE_V2;
 use verbgate_verbs as rdma;
 use verbgate_verbs::Context;
 
+use crate::class::Partition;
 use crate::error::Error;
+
+/// `link_layer` of a port, as the kernel says it.
+const INFINIBAND: &str = "InfiniBand";
 
 /// What a rank says of a rail.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -188,8 +192,35 @@ impl Rail {
         found.and_then(|index| u16::try_from(index).ok())
     }
 
+    /// Where the port's table has a partition, if it does.
+    pub(crate) fn partition(&self, partition: Partition) -> Option<u16> {
+        match partition {
+            Partition::Key(key) => self.pkey_index(key),
+            Partition::Index(index) => {
+                let text = self.place().attribute(&format!("pkeys/{index}"))?;
+                // An entry without a key is no partition.
+                (text.trim() != "0x0000").then_some(index)
+            }
+        }
+    }
+
     pub(crate) fn is_roce(&self) -> bool {
         self.link_layer == ETHERNET
+    }
+
+    pub(crate) fn is_infiniband(&self) -> bool {
+        self.link_layer == INFINIBAND
+    }
+
+    /// The longest datagram, in bytes: one packet. EFA tells it as the longest message, since the words for
+    /// an MTU end at 4096.
+    pub(crate) fn datagram(&self) -> usize {
+        let message = usize::try_from(self.max_message).unwrap_or(0);
+        if self.is_roce() || self.is_infiniband() || message == 0 {
+            self.mtu_bytes()
+        } else {
+            message
+        }
     }
 
     pub(crate) fn is_v2(&self) -> bool {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use verbgate_verbs::Transport;
 
 use crate::error::Error;
 use crate::exchange::Injection;
@@ -16,6 +17,7 @@ use crate::hardware::Rails;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::meeting::Published;
+use crate::options;
 use crate::options::Connect;
 use crate::options::Identity;
 use crate::preflight;
@@ -80,6 +82,10 @@ impl Session {
         let parameters = match me.cross_rail {
             0 => parameters,
             by => format!("{parameters} --cross-rail {by}"),
+        };
+        let parameters = match me.transport {
+            Transport::Rc => parameters,
+            other => format!("{parameters} --transport {}", options::transport_word(other)),
         };
         let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
         // Rank 0 finds itself at its own address, whatever the others call it.

@@ -3,6 +3,7 @@
 use verbgate_segments as protocol;
 use verbgate_segments::MessageKind;
 
+use crate::hardware::LONGEST_MESSAGE;
 use crate::hardware::Place;
 
 /// Messages of a train, and every which of them completes with an entry.
@@ -28,7 +29,6 @@ pub(crate) enum Verb {
     Train,
 }
 
-const OF_EACH_SIZE: &[Verb] = &[Verb::Send, Verb::SendImm, Verb::Write, Verb::WriteImm, Verb::Read];
 const ATOMICS: &[Verb] = &[Verb::CompareSwap, Verb::FetchAdd];
 
 /// The steps of an exchange from a rank to another: both make the same list.
@@ -40,15 +40,42 @@ pub(crate) fn steps(sizes: &[usize], sender: &Place, receiver: &Place) -> Vec<(V
         all.extend([0, 1, 7, 4099, 64 << 10, 999_983, 1 << 20]);
         all.extend(edges.iter().flatten());
     }
-    all.sort_unstable();
-    all.dedup();
-    let mut steps: Vec<(Verb, usize)> =
-        all.iter().flat_map(|size| OF_EACH_SIZE.iter().map(|verb| (*verb, *size))).collect();
+    // What a datagram cannot carry is cut to the longest.
+    let message = sender.message.min(receiver.message);
+    let sorted = |sizes: &mut Vec<usize>| {
+        sizes.sort_unstable();
+        sizes.dedup();
+    };
+    let mut sent: Vec<usize> = all.iter().map(|size| *size.min(&message)).collect();
+    sorted(&mut all);
+    sorted(&mut sent);
+    let connected = sender.message >= LONGEST_MESSAGE;
+    let mut verbs: Vec<(Verb, &[usize])> =
+        [Verb::Send, Verb::SendImm].map(|verb| (verb, &*sent)).to_vec();
+    if sender.write && receiver.write {
+        verbs.extend([Verb::Write, Verb::WriteImm].map(|verb| (verb, &*all)));
+    }
+    if sender.read && receiver.read {
+        verbs.push((Verb::Read, &all));
+    }
+    // Without a connection nothing is moved by no bytes.
+    let moves = |verb: Verb, size: usize| {
+        size > 0 || connected || matches!(verb, Verb::Send | Verb::SendImm)
+    };
+    let mut steps: Vec<(Verb, usize)> = verbs
+        .iter()
+        .flat_map(|(verb, sizes)| sizes.iter().map(|size| (*verb, *size)))
+        .filter(|(verb, size)| moves(*verb, *size))
+        .collect();
+    steps.sort_by_key(|(_, size)| *size);
     if sender.atomics && receiver.atomics {
         steps.extend(ATOMICS.iter().map(|verb| (*verb, 8)));
     }
-    steps.extend(protocol::KINDS.iter().map(|(kind, ..)| (Verb::Message(*kind), SEGMENT)));
-    steps.push((Verb::Train, TRAIN * TRAIN_SIZE));
+    let segment = if message >= 4 * SEGMENT { SEGMENT } else { message / 8 };
+    steps.extend(protocol::KINDS.iter().map(|(kind, ..)| (Verb::Message(*kind), segment)));
+    if message >= TRAIN_SIZE {
+        steps.push((Verb::Train, TRAIN * TRAIN_SIZE));
+    }
     steps
 }
 
@@ -114,15 +141,32 @@ mod tests {
             address: 0,
             rkey: 0,
             inline,
+            message: LONGEST_MESSAGE,
+            read: true,
+            write: true,
             atomics: true,
         };
         let steps = steps(&[], &place(64, 3), &place(0, 5));
         for size in [0, 1, 63, 64, 65, 1023, 1024, 1025, 64 << 10, 1 << 20, 999_983] {
-            for verb in OF_EACH_SIZE {
-                assert!(steps.contains(&(*verb, size)), "{verb:?} {size}");
+            for verb in [Verb::Send, Verb::SendImm, Verb::Write, Verb::WriteImm, Verb::Read] {
+                assert!(steps.contains(&(verb, size)), "{verb:?} {size}");
             }
         }
         assert!(steps.contains(&(Verb::FetchAdd, 8)));
         assert!(steps.contains(&(Verb::Message(MessageKind::PushReply), SEGMENT)));
+        // A datagram carries no more than a packet, and what the device cannot is not tried.
+        let of =
+            |message, read| Place { message, read, write: false, atomics: false, ..place(32, 5) };
+        let ud = self::steps(&[], &of(4096, false), &of(1024, false));
+        assert!(ud.contains(&(Verb::Send, 1024)) && ud.contains(&(Verb::SendImm, 0)));
+        let longest = ud.iter().filter(|(verb, _)| *verb != Verb::Train).map(|(_, size)| *size);
+        assert_eq!(longest.max(), Some(1024));
+        assert!(
+            ud.iter().all(|(verb, _)| !matches!(verb, Verb::Write | Verb::Read | Verb::FetchAdd))
+        );
+        assert!(ud.contains(&(Verb::Message(MessageKind::Push), 128)));
+        let srd = self::steps(&[64 << 10, 0], &of(8928, true), &of(8928, true));
+        assert!(srd.contains(&(Verb::Send, 8928)) && srd.contains(&(Verb::Read, 64 << 10)));
+        assert!(!srd.contains(&(Verb::Read, 0)) && !srd.contains(&(Verb::Send, 64 << 10)));
     }
 }

@@ -3,7 +3,9 @@
 //! and nothing that fails ends the rest.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
+use std::time::Instant;
 
 use crate::cause::Cause;
 use crate::connect::Control;
@@ -16,8 +18,12 @@ use crate::exchange::Fault;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::exchange::KNOWN;
+use crate::exchange::OVER;
 use crate::exchange::Trouble;
 use crate::options::Identity;
+use crate::pairs;
+use crate::pairs::Choosing;
+use crate::pairs::Pairs;
 use crate::preflight;
 use crate::probe;
 use crate::probe::Probed;
@@ -27,7 +33,7 @@ use crate::rendezvous::Table;
 use crate::report::PathReport;
 use crate::report::Tally;
 use crate::sound::Sound;
-use crate::steps::rounds;
+use verbgate_host::output::say;
 
 /// What a busy machine may be late.
 const SLACK: Duration = Duration::from_secs(20);
@@ -41,6 +47,7 @@ pub(crate) struct Trial<'a> {
     pub(crate) table: &'a Table,
     pub(crate) sizes: &'a [usize],
     pub(crate) injection: Option<Injection>,
+    pub(crate) choosing: &'a Choosing,
 }
 
 /// What one rank has tried, or all of them.
@@ -54,10 +61,61 @@ pub(crate) struct Tried {
 /// Both ends of what is bad, one per path.
 type Unconnected = [(u32, Open)];
 
+/// Sizes by default, verbs of each size, and other steps: about, for the time that they take.
+const SIZES: usize = 13;
+const VERBS: usize = 5;
+const OTHERS: usize = 7;
+
+/// What was found before the exchanges, and when the first began.
+#[derive(Debug)]
+struct Before<'a> {
+    open: &'a Unconnected,
+    probed: &'a Probed,
+    began: Instant,
+}
+
+impl Before<'_> {
+    /// What is wrong with a path, and what counters say of it.
+    fn trouble(
+        &self,
+        rank: u32,
+        partner: u32,
+        rail: usize,
+    ) -> Option<(Trouble, BTreeMap<String, u64>)> {
+        if let Some(trouble) = unconnected(self.open, rank, partner, rail) {
+            return Some((trouble, BTreeMap::new()));
+        }
+        let trouble = self.probed.troubles.get(&(partner, rail))?.clone();
+        Some((trouble, self.probed.evidence.get(&rail).cloned().unwrap_or_default()))
+    }
+}
+
 impl Trial<'_> {
-    /// Leaves out what failed in the preflight, and ranks that are not there.
-    pub(crate) fn leave_out(&self, mesh: &mut Mesh, link: &Link, sound: &Sound) {
-        mesh.retain(|peer, rail| link.has(peer) && sound.path(self.me.rank, peer, rail));
+    /// The rounds of pairs, which rank 0 says before the first.
+    ///
+    /// # Errors
+    /// When the time is too short.
+    pub(crate) fn plan(&self) -> Result<Vec<Pairs>, Error> {
+        let rails = self.table.entries.iter().map(|entry| entry.rails.len()).max().unwrap_or(1);
+        let sizes = if self.sizes.is_empty() { SIZES } else { self.sizes.len() };
+        let steps = rails * 2 * (sizes * VERBS + OTHERS);
+        let (rounds, words) = self.choosing.plan(self.me.ranks, steps)?;
+        if self.me.rank == 0 && self.me.ranks > 1 {
+            say(&format!("{}: {words}", self.what));
+        }
+        Ok(rounds)
+    }
+
+    /// Leaves out what failed in the preflight, ranks that are not there, and pairs that are not chosen.
+    /// After a quick round any pair may be.
+    pub(crate) fn leave_out(&self, mesh: &mut Mesh, link: &Link, sound: &Sound, rounds: &[Pairs]) {
+        let Identity { rank, ranks, .. } = *self.me;
+        let partners: BTreeSet<u32> =
+            rounds.iter().filter_map(|pairs| pairs.partner(rank, ranks)).collect();
+        let chosen = |peer: u32| self.choosing.quick || partners.contains(&peer);
+        mesh.retain(|peer, rail| {
+            link.has(peer) && chosen(peer) && sound.path(self.me.rank, peer, rail)
+        });
     }
 
     /// Connects and tries; what this rank has found so far is in `tried`, also after an error.
@@ -65,14 +123,56 @@ impl Trial<'_> {
         &self,
         mesh: &mut Mesh,
         link: &mut Link,
+        rounds: Vec<Pairs>,
         tried: &mut Tried,
     ) -> Result<(), Error> {
+        let began = Instant::now();
         let (rank, wait) = (self.me.rank, wait(self.me, mesh));
         let open = mesh.connect_some(link, "connect", self.me.patience)?;
         let probed = probe::run(self.me, mesh, link, wait)?;
         let rails = 0..mesh.hardware.len();
         tried.tallies = rails.map(|rail| Tally { rank, rail, ..Tally::default() }).collect();
-        self.exchanges(mesh, link, (&open, &probed), tried)
+        let before = Before { open: &open, probed: &probed, began };
+        let mut met = self.exchanges(mesh, link, &before, rounds, tried)?;
+        if self.choosing.quick {
+            // What is bad may be of either end: each is tried with others.
+            self.untried(mesh, link, &before, &met, tried)?;
+            let own: Vec<(u32, u32)> =
+                bad_paths(tried).map(|path| (path.rank, path.peer)).collect();
+            let told = link.gather("more", &(own, met.clone()), wait, |link, from, body| {
+                mesh.hear(link, from, body)
+            })?;
+            let all: BTreeSet<u32> = told.keys().copied().collect();
+            let bad = told.values().flat_map(|(bad, _)| bad.iter().flat_map(|(a, b)| [*a, *b]));
+            let bad: BTreeSet<u32> = bad.filter(|rank| all.contains(rank)).collect();
+            let pairs =
+                told.iter().flat_map(|(rank, (_, met))| met.iter().map(move |m| (*rank, *m)));
+            let more = pairs::disjoint(&pairs::again(&bad, &all, &pairs.collect()));
+            met.extend(self.exchanges(mesh, link, &before, more, tried)?);
+        }
+        mesh.done = true;
+        Ok(())
+    }
+
+    /// What is known to be bad and was in no round.
+    fn untried(
+        &self,
+        mesh: &mut Mesh,
+        link: &mut Link,
+        before: &Before<'_>,
+        met: &BTreeSet<u32>,
+        tried: &mut Tried,
+    ) -> Result<(), Error> {
+        for peer in 0..mesh.peers.len() {
+            let Some((partner, rail)) = mesh.peers.get(peer).map(|peer| (peer.rank, peer.rail))
+            else {
+                continue;
+            };
+            if !met.contains(&partner) && before.trouble(self.me.rank, partner, rail).is_some() {
+                self.path(mesh, link, before, peer, tried)?;
+            }
+        }
+        Ok(())
     }
 
     /// All that all ranks have found, on rank 0 alone.
@@ -97,14 +197,17 @@ impl Trial<'_> {
         &self,
         mesh: &mut Mesh,
         link: &mut Link,
-        before: (&Unconnected, &Probed),
+        before: &Before<'_>,
+        rounds: Vec<Pairs>,
         tried: &mut Tried,
-    ) -> Result<(), Error> {
-        let rank = self.me.rank;
-        let rounds = rounds(rank, self.me.ranks);
+    ) -> Result<BTreeSet<u32>, Error> {
+        let Identity { rank, ranks, .. } = *self.me;
+        let mut met = BTreeSet::new();
+        let partners = rounds.iter().filter_map(|pairs| pairs.partner(rank, ranks));
         let mut progress = Progress::new(self.what, rounds.len(), rank == 0);
-        for (number, partner) in rounds.into_iter().enumerate() {
-            progress.step(number, bad(tried).max(mesh.failures()));
+        for (number, partner) in partners.enumerate() {
+            met.insert(partner);
+            progress.step(number, bad_paths(tried).count().max(mesh.known.failures()));
             let first = tried.paths.len();
             let mut rails = 0;
             for rail in 0..mesh.hardware.len() {
@@ -118,8 +221,7 @@ impl Trial<'_> {
             let of = tried.paths.get_mut(first..).unwrap_or_default();
             of.iter_mut().for_each(|path| path.rails = rails);
         }
-        mesh.done = true;
-        Ok(())
+        Ok(met)
     }
 
     /// One path; whether anything can be said of it.
@@ -127,7 +229,7 @@ impl Trial<'_> {
         &self,
         mesh: &mut Mesh,
         link: &mut Link,
-        (open, probed): (&Unconnected, &Probed),
+        before: &Before<'_>,
         peer: usize,
         tried: &mut Tried,
     ) -> Result<bool, Error> {
@@ -135,23 +237,28 @@ impl Trial<'_> {
         let Some((partner, rail)) = mesh.peers.get(peer).map(|peer| (peer.rank, peer.rail)) else {
             return Ok(false);
         };
-        let known = mesh.is_known(partner, rail);
-        let earlier = unconnected(open, rank, partner, rail)
-            .map(|trouble| (trouble, BTreeMap::new()))
-            .or_else(|| {
-                let trouble = probed.troubles.get(&(partner, rail))?.clone();
-                Some((trouble, probed.evidence.get(&rail).cloned().unwrap_or_default()))
-            });
+        let known = mesh.known.is_enough(rank, partner, rail);
+        let earlier = before.trouble(rank, partner, rail);
+        let over = self
+            .choosing
+            .within
+            .is_some_and(|within| before.began.elapsed().as_secs_f64() >= within);
         let (mut steps, mut bytes) = (0, 0);
         let (trouble, evidence) = match earlier {
             Some((trouble, evidence)) => (Some(trouble), evidence),
             None => {
-                let before = counted(mesh, rail);
+                let counters_before = counted(mesh, rail);
                 let (patience, injection) = (self.me.patience, self.injection);
                 let mut exchange = Exchange { mesh, link, peer, patience, injection };
                 let stopped = exchange.link.interrupt.has_come();
-                if stopped || known {
-                    exchange.give_up(if stopped { INTERRUPTED } else { KNOWN })?;
+                let why = match (stopped, known, over) {
+                    (true, ..) => Some(INTERRUPTED),
+                    (_, true, _) => Some(KNOWN),
+                    (.., true) => Some(OVER),
+                    _ => None,
+                };
+                if let Some(why) = why {
+                    exchange.give_up(why)?;
                     return Ok(false);
                 }
                 let trouble = match exchange.run(self.sizes) {
@@ -167,19 +274,19 @@ impl Trial<'_> {
                         Some(why)
                     }
                 };
-                let moved = counters::moved(&before, &counted(mesh, rail));
+                let moved = counters::moved(&counters_before, &counted(mesh, rail));
                 (trouble.clone(), counters::telling(moved, trouble.is_some()))
             }
         };
         let not =
             |words: &str| trouble.as_ref().is_some_and(|trouble| trouble.words.ends_with(words));
-        if not(KNOWN) || not(INTERRUPTED) {
+        if not(KNOWN) || not(INTERRUPTED) || not(OVER) {
             return Ok(false);
         }
         if let Some(Trouble { heard: false, hangs: false, .. }) = &trouble
             && evidence_of_network(trouble.as_ref())
         {
-            mesh.note_failure(rank, partner, rail);
+            mesh.known.note(rank, partner, rail);
             mesh.tell_all(link, &Control::Failed { peer: partner, rail })?;
         }
         if let Some(tally) = tried.tallies.get_mut(rail) {
@@ -214,8 +321,8 @@ fn evidence_of_network(trouble: Option<&Trouble>) -> bool {
     matches!(cause, Some(Cause::NothingArrives | Cause::Stall | Cause::PathMtu))
 }
 
-fn bad(tried: &Tried) -> usize {
-    tried.paths.iter().filter(|path| path.trouble.is_some()).count()
+fn bad_paths(tried: &Tried) -> impl Iterator<Item = &PathReport> {
+    tried.paths.iter().filter(|path| path.trouble.is_some())
 }
 
 fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {

@@ -17,7 +17,6 @@ use crate::error::Error;
 use crate::exchange::Trouble;
 use crate::findings;
 use crate::findings::Finding;
-use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Identity;
@@ -96,9 +95,9 @@ struct VerifyReport {
 /// Runs one rank; what to print, and the exit code.
 pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), Error> {
     let baseline = args.outputs.baseline(me.rank)?;
-    let needs = Needs { kind: args.common.memory, ..Needs::default() };
+    let needs = args.common.needs();
     let Session { server, mut link, table, checks, sound, hardware } =
-        Session::open(me, parameters(args) + &me.class.text(), needs)?;
+        Session::open(me, parameters(args) + &args.choosing.text() + &me.class.text(), needs)?;
     let mut report = VerifyReport {
         hash: link.hash(),
         strays: link.strays(),
@@ -119,14 +118,22 @@ pub(crate) fn run(args: &VerifyOptions, me: &Identity) -> Result<(String, u8), E
     mesh.cm = session::cm(me, args.inject);
     let table = report.table.clone();
     let (sizes, injection) = (&args.sizes, args.inject);
-    let trial = Trial { what: "verify", me, table: &table, sizes, injection };
-    trial.leave_out(&mut mesh, &link, &sound);
+    let choosing = &args.choosing;
+    let trial = Trial { what: "verify", me, table: &table, sizes, injection, choosing };
+    let rounds = match trial.plan() {
+        Ok(rounds) => rounds,
+        Err(error) => {
+            session::leave(link, server)?;
+            return Err(error);
+        }
+    };
+    trial.leave_out(&mut mesh, &link, &sound, &rounds);
     report.reopened = match args.reconnects {
         0 => None,
         times => Some(reopen::run(times, args.seed, me, &mut mesh, &mut link)?),
     };
     let mut tried = Tried::default();
-    trial.run(&mut mesh, &mut link, &mut tried)?;
+    trial.run(&mut mesh, &mut link, rounds, &mut tried)?;
     let all = trial.collect(&mut mesh, &mut link, &tried);
     report.interrupted = link.interrupt.has_come();
     match all {

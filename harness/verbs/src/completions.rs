@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::PollFd;
@@ -20,7 +20,7 @@ use crate::last;
 
 /// A completion queue.
 #[derive(Clone, Debug)]
-pub struct CompletionQueue(pub(super) Rc<CqInner>);
+pub struct CompletionQueue(pub(super) Arc<CqInner>);
 
 #[derive(Debug)]
 pub(super) struct CqInner {
@@ -29,6 +29,11 @@ pub(super) struct CqInner {
     /// Null without events.
     channel: *mut ffi::CompletionChannel,
 }
+
+// SAFETY: the queue belongs to no thread.
+unsafe impl Send for CqInner {}
+// SAFETY: libibverbs locks the queue while somebody polls, and channels are descriptors.
+unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
@@ -79,7 +84,7 @@ impl CompletionQueue {
         if cq.is_null() {
             return Err(last("ibv_create_cq"));
         }
-        Ok(Self(Rc::new(CqInner { context: context.clone(), cq, channel })))
+        Ok(Self(Arc::new(CqInner { context: context.clone(), cq, channel })))
     }
 
     /// Asks for an event of the next completion. What completed before has none: poll once more.

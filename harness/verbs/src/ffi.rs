@@ -4,6 +4,7 @@
 #![allow(missing_docs, reason = "the fields are the header's")]
 
 pub mod cm;
+pub mod extended;
 
 use std::ffi::c_char;
 use std::ffi::c_int;
@@ -140,9 +141,16 @@ pub struct PortAttr {
     pub rest: [u8; 14],
 }
 
+/// Only ever behind a pointer.
+#[repr(C)]
+#[derive(Debug)]
+pub struct AddressHandle {
+    _opaque: [u8; 0],
+}
+
 /// `struct ibv_qp_cap`.
 #[repr(C)]
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct QueuePairCap {
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
@@ -224,7 +232,8 @@ pub struct Sge {
     pub lkey: u32,
 }
 
-/// `struct ibv_send_wr`; its unions have the members of RDMA and atomic operations.
+/// `struct ibv_send_wr`; its unions have the members of RDMA and atomic operations. Those of datagrams
+/// lie at the same places: `ud.ah`, and `ud.remote_qpn` and `ud.remote_qkey` beside.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct SendRequest {
@@ -310,3 +319,6 @@ pub(super) type CreateQp =
 pub(super) type ModifyQp =
     unsafe extern "C" fn(*mut RawQueuePair, *mut QueuePairAttr, c_int) -> c_int;
 pub(super) type DestroyQp = unsafe extern "C" fn(*mut RawQueuePair) -> c_int;
+pub(super) type CreateAh =
+    unsafe extern "C" fn(*mut ProtectionDomain, *mut AddressAttr) -> *mut AddressHandle;
+pub(super) type DestroyAh = unsafe extern "C" fn(*mut AddressHandle) -> c_int;

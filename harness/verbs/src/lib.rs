@@ -7,6 +7,9 @@
 //! work requests, so no memory that a device writes to is freed early. That memory is shared with
 //! the device and the peer, so its contents are only ever copied, never referred to.
 //!
+//! All verbs may be called by several threads at the same time (`ibv_create_qp(3)`: libibverbs locks what
+//! threads share), so that objects can be passed to threads and used by several.
+//!
 //! ```no_run
 //! use verbgate_verbs::Context;
 //!
@@ -18,6 +21,7 @@
 
 pub mod cm;
 mod completions;
+mod datagram;
 pub mod ethtool;
 pub mod ffi;
 mod library;
@@ -26,6 +30,8 @@ mod queue;
 
 pub use completions::CompletionQueue;
 pub use completions::wait;
+pub use datagram::GRH;
+pub use datagram::Transport;
 pub use memory::Access;
 pub use memory::Memory;
 pub use memory::Region;
@@ -40,7 +46,7 @@ pub use ffi::Completion;
 use std::ffi::CStr;
 use std::ffi::c_int;
 use std::io;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use library::Library;
 
@@ -62,6 +68,14 @@ pub enum Error {
     /// The library of connections is not there, or too old.
     #[error("cannot load librdmacm: {0}; install the package librdmacm1 (rdma-core)")]
     LoadCm(String),
+    /// The library of a device is not there, or too old.
+    #[error("cannot load {library}: {reason}; install the package ibverbs-providers (rdma-core)")]
+    LoadProvider {
+        /// The file.
+        library: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// No such device is visible here.
     #[error("no RDMA device is called {name:?}; this host has {there}")]
     NoDevice {
@@ -149,13 +163,18 @@ pub struct Port {
 
 /// An open device.
 #[derive(Clone, Debug)]
-pub struct Context(Rc<ContextInner>);
+pub struct Context(Arc<ContextInner>);
 
 #[derive(Debug)]
 struct ContextInner {
     library: Library,
     context: *mut ffi::RawContext,
 }
+
+// SAFETY: the pointer is of an open device, whose functions any thread may call.
+unsafe impl Send for ContextInner {}
+// SAFETY: libibverbs locks what threads share.
+unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
     fn drop(&mut self) {
@@ -202,7 +221,7 @@ impl Context {
         // SAFETY: the list is not used any more; a device that is open stays.
         unsafe { (library.free_device_list)(list) };
         match opened {
-            Some(context) => Ok(Self(Rc::new(ContextInner { library, context: context? }))),
+            Some(context) => Ok(Self(Arc::new(ContextInner { library, context: context? }))),
             None => {
                 let there = if there.is_empty() { "none".to_owned() } else { there.join(", ") };
                 Err(Error::NoDevice { name: name.to_owned(), there })
@@ -264,7 +283,7 @@ impl Context {
 
 /// A protection domain.
 #[derive(Clone, Debug)]
-pub struct Pd(Rc<PdInner>);
+pub struct Pd(Arc<PdInner>);
 
 #[derive(Debug)]
 struct PdInner {
@@ -281,13 +300,18 @@ impl Pd {
         if pd.is_null() {
             return Err(last("ibv_alloc_pd"));
         }
-        Ok(Self(Rc::new(PdInner { context: context.clone(), pd })))
+        Ok(Self(Arc::new(PdInner { context: context.clone(), pd })))
     }
 
     fn library(&self) -> &Library {
         self.0.context.library()
     }
 }
+
+// SAFETY: the domain belongs to no thread, and its address is never written to.
+unsafe impl Send for PdInner {}
+// SAFETY: libibverbs locks what threads share.
+unsafe impl Sync for PdInner {}
 
 impl Drop for PdInner {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! The machine's libibverbs and librdmacm.
+//! The machine's libibverbs, librdmacm and libefa.
 
 use std::ffi::CStr;
 use std::ffi::c_void;
@@ -6,11 +6,14 @@ use std::ffi::c_void;
 use crate::Error;
 use crate::ffi;
 use crate::ffi::cm;
+use crate::ffi::extended;
 
 /// Of every version since 2005.
 const NAME: &CStr = c"libibverbs.so.1";
 /// Likewise.
 const CM_NAME: &CStr = c"librdmacm.so.1";
+/// Since rdma-core 22.
+const EFA_NAME: &CStr = c"libefa.so.1";
 
 /// The library's functions. It is never unloaded: providers have threads and exit handlers.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub(super) struct Library {
     pub(super) create_qp: ffi::CreateQp,
     pub(super) modify_qp: ffi::ModifyQp,
     pub(super) destroy_qp: ffi::DestroyQp,
+    pub(super) create_ah: ffi::CreateAh,
+    pub(super) destroy_ah: ffi::DestroyAh,
 }
 
 /// A function of the library under its declared type.
@@ -45,7 +50,7 @@ macro_rules! symbol {
     ($library:expr, $name:literal, $type:ty) => {{
         let address = symbol($library, $name)?;
         // SAFETY: the address is that of the function of this name, and the type is its declaration
-        // in infiniband/verbs.h or rdma/rdma_cma.h.
+        // in infiniband/verbs.h, infiniband/efadv.h or rdma/rdma_cma.h.
         unsafe { std::mem::transmute::<*mut c_void, $type>(address) }
     }};
 }
@@ -87,6 +92,32 @@ impl Library {
             create_qp: symbol!(library, c"ibv_create_qp", ffi::CreateQp),
             modify_qp: symbol!(library, c"ibv_modify_qp", ffi::ModifyQp),
             destroy_qp: symbol!(library, c"ibv_destroy_qp", ffi::DestroyQp),
+            create_ah: symbol!(library, c"ibv_create_ah", ffi::CreateAh),
+            destroy_ah: symbol!(library, c"ibv_destroy_ah", ffi::DestroyAh),
+        })
+    }
+}
+
+/// What makes queue pairs of SRD, which only EFA's own library does.
+#[derive(Debug)]
+pub(super) struct EfaLibrary {
+    pub(super) create_qp: extended::CreateEfaQp,
+    /// Of libibverbs, since rdma-core 27.
+    pub(super) to_extended: extended::ToExtended,
+}
+
+impl EfaLibrary {
+    pub(super) fn load() -> Result<Self, Error> {
+        let find = || {
+            let (verbs, efa) = (open(NAME)?, open(EFA_NAME)?);
+            Ok(Self {
+                create_qp: symbol!(efa, c"efadv_create_qp_ex", extended::CreateEfaQp),
+                to_extended: symbol!(verbs, c"ibv_qp_to_qp_ex", extended::ToExtended),
+            })
+        };
+        find().map_err(|error| match error {
+            Error::Load(reason) => Error::LoadProvider { library: "libefa", reason },
+            other => other,
         })
     }
 }

@@ -5,7 +5,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 
 use memmap2::MmapMut;
 use rustix::fs::MemfdFlags;
@@ -25,6 +27,8 @@ pub enum Access {
     Remote,
     /// Read and write: devices without atomics refuse to be asked for atomics.
     ReadWrite,
+    /// Read: some devices have no RDMA write.
+    Read,
 }
 
 impl Access {
@@ -33,6 +37,7 @@ impl Access {
             Self::Local => LOCAL_WRITE,
             Self::Remote => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC,
             Self::ReadWrite => LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ,
+            Self::Read => LOCAL_WRITE | REMOTE_READ,
         }
     }
 }
@@ -69,7 +74,7 @@ const REMOTE_ATOMIC: i32 = 8;
 
 /// Memory that a device may access.
 #[derive(Clone, Debug)]
-pub struct Region(Rc<RegionInner>);
+pub struct Region(Arc<RegionInner>);
 
 #[derive(Debug)]
 struct RegionInner {
@@ -80,9 +85,16 @@ struct RegionInner {
     length: usize,
     lkey: u32,
     rkey: u32,
+    // Of this program's threads one copies at a time.
+    copying: Mutex<()>,
     _memory: MmapMut,
     _dma_buf: Option<OwnedFd>,
 }
+
+// SAFETY: the memory belongs to no thread.
+unsafe impl Send for RegionInner {}
+// SAFETY: threads copy in turn, and nobody refers to the contents.
+unsafe impl Sync for RegionInner {}
 
 impl Drop for RegionInner {
     fn drop(&mut self) {
@@ -153,7 +165,9 @@ impl Region {
         let keys = unsafe { &*mr };
         let (lkey, rkey) = (keys.lkey, keys.rkey);
         let (pd, _memory, _dma_buf) = (pd.clone(), memory, dma_buf);
-        Self(Rc::new(RegionInner { mr, pd, base, length, lkey, rkey, _memory, _dma_buf }))
+        let copying = Mutex::new(());
+        let inner = RegionInner { mr, pd, base, length, lkey, rkey, copying, _memory, _dma_buf };
+        Self(Arc::new(inner))
     }
 
     /// Where a peer finds it.
@@ -186,7 +200,7 @@ impl Region {
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(super) fn check(&self, offset: usize, length: usize) -> Result<(), Error> {
@@ -202,6 +216,7 @@ impl Region {
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), Error> {
         self.check(offset, bytes.len())?;
         let to = self.0.base.wrapping_add(offset);
+        let _alone = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: inside of the mapping, to which there are no references; the device may write at
         // the same time, as to memory that is shared with another process.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
@@ -216,6 +231,7 @@ impl Region {
         self.check(offset, length)?;
         let mut bytes = vec![0; length];
         let from = self.0.base.wrapping_add(offset);
+        let _alone = self.0.copying.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: as for writing.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Ok(bytes)

@@ -1,16 +1,24 @@
 //! Queue pairs.
 
 use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::OnceLock;
+use std::sync::PoisonError;
 
 use crate::CompletionQueue;
 use crate::Error;
 use crate::Pd;
 use crate::Region;
+use crate::Transport;
 use crate::check;
+use crate::datagram;
+use crate::datagram::QKEY;
+use crate::datagram::Rdma;
+use crate::datagram::To;
 use crate::ffi;
+use crate::ffi::extended::QueuePairEx;
 use crate::last;
 
-const QPT_RC: u32 = 2;
 const STATE_INIT: u32 = 1;
 pub(super) const STATE_RTR: u32 = 2;
 pub(super) const STATE_RTS: u32 = 3;
@@ -23,6 +31,10 @@ const TO_INIT: c_int = 1 | 1 << 3 | 1 << 4 | 1 << 5;
 const TO_RTR: c_int = 1 | 1 << 7 | 1 << 8 | 1 << 12 | 1 << 17 | 1 << 15 | 1 << 20;
 /// `IBV_QP_STATE | TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC`.
 const TO_RTS: c_int = 1 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 16 | 1 << 13;
+/// Of datagrams: `IBV_QP_STATE | PKEY_INDEX | PORT | QKEY`, `STATE`, and `STATE | SQ_PSN`.
+const DATAGRAM_TO_INIT: c_int = 1 | 1 << 4 | 1 << 5 | 1 << 6;
+const DATAGRAM_TO_RTR: c_int = 1;
+const DATAGRAM_TO_RTS: c_int = 1 | 1 << 16;
 const SEND_SIGNALED: u32 = 2;
 const SEND_INLINE: u32 = 8;
 
@@ -50,6 +62,8 @@ pub struct Path {
     pub dgid: [u8; 16],
     /// The peer's LID, on InfiniBand.
     pub dlid: u16,
+    /// Packets carry both GIDs: always with RoCE, and on InfiniBand through routers.
+    pub global: bool,
     /// `ibv_global_route.traffic_class`: the DSCP times 4, and the two bits of ECN.
     pub traffic_class: u8,
     /// `ibv_ah_attr.sl`: the service level.
@@ -102,7 +116,7 @@ pub enum Operation {
     FetchAdd(u64, u32, u64),
 }
 
-/// A reliable connection's end.
+/// A queue pair. Several threads may post at the same time.
 #[derive(Debug)]
 pub struct QueuePair {
     qp: *mut ffi::RawQueuePair,
@@ -110,9 +124,20 @@ pub struct QueuePair {
     inline: u32,
     pd: Pd,
     _cq: CompletionQueue,
+    transport: Transport,
+    /// Of SRD.
+    extended: *mut QueuePairEx,
+    rdma: Rdma,
+    /// Where datagrams go.
+    to: OnceLock<To>,
     /// Those of all work requests that were posted.
-    regions: Vec<Region>,
+    regions: Mutex<Vec<Region>>,
 }
+
+// SAFETY: the queue pair belongs to no thread.
+unsafe impl Send for QueuePair {}
+// SAFETY: libibverbs locks each queue while somebody posts, and ibv_modify_qp(3) is a call of the kernel.
+unsafe impl Sync for QueuePair {}
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
@@ -126,13 +151,14 @@ impl QueuePair {
     /// is the partition's place in the port's table.
     ///
     /// # Errors
-    /// As `ibv_create_qp(3)` and `ibv_modify_qp(3)`.
+    /// As `ibv_create_qp(3)`, `efadv_create_qp_ex(3)` and `ibv_modify_qp(3)`.
     pub fn new(
         pd: &Pd,
         cq: &CompletionQueue,
         caps: Caps,
         port: u8,
         pkey_index: u16,
+        transport: Transport,
     ) -> Result<Self, Error> {
         let cap = ffi::QueuePairCap {
             max_send_wr: caps.send,
@@ -141,27 +167,26 @@ impl QueuePair {
             max_recv_sge: caps.pieces,
             max_inline_data: caps.inline,
         };
-        let (send_cq, recv_cq) = (cq.0.cq, cq.0.cq);
-        let mut attr =
-            ffi::QueuePairInitAttr { send_cq, recv_cq, cap, qp_type: QPT_RC, ..Default::default() };
-        // SAFETY: the domain and the queue are there, and the structure ours to write.
-        let qp = unsafe { (pd.library().create_qp)(pd.0.pd, &raw mut attr) };
-        if qp.is_null() {
-            return Err(last("ibv_create_qp"));
-        }
+        let (qp, extended, inline, rdma) = match transport {
+            Transport::Srd => datagram::scalable(pd, cap, cq)?,
+            Transport::Rc | Transport::Ud => plain(pd, cap, cq, transport)?,
+        };
         // SAFETY: a queue pair that was just made; its number does not change.
         let number = unsafe { (*qp).qp_num };
-        let inline = attr.cap.max_inline_data;
         let (pd, cq) = (pd.clone(), cq.clone());
-        let made = Self { qp, number, inline, pd, _cq: cq, regions: Vec::new() };
+        let (to, regions) = (OnceLock::new(), Mutex::new(Vec::new()));
+        let made = Self { qp, number, inline, pd, _cq: cq, transport, extended, rdma, to, regions };
         let attr = ffi::QueuePairAttr {
             qp_state: STATE_INIT,
-            qp_access_flags: QP_ACCESS,
             port_num: port,
             pkey_index,
             ..Default::default()
         };
-        made.modify("ibv_modify_qp to INIT", attr, TO_INIT)?;
+        let (attr, mask) = match transport {
+            Transport::Rc => (ffi::QueuePairAttr { qp_access_flags: QP_ACCESS, ..attr }, TO_INIT),
+            _ => (ffi::QueuePairAttr { qkey: QKEY, ..attr }, DATAGRAM_TO_INIT),
+        };
+        made.modify("ibv_modify_qp to INIT", attr, mask)?;
         Ok(made)
     }
 
@@ -177,10 +202,16 @@ impl QueuePair {
         usize::try_from(self.inline).unwrap_or(0)
     }
 
-    /// Connects it, as to RTR and then to RTS.
+    /// Whether the device reads from peers' memory by it, and writes to theirs.
+    #[must_use]
+    pub fn rdma(&self) -> (bool, bool) {
+        (self.rdma.read, self.rdma.write)
+    }
+
+    /// Connects it, as to RTR and then to RTS. Datagrams go to the peer from now on.
     ///
     /// # Errors
-    /// As `ibv_modify_qp(3)`.
+    /// As `ibv_modify_qp(3)` and `ibv_create_ah(3)`.
     pub fn connect(&self, path: &Path) -> Result<(), Error> {
         let half = |bytes: &[u8]| {
             let mut half = [0; 8];
@@ -193,12 +224,15 @@ impl QueuePair {
             sgid_index: path.sgid_index,
             hop_limit: 64,
             dlid: path.dlid,
-            is_global: 1,
+            is_global: path.global.into(),
             port_num: path.port,
             traffic_class: path.traffic_class,
             sl: path.service_level,
             ..Default::default()
         };
+        if self.transport != Transport::Rc {
+            return self.address(ah_attr, path);
+        }
         let attr = ffi::QueuePairAttr {
             qp_state: STATE_RTR,
             path_mtu: path.mtu,
@@ -220,6 +254,18 @@ impl QueuePair {
             ..Default::default()
         };
         self.modify("ibv_modify_qp to RTS", attr, TO_RTS)
+    }
+
+    /// The same for datagrams, which have no connection.
+    fn address(&self, ah_attr: ffi::AddressAttr, path: &Path) -> Result<(), Error> {
+        let to = To::new(&self.pd, ah_attr, path.qp_num)?;
+        // A queue pair is connected once.
+        let _ = self.to.set(to);
+        let attr = ffi::QueuePairAttr { qp_state: STATE_RTR, ..Default::default() };
+        self.modify("ibv_modify_qp to RTR", attr, DATAGRAM_TO_RTR)?;
+        let (qp_state, sq_psn) = (STATE_RTS, path.psn.1);
+        let attr = ffi::QueuePairAttr { qp_state, sq_psn, ..Default::default() };
+        self.modify("ibv_modify_qp to RTS", attr, DATAGRAM_TO_RTS)
     }
 
     /// Ends all its work requests with errors.
@@ -245,16 +291,17 @@ impl QueuePair {
     /// The entries of a work request, and how many count; their regions are kept from now on.
     ///
     /// There is always one: of a read, erdma's provider looks at the first entry, also if none counts.
-    fn pieces(&mut self, pieces: &[Piece<'_>]) -> Result<(Vec<ffi::Sge>, c_int), Error> {
+    fn pieces(&self, pieces: &[Piece<'_>]) -> Result<(Vec<ffi::Sge>, c_int), Error> {
         let mut list = Vec::with_capacity(pieces.len());
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         for Piece { region, offset, length } in pieces {
             region.check(*offset, *length)?;
             let bounds = Error::Bounds { offset: *offset, length: *length, size: region.len() };
             let addr = region.address() + u64::try_from(*offset).unwrap_or(0);
             let Ok(length) = u32::try_from(*length) else { return Err(bounds) };
             list.push(ffi::Sge { addr, length, lkey: region.lkey() });
-            if !self.regions.iter().any(|known| known.is(region)) {
-                self.regions.push((*region).clone());
+            if !regions.iter().any(|known| known.is(region)) {
+                regions.push((*region).clone());
             }
         }
         let count = c_int::try_from(list.len()).unwrap_or(c_int::MAX);
@@ -270,9 +317,10 @@ impl QueuePair {
     /// now; no more than [`Self::inline`].
     ///
     /// # Errors
-    /// As `ibv_post_send(3)`: `ENOMEM` when the queue is full, `EINVAL` for too many pieces.
+    /// As `ibv_post_send(3)`: `ENOMEM` when the queue is full, `EINVAL` for too many pieces, or for what
+    /// datagrams cannot; `EOPNOTSUPP` for what the device cannot.
     pub fn post_send(
-        &mut self,
+        &self,
         id: u64,
         operation: Operation,
         pieces: &[Piece<'_>],
@@ -291,6 +339,12 @@ impl QueuePair {
         }
         if inline {
             request.send_flags |= SEND_INLINE;
+        }
+        if self.transport == Transport::Srd {
+            let to = self.to.get().ok_or_else(unaddressed)?;
+            let count = usize::try_from(num_sge).unwrap_or(0);
+            let pieces = (list.get(..count).unwrap_or_default(), inline);
+            return datagram::post(self.extended, to, (id, request.send_flags), operation, pieces);
         }
         let halves = |n: u64| {
             let [a, b, c, d, e, f, g, h] = n.to_ne_bytes();
@@ -323,6 +377,11 @@ impl QueuePair {
                 (request.compare_add, request.atomic_rkey) = (halves(add), rkey);
             }
         }
+        if self.transport == Transport::Ud {
+            let to = self.to.get().ok_or_else(unaddressed)?;
+            request.remote_addr = u64::try_from(to.ah.expose_provenance()).unwrap_or(0);
+            request.compare_add = [to.qp_num, QKEY];
+        }
         let mut bad = std::ptr::null_mut();
         // SAFETY: a queue pair has a context, which is open while it is there.
         let context = unsafe { (*self.qp).context };
@@ -338,7 +397,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// As `ibv_post_recv(3)`.
-    pub fn post_receive(&mut self, id: u64, pieces: &[Piece<'_>]) -> Result<(), Error> {
+    pub fn post_receive(&self, id: u64, pieces: &[Piece<'_>]) -> Result<(), Error> {
         let (mut list, num_sge) = self.pieces(pieces)?;
         let mut request = ffi::ReceiveRequest {
             wr_id: id,
@@ -355,4 +414,31 @@ impl QueuePair {
         let result = unsafe { post(self.qp, &raw mut request, &raw mut bad) };
         check("ibv_post_recv", result)
     }
+}
+
+/// A datagram before there is somebody to send it to.
+fn unaddressed() -> Error {
+    Error::Verb {
+        verb: "ibv_post_send",
+        error: std::io::Error::from_raw_os_error(libc::EDESTADDRREQ),
+    }
+}
+
+/// A queue pair of the kinds that all devices have.
+fn plain(
+    pd: &Pd,
+    cap: ffi::QueuePairCap,
+    cq: &CompletionQueue,
+    transport: Transport,
+) -> Result<(*mut ffi::RawQueuePair, *mut QueuePairEx, u32, Rdma), Error> {
+    let (send_cq, recv_cq, qp_type) = (cq.0.cq, cq.0.cq, transport.qp_type());
+    let mut attr = ffi::QueuePairInitAttr { send_cq, recv_cq, cap, qp_type, ..Default::default() };
+    // SAFETY: the domain and the queue are there, and the structure ours to write.
+    let qp = unsafe { (pd.library().create_qp)(pd.0.pd, &raw mut attr) };
+    if qp.is_null() {
+        return Err(last("ibv_create_qp"));
+    }
+    let has = transport == Transport::Rc;
+    let rdma = Rdma { read: has, write: has };
+    Ok((qp, std::ptr::null_mut(), attr.cap.max_inline_data, rdma))
 }

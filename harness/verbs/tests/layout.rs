@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::Command;
 
 use verbgate_verbs::ffi;
+use verbgate_verbs::ffi::extended::InitAttrEx;
+use verbgate_verbs::ffi::extended::QueuePairEx;
 
 /// The C expression and what it must be.
 fn expected() -> Vec<(&'static str, usize)> {
@@ -55,6 +57,38 @@ fn expected() -> Vec<(&'static str, usize)> {
         ("sizeof(struct ibv_recv_wr)", size_of::<ffi::ReceiveRequest>()),
         ("sizeof(struct ibv_wc)", size_of::<ffi::Completion>()),
         ("offsetof(struct ibv_wc, qp_num)", offset_of!(ffi::Completion, qp_num)),
+        ("offsetof(struct ibv_send_wr, wr.ud.ah)", offset_of!(ffi::SendRequest, remote_addr)),
+        (
+            "offsetof(struct ibv_send_wr, wr.ud.remote_qpn)",
+            offset_of!(ffi::SendRequest, compare_add),
+        ),
+        ("offsetof(struct ibv_qp_ex, wr_id)", offset_of!(QueuePairEx, wr_id)),
+        ("offsetof(struct ibv_qp_ex, wr_flags)", offset_of!(QueuePairEx, wr_flags)),
+        ("offsetof(struct ibv_qp_ex, wr_rdma_read)", offset_of!(QueuePairEx, wr_rdma_read)),
+        ("offsetof(struct ibv_qp_ex, wr_send_imm)", offset_of!(QueuePairEx, wr_send_imm)),
+        ("offsetof(struct ibv_qp_ex, wr_set_ud_addr)", offset_of!(QueuePairEx, wr_set_ud_addr)),
+        (
+            "offsetof(struct ibv_qp_ex, wr_set_inline_data)",
+            offset_of!(QueuePairEx, wr_set_inline_data),
+        ),
+        ("offsetof(struct ibv_qp_ex, wr_set_sge_list)", offset_of!(QueuePairEx, wr_set_sge_list)),
+        ("offsetof(struct ibv_qp_ex, wr_start)", offset_of!(QueuePairEx, wr_start)),
+        ("offsetof(struct ibv_qp_ex, wr_abort)", offset_of!(QueuePairEx, wr_abort)),
+        ("sizeof(struct ibv_qp_init_attr_ex)", size_of::<InitAttrEx>()),
+        ("offsetof(struct ibv_qp_init_attr_ex, comp_mask)", offset_of!(InitAttrEx, comp_mask)),
+        ("offsetof(struct ibv_qp_init_attr_ex, pd)", offset_of!(InitAttrEx, pd)),
+        (
+            "offsetof(struct ibv_qp_init_attr_ex, send_ops_flags)",
+            offset_of!(InitAttrEx, send_ops_flags),
+        ),
+        ("sizeof(struct ibv_grh)", verbgate_verbs::GRH),
+        ("IBV_QPT_UD", 4),
+        ("IBV_QPT_DRIVER", 0xff),
+        ("IBV_QP_QKEY", 1 << 6),
+        ("IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM", 3),
+        ("IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM", 12),
+        ("IBV_QP_EX_WITH_RDMA_READ", 16),
+        ("IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS", 65),
         ("IBV_QPT_RC", 2),
         ("IBV_QPS_RTS", 3),
         ("IBV_QPS_ERR", 6),

@@ -1,8 +1,6 @@
 //! `verbgate fabric`, natively and between sandboxes: the reports on a fabric that works, and on
 //! faults of one that does not.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -11,12 +9,10 @@ use anyhow::bail;
 
 use super::Case;
 use super::Verdict;
-use super::nodes::Namespace;
 use super::nodes::SECOND;
 use super::nodes::SPARE_NETDEV;
 use super::nodes::SecondDevice;
 use super::nodes::ip;
-use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
@@ -37,7 +33,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("fabric_ranks_that_differ", differ),
         Case::new("fabric_of_four_ranks_and_two_rails", two_rails),
         Case::new("fabric_faults", faults),
-        Case::new("fabric_between_network_namespaces", two_hosts),
+        Case::new("fabric_goes_on_without_a_bad_rank", bad_rank),
+        Case::new("fabric_by_datagrams", datagrams),
     ]
 }
 
@@ -54,7 +51,7 @@ pub(super) struct Job<'a> {
     pub(super) world: &'a World,
     /// Of `verbgate fabric`.
     pub(super) command: &'static str,
-    program: String,
+    pub(super) program: String,
     at: String,
     ranks: usize,
 }
@@ -270,6 +267,72 @@ fn faults(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
+/// One of three ranks uses wrong keys: that rank is named, the others' paths are tried all the same, and each
+/// rank exits with 1.
+fn bad_rank(world: &World) -> Result<Verdict> {
+    let bad = |rank: usize| if rank == 2 { "--inject wrong-rkey" } else { "" };
+    let verify = job!(world, 3);
+    let ended = verify.run(Place::Native, |rank| words(&format!("--sizes 1,4K {}", bad(rank))))?;
+    let ended = ended.into_iter().map(|e| e.expect_status(1)).collect::<Result<Vec<_>>>()?;
+    let zero = ended.first().context("no rank")?;
+    let cause = zero.stdout.lines().find(|line| line.starts_with("CAUSE wrong-rkey"));
+    if !cause.is_some_and(|line| line.contains("rank 2")) {
+        bail!("rank 2 is not named: {zero}");
+    }
+    for told in ["rank 0: 1 of 2 paths are well", "rank 1: 1 of 2 paths", "rank 2: 0 of 2 paths"] {
+        if !zero.stdout.contains(told) {
+            bail!("nothing is said of {told:?}: {zero}");
+        }
+    }
+    let mut bench = job!(world, 3);
+    bench.command = "bench";
+    // Of one size alone: sizes of a starved machine are not compared.
+    let options = "--sweep sizes --sizes 4K --repeat 1 --seconds 0.1";
+    let ended = bench.run(Place::Native, |rank| words(&format!("{options} {}", bad(rank))))?;
+    let ended = ended.into_iter().map(|e| e.expect_status(1)).collect::<Result<Vec<_>>>()?;
+    let zero = ended.first().context("no rank")?;
+    let failed: Vec<&str> = zero.stdout.lines().filter(|line| line.starts_with("FAIL ")).collect();
+    if failed.len() < 2 || failed.iter().any(|line| !line.contains("rank 2 to ")) {
+        bail!("not rank 2's paths alone: {zero}");
+    }
+    // From, to and the rail, and numbers: no path of the others failed.
+    for path in [["0", "1", "0"], ["1", "0", "0"], ["0", "2", "0"]] {
+        let of = |line: &&str| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("sizes") && words.take(path.len()).eq(path)
+        };
+        let rows = zero.stdout.lines().filter(of);
+        let well = rows.filter(|line| !line.contains("FAILED")).count();
+        if well != 1 {
+            bail!("{well} cells of {path:?} are well: {zero}");
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Datagrams, compared byte by byte, and measured; several threads, too.
+fn datagrams(world: &World) -> Result<Verdict> {
+    for place in [Place::Native, Place::Sandbox] {
+        let verify = job!(world, 2);
+        for ended in verify.run(place, |_| words("--transport ud"))? {
+            ended.expect_status(0)?;
+        }
+        for options in
+            ["--transport ud --sweep sizes", "--threads 2 --qps 4 --sweep sizes,bidirectional"]
+        {
+            let mut bench = job!(world, 2);
+            bench.command = "bench";
+            let options = format!(
+                "{options} --sizes 1K --message 1K --repeat 1 --seconds 0.2 --tolerance 90"
+            );
+            for ended in bench.run(place, |_| words(&options))? {
+                ended.expect_status(0).with_context(|| format!("{place:?}: {options}"))?;
+            }
+        }
+    }
+    Ok(Verdict::Ok)
+}
+
 /// An address that is taken away with this.
 pub(super) struct Address(&'static str, &'static str);
 
@@ -285,153 +348,4 @@ impl Drop for Address {
         // Of a device that is gone nothing is left to take.
         let _ = ip(&["address", "delete", self.0, "dev", self.1]);
     }
-}
-
-/// A network namespace that stands for a host: a link for the rendezvous, and a rail.
-struct Host {
-    namespace: Namespace,
-    rail: &'static str,
-}
-
-/// Of each host: its namespace, its rail's network device and RDMA device, and the addresses of its
-/// link and its rail.
-type Plan = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
-const HOSTS: [Plan; 2] = [
-    ("verbgate-fa", "fa", "rxefa", "ca", "10.97.0.1/24", "10.98.0.1/24"),
-    ("verbgate-fb", "fb", "rxefb", "cb", "10.97.0.2/24", "10.98.0.2/24"),
-];
-/// As the lab's own device has it.
-const MTU: &str = "4200";
-
-fn hosts() -> Result<[Host; 2]> {
-    let [a, b] = HOSTS;
-    let spaces = [Namespace::new(a.0)?, Namespace::new(b.0)?];
-    for (one, other) in [(a.1, b.1), (a.3, b.3)] {
-        ip(&[
-            "link", "add", one, "netns", a.0, "type", "veth", "peer", "name", other, "netns", b.0,
-        ])?;
-    }
-    let make = |(name, netdev, rail, link, link_address, address): Plan, namespace| {
-        ip(&["-n", name, "link", "set", "lo", "up"])?;
-        for (netdev, address) in [(netdev, address), (link, link_address)] {
-            ip(&["-n", name, "address", "add", address, "dev", netdev])?;
-            ip(&["-n", name, "link", "set", netdev, "mtu", MTU, "up"])?;
-        }
-        inside(name, &["rdma", "link", "add", rail, "type", "rxe", "netdev", netdev])?;
-        Ok::<Host, anyhow::Error>(Host { namespace, rail })
-    };
-    let [one, other] = spaces;
-    let hosts = [make(a, one)?, make(b, other)?];
-    for host in &hosts {
-        exec::wait_until(host.rail, PATIENCE, || {
-            let node = world::node_of(host.rail);
-            Ok(node.is_ok_and(|node| Path::new("/dev/infiniband").join(node).exists()))
-        })?;
-    }
-    Ok(hosts)
-}
-
-fn inside(namespace: &str, argv: &[&str]) -> Result<Ended> {
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", namespace]).args(argv);
-    exec::run(command, PATIENCE)?.expect_status(0)
-}
-
-/// What two hosts say, each of its own rail.
-fn between(world: &World, job: &Job<'_>, hosts: &[Host; 2], place: Place) -> Result<[Ended; 2]> {
-    let at = format!("10.97.0.1:{}", world::free_port()?);
-    let start = |rank: usize, host: &Host| {
-        let rank = rank.to_string();
-        let mut argv = vec![&*job.program, "fabric", "verify", "--rendezvous", &at];
-        argv.extend(["--rank", &rank, "--ranks", "2", "--timeout", "40", "--device", host.rail]);
-        let command = match place {
-            Place::Native => {
-                let mut command = Command::new("ip");
-                command.args(["netns", "exec", host.namespace.name()]).args(&argv);
-                command
-            }
-            Place::Sandbox => {
-                let mut command = world.program("verbgate");
-                command.args(["run", "--device", host.rail, "--netns", &host.namespace.path()]);
-                command.arg("--").args(&argv);
-                command
-            }
-        };
-        Program::start(command)
-    };
-    let [zero, one] = hosts;
-    let (zero, one) = (start(0, zero)?, start(1, one)?);
-    Ok([zero.wait(PATIENCE)?, one.wait(PATIENCE)?])
-}
-
-/// What is done to a host's network, how it is undone, and what must be said of it.
-type NetworkFault = (&'static [&'static str], &'static [&'static str], &'static [&'static str]);
-
-const NETWORK_FAULTS: &[NetworkFault] = &[
-    (
-        &["-n", "verbgate-fb", "link", "set", "fb", "mtu", "1500"],
-        &["-n", "verbgate-fb", "link", "set", "fb", "mtu", MTU],
-        &["FAIL  rank 1, rail 0: MTU along the rail: MTU is 1024 here", "4096 on rank 0"],
-    ),
-    (
-        &["-n", "verbgate-fb", "link", "set", "fb", "down"],
-        &["-n", "verbgate-fb", "link", "set", "fb", "up"],
-        &["FAIL  rank 1, rail 0"],
-    ),
-    // As another NIC of the peer's host would answer for it.
-    (
-        &[
-            "-n",
-            "verbgate-fa",
-            "neighbour",
-            "replace",
-            "10.98.0.2",
-            "lladdr",
-            "02:00:00:00:00:99",
-            "dev",
-            "fa",
-            "nud",
-            "permanent",
-        ],
-        &["-n", "verbgate-fa", "neighbour", "delete", "10.98.0.2", "dev", "fa"],
-        &[
-            "FAIL  rank 0, rail 0: neighbours: rank 1: 10.98.0.2 resolves to 02:00:00:00:00:99",
-            "ARP flux",
-        ],
-    ),
-    // As without a source rule, another rail's route is taken.
-    (
-        &["-n", "verbgate-fa", "route", "add", "10.98.0.2/32", "dev", "ca"],
-        &["-n", "verbgate-fa", "route", "delete", "10.98.0.2/32", "dev", "ca"],
-        &["FAIL  rank 0, rail 0: routes: rank 1: 10.98.0.2 from 10.98.0.1 leaves by ca, not by fa"],
-    ),
-];
-
-/// Two network namespaces as two hosts: what is wrong with the network is named before there is a
-/// queue pair; and where Soft-RoCE carries data between namespaces, all is well without.
-fn two_hosts(world: &World) -> Result<Verdict> {
-    let job = job!(world, 2);
-    let hosts = hosts()?;
-    for (break_it, mend, expected) in NETWORK_FAULTS {
-        ip(break_it)?;
-        let [zero, one] = between(world, &job, &hosts, Place::Native)?;
-        ip(mend)?;
-        let (zero, _) = (zero.expect_status(1)?, one.expect_status(1)?);
-        for words in *expected {
-            if !zero.stdout.contains(words) {
-                bail!("{}: nothing is said of {words:?}: {zero}", break_it.join(" "));
-            }
-        }
-    }
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    if release.starts_with("6.") {
-        println!("  without data: before Linux 7, Soft-RoCE carries none between namespaces");
-        return Ok(Verdict::Ok);
-    }
-    for place in [Place::Native, Place::Sandbox] {
-        for ended in between(world, &job, &hosts, place).with_context(|| format!("{place:?}"))? {
-            ended.expect_status(0).with_context(|| format!("{place:?}"))?;
-        }
-    }
-    Ok(Verdict::Ok)
 }

@@ -1,5 +1,9 @@
 //! `verbgate fabric --connect rdma-cm`: data over connections of rdma_cm, and one that is refused.
 
+use std::fs;
+use std::net::Ipv6Addr;
+
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
@@ -8,6 +12,7 @@ use super::Verdict;
 use super::fabric::Job;
 use super::fabric::job;
 use super::fabric::words;
+use super::nodes::ip;
 use crate::world::Place;
 use crate::world::World;
 
@@ -37,6 +42,78 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
             bail!("{place:?}: not {named:?}: {first}");
         }
         first.expect_status(1)?;
+        // An address of the other family is resolved nowhere.
+        let mut diagnose = job!(world, 2);
+        diagnose.command = "diagnose";
+        let ended = diagnose.run(place, |rank| {
+            let inject = if rank == 1 { " --inject wrong-address" } else { "" };
+            words(&format!("--connect rdma-cm{inject}"))
+        })?;
+        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
+        if !first.stdout.contains("CAUSE addr-error: ") {
+            bail!("{place:?}: no address error: {first}");
+        }
+        first.expect_status(1)?;
+        // A neighbour is known, and nobody is there.
+        let silent = Silent::new(world)?;
+        let mut diagnose = job!(world, 2);
+        diagnose.command = "diagnose";
+        let ended = diagnose.run(place, |rank| {
+            let inject = if rank == 1 { " --inject silent-address" } else { "" };
+            words(&format!("--connect rdma-cm --timeout 10{inject}"))
+        })?;
+        drop(silent);
+        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
+        if !first.stdout.contains("CAUSE unreachable: ") {
+            bail!("{place:?}: nobody is unreachable: {first}");
+        }
+        first.expect_status(1)?;
+        let mut bench = job!(world, 2);
+        bench.command = "bench";
+        let options = "--connect rdma-cm --sweep sizes --sizes 4K --repeat 1 --seconds 0.2 \
+                       --tolerance 90 --qps 2";
+        for rank in bench.run(place, |_| words(options))? {
+            rank.expect_status(0)?;
+        }
     }
     Ok(Verdict::Ok)
+}
+
+/// The neighbour of a silent address, which goes with this.
+struct Silent {
+    address: String,
+    netdev: String,
+}
+
+impl Silent {
+    fn new(world: &World) -> Result<Self> {
+        let index = world.gid_index.context("the device has no GID of IPv4")?;
+        let port = format!("/sys/class/infiniband/{}/ports/1", world.device);
+        let gid = fs::read_to_string(format!("{port}/gids/{index}"))?;
+        let gid: Ipv6Addr = gid.trim().parse()?;
+        let [a, b, c, _] = gid.to_ipv4_mapped().context("a GID of IPv4")?.octets();
+        let netdev = fs::read_to_string(format!("{port}/gid_attrs/ndevs/{index}"))?;
+        let silent = Self { address: format!("{a}.{b}.{c}.250"), netdev: netdev.trim().to_owned() };
+        let Self { address, netdev } = &silent;
+        let nobody = "02:00:00:00:00:fa";
+        ip(&[
+            "neighbour",
+            "replace",
+            address,
+            "lladdr",
+            nobody,
+            "dev",
+            netdev,
+            "nud",
+            "permanent",
+        ])?;
+        Ok(silent)
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Of a device that is gone nothing is left to take.
+        let _ = ip(&["neighbour", "delete", &self.address, "dev", &self.netdev]);
+    }
 }

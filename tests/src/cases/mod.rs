@@ -11,6 +11,7 @@ mod differential;
 mod fabric;
 mod fabric_bench;
 mod fabric_cm;
+mod fabric_hosts;
 pub(crate) mod flooded;
 mod gids;
 mod hostile;
@@ -129,6 +130,7 @@ fn on_software() -> Vec<Case> {
     all.extend(diagnose::cases());
     all.extend(fabric_bench::cases());
     all.extend(fabric_cm::cases());
+    all.extend(fabric_hosts::cases());
     all.extend(death::cases());
     all.extend(refusals::cases());
     all.extend(hostile::cases());

@@ -11,9 +11,18 @@ use crate::bench::plan::Step;
 use crate::bench::sender::FlowOutcome;
 use crate::counters;
 
-/// Counters of what the peer was not ready for, as drivers call them: mlx5, rxe, bnxt, irdma.
-const RNR_NAKS: &[&str] = &["rnr_nak_retry_err", "rcvd_rnr_err", "rnr_naks_rcvd", "RnrNakRecv"];
-/// Counters of what was sent again or had to be.
+/// Counters of what the peer was not ready for, as drivers call them: mlx5, rxe, bnxt_re, irdma, mana, ionic.
+/// EFA counts at the receiver alone, and hns not at all.
+const RNR_NAKS: &[&str] = &[
+    "rnr_nak_retry_err",
+    "rcvd_rnr_err",
+    "rnr_naks_rcvd",
+    "RnrNakRecv",
+    "requester_rnr_nak",
+    "req_rx_rnr_retry_err",
+];
+/// Counters of what was sent again or had to be: of mlx5, rxe, bnxt_re, irdma, efa, mana and ionic. hns counts
+/// no loss.
 const RETRANSMITS: &[&str] = &[
     "local_ack_timeout_err",
     "packet_seq_err",
@@ -22,6 +31,11 @@ const RETRANSMITS: &[&str] = &[
     "rcvd_seq_err",
     "to_retransmits",
     "RetransSegs",
+    "retrans_pkts",
+    "requester_timeout",
+    "requester_oos_nak",
+    "requester_implicit_nak",
+    "tx_rdma_retx_pkts",
 ];
 /// What has left by the wire: what is looped back on the NIC has not.
 const PHY_BYTES: &[&str] = &["ethtool tx_bytes_phy"];
@@ -54,6 +68,9 @@ pub(crate) struct Cell {
     pub(crate) rnr_naks: Option<u64>,
     pub(crate) retransmits: Option<u64>,
     pub(crate) phy_bytes: Option<u64>,
+    /// Datagrams that did not arrive; none of what is reliable.
+    #[serde(default)]
+    pub(crate) lost: Option<u64>,
     /// Which of the sender's counters moved.
     pub(crate) counters: BTreeMap<String, u64>,
 }
@@ -97,6 +114,7 @@ impl Cell {
         let number = |value: f64| Some(value).filter(|_| valid);
         let rate = *messages as f64 / took.max(f64::MIN_POSITIVE);
         let us = |quantile: f64| latencies.value_at_quantile(quantile) as f64 / 1e3;
+        let timed = !latencies.is_empty();
         let packets = step.size.div_ceil(mtu.max(1));
         Self {
             sweep: Some(step.sweep),
@@ -112,13 +130,14 @@ impl Cell {
             gbps: number(rate * step.size as f64 * 8e-9),
             messages_per_second: number(rate),
             packets_per_second: number(rate * packets as f64),
-            p50_us: number(us(0.5)),
-            p99_us: number(us(0.99)),
+            p50_us: number(us(0.5)).filter(|_| timed),
+            p99_us: number(us(0.99)).filter(|_| timed),
             completion_errors: *errors,
             first_error: first_error.clone(),
             rnr_naks: counted.sum(RNR_NAKS),
             retransmits: counted.sum(RETRANSMITS),
             phy_bytes: counted.sum(PHY_BYTES),
+            lost: outcome.lost,
             counters: counted.moved(),
         }
     }
@@ -157,6 +176,21 @@ mod tests {
     use crate::bench::options::By;
     use crate::bench::plan::Shape;
     use crate::bench::plan::plan;
+    use crate::explain::Sign;
+
+    /// A name with a typing error counts nothing, for ever.
+    #[test]
+    fn what_is_counted_has_a_meaning_of_the_same_kind() {
+        for (names, sign) in [(RNR_NAKS, Sign::Unready), (RETRANSMITS, Sign::Loss)] {
+            for name in names.iter().filter(|name| **name != "RnrNakRecv") {
+                assert_eq!(counters::sign(name), Some(sign), "{name}");
+            }
+        }
+        let before = BTreeMap::from([("tx_rdma_retx_pkts".to_owned(), 1)]);
+        let after = BTreeMap::from([("tx_rdma_retx_pkts".to_owned(), 8)]);
+        let counted = Counted { before: &before, after: &after };
+        assert_eq!((counted.sum(RETRANSMITS), counted.sum(RNR_NAKS)), (Some(7), None));
+    }
 
     #[test]
     fn what_failed_has_no_numbers_and_what_is_not_counted_is_not_zero() {
@@ -173,6 +207,7 @@ mod tests {
         let counted = Counted { before: &before, after: &after };
         let mut outcome = FlowOutcome {
             messages: 100,
+            lost: None,
             took: 0.5,
             latencies: hdrhistogram::Histogram::new(3).unwrap(),
             errors: 0,

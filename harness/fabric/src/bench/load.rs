@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use verbgate_verbs::Transport;
+
 use crate::bench::options::By;
 use crate::bench::pace::interval;
 use crate::bench::pace::span;
@@ -12,10 +14,13 @@ use crate::exchange::Injection;
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     pub by: By,
+    pub(crate) transport: Transport,
     pub size: usize,
     pub window: u32,
     /// Queue pairs of each path.
     pub(crate) lanes: usize,
+    /// Each has every which of the queue pairs.
+    pub(crate) threads: usize,
     /// Completions are waited for.
     pub(crate) events: bool,
     /// Of each queue pair, in Gb/s.
@@ -51,8 +56,20 @@ mod tests {
     fn a_pace_is_a_whole_number_of_messages_and_not_too_few() {
         let load = |size, target, seconds| {
             let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
-            let (lanes, events) = (1, false);
-            Load { by, size, window, lanes, events, target, seconds, stall, injection }
+            let (lanes, threads, events, transport) = (1, 1, false, Transport::Rc);
+            Load {
+                by,
+                transport,
+                size,
+                window,
+                lanes,
+                threads,
+                events,
+                target,
+                seconds,
+                stall,
+                injection,
+            }
         };
         assert_eq!(load(64, None, 0.5).span(), 0.5);
         // 1,000 bytes at 0.008 Gb/s are one each millisecond.

@@ -9,11 +9,15 @@ mod pace;
 mod part;
 mod plan;
 mod plot;
+mod ports;
 mod sender;
+mod sums;
 mod verdict;
 mod wire;
+mod work;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -35,6 +39,10 @@ use crate::bench::part::gone;
 use crate::bench::plan::Flow;
 use crate::bench::plan::Shape;
 use crate::bench::plan::Step;
+use crate::bench::ports::datagram;
+use crate::bench::ports::fits;
+use crate::bench::ports::shape;
+use crate::bench::ports::wire_rates;
 use crate::blame::RailPath;
 use crate::connect::Control;
 use crate::connect::Mesh;
@@ -49,7 +57,6 @@ use crate::options::Identity;
 use crate::preflight::Verdict;
 use crate::probe;
 use crate::progress::Progress;
-use crate::rail::Rail;
 use crate::rendezvous::Link;
 use crate::rendezvous::Loss;
 use crate::rendezvous::Table;
@@ -113,13 +120,18 @@ pub(crate) fn run(args: &BenchOptions, me: &Identity) -> Result<u8, Error> {
         Session::open(me, args.parameters() + &me.class.text(), args.needs())?;
     let shape = shape(me.ranks, &table);
     // All ranks plan alike, and so refuse alike.
-    let plan = match fits(args, &table).and_then(|()| plan::plan(args, &shape)) {
-        Ok(plan) => plan,
+    let planned = args.fitted(datagram(&table)).and_then(|args| {
+        fits(&args, &table)?;
+        Ok((plan::plan(&args, &shape)?, args))
+    });
+    let (plan, fitted) = match planned {
+        Ok(planned) => planned,
         Err(error) => {
             session::leave(link, server)?;
             return Err(error);
         }
     };
+    let args = &fitted;
     let cells = plan.steps.len() * shape.rates.len() * usize::try_from(me.ranks).unwrap_or(0) / 2;
     let shown = args.details || cells <= SHOWN;
     output.prepare(shown, wire_rates(&table));
@@ -169,57 +181,21 @@ pub(crate) fn plan_words(args: &BenchOptions, ranks: u32, table: &Table) -> Resu
     Ok(plan::plan(args, &shape(ranks, table))?.words)
 }
 
-/// What all ranks know alike.
-fn shape(ranks: u32, table: &Table) -> Shape {
-    Shape { ranks, rates: rates(table, |rail| plan::rate(&rail.rate)) }
-}
-
-/// Of each rail the least of all ranks; none, if one of them does not tell.
-fn rates(table: &Table, of: impl Fn(&Rail) -> Option<f64>) -> Vec<Option<f64>> {
-    let rails = table.entries.first().map_or(0, |entry| entry.rails.len());
-    let rate = |rail: usize| {
-        let rates = table.entries.iter().filter_map(|entry| entry.rails.get(rail));
-        let rates = rates.filter(|rail| rail.fault.is_none()).map(&of);
-        rates.reduce(|a, b| Some(a?.min(b?))).flatten()
-    };
-    (0..rails).map(rate).collect()
-}
-
-/// Rates that are a wire's: that of a software device says nothing.
-fn wire_rates(table: &Table) -> Vec<Option<f64>> {
-    rates(table, |rail| plan::rate(&rail.rate).filter(|_| !rail.software))
-}
-
 fn load_of(args: &BenchOptions, step: &Step) -> Load {
     let Step { size, window, target, .. } = *step;
     let BenchOptions { by, seconds, events, inject, .. } = *args;
+    let transport = args.common.transport;
+    let threads = usize::try_from(args.threads).unwrap_or(1);
     let stall = args.tuning().gives_up_after();
     // One message at a time is on one queue pair.
     let lanes = if step.sweep == Sweep::Latency { 1 } else { lanes(args) };
     let target = target.map(|target| target / lanes as f64);
-    Load { by, size, window, lanes, events, target, seconds, stall, injection: inject }
+    let injection = inject;
+    Load { by, transport, size, window, lanes, threads, events, target, seconds, stall, injection }
 }
 
 fn lanes(args: &BenchOptions) -> usize {
-    usize::try_from(args.queue_pairs).unwrap_or(1)
-}
-
-/// Whether all ports take messages of the longest size.
-fn fits(args: &BenchOptions, table: &Table) -> Result<(), Error> {
-    let longest = args.sizes.iter().copied().chain([args.message]).max().unwrap_or(0);
-    for entry in &table.entries {
-        for rail in &entry.rails {
-            let most = usize::try_from(rail.max_message).unwrap_or(usize::MAX);
-            if most != 0 && longest > most {
-                return Err(Error::Usage(format!(
-                    "{} of rank {} takes messages of at most {most} bytes: give smaller --sizes and \
-                     --message",
-                    rail.device, entry.rank
-                )));
-            }
-        }
-    }
-    Ok(())
+    usize::try_from(args.queue_pairs.max(args.threads)).unwrap_or(1)
 }
 
 /// Both directions of a path.
@@ -244,8 +220,7 @@ impl Bench<'_> {
         let mut quick = self.args.quick;
         let alone = usize::try_from(self.me.ranks).unwrap_or(usize::MAX) - 1;
         while let Some(step) = steps.get(number).cloned().filter(|_| link.lost.len() < alone) {
-            let bad = self.output.cells.iter().filter(|cell| !cell.valid).count();
-            progress.step(number, bad);
+            progress.step(number, self.output.sums.bad);
             let began = Instant::now();
             let (cells, broken) = self.step(link, number, &step)?;
             self.pass_on(link, cells)?;
@@ -263,6 +238,9 @@ impl Bench<'_> {
                 self.mend(link, number, &broken)?;
             }
             number += 1;
+            if steps.get(number).is_none_or(|next| !step.goes_on(next)) {
+                self.output.settle();
+            }
             if number == steps.len() && std::mem::take(&mut quick) {
                 let own = match self.me.rank {
                     0 => wire::suspects(&self.output.wire()),
@@ -340,11 +318,18 @@ impl Bench<'_> {
         let after = self.counters(&rails);
         let none = BTreeMap::new();
         let mut broken = Vec::new();
+        let mut told = BTreeSet::new();
         for (flow, outcome) in outcomes {
             let before = before.get(&flow.rail).unwrap_or(&none);
             let after = after.get(&flow.rail).unwrap_or(&none);
             let mtu = self.mesh.hardware.get(flow.rail).map_or(0, |h| h.rail.mtu_bytes());
-            cells.push(Cell::new(step, flow, mtu, &outcome, &Counted { before, after }));
+            let counted = Counted { before, after };
+            let mut cell = Cell::new(step, flow, mtu, &outcome, &counted);
+            // Of all flows of a rail at the same time, the first has what the rail counted.
+            if !told.insert(flow.rail) {
+                cell.counters.clear();
+            }
+            cells.push(cell);
             if outcome.broken {
                 broken.push(path(flow));
             }
@@ -379,7 +364,7 @@ impl Bench<'_> {
             return cells.into_iter().try_for_each(|cell| self.output.cell(cell));
         }
         cells.chunks(CELLS).try_for_each(|cells| {
-            let cells = cells.iter().map(serde_json::to_value).collect::<Result<_, _>>();
+            let cells = cells.iter().map(serde_json::to_string).collect::<Result<_, _>>();
             let cells = cells.map_err(|e| Error::Check(e.to_string()))?;
             link.send(0, &Control::Cells(cells))
         })
@@ -392,7 +377,7 @@ impl Bench<'_> {
             match control {
                 Control::Cells(cells) => {
                     // What is not understood is dropped, as in all that ranks say.
-                    let cells = cells.into_iter().map(serde_json::from_value::<Cell>);
+                    let cells = cells.into_iter().map(|text| serde_json::from_str::<Cell>(&text));
                     cells.flatten().try_for_each(|cell| self.output.cell(cell))?;
                 }
                 other => kept.push_back((from, other)),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 use serde::Serialize;
+use verbgate_verbs::Transport;
 
 use crate::error::Error;
 use crate::exchange::Injection;
@@ -15,6 +16,7 @@ use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
 use crate::options::Common;
+use crate::options::transport_word;
 use crate::random;
 
 /// How often each cell of the sweeps of sizes and pace is measured: what collapses now and then does not do so
@@ -104,6 +106,9 @@ pub struct BenchOptions {
     pub window: u32,
     /// Queue pairs of each path, 1 to [`BenchOptions::QUEUE_PAIRS_MAX`]; latency is measured on one.
     pub queue_pairs: u32,
+    /// Threads that post and poll, each on queue pairs of its own, 1 to [`BenchOptions::THREADS_MAX`]; at
+    /// least as many queue pairs are made.
+    pub threads: u32,
     /// Completions are waited for by events, and not polled for.
     pub events: bool,
     /// How far a cell may be from what is expected of it, in percent.
@@ -162,6 +167,7 @@ impl Default for BenchOptions {
             by: By::Write,
             window: 16,
             queue_pairs: 1,
+            threads: 1,
             events: false,
             tolerance: 10.0,
             min_gbps: None,
@@ -192,6 +198,8 @@ impl BenchOptions {
     pub const WINDOW_MAX: u32 = DEPTH;
     /// The largest [`BenchOptions::queue_pairs`].
     pub const QUEUE_PAIRS_MAX: u32 = 64;
+    /// The largest [`BenchOptions::threads`].
+    pub const THREADS_MAX: u32 = 64;
     /// The largest message, in bytes.
     pub const SIZE_MAX: usize = LONGEST_MESSAGE;
 
@@ -199,8 +207,9 @@ impl BenchOptions {
     pub(crate) fn needs(&self) -> Needs {
         let longest = self.sizes.iter().copied().chain([self.message, LARGEST]).max();
         let longest = longest.unwrap_or(LARGEST);
-        let kind = self.common.memory;
-        Needs { lanes: self.queue_pairs, longest, events: self.events, kind }
+        let (threads, events) = (self.threads, self.events);
+        let lanes = self.queue_pairs.max(threads);
+        Needs { lanes, threads, longest, events, ..self.common.needs() }
     }
 
     /// # Errors
@@ -234,6 +243,36 @@ impl BenchOptions {
             return usage(format!("--tolerance {}: give a percentage below 100", self.tolerance));
         }
         Ok(())
+    }
+
+    /// The same, as far as datagrams of this length carry it: sends that are no longer, and no latency of
+    /// what nobody acknowledges.
+    ///
+    /// # Errors
+    /// When nothing is left.
+    pub(crate) fn fitted(&self, longest: usize) -> Result<Self, Error> {
+        let mut args = self.clone();
+        match (args.common.transport, args.by) {
+            (Transport::Rc, _) | (Transport::Srd, By::Write | By::Read) => return Ok(args),
+            (Transport::Srd, By::Send) => {}
+            (Transport::Ud, _) => {
+                args.by = By::Send;
+                if args.sweeps.is_empty() {
+                    args.sweeps = Sweep::WORDS.iter().map(|(sweep, ..)| *sweep).collect();
+                }
+                args.sweeps.retain(|sweep| *sweep != Sweep::Latency);
+            }
+        }
+        args.sizes.retain(|size| *size <= longest);
+        args.message = args.message.min(longest);
+        if args.sizes.is_empty() || args.sweeps.is_empty() && !self.sweeps.is_empty() {
+            return Err(Error::Usage(format!(
+                "--transport {}: a datagram has at most {longest} bytes here, and no latency if it is not \
+                 reliable: give smaller --sizes, and another --sweep",
+                transport_word(args.common.transport)
+            )));
+        }
+        Ok(args)
     }
 
     /// Whether this kind of measurement is asked for.
@@ -278,13 +317,14 @@ impl BenchOptions {
     /// What must be the same on all ranks.
     pub(crate) fn parameters(&self) -> String {
         let Self { sweeps, sizes, message, pace, repeat, seconds, by, window, .. } = self;
-        let Self { quick, sample, pairs, within, one_rail, queue_pairs, events, .. } = self;
+        let Self { quick, sample, pairs, within, one_rail, queue_pairs, threads, events, .. } =
+            self;
         let pairs = random::hash(format!("{pairs:?}").as_bytes());
         format!(
             "bench --sweep {sweeps:?} --sizes {sizes:?} --message {message} --pace {pace:?} \
              --repeat {repeat:?} --seconds {seconds} --by {by:?} --window {window} {:?} --quick \
              {quick} --sample {sample:?} --pairs {pairs:x} --within {within:?} --one-rail {one_rail} \
-             --qps {queue_pairs} --events {events}",
+             --qps {queue_pairs} --threads {threads} --events {events}",
             self.tuning()
         )
     }
@@ -293,6 +333,29 @@ impl BenchOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_datagrams_that_is_measured_which_they_carry() {
+        let of = |transport, by| BenchOptions {
+            common: Common { transport, ..Common::default() },
+            by,
+            ..BenchOptions::default()
+        };
+        let ud = of(Transport::Ud, By::Write).fitted(4096).unwrap();
+        assert_eq!((ud.by, ud.message, ud.sizes.last()), (By::Send, 4096, Some(&4096)));
+        assert!(!ud.has(Sweep::Latency) && ud.has(Sweep::Ring));
+        let srd = of(Transport::Srd, By::Write).fitted(4096).unwrap();
+        assert!(srd.sizes.contains(&(1 << 20)) && srd.has(Sweep::Latency));
+        assert_eq!(of(Transport::Srd, By::Send).fitted(8928).unwrap().message, 8928);
+        let latency = BenchOptions { sweeps: vec![Sweep::Latency], ..of(Transport::Ud, By::Send) };
+        for (options, longest) in [(latency, 4096), (of(Transport::Ud, By::Send), 32)] {
+            let error = options.fitted(longest).unwrap_err();
+            assert!(
+                error.to_string().contains("--transport ud: a datagram has at most"),
+                "{error}"
+            );
+        }
+    }
 
     /// What is told by a word is written by the same word.
     #[test]

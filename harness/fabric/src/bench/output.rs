@@ -14,11 +14,11 @@ use crate::bench::options::By;
 use crate::bench::options::Sweep;
 use crate::bench::plan::Plan;
 use crate::bench::plot;
+use crate::bench::sums::Sums;
 use crate::bench::verdict::Judgement;
 use crate::bench::verdict::Verdicts;
 use crate::bench::wire;
 use crate::bench::wire::Wire;
-use crate::counters;
 use crate::error::Error;
 use crate::hardware::Tuning;
 use crate::matrix;
@@ -82,6 +82,7 @@ const COLUMNS: &[Column] = &[
 /// Of these the CSV has more than people want to see.
 const OF_CSV: &[Column] = &[
     ("phy_bytes", |cell| cell.phy_bytes.map(|bytes| bytes.to_string())),
+    ("lost", |cell| cell.lost.map(|lost| lost.to_string())),
     ("valid", |cell| Some(cell.valid.to_string())),
     ("first_error", |cell| cell.first_error.clone()),
     ("counters", |cell| {
@@ -99,7 +100,7 @@ fn name(sweep: Sweep) -> String {
 pub(crate) struct Output<'a> {
     args: &'a BenchOptions,
     csv: Option<(&'a Path, File)>,
-    pub cells: Vec<Cell>,
+    pub(crate) sums: Sums,
     /// Whether each cell is printed.
     shown: bool,
     /// Of each rail's ports, in Gb/s, where the rate is a wire's.
@@ -174,8 +175,8 @@ impl<'a> Output<'a> {
             }
             None => None,
         };
-        let (cells, rates) = (Vec::new(), Vec::new());
-        let mut output = Self { args, csv, cells, shown: true, rates, baseline };
+        let (sums, rates) = (Sums::default(), Vec::new());
+        let mut output = Self { args, csv, sums, shown: true, rates, baseline };
         let titles: Vec<&str> = COLUMNS.iter().chain(OF_CSV).map(|(title, _)| *title).collect();
         output.save(&titles.join(","))?;
         Ok(output)
@@ -189,11 +190,13 @@ impl<'a> Output<'a> {
             print(&row(&cell))?;
         }
         self.save(&csv(&cell))?;
-        // Of millions of cells, what explains something is kept.
-        let mut cell = cell;
-        cell.counters.retain(|name, _| counters::sign(name).is_some());
-        self.cells.push(cell);
+        self.sums.add(cell);
         Ok(())
+    }
+
+    /// The sweeps that went on are over.
+    pub(super) fn settle(&mut self) {
+        self.sums.settle(self.args);
     }
 
     fn save(&mut self, line: &str) -> Result<(), Error> {
@@ -207,19 +210,20 @@ impl<'a> Output<'a> {
     }
 
     pub(super) fn wire(&self) -> Wire {
-        wire::judge(self.args, &self.cells, &self.rates)
+        wire::judge(self.args, &self.sums, &self.rates)
     }
 
     /// What it comes to; whether all is well. `before`: what was wrong before anything was measured.
     pub(crate) fn end(
-        &self,
+        &mut self,
         complete: bool,
         table: &Table,
         before: &[String],
     ) -> Result<bool, Error> {
-        let wire = self.wire();
-        let paths = wire.paths.clone();
-        let mut verdicts = Verdicts::of(self.args, &self.cells, wire, complete);
+        self.settle();
+        let mut wire = self.wire();
+        let paths = std::mem::take(&mut wire.paths);
+        let mut verdicts = Verdicts::of(self.args, &self.sums, wire, complete);
         verdicts.faults.extend_from_slice(before);
         verdicts.passed &= before.is_empty();
         let mut outcome = Outcome::new("bench", table, verdicts.passed);
@@ -230,13 +234,13 @@ impl<'a> Output<'a> {
         let findings = judged.into_iter().flat_map(|verdict| verdict.findings.iter());
         outcome.findings = findings.chain(&verdicts.faults).cloned().collect();
         if let Some(path) = &self.args.plot {
-            let drawn = plot::svg(&self.cells).map_err(|e| Error::Check(e.to_string()))?;
+            let drawn = plot::svg(&self.sums).map_err(|e| Error::Check(e.to_string()))?;
             fs::write(path, drawn).map_err(|error| cannot_write(path, error))?;
         }
         if self.args.common.json {
             json(&Line::Verdicts(&verdicts))?;
         } else {
-            print(&(plot::bars(&self.cells) + &matrix::text(&outcome) + &text(&verdicts)))?;
+            print(&(plot::bars(&self.sums) + &matrix::text(&outcome) + &text(&verdicts)))?;
         }
         let tolerance = self.args.tolerance;
         let changes = self.args.outputs.write(&outcome, self.baseline.as_ref(), tolerance)?;
@@ -332,7 +336,7 @@ mod tests {
             first_error: Some(why.to_owned()),
             ..Cell::default()
         };
-        assert_eq!(csv(&cell), "all-to-all,0,1,0,4096,,1,,,,,,3,,,,false,\"a \"\"b\"\", c\",");
+        assert_eq!(csv(&cell), "all-to-all,0,1,0,4096,,1,,,,,,3,,,,,false,\"a \"\"b\"\", c\",");
         assert!(row(&cell).ends_with(&format!("  FAILED: {why}\n")));
         assert_eq!(row(&cell).matches(" -").count(), 8);
         cell.counters.insert("sent_pkts".to_owned(), 9);

@@ -1,15 +1,13 @@
 //! The plan of cells, and their order: all ranks make the same plan, and each rank takes its part.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;
 use crate::bench::pace::span;
 use crate::error::Error;
+use crate::pairs::Pairs;
+use crate::pairs::Rounds;
+use crate::pairs::disjoint;
 use crate::progress::time;
-use crate::steps::partner;
-use crate::steps::round_count;
 
 /// Messages from one rank to another on one rail.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -33,52 +31,11 @@ enum Pattern {
     Ring,
 }
 
-/// Disjoint pairs.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Pairs {
-    /// Those of a round of the tournament.
-    Round(u32),
-    /// These, the lower rank first.
-    Listed(Arc<[(u32, u32)]>),
-}
-
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Senders {
     Lower,
     Higher,
     Both,
-}
-
-impl Pairs {
-    fn partner(&self, rank: u32, ranks: u32) -> Option<u32> {
-        match self {
-            Self::Round(round) => partner(rank, ranks, *round),
-            Self::Listed(pairs) => pairs.iter().find_map(|(a, b)| match rank {
-                rank if rank == *a => Some(*b),
-                rank if rank == *b => Some(*a),
-                _ => None,
-            }),
-        }
-    }
-}
-
-/// Pairs in as few lists of disjoint ones as the first that fits makes; nobody twice in one list.
-fn disjoint(pairs: &[(u32, u32)]) -> Vec<Pairs> {
-    // Each with the ranks that are in it.
-    type List = (BTreeSet<u32>, Vec<(u32, u32)>);
-    let mut lists: Vec<List> = Vec::new();
-    let pairs: BTreeSet<(u32, u32)> = pairs.iter().map(|(a, b)| (*a.min(b), *a.max(b))).collect();
-    for (a, b) in pairs {
-        let free = |list: &&mut (BTreeSet<u32>, _)| !list.0.contains(&a) && !list.0.contains(&b);
-        match lists.iter_mut().find(free) {
-            Some((busy, list)) => {
-                busy.extend([a, b]);
-                list.push((a, b));
-            }
-            None => lists.push((BTreeSet::from([a, b]), vec![(a, b)])),
-        }
-    }
-    lists.into_iter().map(|(_, list)| Pairs::Listed(list.into())).collect()
 }
 
 /// What is measured at the same time.
@@ -121,30 +78,14 @@ const BESIDE: f64 = 0.1;
 /// # Errors
 /// When not even the shortest fits.
 pub(crate) fn plan(args: &BenchOptions, shape: &Shape) -> Result<Plan, Error> {
-    let listed = disjoint(&args.pairs);
-    let count = u32::try_from(listed.len()).unwrap_or(u32::MAX);
-    let all = if args.pairs.is_empty() { round_count(shape.ranks) } else { count };
+    let all = Rounds::new(shape.ranks, args.quick, args.sample, &args.pairs);
     let budget = args.within.unwrap_or(f64::INFINITY);
-    let wished = match (args.quick, args.sample) {
-        (true, None) => 1,
-        (_, Some(sample)) => sample.clamp(1, all.max(1)),
-        (false, None) => all,
-    };
     let mut args = args.clone();
     if args.quick {
         args.shorten();
     }
-    let rounds = |count: u32| -> Vec<Pairs> {
-        // Spread over the tournament, so that neighbours by number are not all there is.
-        let at = |n: u32| u64::from(n) * u64::from(all) / u64::from(count.max(1));
-        let picked = (0..count).map(|n| u32::try_from(at(n)).unwrap_or(0));
-        match listed.is_empty() {
-            true => picked.map(Pairs::Round).collect(),
-            false => picked.filter_map(|n| listed.get(usize::try_from(n).ok()?).cloned()).collect(),
-        }
-    };
     let lasts = |args: &BenchOptions, count: u32| -> f64 {
-        steps(args, shape, &rounds(count))
+        steps(args, shape, &all.pick(count))
             .iter()
             .map(|step| span(args.seconds, step.size, step.target) + BESIDE)
             .sum()
@@ -167,22 +108,17 @@ pub(crate) fn plan(args: &BenchOptions, shape: &Shape) -> Result<Plan, Error> {
             time(budget)
         )));
     }
-    // The most rounds that fit; more rounds take longer.
-    let (mut fits, mut too_many) = (1, wished + 1);
-    while too_many - fits > 1 {
-        let middle = fits + (too_many - fits) / 2;
-        if lasts(&args, middle) <= budget { fits = middle } else { too_many = middle }
-    }
-    let rounds = rounds(fits.min(wished));
+    let rounds = all.pick(all.fit(budget, |count| lasts(&args, count)));
     let steps = steps(&args, shape, &rounds);
     let lasts = steps.iter().map(|step| span(args.seconds, step.size, step.target) + BESIDE).sum();
     let mut words = format!(
-        "plan: {} steps, about {}: {} of {all} rounds of disjoint pairs",
+        "plan: {} steps, about {}: {} of {} rounds of disjoint pairs",
         steps.len(),
         time(lasts),
-        rounds.len()
+        rounds.len(),
+        all.all
     );
-    if u32::try_from(rounds.len()).is_ok_and(|count| count < wished) {
+    if u32::try_from(rounds.len()).is_ok_and(|count| count < all.wished) {
         words += &format!(", for --within {}", time(budget));
     }
     for what in left_out {
@@ -253,6 +189,12 @@ fn steps(args: &BenchOptions, shape: &Shape, rounds: &[Pairs]) -> Vec<Step> {
 }
 
 impl Step {
+    /// Whether the next step is of the same sweep of the same paths.
+    pub(crate) fn goes_on(&self, next: &Self) -> bool {
+        let of = |step: &Self| (step.sweep, step.repeat);
+        of(self) == of(next) && self.pattern == next.pattern
+    }
+
     /// Those in which this rank takes part.
     pub(crate) fn flows(&self, rank: u32, shape: &Shape) -> Vec<Flow> {
         let Shape { ranks, rates } = shape;

@@ -1,13 +1,12 @@
 //! The sweeps as pictures: bars for a terminal, curves as SVG.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Write as _;
 
 use plotters::prelude::*;
 
-use crate::bench::cell::Cell;
 use crate::bench::options::Sweep;
+use crate::bench::sums::Sums;
 
 /// The longest bar, in characters.
 const BAR: f64 = 40.0;
@@ -26,37 +25,20 @@ struct Spread {
 }
 
 /// Bandwidth by size, or by target.
-fn spreads(cells: &[Cell], sweep: Sweep) -> Vec<Spread> {
-    let mut groups: BTreeMap<u64, (f64, Vec<f64>, usize)> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| cell.sweep == Some(sweep)) {
-        let at = match sweep {
-            // What has no target comes last.
-            Sweep::Pace => cell.target_gbps.unwrap_or(f64::INFINITY),
-            _ => cell.size as f64,
-        };
-        // Positive numbers are in the order of their bits.
-        let (_, values, failed) = groups.entry(at.to_bits()).or_insert((at, Vec::new(), 0));
-        match cell.gbps {
-            Some(gbps) => values.push(gbps),
-            None => *failed += 1,
-        }
-    }
-    groups
-        .into_values()
-        .map(|(at, mut values, failed)| {
-            values.sort_by(f64::total_cmp);
-            let number = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-            let last = values.len().saturating_sub(1);
-            Spread { at, least: number(0), median: number(last / 2), most: number(last), failed }
-        })
-        .collect()
+fn spreads(sums: &Sums, sweep: Sweep) -> Vec<Spread> {
+    let all = sums.spreads(sweep);
+    all.map(|spread| {
+        let (least, median, most) = spread.gbps().unwrap_or((f64::NAN, f64::NAN, f64::NAN));
+        Spread { at: spread.at, least, median, most, failed: spread.failed }
+    })
+    .collect()
 }
 
 /// For a terminal: the median of all paths, and from where to where they are.
-pub(crate) fn bars(cells: &[Cell]) -> String {
+pub(crate) fn bars(sums: &Sums) -> String {
     let mut text = String::new();
     for (sweep, title) in [(Sweep::Sizes, "by size"), (Sweep::Pace, "by target")] {
-        let spreads = spreads(cells, sweep);
+        let spreads = spreads(sums, sweep);
         let most = spreads.iter().map(|s| s.most).fold(0.0, f64::max);
         if spreads.is_empty() {
             continue;
@@ -83,15 +65,15 @@ pub(crate) fn bars(cells: &[Cell]) -> String {
 ///
 /// # Errors
 /// When it cannot be drawn.
-pub(crate) fn svg(cells: &[Cell]) -> Result<String, Box<dyn Error>> {
+pub(crate) fn svg(sums: &Sums) -> Result<String, Box<dyn Error>> {
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, PICTURE).into_drawing_area();
         root.fill(&WHITE)?;
         let (left, right) = root.split_horizontally(PICTURE.0 / 2);
-        let sizes = spreads(cells, Sweep::Sizes);
+        let sizes = spreads(sums, Sweep::Sizes);
         curves(&left, "Gb/s by size of messages in bytes", &sizes, false)?;
-        let paced = spreads(cells, Sweep::Pace).into_iter().filter(|s| s.at.is_finite());
+        let paced = spreads(sums, Sweep::Pace).into_iter().filter(|s| s.at.is_finite());
         curves(&right, "Gb/s by target in Gb/s", &paced.collect::<Vec<_>>(), true)?;
         root.present()?;
     }
@@ -159,12 +141,13 @@ fn curves(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::cell::Cell;
 
     fn cell(sweep: Sweep, size: usize, target_gbps: Option<f64>, gbps: Option<f64>) -> Cell {
         Cell { sweep: Some(sweep), size, target_gbps, gbps, ..Cell::default() }
     }
 
-    fn cells() -> Vec<Cell> {
+    fn cells() -> Sums {
         let mut cells = Vec::new();
         for (size, gbps) in [(64, 0.5), (4096, 20.0), (4096, 30.0), (4096, 10.0)] {
             cells.push(cell(Sweep::Sizes, size, None, Some(gbps)));
@@ -173,7 +156,9 @@ mod tests {
         for (target, gbps) in [(Some(1.0), 1.0), (Some(25.0), 0.695), (None, 40.0)] {
             cells.push(cell(Sweep::Pace, 65536, target, Some(gbps)));
         }
-        cells
+        let mut sums = Sums::default();
+        cells.into_iter().for_each(|cell| sums.add(cell));
+        sums
     }
 
     #[test]
@@ -186,7 +171,7 @@ mod tests {
         );
         assert!(lines[3].ends_with("65536  all 1 failed"), "{text}");
         assert!(lines[7].contains(&"#".repeat(40)) && lines[7].contains("unpaced"), "{text}");
-        assert_eq!(bars(&[]), "");
+        assert_eq!(bars(&Sums::default()), "");
     }
 
     #[test]
@@ -201,6 +186,6 @@ mod tests {
         assert!(drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"));
         assert!(drawn.contains("Gb/s by size") && drawn.contains("Gb/s by target"));
         assert!(drawn.matches("<polyline").count() >= 7, "{drawn}");
-        assert!(svg(&[]).unwrap().contains("nothing was measured"));
+        assert!(svg(&Sums::default()).unwrap().contains("nothing was measured"));
     }
 }

@@ -1,6 +1,7 @@
 //! One flow at its sender: posted messages, completions, and errors.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -8,7 +9,9 @@ use hdrhistogram::Histogram;
 use verbgate_verbs::Completion;
 use verbgate_verbs::Operation;
 use verbgate_verbs::Piece;
+use verbgate_verbs::QueuePair;
 use verbgate_verbs::Region;
+use verbgate_verbs::Transport;
 
 use crate::bench::load::Load;
 use crate::bench::options::By;
@@ -37,6 +40,8 @@ const FLUSHED: u32 = 5;
 #[derive(Clone, Debug)]
 pub(crate) struct FlowOutcome {
     pub messages: u64,
+    /// Of datagrams.
+    pub(crate) lost: Option<u64>,
     /// In seconds.
     pub(crate) took: f64,
     /// In ns, half of the time from posting to completion, which is when the peer's NIC has acknowledged the
@@ -49,12 +54,28 @@ pub(crate) struct FlowOutcome {
     pub(crate) broken: bool,
 }
 
+impl FlowOutcome {
+    /// Of datagrams only the receiver knows how many have arrived, and nobody how long they took.
+    pub(super) fn counted_by_receiver(&mut self, arrived: Option<u64>) {
+        self.latencies.reset();
+        let Some(arrived) = arrived else {
+            self.first_error
+                .get_or_insert_with(|| "the receiver does not say what arrived".to_owned());
+            return;
+        };
+        self.lost = Some(self.messages.saturating_sub(arrived));
+        self.messages = self.messages.min(arrived);
+        if arrived == 0 {
+            self.first_error.get_or_insert_with(|| "no datagram has arrived".to_owned());
+        }
+    }
+}
+
 /// A flow in the making.
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) flow: Flow,
-    /// Of the connection, in the mesh.
-    peer: usize,
+    qp: Option<Arc<QueuePair>>,
     pub(crate) queue_pair: u32,
     address: u64,
     rkey: u32,
@@ -82,6 +103,7 @@ impl Sender {
         let latencies = latencies.map_err(|error| Error::Check(error.to_string()))?;
         let outcome = FlowOutcome {
             messages: 0,
+            lost: None,
             took: 0.0,
             latencies,
             errors: 0,
@@ -90,7 +112,7 @@ impl Sender {
         };
         let mut sender = Self {
             flow,
-            peer: usize::MAX,
+            qp: None,
             queue_pair: 0,
             address: 0,
             rkey: 0,
@@ -108,11 +130,17 @@ impl Sender {
             outcome,
         };
         match find(mesh, flow.to, flow.rail, lane) {
-            Some((peer, made, theirs)) => {
-                sender.peer = peer;
+            Some((qp, made, theirs)) => {
+                sender.qp = Some(qp);
                 sender.queue_pair = made.qp_num;
                 (sender.address, sender.rkey) = (theirs.address, theirs.rkey);
-                sender.inline = load.by != By::Read && load.size <= made.inline;
+                // EFA takes bytes inline that it sends, and none that it writes.
+                let takes = match load.by {
+                    By::Send => true,
+                    By::Write => load.transport == Transport::Rc,
+                    By::Read => false,
+                };
+                sender.inline = takes && load.size <= made.inline;
             }
             None => sender.fail("the connection is gone"),
         }
@@ -137,12 +165,7 @@ impl Sender {
     }
 
     /// Posts what may be posted now; whether that was anything.
-    pub(crate) fn post(
-        &mut self,
-        mesh: &mut Mesh,
-        load: &Load,
-        number: u64,
-    ) -> Result<bool, Error> {
+    pub(crate) fn post(&mut self, load: &Load, number: u64) -> bool {
         let mut any = false;
         while !self.is_over() && self.ready && self.flying.len() < usize_of(load.window) {
             let now = Instant::now();
@@ -158,8 +181,7 @@ impl Sender {
             if !due {
                 break;
             }
-            let made = mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
-            let (Some(made), Some(region)) = (made, &self.region) else {
+            let (Some(qp), Some(region)) = (&self.qp, &self.region) else {
                 self.fail("the connection is gone");
                 break;
             };
@@ -169,7 +191,7 @@ impl Sender {
                 By::Read => (self.fetched, Operation::Read(self.address, self.rkey)),
             };
             let piece = Piece { region, offset, length: load.size };
-            match made.qp.post_send(number << 1, operation, &[piece], true, self.inline) {
+            match qp.post_send(number << 1, operation, &[piece], true, self.inline) {
                 Ok(()) => {
                     self.posted += 1;
                     self.flying.push_back(now);
@@ -178,7 +200,7 @@ impl Sender {
                 Err(error) => self.fail(&error.to_string()),
             }
         }
-        Ok(any)
+        any
     }
 
     /// In seconds.
@@ -221,7 +243,7 @@ impl Sender {
     }
 
     /// Whether nothing more will come of it; a connection on which nothing completes is ended.
-    pub(crate) fn is_done(&mut self, mesh: &Mesh, load: &Load) -> bool {
+    pub(crate) fn is_done(&mut self, load: &Load) -> bool {
         if self.flying.is_empty() {
             let ended =
                 self.began.is_some_and(|began| began.elapsed().as_secs_f64() >= load.span());
@@ -233,9 +255,8 @@ impl Sender {
             self.aborted = true;
             let seconds = load.stall.as_secs();
             self.fail(&format!("STALL: no completion in {seconds} s (`verbgate explain STALL`)"));
-            let made = mesh.peers.get(self.peer).and_then(|peer| peer.made.as_ref());
             // What cannot be ended is destroyed with its connection.
-            let _ = made.map(|made| made.qp.abort());
+            let _ = self.qp.as_ref().map(|qp| qp.abort());
         }
         self.aborted && silent >= load.stall + FLUSH
     }
@@ -291,11 +312,11 @@ pub(super) fn find(
     rank: u32,
     rail: usize,
     lane: usize,
-) -> Option<(usize, Place, Place)> {
-    let of = |peer: &Peer| (peer.rank, peer.rail, peer.lane) == (rank, rail, lane);
-    let index = mesh.peers.iter().position(of)?;
-    let peer = mesh.peers.get(index)?;
-    Some((index, peer.made.as_ref()?.place.clone(), peer.theirs.clone()?))
+) -> Option<(Arc<QueuePair>, Place, Place)> {
+    let of = |peer: &&Peer| (peer.rank, peer.rail, peer.lane) == (rank, rail, lane);
+    let peer = mesh.peers.iter().find(of)?;
+    let made = peer.made.as_ref()?;
+    Some((Arc::clone(&made.qp), made.place.clone(), peer.theirs.clone()?))
 }
 
 #[cfg(test)]
@@ -307,8 +328,21 @@ mod tests {
     fn the_queue_pairs_of_a_flow_have_one_outcome() {
         let mesh = Mesh::new(0, 2, Rails::default());
         let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
-        let (lanes, events, target, size, seconds) = (2, false, None, 4096, 0.5);
-        let load = Load { by, size, window, lanes, events, target, seconds, stall, injection };
+        let (lanes, threads, events, transport) = (2, 1, false, Transport::Rc);
+        let (target, size, seconds) = (None, 4096, 0.5);
+        let load = Load {
+            by,
+            transport,
+            size,
+            window,
+            lanes,
+            threads,
+            events,
+            target,
+            seconds,
+            stall,
+            injection,
+        };
         let flow = Flow { from: 0, to: 1, rail: 0 };
         let began = Instant::now();
         let sender = |lane: u32| {
@@ -331,5 +365,11 @@ mod tests {
         let found = outcomes(vec![sender(0), failed], &load);
         assert_eq!(found[0].1.first_error.as_deref(), Some("RETRY_EXC_ERR"));
         assert!(found[0].1.broken);
+        // Of datagrams those count that have arrived.
+        let mut sent = sender(1).outcome;
+        sent.counted_by_receiver(Some(17));
+        assert_eq!((sent.messages, sent.lost, sent.latencies.len()), (17, Some(3), 0));
+        sent.counted_by_receiver(Some(0));
+        assert_eq!(sent.first_error.as_deref(), Some("no datagram has arrived"));
     }
 }

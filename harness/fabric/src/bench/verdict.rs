@@ -7,6 +7,8 @@ use serde::Serialize;
 use crate::bench::cell::Cell;
 use crate::bench::options::BenchOptions;
 use crate::bench::options::Sweep;
+use crate::bench::sums::Kept;
+use crate::bench::sums::Sums;
 use crate::bench::wire::Wire;
 
 /// Below this part of what a smaller size reaches, the bandwidth of a size has collapsed.
@@ -43,15 +45,50 @@ pub(crate) struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn of(args: &BenchOptions, cells: &[Cell], wire: Wire, complete: bool) -> Self {
-        let tolerance = args.tolerance / 100.0;
-        let (sizes, pace) = (sizes(cells, tolerance), pace(cells, tolerance));
-        let faults = faults(args, cells);
+    /// Of sweeps that are settled.
+    pub(super) fn of(args: &BenchOptions, sums: &Sums, wire: Wire, complete: bool) -> Self {
+        let percent = args.tolerance;
+        let (sizes, pace) = (
+            sums.sizes.judgement(
+                "messages a second do not fall as sizes fall, and no size collapses unexplained",
+            ),
+            sums.pace.judgement(&format!("every target is met within {percent} %, each time")),
+        );
+        let faults = faults(args, sums);
         let good = |verdict: &Judgement| verdict.passed != Some(false);
         let Wire { judgement: wire, ranked: slowest, .. } = wire;
         let well = good(&sizes) && good(&pace) && good(&wire) && faults.is_empty();
-        let (cells, passed) = (cells.len(), complete && well);
+        let (cells, passed) = (sums.cells, complete && well);
         Self { sizes, pace, wire, slowest, faults, cells, complete, passed }
+    }
+}
+
+/// What sweeps of one kind come to, as far as they are over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Judged {
+    all: usize,
+    bad: usize,
+    findings: Kept,
+    explained: Kept,
+}
+
+impl Judged {
+    fn add(&mut self, findings: Vec<String>, explained: Vec<String>) {
+        self.all += 1;
+        self.bad += usize::from(!findings.is_empty());
+        self.findings.extend(findings);
+        self.explained.extend(explained);
+    }
+
+    fn judgement(&self, well: &str) -> Judgement {
+        let Self { all, bad, findings, explained } = self;
+        let (passed, words) = match (all, bad) {
+            (0, _) => (None, "not measured".to_owned()),
+            (_, 0) => (Some(true), format!("PASS: {well} ({all} sweeps)")),
+            _ => (Some(false), format!("FAILED: {bad} of {all} sweeps")),
+        };
+        let (findings, explained) = (findings.lines(), explained.lines());
+        Judgement { passed, findings, explained, words }
     }
 }
 
@@ -67,12 +104,9 @@ fn paths(cells: &[Cell], sweep: Sweep) -> Vec<Vec<&Cell>> {
 
 /// Messages a second must not fall as sizes fall, and no size's bandwidth may collapse without a
 /// drop or an error that explains it.
-fn sizes(cells: &[Cell], tolerance: f64) -> Judgement {
-    let paths = paths(cells, Sweep::Sizes);
-    let (mut findings, mut explained) = (Vec::new(), Vec::new());
-    let mut bad = 0;
-    for path in &paths {
-        let before = findings.len();
+pub(super) fn sizes(cells: &[Cell], tolerance: f64, judged: &mut Judged) {
+    for path in &paths(cells, Sweep::Sizes) {
+        let (mut findings, mut explained) = (Vec::new(), Vec::new());
         for (index, cell) in path.iter().enumerate() {
             let at = format!("{}, {} bytes", cell.path(), cell.size);
             let (Some(rate), Some(gbps)) = (cell.messages_per_second, cell.gbps) else {
@@ -100,19 +134,14 @@ fn sizes(cells: &[Cell], tolerance: f64) -> Judgement {
                 }
             }
         }
-        bad += usize::from(findings.len() > before);
+        judged.add(findings, explained);
     }
-    let well = "messages a second do not fall as sizes fall, and no size collapses unexplained";
-    verdict(&paths, bad, findings, explained, well.to_owned())
 }
 
 /// Each target must be met, each time.
-fn pace(cells: &[Cell], tolerance: f64) -> Judgement {
-    let paths = paths(cells, Sweep::Pace);
-    let mut findings = Vec::new();
-    let mut bad = 0;
-    for path in &paths {
-        let before = findings.len();
+pub(super) fn pace(cells: &[Cell], tolerance: f64, judged: &mut Judged) {
+    for path in &paths(cells, Sweep::Pace) {
+        let mut findings = Vec::new();
         for cell in path {
             let target = cell.target_gbps.map_or("unpaced".into(), |t| format!("target {t} Gb/s"));
             let at = format!("{}, {target}, repeat {}", cell.path(), cell.repeat + 1);
@@ -124,27 +153,13 @@ fn pace(cells: &[Cell], tolerance: f64) -> Judgement {
                 _ => {}
             }
         }
-        bad += usize::from(findings.len() > before);
+        judged.add(findings, Vec::new());
     }
-    let percent = tolerance * 100.0;
-    let well = format!("every target is met within {percent} %, each time");
-    verdict(&paths, bad, findings, Vec::new(), well)
 }
 
-fn verdict(
-    paths: &[Vec<&Cell>],
-    bad: usize,
-    findings: Vec<String>,
-    explained: Vec<String>,
-    well: String,
-) -> Judgement {
-    let all = paths.len();
-    let (passed, words) = match (all, bad) {
-        (0, _) => (None, "not measured".to_owned()),
-        (_, 0) => (Some(true), format!("PASS: {well} ({all} sweeps)")),
-        _ => (Some(false), format!("FAILED: {bad} of {all} sweeps")),
-    };
-    Judgement { passed, findings, explained, words }
+/// A cell without numbers.
+pub(super) fn fault(cell: &Cell) -> String {
+    format!("{}, {} bytes: {}", cell.path(), cell.size, failure(cell))
 }
 
 fn failure(cell: &Cell) -> String {
@@ -157,37 +172,25 @@ fn causes(cell: &Cell) -> String {
 }
 
 /// Cells without numbers outside of the two sweeps that are judged as a whole, and thresholds.
-fn faults(args: &BenchOptions, cells: &[Cell]) -> Vec<String> {
-    let judged = [Some(Sweep::Sizes), Some(Sweep::Pace)];
-    let others = cells.iter().filter(|cell| !judged.contains(&cell.sweep) && !cell.valid);
-    let mut faults: Vec<String> = others
-        .map(|cell| format!("{}, {} bytes: {}", cell.path(), cell.size, failure(cell)))
-        .collect();
-    let mut all: BTreeMap<_, Vec<&Cell>> = BTreeMap::new();
-    for cell in cells {
-        all.entry((cell.from, cell.to, cell.rail)).or_default().push(cell);
-    }
-    for path in all.values() {
-        let Some(name) = path.first().map(|cell| cell.path()) else { continue };
-        let best = path.iter().filter_map(|cell| cell.gbps).fold(0.0, f64::max);
+fn faults(args: &BenchOptions, sums: &Sums) -> Vec<String> {
+    let mut faults = sums.failed.clone();
+    for ((from, to, rail), path) in &sums.paths {
+        let name = || format!("rank {from} to {to}, rail {rail}");
+        let best = path.best;
         if let Some(least) = args.min_gbps.filter(|least| best < *least) {
-            faults.push(format!("{name}: at best {best:.3} Gb/s, and --min-gbps is {least}"));
+            faults
+                .push(|| format!("{}: at best {best:.3} Gb/s, and --min-gbps is {least}", name()));
         }
         // One message at a time, where that was measured.
-        let latency = |cell: &&&Cell| cell.sweep == Some(Sweep::Latency) && cell.valid;
-        let first = |cells: &mut dyn Iterator<Item = &&Cell>| {
-            cells.min_by_key(|cell| cell.size).map(|cell| (cell.size, cell.p99_us))
-        };
-        let small = first(&mut path.iter().filter(latency))
-            .or_else(|| first(&mut path.iter().filter(|cell| cell.valid)));
-        if let (Some((size, Some(p99))), Some(most)) = (small, args.max_p99_us)
+        if let (Some((size, p99)), Some(most)) = (path.p99_us.or(path.any_p99_us), args.max_p99_us)
             && p99 > most
         {
-            faults
-                .push(format!("{name}, {size} bytes: p99 is {p99:.1} us, --max-p99-us is {most}"));
+            faults.push(|| {
+                format!("{}, {size} bytes: p99 is {p99:.1} us, --max-p99-us is {most}", name())
+            });
         }
     }
-    faults
+    faults.lines()
 }
 
 #[cfg(test)]
@@ -209,10 +212,23 @@ mod tests {
         }
     }
 
+    fn summed(cells: &[Cell]) -> Sums {
+        let mut sums = Sums::default();
+        cells.iter().for_each(|cell| sums.add(cell.clone()));
+        sums.settle(&BenchOptions::default());
+        sums
+    }
+
+    fn verdicts(cells: &[Cell]) -> Verdicts {
+        let (args, sums) = (BenchOptions::default(), summed(cells));
+        let wire = wire::judge(&args, &sums, &[None]);
+        Verdicts::of(&args, &sums, wire, true)
+    }
+
     fn of(rates: &[(usize, Option<f64>)]) -> Judgement {
         let cells: Vec<Cell> =
             rates.iter().map(|(size, rate)| cell(Sweep::Sizes, *size, *rate)).collect();
-        sizes(&cells, 0.1)
+        verdicts(&cells).sizes
     }
 
     #[test]
@@ -235,7 +251,7 @@ mod tests {
     fn a_collapse_that_a_counter_explains_is_told_and_not_held_against_the_sweep() {
         let mut slow = cell(Sweep::Sizes, 65536, Some(1e3));
         slow.counters.insert("rcvd_rnr_err".to_owned(), 7);
-        let found = sizes(&[cell(Sweep::Sizes, 4096, Some(1e6)), slow], 0.1);
+        let found = verdicts(&[cell(Sweep::Sizes, 4096, Some(1e6)), slow]).sizes;
         assert_eq!((found.passed, found.findings.len()), (Some(true), 0));
         assert!(found.explained[0].ends_with("rcvd_rnr_err rose by 7"), "{found:?}");
     }
@@ -251,17 +267,18 @@ mod tests {
         // 25 fell to 0.695 while its neighbours were perfect, one time of three.
         let mut cells = vec![at(10.0, 10.0, 0), at(25.0, 24.9, 0), at(50.0, 48.0, 0)];
         cells.extend([at(10.0, 10.0, 1), at(25.0, 0.695, 1), at(50.0, 50.0, 1)]);
-        let found = pace(&cells, 0.1);
+        let found = verdicts(&cells).pace;
         assert_eq!(found.passed, Some(false));
         assert_eq!(found.words, "FAILED: 1 of 2 sweeps");
         assert_eq!(found.findings, ["rank 0 to 1, rail 0, target 25 Gb/s, repeat 2: 0.695 Gb/s"]);
         cells.remove(4);
-        assert_eq!(pace(&cells, 0.1).passed, Some(true));
+        assert_eq!(verdicts(&cells).pace.passed, Some(true));
     }
 
     #[test]
     fn thresholds_are_kept_by_each_path_and_failures_are_faults() {
         let cells = [cell(Sweep::Latency, 64, Some(1e6)), cell(Sweep::Ring, 4096, None)];
+        let faults = |args: &BenchOptions, cells: &[Cell]| faults(args, &summed(cells));
         assert_eq!(faults(&BenchOptions::default(), &cells[..1]), [""; 0]);
         assert!(
             faults(&BenchOptions::default(), &cells)[0]
@@ -274,9 +291,10 @@ mod tests {
         let strict = asked(1.0, 8.0);
         assert_eq!(faults(&strict, &cells[..1]).len(), 2);
         assert_eq!(faults(&asked(0.5, 9.0), &cells[..1]), [""; 0]);
+        let (args, sums) = (BenchOptions::default(), summed(&cells[..1]));
         let verdicts = |complete| {
-            let wire = wire::judge(&BenchOptions::default(), &cells[..1], &[None]);
-            Verdicts::of(&BenchOptions::default(), &cells[..1], wire, complete)
+            let wire = wire::judge(&args, &sums, &[None]);
+            Verdicts::of(&args, &sums, wire, complete)
         };
         assert!(verdicts(true).passed && !verdicts(false).passed);
     }
@@ -288,8 +306,9 @@ mod tests {
         let run = |per_second: &dyn Fn(usize) -> f64| {
             let of = |size: &usize| cell(Sweep::Sizes, *size, Some(per_second(*size)));
             let cells: Vec<Cell> = sizes.iter().map(of).collect();
-            let wire = wire::judge(&BenchOptions::default(), &cells, &[Some(400.0)]);
-            Verdicts::of(&BenchOptions::default(), &cells, wire, true)
+            let (args, sums) = (BenchOptions::default(), summed(&cells));
+            let wire = wire::judge(&args, &sums, &[Some(400.0)]);
+            Verdicts::of(&args, &sums, wire, true)
         };
         let capped = |gbps: f64| move |size: usize| (gbps * 1.25e8 / size as f64).min(1e6);
         for slow in [run(&|_| 230.0), run(&capped(13.0))] {

@@ -5,22 +5,21 @@
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
-use crate::bench::cell::Cell;
 use crate::bench::options::BenchOptions;
-use crate::bench::options::Sweep;
+use crate::bench::sums::Key;
+use crate::bench::sums::PathSum;
+use crate::bench::sums::Sums;
 use crate::bench::verdict::Judgement;
 use crate::blame;
 use crate::blame::RailPath;
 use crate::blame::Totals;
 use crate::outcome::PathView;
+use crate::pairs;
 
 /// Messages below this do not fill the wire, in bytes.
-const FILLS: usize = 64 << 10;
+pub(super) const FILLS: usize = 64 << 10;
 /// Paths that are ranked, the slowest first.
 const RANKED: usize = 10;
-/// Ranks that are tried with others again after a quick plan, and with how many.
-const SUSPECTS: usize = 16;
-const WITNESSES: usize = 2;
 
 /// What all paths come to, compared with the wire and with each other.
 #[derive(Debug)]
@@ -31,45 +30,48 @@ pub(super) struct Wire {
     pub(super) paths: Vec<PathView>,
 }
 
-#[derive(Debug, Default)]
-struct Speed {
-    gbps: Option<f64>,
-    p50_us: Option<(usize, f64)>,
-    fills: bool,
-    errors: BTreeSet<String>,
+#[derive(Debug)]
+struct Speed<'a> {
+    sum: &'a PathSum,
     why: Vec<String>,
 }
 
-type Key = (u32, u32, usize);
+fn speeds(sums: &Sums) -> BTreeMap<Key, Speed<'_>> {
+    sums.paths.iter().map(|(key, sum)| (*key, Speed { sum, why: Vec::new() })).collect()
+}
 
-fn speeds(cells: &[Cell]) -> BTreeMap<Key, Speed> {
-    let mut speeds: BTreeMap<Key, Speed> = BTreeMap::new();
-    for cell in cells {
-        let alone = matches!(cell.sweep, Some(Sweep::Sizes | Sweep::Pace | Sweep::Latency));
-        let speed = speeds.entry((cell.from, cell.to, cell.rail)).or_default();
-        speed.errors.extend(cell.first_error.clone());
-        if !alone {
-            continue;
-        }
-        if cell.sweep == Some(Sweep::Latency) {
-            // Of the smallest size, the best of all repeats.
-            let found = cell.p50_us.map(|us| (cell.size, us));
-            let better = |(size, us): (usize, f64)| {
-                speed.p50_us.is_none_or(|(of, best)| (size, us) < (of, best))
-            };
-            if let Some(found) = found.filter(|found| better(*found)) {
-                speed.p50_us = Some(found);
-            }
-            continue;
-        }
-        let reaches_all = cell.target_gbps.is_none();
-        speed.fills |= reaches_all && cell.size >= FILLS && cell.valid;
-        speed.gbps = match (speed.gbps, cell.gbps) {
-            (Some(a), Some(b)) => Some(a.max(b)),
-            (a, b) => a.or(b),
-        };
+/// A path beside the others of its rail.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    key: Key,
+    /// If the path fills the wire.
+    rate: Option<f64>,
+    median: f64,
+    least: f64,
+}
+
+impl Ranked {
+    /// Of the median.
+    fn part(&self, sums: &Sums) -> f64 {
+        let gbps = sums.paths.get(&self.key).and_then(|sum| sum.gbps);
+        gbps.map_or(0.0, |gbps| gbps / self.median.max(f64::MIN_POSITIVE))
     }
-    speeds
+
+    fn words(&self, sums: &Sums) -> String {
+        let Self { key: (from, to, rail), rate, median, least } = self;
+        let mut words = Vec::new();
+        let sum = sums.paths.get(&self.key);
+        if let Some(gbps) = sum.and_then(|sum| sum.gbps).filter(|_| *median > 0.0) {
+            words.push(format!("{gbps:.3} Gb/s, {:.0} % of the median", gbps / median * 100.0));
+            if let Some(rate) = rate {
+                words.push(format!("{:.0} % of the port's {rate} Gb/s", gbps / rate * 100.0));
+            }
+        }
+        if let Some((_, us)) = sum.and_then(|sum| sum.p50_us) {
+            words.push(format!("latency {us:.1} us, {:.1} times the least", us / least));
+        }
+        format!("rank {from} to {to}, rail {rail}: {}", words.join("; "))
+    }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -78,54 +80,46 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// `rates`: of each rail's ports, in Gb/s; none where a rate says nothing.
-pub(super) fn judge(args: &BenchOptions, cells: &[Cell], rates: &[Option<f64>]) -> Wire {
-    let mut speeds = speeds(cells);
+pub(super) fn judge(args: &BenchOptions, sums: &Sums, rates: &[Option<f64>]) -> Wire {
+    let mut speeds = speeds(sums);
     let rails: BTreeSet<usize> = speeds.keys().map(|(_, _, rail)| *rail).collect();
-    let mut order: Vec<(f64, String)> = Vec::new();
+    let mut order: Vec<Ranked> = Vec::new();
     let mut judged = 0;
     for rail in rails {
         let rate = rates.get(rail).copied().flatten();
         let of_rail =
             || speeds.iter().filter(|((_, _, of), _)| *of == rail).map(|(_, speed)| speed);
-        let median = median(of_rail().filter_map(|speed| speed.gbps).collect());
+        let median = median(of_rail().filter_map(|speed| speed.sum.gbps).collect());
         let least =
-            of_rail().filter_map(|speed| Some(speed.p50_us?.1)).fold(f64::INFINITY, f64::min);
-        for ((from, to, _), speed) in speeds.iter_mut().filter(|((_, _, of), _)| *of == rail) {
-            let mut words = Vec::new();
-            if let Some(gbps) = speed.gbps.filter(|_| median > 0.0) {
-                let part = gbps / median * 100.0;
-                words.push(format!("{gbps:.3} Gb/s, {part:.0} % of the median"));
-                if let Some(rate) = rate.filter(|_| speed.fills) {
-                    judged += 1;
-                    let share = gbps / rate * 100.0;
-                    words.push(format!("{share:.0} % of the port's {rate} Gb/s"));
-                    if share < args.min_share {
-                        speed
-                            .why
-                            .push(format!("{gbps:.1} Gb/s is {share:.0} % of the port's {rate}"));
-                    }
-                    if part < args.min_of_median {
-                        speed.why.push(format!("{gbps:.1} Gb/s is {part:.0} % of the median"));
-                    }
+            of_rail().filter_map(|speed| Some(speed.sum.p50_us?.1)).fold(f64::INFINITY, f64::min);
+        for (key, speed) in speeds.iter_mut().filter(|((_, _, of), _)| *of == rail) {
+            let rate = rate.filter(|_| speed.sum.fills);
+            let ranked = Ranked { key: *key, rate, median, least };
+            if let (Some(gbps), Some(rate)) = (speed.sum.gbps.filter(|_| median > 0.0), rate) {
+                judged += 1;
+                let (part, share) = (gbps / median * 100.0, gbps / rate * 100.0);
+                if share < args.min_share {
+                    speed.why.push(format!("{gbps:.1} Gb/s is {share:.0} % of the port's {rate}"));
+                }
+                if part < args.min_of_median {
+                    speed.why.push(format!("{gbps:.1} Gb/s is {part:.0} % of the median"));
                 }
             }
-            let part = speed.gbps.map_or(0.0, |gbps| gbps / median.max(f64::MIN_POSITIVE));
-            if let Some((size, us)) = speed.p50_us {
+            if let Some((size, us)) = speed.sum.p50_us {
                 let times = us / least;
-                words.push(format!("latency {us:.1} us, {times:.1} times the least"));
-                if rate.is_some() && times > args.max_times_least {
+                if rates.get(rail).is_some_and(Option::is_some) && times > args.max_times_least {
                     speed.why.push(format!(
                         "the latency of {size} bytes, {us:.1} us, is {times:.1} times the least"
                     ));
                 }
             }
-            order.push((part, format!("rank {from} to {to}, rail {rail}: {}", words.join("; "))));
+            order.push(ranked);
         }
     }
-    order.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let ranked = order.into_iter().map(|(_, words)| words).take(RANKED).collect();
+    order.sort_by(|a, b| a.part(sums).total_cmp(&b.part(sums)));
+    let ranked = order.iter().take(RANKED).map(|ranked| ranked.words(sums)).collect();
     let mut findings = places(&speeds);
-    findings.extend(all_to_all(args, cells, rates));
+    findings.extend(all_to_all(args, sums, rates));
     let bad = speeds.values().filter(|speed| !speed.why.is_empty()).count();
     let all = speeds.len();
     let (passed, words) = match (judged, findings.is_empty()) {
@@ -143,16 +137,16 @@ pub(super) fn judge(args: &BenchOptions, cells: &[Cell], rates: &[Option<f64>]) 
         _ => (Some(false), format!("FAILED: {bad} of {all} paths")),
     };
     let paths = speeds.into_iter().map(|((from, to, rail), speed)| {
-        let why: Vec<String> = speed.errors.into_iter().chain(speed.why).collect();
-        let p50_us = speed.p50_us.map(|(_, us)| us);
-        PathView { from, to, rail, good: why.is_empty(), gbps: speed.gbps, p50_us, why }
+        let why: Vec<String> = speed.sum.errors.iter().cloned().chain(speed.why).collect();
+        let p50_us = speed.sum.p50_us.map(|(_, us)| us);
+        PathView { from, to, rail, good: why.is_empty(), gbps: speed.sum.gbps, p50_us, why }
     });
     let paths = paths.collect();
     Wire { judgement: Judgement { passed, findings, explained: Vec::new(), words }, ranked, paths }
 }
 
 /// What slow paths have in common, each place once.
-fn places(speeds: &BTreeMap<Key, Speed>) -> Vec<String> {
+fn places(speeds: &BTreeMap<Key, Speed<'_>>) -> Vec<String> {
     let undirected = |(from, to, rail): &Key| -> RailPath { (*from.min(to), *from.max(to), *rail) };
     let all: BTreeSet<RailPath> = speeds.keys().map(undirected).collect();
     let slow = speeds.iter().filter(|(_, speed)| !speed.why.is_empty());
@@ -180,12 +174,7 @@ fn places(speeds: &BTreeMap<Key, Speed>) -> Vec<String> {
 }
 
 /// What each rank sends to all others at the same time, against the wire.
-fn all_to_all(args: &BenchOptions, cells: &[Cell], rates: &[Option<f64>]) -> Vec<String> {
-    let mut sent: BTreeMap<(u32, usize, u32), f64> = BTreeMap::new();
-    let of = cells.iter().filter(|cell| cell.sweep == Some(Sweep::AllToAll) && cell.size >= FILLS);
-    for cell in of {
-        *sent.entry((cell.from, cell.rail, cell.repeat)).or_default() += cell.gbps.unwrap_or(0.0);
-    }
+fn all_to_all(args: &BenchOptions, sums: &Sums, rates: &[Option<f64>]) -> Vec<String> {
     let share = |((rank, rail, _), gbps): (&(u32, usize, u32), &f64)| {
         let rate = rates.get(*rail).copied().flatten()?;
         let share = gbps / rate * 100.0;
@@ -195,7 +184,7 @@ fn all_to_all(args: &BenchOptions, cells: &[Cell], rates: &[Option<f64>]) -> Vec
         );
         (share < args.min_share).then_some(words)
     };
-    sent.iter().filter_map(share).collect()
+    sums.together.iter().filter_map(share).collect()
 }
 
 /// Pairs to try again: each rank with a slow path, with ranks that have none.
@@ -204,22 +193,14 @@ pub(super) fn suspects(wire: &Wire) -> Vec<(u32, u32)> {
         wire.paths.iter().filter(|path| !path.good).flat_map(|path| [path.from, path.to]).collect();
     let all: BTreeSet<u32> = wire.paths.iter().flat_map(|path| [path.from, path.to]).collect();
     let met: BTreeSet<(u32, u32)> = wire.paths.iter().map(|path| (path.from, path.to)).collect();
-    let well: Vec<u32> = all.difference(&bad).copied().collect();
-    let mut pairs = Vec::new();
-    let mut next = well.iter().cycle();
-    for rank in bad.into_iter().take(SUSPECTS) {
-        let fresh =
-            |other: &&u32| !met.contains(&(rank, **other)) && !met.contains(&(**other, rank));
-        let found: Vec<u32> =
-            next.by_ref().take(well.len()).filter(fresh).take(WITNESSES).copied().collect();
-        pairs.extend(found.into_iter().map(|other| (rank, other)));
-    }
-    pairs
+    pairs::again(&bad, &all, &met)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::cell::Cell;
+    use crate::bench::options::Sweep;
 
     fn cell(sweep: Sweep, (from, to): (u32, u32), size: usize, per_second: f64) -> Cell {
         Cell {
@@ -249,8 +230,14 @@ mod tests {
         cells
     }
 
+    fn judged(cells: &[Cell], rate: Option<f64>) -> Wire {
+        let mut sums = Sums::default();
+        cells.iter().for_each(|cell| sums.add(cell.clone()));
+        judge(&BenchOptions::default(), &sums, &[rate])
+    }
+
     fn of(cells: &[Cell]) -> Wire {
-        judge(&BenchOptions::default(), cells, &[Some(400.0)])
+        judged(cells, Some(400.0))
     }
 
     #[test]
@@ -306,7 +293,7 @@ mod tests {
             found.findings[0].contains("to all others at once: 140.0 Gb/s is 35 %"),
             "{found:?}"
         );
-        let software = judge(&BenchOptions::default(), &cells(|_, _| 1.0), &[None]);
+        let software = judged(&cells(|_, _| 1.0), None);
         assert_eq!(software.judgement.passed, None);
         assert!(software.judgement.words.starts_with("not judged"));
         assert!(software.paths.iter().all(|path| path.good));

@@ -14,6 +14,7 @@ use verbgate_verbs::Pd;
 use verbgate_verbs::Piece;
 use verbgate_verbs::QueuePair;
 use verbgate_verbs::Region;
+use verbgate_verbs::Transport;
 
 use super::Sample;
 use super::Work;
@@ -81,7 +82,7 @@ fn objects(rail: &Rail, work: &mut Work) -> Result<(), Error> {
 
 fn queue_pair(pd: &Pd, cq: &CompletionQueue, rail: &Rail) -> Result<QueuePair, Error> {
     let caps = Caps { send: 16, receive: 1, pieces: 1, inline: 0 };
-    Ok(QueuePair::new(pd, cq, caps, rail.port, 0)?)
+    Ok(QueuePair::new(pd, cq, caps, rail.port, 0, Transport::Rc)?)
 }
 
 /// A queue pair that speaks to itself.
@@ -92,6 +93,7 @@ fn connected(pd: &Pd, cq: &CompletionQueue, rail: &Rail) -> Result<QueuePair, Er
         sgid_index: u8::try_from(rail.gid_index).unwrap_or(u8::MAX),
         dgid: rail.gid_bytes(),
         dlid: rail.lid,
+        global: true,
         traffic_class: 0,
         service_level: 0,
         qp_num: qp.number(),
@@ -109,7 +111,7 @@ fn connected(pd: &Pd, cq: &CompletionQueue, rail: &Rail) -> Result<QueuePair, Er
 fn data(rail: &Rail, work: &mut Work) -> Result<(), Error> {
     let context = Context::open(&rail.device)?;
     let (pd, cq) = (Pd::new(&context)?, CompletionQueue::new(&context, 256)?);
-    let mut qp = connected(&pd, &cq, rail)?;
+    let qp = connected(&pd, &cq, rail)?;
     let from = Region::new(&pd, LARGE, Access::Local)?;
     let to = Region::new(&pd, LARGE, Access::Remote)?;
     for (operation, length, turns) in

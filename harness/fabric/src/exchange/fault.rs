@@ -67,6 +67,8 @@ pub enum Injection {
     Lossy,
     /// By rdma_cm it tells its peers a port at which it does not listen.
     NoListener,
+    /// It gives its peers another address of its network: its own, with 250 for the last byte.
+    SilentAddress,
 }
 
 impl Injection {
@@ -108,6 +110,11 @@ impl Injection {
             "The rank says that its ports drop packets of traffic class 0, and pause another class",
         ),
         (Self::NoListener, "no-listener", "The rank does not listen at its port of rdma_cm"),
+        (
+            Self::SilentAddress,
+            "silent-address",
+            "The rank gives its peers another address of its network, where nobody answers",
+        ),
     ];
 }
 

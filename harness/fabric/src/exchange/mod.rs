@@ -16,6 +16,7 @@ use verbgate_segments::Role;
 use verbgate_verbs::Completion;
 use verbgate_verbs::Operation;
 use verbgate_verbs::Piece;
+use verbgate_verbs::Transport;
 
 use crate::cause::Cause;
 use crate::connect::Control;
@@ -48,6 +49,10 @@ pub(crate) struct Exchange<'a> {
 
 /// What the end says that leaves a path out.
 pub(crate) const KNOWN: &str = "not tried: enough is known of this rail";
+/// What the end says whose time is over.
+pub(crate) const OVER: &str = "not tried: the time is over";
+/// How often unreliable datagrams are sent again that do not arrive.
+const AGAIN: u32 = 2;
 /// At which step it ends.
 const EXIT_STEP: u64 = 7;
 
@@ -121,10 +126,16 @@ impl Exchange<'_> {
 
     fn send(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
         self.await_ready(number)?;
-        self.operate(number, verb, size)?;
-        let (rail, fault) = (self.rail(), None);
-        let done = Control::Done { rail, step: number, fault };
-        Ok(self.link.send(self.peer_rank(), &done)?)
+        loop {
+            self.operate(number, verb, size)?;
+            let (rail, fault) = (self.rail(), None);
+            let done = Control::Done { rail, step: number, fault };
+            self.link.send(self.peer_rank(), &done)?;
+            // Of an unreliable datagram only the receiver knows whether it is to be sent again.
+            if self.transport() != Transport::Ud || self.has_arrived(number)? {
+                return Ok(());
+            }
+        }
     }
 
     /// The sender's part.
@@ -165,7 +176,9 @@ impl Exchange<'_> {
         let region = self.source()?;
         region.write(at, &if fetches { vec![0; size] } else { data })?;
         let fits = size <= mine.inline || self.injection == Some(Injection::LongInline);
-        let inline = !fetches && size > 0 && fits;
+        // EFA takes bytes inline that it sends, and none that it writes.
+        let takes = self.transport() == Transport::Rc || matches!(verb, Verb::Send | Verb::SendImm);
+        let inline = !fetches && size > 0 && fits && takes;
         let signaled = self.injection != Some(Injection::Unsignaled);
         let piece = Piece { region: &region, offset: at, length: size };
         let pieces = if size == 0 { &[][..] } else { &[piece][..] };
@@ -195,12 +208,20 @@ impl Exchange<'_> {
         region.write(OUT, &header)?;
         let mut pieces = vec![Piece { region: &region, offset: OUT, length: header.len() }];
         let mut offset = OUT + 4096;
+        // Datagrams of devices that gather few pieces lie in one.
+        let gathers = self.transport() == Transport::Rc;
+        let apart = if gathers { 2 * SEGMENT } else { 0 };
+        let mut whole = header.len();
         for (index, length) in (0..).zip(&lengths) {
-            region.write(offset, &self.payload(self.mesh.rank, number << 8 | index, *length))?;
-            if *length > 0 {
+            let at = if gathers { offset } else { OUT + whole };
+            region.write(at, &self.payload(self.mesh.rank, number << 8 | index, *length))?;
+            if *length > 0 && gathers {
                 pieces.push(Piece { region: &region, offset, length: *length });
             }
-            offset += 2 * SEGMENT;
+            (offset, whole) = (offset + apart, whole + length);
+        }
+        if !gathers {
+            pieces = vec![Piece { region: &region, offset: OUT, length: whole }];
         }
         self.queue_pair()?.post_send(number, Operation::Send, &pieces, true, false)?;
         self.complete(number)?;
@@ -210,13 +231,15 @@ impl Exchange<'_> {
     fn send_train(&mut self, number: u64, data: &[u8]) -> Result<(), Fault> {
         let region = self.region()?;
         region.write(OUT, data)?;
+        // Datagrams may end in any order, and of EFA each has an entry, asked for or not.
+        let every = if self.transport() == Transport::Rc { SIGNALED } else { 1 };
         for car in 0..TRAIN {
             let offset = OUT + car * TRAIN_SIZE;
             let piece = Piece { region: &region, offset, length: TRAIN_SIZE };
-            let signaled = (car + 1) % SIGNALED == 0;
+            let signaled = (car + 1) % every == 0;
             self.queue_pair()?.post_send(number, Operation::Send, &[piece], signaled, false)?;
         }
-        for _ in 0..TRAIN / SIGNALED {
+        for _ in 0..TRAIN / every {
             self.complete(number)?;
         }
         Ok(())
@@ -226,13 +249,14 @@ impl Exchange<'_> {
     fn receive(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
         let region = self.region()?;
         let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let before = self.before();
         let mut receives = 0;
         match verb {
             Verb::Send | Verb::SendImm | Verb::Message(_) => {
                 // Whatever a message is, its receive has room for the longest.
                 let length = if let Verb::Message(_) = verb { 4 * SEGMENT } else { size };
-                region.write(IN, &vec![0; length])?;
-                self.post(number, IN, length)?;
+                region.write(IN, &vec![0; before + length])?;
+                self.post(number, IN, before + length)?;
                 receives = 1;
             }
             Verb::WriteImm => {
@@ -244,19 +268,40 @@ impl Exchange<'_> {
             Verb::Read => region.write(TARGET, &self.payload(me, number, size))?,
             Verb::CompareSwap | Verb::FetchAdd => region.write(TARGET, &number.to_ne_bytes())?,
             Verb::Train => {
-                region.write(IN, &vec![0; size])?;
+                let room = before + TRAIN_SIZE;
+                region.write(IN, &vec![0; TRAIN * room])?;
                 for car in 0..TRAIN {
-                    self.post(number, IN + car * TRAIN_SIZE, TRAIN_SIZE)?;
+                    self.post(number, IN + car * room, room)?;
                 }
                 receives = TRAIN;
             }
         }
-        let rail = self.rail();
-        self.link.send(peer, &Control::Ready { rail, step: number })?;
-        self.await_done(number)?;
+        let (rail, step) = (self.rail(), number);
         let mut last = None;
-        for _ in 0..receives {
-            last = Some(self.complete(number)?);
+        for attempt in 0.. {
+            self.link.send(peer, &Control::Ready { rail, step })?;
+            self.await_done(number)?;
+            let mut arrived = 0;
+            let lost = loop {
+                if arrived == receives {
+                    break None;
+                }
+                match self.arrival(number) {
+                    Ok(completion) => (last, arrived) = (Some(completion), arrived + 1),
+                    Err(fault) if attempt < AGAIN && is_lost(&fault) => break Some(arrived),
+                    Err(fault) => return Err(fault),
+                }
+            };
+            let Some(arrived) = lost else { break };
+            // All are sent again: behind the receives that are left, those that were used.
+            for car in 0..arrived {
+                let room = before + TRAIN_SIZE;
+                self.post(number, IN + car * room, room)?;
+            }
+        }
+        if self.transport() == Transport::Ud {
+            let count = u64::try_from(receives).unwrap_or(0);
+            self.link.send(peer, &Control::Got { rail, step, count })?;
         }
         self.check(number, verb, size, last.as_ref())
     }
@@ -276,14 +321,17 @@ impl Exchange<'_> {
                 return Err(step(format!("the immediate is {found}, not {number}")));
             }
         }
+        let before = self.before();
         let length = last.map_or(0, |c| usize::try_from(c.byte_len).unwrap_or(usize::MAX));
+        let length = length.saturating_sub(before);
         match verb {
             Verb::Send | Verb::SendImm if length != size => {
                 Err(step(format!("{length} bytes arrived of {size}")))
             }
-            Verb::Send | Verb::SendImm | Verb::Train => {
-                compare(&region.read(IN, size)?, &self.payload(peer, number, size))
+            Verb::Send | Verb::SendImm => {
+                compare(&region.read(IN + before, size)?, &self.payload(peer, number, size))
             }
+            Verb::Train => self.check_train(&self.payload(peer, number, size)),
             Verb::Write | Verb::WriteImm => {
                 compare(&region.read(TARGET, size)?, &self.payload(peer, number, size))
             }
@@ -292,7 +340,7 @@ impl Exchange<'_> {
             Verb::FetchAdd => compare(&region.read(TARGET, 8)?, &(2 * number + 1).to_ne_bytes()),
             Verb::Message(kind) => {
                 let by = format!("rank {peer}");
-                let bytes = region.read(IN, length)?;
+                let bytes = region.read(IN + before, length)?;
                 let (found, segments) = protocol::parse(&bytes, &by)?;
                 if found != kind {
                     return Err(step(format!("{by}: a {found} instead of a {kind}")));
@@ -302,6 +350,34 @@ impl Exchange<'_> {
                 })
             }
         }
+    }
+
+    /// All cars, in the order of the connection; datagrams come in any order.
+    fn check_train(&self, expected: &[u8]) -> Result<(), Fault> {
+        let (region, before) = (self.region()?, self.before());
+        let cars = (0..TRAIN)
+            .map(|car| region.read(IN + car * (before + TRAIN_SIZE) + before, TRAIN_SIZE))
+            .collect::<Result<Vec<Vec<u8>>, _>>()?;
+        if self.transport() == Transport::Rc {
+            return compare(&cars.concat(), expected);
+        }
+        for (number, sent) in expected.chunks(TRAIN_SIZE).enumerate() {
+            if !cars.iter().any(|car| car == sent) {
+                let words =
+                    format!("the data differs: message {number} of {TRAIN} did not arrive as sent");
+                return Err(step(words).because(Cause::DataDiffers));
+            }
+        }
+        Ok(())
+    }
+
+    fn transport(&self) -> Transport {
+        self.mesh.hardware.get(self.rail()).map_or(Transport::Rc, |of| of.needs.transport)
+    }
+
+    /// Bytes before what is received.
+    fn before(&self) -> usize {
+        self.mesh.hardware.get(self.rail()).map_or(0, |of| of.needs.before())
     }
 
     fn region(&self) -> Result<verbgate_verbs::Region, Fault> {
@@ -319,9 +395,9 @@ impl Exchange<'_> {
         }
     }
 
-    fn queue_pair(&mut self) -> Result<&mut verbgate_verbs::QueuePair, Fault> {
-        let made = self.mesh.peers.get_mut(self.peer).and_then(|peer| peer.made.as_mut());
-        made.map(|made| &mut made.qp).ok_or_else(|| step("the connection is gone"))
+    fn queue_pair(&self) -> Result<&verbgate_verbs::QueuePair, Fault> {
+        let made = self.mesh.peers.get(self.peer).and_then(|peer| peer.made.as_ref());
+        made.map(|made| &*made.qp).ok_or_else(|| step("the connection is gone"))
     }
 
     fn post(&mut self, number: u64, offset: usize, length: usize) -> Result<(), Fault> {
@@ -329,10 +405,17 @@ impl Exchange<'_> {
             return Ok(());
         }
         let region = self.region()?;
+        // Of no bytes, EFA makes no receive.
+        let least = usize::from(self.transport() != Transport::Rc);
+        let length = length.max(least);
         let piece = Piece { region: &region, offset, length };
         let pieces = if length == 0 { &[][..] } else { &[piece][..] };
         Ok(self.queue_pair()?.post_receive(number, pieces)?)
     }
+}
+
+fn is_lost(fault: &Fault) -> bool {
+    matches!(fault, Fault::Step(Trouble { cause: Some(Cause::PacketLoss), .. }))
 }
 
 /// The lengths of a message's segments.

@@ -4,6 +4,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use verbgate_verbs::Completion;
+use verbgate_verbs::Transport;
 
 use super::Exchange;
 use super::Fault;
@@ -17,6 +18,8 @@ use crate::rendezvous::Loss;
 
 /// How long a step may take: longer than a queue pair repeats before it gives up.
 const STEP: Duration = Duration::from_secs(20);
+/// How long a datagram may take that its sender's device has sent.
+const ARRIVES: Duration = Duration::from_secs(2);
 /// How often somebody who polls looks, and how often somebody who waits listens to the others.
 const POLL: Duration = Duration::from_micros(50);
 const LISTEN: Duration = Duration::from_millis(100);
@@ -26,7 +29,26 @@ const ASK: Duration = Duration::from_secs(3);
 impl Exchange<'_> {
     /// The next completion on the rail; other pairs' exchanges have none outstanding.
     pub(super) fn complete(&mut self, number: u64) -> Result<Completion, Fault> {
-        let deadline = Instant::now() + STEP;
+        self.complete_within(number, STEP)
+    }
+
+    /// The completion of a receive, whose sender is done.
+    pub(super) fn arrival(&mut self, number: u64) -> Result<Completion, Fault> {
+        if self.transport() != Transport::Ud {
+            return self.complete(number);
+        }
+        self.complete_within(number, ARRIVES).map_err(|fault| match fault {
+            Fault::Step(Trouble { cause: Some(Cause::Stall), .. }) => {
+                let seconds = ARRIVES.as_secs();
+                let words = format!("a datagram does not arrive in {seconds} s after it was sent");
+                step(words).because(Cause::PacketLoss)
+            }
+            other => other,
+        })
+    }
+
+    fn complete_within(&mut self, number: u64, patience: Duration) -> Result<Completion, Fault> {
+        let deadline = Instant::now() + patience;
         let mut listened = Instant::now();
         let rail = self.rail();
         let queue_pair = self.queue_pair()?.number();
@@ -46,13 +68,13 @@ impl Exchange<'_> {
             let Some(hardware) = self.mesh.hardware.get(rail) else {
                 return Err(step("no such rail"));
             };
-            buffer.extend(hardware.cq.poll()?);
+            buffer.extend(hardware.poll()?);
             if buffer.is_empty() {
                 if self.link.interrupt.has_come() {
                     return Err(step(INTERRUPTED));
                 }
                 if Instant::now() >= deadline {
-                    let seconds = STEP.as_secs();
+                    let seconds = patience.as_secs();
                     return Err(step(format!(
                         "STALL: no completion in {seconds} s (`verbgate explain STALL`)"
                     ))
@@ -64,11 +86,18 @@ impl Exchange<'_> {
     }
 
     pub(super) fn await_ready(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Ready { .. }))
+        self.await_word(number, |control| matches!(control, Control::Ready { .. })).map(drop)
     }
 
     pub(super) fn await_done(&mut self, number: u64) -> Result<(), Fault> {
-        self.await_word(number, |control| matches!(control, Control::Done { .. }))
+        self.await_word(number, |control| matches!(control, Control::Done { .. })).map(drop)
+    }
+
+    /// Whether the peer has what was sent, or asks for all of it again.
+    pub(super) fn has_arrived(&mut self, number: u64) -> Result<bool, Fault> {
+        let answer =
+            |control: &Control| matches!(control, Control::Got { .. } | Control::Ready { .. });
+        Ok(matches!(self.await_word(number, answer)?, Control::Got { .. }))
     }
 
     /// Hears what the others say; an error if the peer is not there any more.
@@ -91,15 +120,15 @@ impl Exchange<'_> {
 
     /// Waits for the peer's word on this step, however long, while the peer says that it is there: it
     /// may be busy with another.
-    fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<(), Fault> {
+    fn await_word(&mut self, number: u64, is: impl Fn(&Control) -> bool) -> Result<Control, Fault> {
         let (peer, rail) = (self.peer_rank(), self.rail());
         let began = Instant::now();
         let mut asked = began;
         loop {
             let of_this = |(from, control): &(u32, Control)| match control {
-                Control::Ready { rail: r, .. } | Control::Done { rail: r, .. } => {
-                    (*from, *r) == (peer, rail)
-                }
+                Control::Ready { rail: r, .. }
+                | Control::Done { rail: r, .. }
+                | Control::Got { rail: r, .. } => (*from, *r) == (peer, rail),
                 _ => false,
             };
             let found = self.mesh.said.iter().position(of_this);
@@ -110,10 +139,12 @@ impl Exchange<'_> {
                         let trouble = Trouble { words, heard: true, ..Trouble::default() };
                         return Err(Fault::Step(trouble));
                     }
-                    Control::Ready { step: n, .. } | Control::Done { step: n, .. }
+                    Control::Ready { step: n, .. }
+                    | Control::Done { step: n, .. }
+                    | Control::Got { step: n, .. }
                         if *n == number && is(&control) =>
                     {
-                        return Ok(());
+                        return Ok(control);
                     }
                     _ => continue,
                 }

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::cause::Cause;
 use crate::class::Class;
+use crate::class::Partition;
 use crate::rail::Rail;
 use crate::rendezvous::Entry;
 use crate::rendezvous::Table;
@@ -175,12 +176,12 @@ pub(crate) fn of_table(me: &Entry, table: &Table) -> Vec<Check> {
     checks
 }
 
-fn partition(rail: &Rail, key: u16) -> Said {
-    match rail.pkey_index(key) {
-        Some(index) => ok(format!("{key:#06x} at index {index}")),
+fn partition(rail: &Rail, key: Partition) -> Said {
+    match rail.partition(key) {
+        Some(index) => ok(format!("{key} at index {index}")),
         None => fail(
             Cause::WrongPkey,
-            format!("the port's table does not have the partition key {key:#06x}: see pkeys/"),
+            format!("the port's table does not have the partition key {key}: see pkeys/"),
         ),
     }
 }
@@ -191,6 +192,10 @@ fn port(rail: &Rail) -> Said {
     }
     let netdev = rail.netdev.as_deref().unwrap_or("the rail's network device");
     let state = rail.place().attribute("state").unwrap_or_default();
+    if rail.is_infiniband() {
+        let why = "look at the cable, and that a subnet manager runs (opensm)";
+        return fail(Cause::RailDown, format!("the port is {state}: {why}"));
+    }
     // The end that was set down takes the other's carrier away.
     let why = match netdev_is_up(netdev) {
         Some(true) => {

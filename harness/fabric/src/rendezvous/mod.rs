@@ -20,7 +20,7 @@ use crate::rail::Rail;
 use crate::random;
 
 /// Counts changes of what ranks tell each other.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// What a rank says first.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::Args;
 
 use verbgate_fabric::Choice;
+use verbgate_fabric::Choosing;
 use verbgate_fabric::Common;
 use verbgate_fabric::Connect;
 use verbgate_fabric::Memory;
 use verbgate_fabric::Outputs;
+use verbgate_fabric::Transport;
 
 use super::Word;
 
@@ -44,22 +46,50 @@ pub(crate) struct CommonArgs {
     /// Service level of all queue pairs, 0 to 15 [default: $NCCL_IB_SL, or $UCX_IB_SL, or 0]
     #[arg(long = "sl", value_name = "SL")]
     pub(crate) service_level: Option<u8>,
-    /// Partition key of all queue pairs, as in 0x8001 [default: $UCX_IB_PKEY, or the key at index 0]
+    /// Partition key of all queue pairs, as in 0x8001 [default: $UCX_IB_PKEY, or the key at index
+    /// $NCCL_IB_PKEY or 0]
     #[arg(long, value_name = "KEY", value_parser = pkey)]
     pub(crate) pkey: Option<u16>,
     /// How to connect queue pairs, once the ranks have met; the same on all ranks
     #[arg(long, value_enum, default_value_t = Word(Connect::Rendezvous))]
     pub(crate) connect: Word<Connect>,
     /// Turn the rails of each rank by so many against those of the rank before, so that different rails
-    /// speak to each other; the same on all ranks [default: each rail speaks to itself]
+    /// speak to each other, unless ranks are a multiple of the number of rails apart; the same on all ranks
+    /// [default: each rail speaks to itself]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "RAILS")]
     pub(crate) cross_rail: u32,
+    /// Kind of queue pairs; the same on all ranks
+    #[arg(long, value_enum, default_value_t = Word(Transport::Rc))]
+    pub(crate) transport: Word<Transport>,
     /// What to send from and receive into
     #[arg(long, value_enum, default_value_t = Word(Memory::Host))]
     pub(crate) memory: Word<Memory>,
     /// Print JSON
     #[arg(short, long)]
     pub(crate) json: bool,
+}
+
+// Which pairs are tried or measured.
+#[derive(Debug, Args)]
+pub(crate) struct ChoosingArgs {
+    /// Take one round of disjoint pairs, and then more where something is slow or bad
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Rounds of disjoint pairs to take; a round has half as many pairs as there are ranks
+    /// [default: all]
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+    /// File with the pairs to take, two ranks a line [default: all pairs]; the same on all ranks
+    #[arg(long, value_name = "FILE", value_parser = pairs)]
+    pub(crate) pairs: Option<PairList>,
+}
+
+impl ChoosingArgs {
+    /// With the time that there is, in seconds.
+    pub(super) fn with(&self, within: Option<f64>) -> Choosing {
+        let pairs = self.pairs.clone().map(|pairs| pairs.0).unwrap_or_default();
+        Choosing { quick: self.quick, sample: self.sample, pairs, within }
+    }
 }
 
 // Files beside what is printed; rank 0 writes the files.
@@ -166,6 +196,7 @@ impl From<&CommonArgs> for Common {
             pkey: args.pkey,
             connect: args.connect.0,
             cross_rail: args.cross_rail,
+            transport: args.transport.0,
             memory: args.memory.0,
             json: args.json,
         }

@@ -20,16 +20,17 @@ use verbgate_fabric::Memory;
 use verbgate_fabric::Outputs;
 use verbgate_fabric::SimulateOptions;
 use verbgate_fabric::Sweep;
+use verbgate_fabric::TRANSPORT_WORDS;
+use verbgate_fabric::Transport;
 use verbgate_fabric::VerifyOptions;
 use verbgate_fabric::message_size;
 use verbgate_fabric::size;
 
+use self::common::ChoosingArgs;
 use self::common::CommonArgs;
 use self::common::OutputArgs;
-use self::common::PairList;
 use self::common::duration;
 use self::common::gbps;
-use self::common::pairs;
 
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
@@ -73,6 +74,12 @@ pub(crate) struct FabricVerifyArgs {
     /// Number of reconnections before the exchange, each after random delays
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) reconnects: u32,
+    #[command(flatten)]
+    pub(crate) choosing: ChoosingArgs,
+    /// Time that the exchanges may take, as in 90s, 10m or 2h: fewer rounds are tried, and the plan is
+    /// printed first [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) within: Option<f64>,
     /// Seed of the random delays, to repeat a run [default: rank 0 draws a seed and prints the
     /// seed]
     #[arg(long, value_name = "N")]
@@ -97,6 +104,12 @@ pub(crate) struct DiagnoseArgs {
     /// Message sizes in bytes, 0 to 1M; K and M are binary [default: 1, 4099, 64K]
     #[arg(long, value_delimiter = ',', value_parser = size, value_name = "SIZE,...")]
     pub(crate) sizes: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) choosing: ChoosingArgs,
+    /// Time that the exchanges may take, as in 90s, 10m or 2h: fewer rounds are tried, and the plan is
+    /// printed first [default: no limit]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) within: Option<f64>,
     /// Fault to inject on purpose, for tests
     #[arg(long, hide = true, value_name = "FAULT")]
     pub(crate) inject: Option<Word<Injection>>,
@@ -151,16 +164,8 @@ pub(crate) struct BenchArgs {
     /// allow, and 0]
     #[arg(long, value_delimiter = ',', value_parser = gbps, value_name = "GBPS,...")]
     pub(crate) pace: Vec<f64>,
-    /// Measure one round of disjoint pairs with few sizes, and then more where it is slow
-    #[arg(long)]
-    pub(crate) quick: bool,
-    /// Rounds of disjoint pairs to measure; a round has half as many pairs as there are ranks
-    /// [default: all]
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) sample: Option<u32>,
-    /// File with the pairs to measure, two ranks a line [default: all pairs]; the same on all ranks
-    #[arg(long, value_name = "FILE", value_parser = pairs)]
-    pub(crate) pairs: Option<PairList>,
+    #[command(flatten)]
+    pub(crate) choosing: ChoosingArgs,
     /// Time that the plan must fit into, as in 90s, 10m or 2h: fewer rounds, repeats and sizes are
     /// measured, and the plan is printed first
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10m")]
@@ -191,7 +196,7 @@ pub(crate) struct BenchArgs {
     /// Seconds to measure each cell
     #[arg(long, default_value_t = BenchOptions::default().seconds, value_name = "SECONDS")]
     pub(crate) seconds: f64,
-    /// Verb that sends the messages
+    /// Verb that sends the messages; with --transport ud always send
     #[arg(long, value_enum, default_value_t = Word(By::Write))]
     pub(crate) by: Word<By>,
     /// Messages in flight at a time, on each connection
@@ -202,6 +207,10 @@ pub(crate) struct BenchArgs {
     #[arg(long = "qps", default_value_t = BenchOptions::default().queue_pairs, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(BenchOptions::QUEUE_PAIRS_MAX)))]
     pub(crate) queue_pairs: u32,
+    /// Threads that post and poll, each on queue pairs of its own
+    #[arg(long, default_value_t = BenchOptions::default().threads, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(BenchOptions::THREADS_MAX)))]
+    pub(crate) threads: u32,
     /// Sleep until a completion event comes, as programs that do not poll
     #[arg(long)]
     pub(crate) events: bool,
@@ -249,6 +258,7 @@ impl From<&FabricVerifyArgs> for VerifyOptions {
             sizes: args.sizes.clone(),
             reconnects: args.reconnects,
             seed: args.seed,
+            choosing: args.choosing.with(args.within),
             inject: args.inject.map(|word| word.0),
             report: args.report.clone(),
             outputs: Outputs::from(&args.outputs),
@@ -261,6 +271,7 @@ impl From<&DiagnoseArgs> for DiagnoseOptions {
         Self {
             common: Common::from(&args.common),
             sizes: args.sizes.clone(),
+            choosing: args.choosing.with(args.within),
             inject: args.inject.map(|word| word.0),
             report: args.report.clone(),
             outputs: Outputs::from(&args.outputs),
@@ -294,6 +305,7 @@ impl From<&BenchArgs> for BenchOptions {
             by: args.by.0,
             window: args.window,
             queue_pairs: args.queue_pairs,
+            threads: args.threads,
             events: args.events,
             tolerance: args.tolerance,
             min_gbps: args.min_gbps,
@@ -302,9 +314,9 @@ impl From<&BenchArgs> for BenchOptions {
             rnr_retry: args.rnr_retry,
             ack_timeout: args.ack_timeout,
             retry_cnt: args.retry_cnt,
-            quick: args.quick,
-            sample: args.sample,
-            pairs: args.pairs.clone().map(|pairs| pairs.0).unwrap_or_default(),
+            quick: args.choosing.quick,
+            sample: args.choosing.sample,
+            pairs: args.choosing.with(None).pairs,
             within: Some(args.within).filter(|_| !args.all),
             one_rail: args.one_rail,
             min_share: args.min_share,
@@ -343,10 +355,11 @@ words! {
     Sweep in Sweep::WORDS => { Latency Sizes Pace Bidirectional AllToAll Ring }
     By in By::WORDS => { Write Send Read }
     Connect in Connect::WORDS => { Rendezvous RdmaCm }
+    Transport in TRANSPORT_WORDS => { Rc Ud Srd }
     Memory in MEMORY_WORDS => { Host DmaBuf }
     Injection in Injection::WORDS => {
         NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
-        Unsignaled WrongAddress Lossy NoListener
+        Unsignaled WrongAddress Lossy NoListener SilentAddress
     }
 }
 

@@ -314,8 +314,9 @@ impl Device {
 
     pub(super) fn query_pkey(&mut self, request: &Request) -> Answer {
         match request.get(GID_INDEX) {
-            0 | ALL => Reply::sized(PORT).put(PORT, &PARTITION.to_be_bytes()).ok(),
-            1..128 => Reply::sized(PORT + 2).ok(),
+            // `mlx5_ifc_pkey_bits`: a key is the second half of its entry.
+            0 | ALL => Reply::sized(PORT).put(PORT, &u32::from(PARTITION).to_be_bytes()).ok(),
+            1..128 => Reply::sized(PORT + 4).ok(),
             _ => Err(Refusal::Parameter),
         }
     }

@@ -11,6 +11,7 @@ use super::Case;
 use super::Meeting;
 use super::Two;
 use super::address;
+use super::fabric;
 use super::faults::Kind;
 use super::shell;
 use super::traffic::Native;
@@ -22,12 +23,9 @@ use super::traffic::moved;
 use super::traffic::netlink;
 use super::traffic::over_a_bad_wire;
 use crate::cases::Verdict;
-use crate::cases::fabric::PROGRAM;
 use crate::cases::verbs::compare;
-use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::shape;
-use crate::world;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
@@ -215,41 +213,8 @@ fn same_attributes(world: &World) -> Result<Verdict> {
 /// Two ranks, each on a device of its own.
 fn fabric_verify(world: &World) -> Result<Verdict> {
     let two = Two::look(world)?;
-    if let Some(skipped) = streams_only(world) {
-        return Ok(skipped);
+    match streams_only(world) {
+        Some(skipped) => Ok(skipped),
+        None => fabric::of_two(&two, &["verify"], 0, &["verify: all is well"]),
     }
-    let program = world.beside(PROGRAM);
-    if !program.exists() {
-        return Ok(Verdict::Skipped(format!("needs {PROGRAM} beside this program")));
-    }
-    let program = program.to_string_lossy().into_owned();
-    for place in [Place::Native, Place::Sandbox] {
-        let at = format!("127.0.0.1:{}", world::free_port()?);
-        let rank = |rank: &str, world: &World| {
-            let rail = format!("{}@{}", world.device, world.gid_index.unwrap_or(0));
-            let argv = [
-                &*program,
-                "fabric",
-                "verify",
-                "--rendezvous",
-                &at,
-                "--rank",
-                rank,
-                "--ranks",
-                "2",
-                "--timeout",
-                "60",
-                "--device",
-                &rail,
-            ];
-            Program::start(world.command(place, &argv)?)
-        };
-        let (first, second) = (rank("0", &two.left)?, rank("1", &two.right)?);
-        let said = first.wait(PATIENCE * 2)?.expect_status(0)?;
-        second.wait(PATIENCE * 2)?.expect_status(0)?;
-        if !said.stdout.contains("verify: all is well") {
-            bail!("{place:?}: nothing was verified: {said}");
-        }
-    }
-    Ok(Verdict::Ok)
 }

@@ -6,6 +6,7 @@ mod connected;
 mod counters;
 mod departures;
 mod events;
+mod fabric;
 mod faults;
 mod infiniband;
 mod libfabric;
@@ -48,6 +49,7 @@ const END: Duration = Duration::from_secs(100);
 /// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = traffic::cases();
+    cases.extend(fabric::datagrams());
     cases.extend(libfabric::cases());
     cases.extend(quiet::cases());
     cases.extend(sysfs::cases());
@@ -70,6 +72,7 @@ pub(super) fn connected() -> Vec<Case> {
 /// Those on InfiniBand ports (ConnectX).
 pub(super) fn infiniband() -> Vec<Case> {
     let mut cases = infiniband::cases();
+    cases.extend(fabric::infiniband());
     cases.extend(counters::infiniband());
     cases.extend(events::infiniband());
     cases.extend(quiet::infiniband());

@@ -56,7 +56,7 @@ const EXCHANGES: &[(&str, Native, &[&str])] = &[
 ];
 
 /// Makes dma-bufs of a program's memory; Debian's 6.1 has none.
-const DMABUF_MAKER: &str = "/dev/udmabuf";
+pub(super) const DMABUF_MAKER: &str = "/dev/udmabuf";
 
 /// What must be in the output of perftest, which exits with 0 also when it measured nothing.
 pub(super) const RESULT: &str = "#bytes";
