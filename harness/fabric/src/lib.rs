@@ -52,6 +52,7 @@ mod meeting;
 mod options;
 mod outcome;
 mod outputs;
+mod pmi;
 mod preflight;
 mod probe;
 mod progress;
