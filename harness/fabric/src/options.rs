@@ -148,6 +148,8 @@ pub struct SimulateOptions {
     pub faults: Vec<String>,
     /// What to write of the cluster.
     pub outputs: Outputs,
+    /// The outcome of an earlier run (`--save`), to be written anew: nothing is simulated.
+    pub outcome: Option<PathBuf>,
 }
 
 /// Sizes, as all ranks must have been told them.
