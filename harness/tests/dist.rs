@@ -256,7 +256,8 @@ fn kubernetes_files_are_of_one_piece() {
         ("ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1", 1),
         ("ValidatingAdmissionPolicyBinding", "admissionregistration.k8s.io/v1", 1),
         ("DaemonSet", "apps/v1", 1),
-        ("Service", "v1", 1),
+        ("Service", "v1", 2),
+        ("Job", "batch/v1", 1),
         ("Pod", "v1", 2),
     ];
     for (kind, version, count) in versions {

@@ -68,6 +68,8 @@ pub(crate) struct Totals {
     all: usize,
     pairs: usize,
     places: HashMap<Blamed, usize>,
+    /// Of those, the paths of which nothing is known.
+    unknown: HashMap<Blamed, usize>,
 }
 
 impl Totals {
@@ -93,7 +95,8 @@ impl Totals {
         let all = tried.values().sum::<usize>().div_ceil(2);
         let ranks = tried.iter().filter(|(_, count)| **count > 0).map(|((rank, _), _)| *rank);
         let ranks = ranks.collect::<BTreeSet<u32>>().len();
-        Self { all, pairs: ranks * ranks.saturating_sub(1) / 2, places }
+        let pairs = ranks * ranks.saturating_sub(1) / 2;
+        Self { all, pairs, places, unknown: HashMap::new() }
     }
 
     /// Without these, of which nothing is known.
@@ -102,7 +105,7 @@ impl Totals {
         for path in paths {
             totals.all = totals.all.saturating_sub(1);
             for place in places(*path) {
-                totals.places.entry(place).and_modify(|count| *count = count.saturating_sub(1));
+                *totals.unknown.entry(place).or_default() += 1;
             }
         }
         totals
@@ -112,8 +115,16 @@ impl Totals {
         match place {
             Blamed::Everything => self.all,
             Blamed::Link(..) => 1,
-            _ => self.places.get(&place).copied().unwrap_or(0),
+            _ => {
+                let all = self.places.get(&place).copied().unwrap_or(0);
+                all.saturating_sub(self.unknown(place))
+            }
         }
+    }
+
+    /// The paths of a place of which nothing is known.
+    fn unknown(&self, place: Blamed) -> usize {
+        self.unknown.get(&place).copied().unwrap_or(0)
     }
 }
 
@@ -139,74 +150,115 @@ const SOME: (usize, usize) = (5, 5);
 const ALIKE: f64 = 0.7;
 
 /// The fewest places that hold all bad paths and hardly a good one, the largest first. The time that
-/// this takes grows with the number of bad paths alone.
+/// this takes grows with the number of bad paths, and with the square of the places that are bad now and
+/// then: of ranks, rails, and ranks' rails.
 pub(crate) fn of(totals: &Totals, bad: &BTreeSet<RailPath>) -> Vec<Blamed> {
-    let mut of: HashMap<Blamed, Vec<RailPath>> = HashMap::new();
-    for path in bad {
-        places(*path).into_iter().for_each(|place| of.entry(place).or_default().push(*path));
-    }
+    let mut search = Search::new(bad);
     let all = totals.all > 1 && bad.len() >= totals.all;
     if all && totals.pairs > 1 {
         return vec![Blamed::Everything];
     }
-    let mut left = bad.clone();
-    let mut found = Vec::new();
     // A place of a single path is that path, and where all is one place nothing is told apart.
     let mostly = |place: &Blamed, bad: usize| {
         let total = totals.of(*place);
         let between = all && matches!(place, Blamed::Between(..));
         bad * 10 >= total * MOST && total > 1 && (total < totals.all || between)
     };
-    cover(&of, &mut left, &mut found, |place, held| mostly(&place, held));
-    // Of what is left, the place of whose paths the largest part is bad.
-    loop {
-        let mut held: HashMap<Blamed, usize> = HashMap::new();
-        for path in &left {
-            places(*path).into_iter().for_each(|place| *held.entry(place).or_default() += 1);
-        }
-        let part = |place: Blamed, bad: usize| bad as f64 / totals.of(place).max(1) as f64;
-        let some = held.into_iter().filter(|(place, bad)| {
-            !matches!(place, Blamed::Link(..))
-                && *bad >= SOME.1
-                && bad * SOME.0 >= totals.of(*place)
-                && totals.of(*place) < totals.all
-        });
-        let some: Vec<(Blamed, usize)> = some.collect();
-        let most = some.iter().map(|(place, bad)| part(*place, *bad)).fold(0.0, f64::max);
-        // Of those that are about as bad the largest.
-        let alike = some.iter().filter(|(place, bad)| part(*place, *bad) >= most * ALIKE);
-        let best = alike.max_by_key(|(place, bad)| (*bad, Reverse(*place)));
-        let Some((best, _)) = best.copied() else { break };
-        left.retain(|path| !best.holds(*path));
-        found.push(best);
-    }
+    search.cover(totals, mostly);
+    search.now_and_then(totals);
+    let Search { mut found, left, .. } = search;
     found.extend(left.into_iter().map(|(a, b, rail)| Blamed::Link(a, b, rail)));
     found
 }
 
-/// Takes the place that holds most of what is left, again and again.
-fn cover(
-    of: &HashMap<Blamed, Vec<RailPath>>,
-    left: &mut BTreeSet<RailPath>,
-    found: &mut Vec<Blamed>,
-    guilty: impl Fn(Blamed, usize) -> bool,
-) {
-    // Of those that hold equally many the first: larger places come before smaller ones.
-    let guilty = of.iter().filter(|(place, bad)| guilty(**place, bad.len()));
-    let mut heap: BinaryHeap<(usize, Reverse<Blamed>)> =
-        guilty.map(|(place, bad)| (bad.len(), Reverse(*place))).collect();
-    while let Some((count, Reverse(place))) = heap.pop() {
-        let paths = of.get(&place).map_or(&[][..], Vec::as_slice);
-        let now = paths.iter().filter(|path| left.contains(*path)).count();
-        // What was taken since is not its own any more. One path alone is that path.
-        match now {
-            0 => {}
-            _ if now < count => heap.push((now, Reverse(place))),
-            1 if paths.len() > 1 => {}
-            _ => {
-                left.retain(|path| !place.holds(*path));
-                found.push(place);
+/// The search, as far as it has come.
+#[derive(Debug, Default)]
+struct Search {
+    /// The bad paths of each place.
+    of: HashMap<Blamed, Vec<RailPath>>,
+    /// Bad paths that no place explains yet, and how many of them each place has.
+    left: BTreeSet<RailPath>,
+    held: HashMap<Blamed, usize>,
+    found: Vec<Blamed>,
+    /// How often a path of a place, or a place, was looked at.
+    steps: usize,
+}
+
+impl Search {
+    fn new(bad: &BTreeSet<RailPath>) -> Self {
+        let mut search = Self { left: bad.clone(), ..Self::default() };
+        for path in bad {
+            for place in places(*path) {
+                search.of.entry(place).or_default().push(*path);
+                *search.held.entry(place).or_default() += 1;
+                search.steps += 1;
             }
+        }
+        search
+    }
+
+    fn held(&self, place: Blamed) -> usize {
+        self.held.get(&place).copied().unwrap_or(0)
+    }
+
+    /// This place is at fault, which explains its paths.
+    fn take(&mut self, place: Blamed) {
+        // Each path is taken once, whatever place takes it.
+        for path in self.of.get(&place).cloned().unwrap_or_default() {
+            self.steps += 1;
+            if self.left.remove(&path) {
+                for place in places(path) {
+                    self.held.entry(place).and_modify(|held| *held = held.saturating_sub(1));
+                    self.steps += 1;
+                }
+            }
+        }
+        self.found.push(place);
+    }
+
+    /// Takes the place that holds most of what is left, again and again.
+    fn cover(&mut self, totals: &Totals, guilty: impl Fn(&Blamed, usize) -> bool) {
+        // Of those that hold equally many the one of which most is known, and then the first: larger
+        // places come before smaller ones.
+        let size = |place: Blamed| Reverse((totals.unknown(place), place));
+        let guilty = self.held.iter().filter(|(place, bad)| guilty(place, **bad));
+        let mut heap: BinaryHeap<(usize, Reverse<(usize, Blamed)>)> =
+            guilty.map(|(place, bad)| (*bad, size(*place))).collect();
+        while let Some((count, Reverse((_, place)))) = heap.pop() {
+            self.steps += 1;
+            let all = self.of.get(&place).map_or(0, Vec::len);
+            // What was taken since is not its own any more. One path alone is that path.
+            match self.held(place) {
+                0 => {}
+                now if now < count => heap.push((now, size(place))),
+                1 if all > 1 => {}
+                _ => self.take(place),
+            }
+        }
+    }
+
+    /// Of what is left, takes the place of whose paths the largest part is bad, again and again.
+    fn now_and_then(&mut self, totals: &Totals) {
+        let part = |place: Blamed, bad: usize| bad as f64 / totals.of(place).max(1) as f64;
+        let mut some: Vec<Blamed> = self.held.keys().copied().collect();
+        loop {
+            // What is taken only makes them fewer.
+            some.retain(|place| {
+                let bad = self.held.get(place).copied().unwrap_or(0);
+                !matches!(place, Blamed::Link(..))
+                    && bad >= SOME.1
+                    && bad * SOME.0 >= totals.of(*place)
+                    && totals.of(*place) < totals.all
+            });
+            self.steps += some.len();
+            let each = || some.iter().map(|place| (*place, self.held(*place)));
+            let most = each().map(|(place, bad)| part(place, bad)).fold(0.0, f64::max);
+            // Of those that are about as bad the largest.
+            let alike = each().filter(|(place, bad)| part(*place, *bad) >= most * ALIKE);
+            let best =
+                alike.max_by_key(|(place, bad)| (*bad, Reverse((totals.unknown(*place), *place))));
+            let Some((best, _)) = best else { break };
+            self.take(best);
         }
     }
 }
@@ -274,5 +326,40 @@ mod tests {
         assert_eq!(half, ["rail 2 of rank 5"]);
         let rank = found(32, 4, |a, b, r| (a == 5 || b == 5) && hit(a, b, r, 2));
         assert_eq!(rank, ["rank 5, with all others"]);
+    }
+
+    /// With twice as many ranks there are four times as many paths, and four times as much to do: no time
+    /// is measured.
+    #[test]
+    fn the_work_grows_with_the_bad_paths() {
+        type Bad = fn(u32, u32, usize) -> bool;
+        // A rail, a rank and many links; and every rail of every rank now and then.
+        let worlds: [Bad; 2] = [
+            |a, b, rail| rail == 3 || a == 5 || b == 5 || (a * 31 + b * 17).is_multiple_of(40),
+            |a, b, rail| (u64::from(a * 7 + b * 13) + rail as u64 * 5).is_multiple_of(4),
+        ];
+        for bad in worlds {
+            let work = |ranks: u32| {
+                let each =
+                    |a| (a + 1..ranks).flat_map(move |b| (0..8).map(move |rail| (a, b, rail)));
+                let all = (0..ranks).flat_map(each);
+                let of_bad: BTreeSet<RailPath> = all.filter(|(a, b, r)| bad(*a, *b, *r)).collect();
+                let tried = (0..ranks)
+                    .flat_map(|rank| (0..8).map(move |rail| ((rank, rail), ranks as usize - 1)));
+                let pairs = of_bad.iter().map(|(a, b, _)| ((*a, *b), 8)).collect();
+                let totals = Totals::of_rails(&tried.collect(), &pairs);
+                let mut search = Search::new(&of_bad);
+                search.cover(&totals, |place, bad| {
+                    let total = totals.of(*place);
+                    bad * 10 >= total * MOST && total > 1 && total < totals.all
+                });
+                search.now_and_then(&totals);
+                (of_bad.len(), search.steps)
+            };
+            let (few, many) = (work(32), work(128));
+            let grown = |(few, many): (usize, usize)| many as f64 / few as f64;
+            let (paths, steps) = (grown((few.0, many.0)), grown((few.1, many.1)));
+            assert!(steps < paths * 1.5, "{few:?} {many:?}: {steps} times the work for {paths}");
+        }
     }
 }

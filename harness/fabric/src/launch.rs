@@ -2,6 +2,7 @@
 //! Kubernetes tell their processes.
 
 use crate::error::Error;
+use crate::meeting;
 
 /// The environment, or a test's.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -73,6 +74,24 @@ pub(crate) fn meeting(
         // Two steps of a job may run at the same time.
         let port = PORTS.0 + (of("SLURM_JOB_ID") * 7 + of("SLURM_STEP_ID")) % (PORTS.1 - PORTS.0);
         return Ok(first_node(&nodes).map(|node| format!("{node}:{port}")));
+    }
+    if let (Some(_), Some(descriptor)) = (environment("PMI_RANK"), environment("PMI_FD")) {
+        return Ok(Some(format!("{}{descriptor}", meeting::PMI)));
+    }
+    if let (Some(folder), Some(job), Some(ranks)) = (
+        environment("PMIX_SERVER_TMPDIR"),
+        environment("PMIX_NAMESPACE"),
+        environment("OMPI_COMM_WORLD_SIZE"),
+    ) {
+        // The launcher's folder for the job, which it removes; each host has one of its own.
+        if environment("OMPI_COMM_WORLD_LOCAL_SIZE").is_some_and(|here| here == ranks) {
+            return Ok(Some(format!("file:{folder}/verbgate-{job}")));
+        }
+        return Err(Error::Usage(
+            "Open MPI tells ranks of several hosts not where rank 0 is: give --rendezvous HOST:PORT, \
+             any free port of rank 0's host, or file:PATH of a file that all ranks see"
+                .to_owned(),
+        ));
     }
     if let Some(index) = environment("JOB_COMPLETION_INDEX") {
         return Ok(first_pod(&index, host, hosts).map(|pod| format!("{pod}:{POD_PORT}")));
@@ -169,6 +188,26 @@ mod tests {
         assert_eq!(with(&job, "check-12", "").2.as_deref(), Some("check-0:4711"));
         // A name that does not end with the index is none of the Job's.
         assert_eq!(with(&job, "other-3", "").2, None);
-        assert_eq!(with(&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], "", "").2, None);
+        let mpich = [("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_FD", "6")];
+        assert_eq!(with(&mpich[..2], "", "").2, None);
+        assert_eq!(with(&mpich, "", "").2.as_deref(), Some("pmi:6"));
+        let open = [
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "4"),
+            ("PMIX_NAMESPACE", "84.1"),
+            ("PMIX_SERVER_TMPDIR", "/tmp/ompi"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+        ];
+        assert_eq!(with(&open, "", "").2.as_deref(), Some("file:/tmp/ompi/verbgate-84.1"));
+        // Of several hosts, none sees the others' folders.
+        let error = meeting(
+            &|name| match open.iter().find(|(of, _)| *of == name) {
+                Some(("OMPI_COMM_WORLD_LOCAL_SIZE", _)) => Some("2".to_owned()),
+                found => found.map(|(_, value)| (*value).to_owned()),
+            },
+            "",
+            "",
+        );
+        assert!(error.unwrap_err().to_string().contains("give --rendezvous HOST:PORT"));
     }
 }

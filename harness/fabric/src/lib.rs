@@ -54,6 +54,7 @@ mod options;
 mod outcome;
 mod outputs;
 mod pairs;
+mod pmi;
 mod preflight;
 mod probe;
 mod progress;

@@ -122,6 +122,12 @@ fn colour(tenths: u8) -> String {
     format!("hsl({},65%,58%)", u16::from(tenths) * 13)
 }
 
+/// A speed in a cell: what is slow is not shown as nothing.
+fn short(gbps: f64) -> String {
+    let digits = [(9.95, 0), (0.995, 1)].iter().find(|(least, _)| gbps >= *least);
+    format!("{gbps:.*}", digits.map_or(3, |(_, digits)| *digits))
+}
+
 /// As one page.
 pub(crate) fn html(outcome: &Outcome, changes: Option<&Changes>) -> String {
     let Outcome { command, hosts, rails, findings, passed, .. } = outcome;
@@ -179,7 +185,10 @@ fn of_rail(outcome: &Outcome, rail: usize, ranks: &[u32]) -> String {
             let _ = match cells.get(&(*from, *to)) {
                 _ if from == to => write!(page, "<td class=\"s\"></td>"),
                 Some(path) => {
-                    let gbps = path.gbps.map(|gbps| format!("{gbps:.1} Gb/s"));
+                    let gbps = path.gbps.map(|gbps| match gbps {
+                        1.0.. => format!("{gbps:.1} Gb/s"),
+                        _ => format!("{gbps:.4} Gb/s"),
+                    });
                     let us = path.p50_us.map(|us| format!("{us:.1} us"));
                     let all = gbps.into_iter().chain(us).chain(path.why.iter().cloned());
                     let words = all.collect::<Vec<_>>().join("; ");
@@ -192,8 +201,9 @@ fn of_rail(outcome: &Outcome, rail: usize, ranks: &[u32]) -> String {
                         (false, _) => write!(page, "<td class=\"x\" title=\"{hint}\">X</td>"),
                         (true, Some(gbps)) => write!(
                             page,
-                            "<td style=\"background:{}\" title=\"{hint}\">{gbps:.0}</td>",
-                            colour(tenths(gbps, best))
+                            "<td style=\"background:{}\" title=\"{hint}\">{}</td>",
+                            colour(tenths(gbps, best)),
+                            short(gbps)
                         ),
                         (true, None) => write!(page, "<td class=\"g\" title=\"{hint}\"></td>"),
                     }
@@ -251,6 +261,12 @@ mod tests {
         assert_eq!(page.matches("class=\"x\"").count(), 1);
         assert!(page.contains("title=\"rank 1 to 0, rail 0: 13.0 Gb/s; 3.0 us\""), "{page}");
         assert!(page.contains("rank 0 to 2, rail 0: RETRY_EXC_ERR &lt;12&gt;"));
+    }
+
+    #[test]
+    fn slow_paths_are_not_shown_as_nothing() {
+        let all = [392.4, 13.0, 1.26, 0.0423].map(short);
+        assert_eq!(all, ["392", "13", "1.3", "0.042"]);
     }
 
     /// A thousand ranks do not fit a page; those with bad paths are shown.

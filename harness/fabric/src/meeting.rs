@@ -1,11 +1,13 @@
-//! The rendezvous by a file that all ranks see: rank 0 writes where it listens, and the others read
-//! that. For launchers that tell ranks their numbers, and not where rank 0 is.
+//! The rendezvous by a file that all ranks see, or by the launcher's own exchange (PMI): rank 0 writes
+//! where it listens, and the others read that. For launchers that tell ranks their numbers, and not
+//! where rank 0 is.
 
 use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use verbgate_host::netlink::Message;
 use verbgate_host::netlink::Netlink;
@@ -14,9 +16,48 @@ use verbgate_host::uapi::AF_INET;
 use verbgate_host::uapi::RTM_GETADDR;
 
 use crate::error::Error;
+use crate::pmi;
 
 /// How such a rendezvous begins.
 const FILE: &str = "file:";
+
+/// How one begins of which PMI tells.
+pub(crate) const PMI: &str = "pmi:";
+/// Addresses that rank 0 tells: with more, they would not fit a value of PMI (1024 bytes).
+const TOLD: usize = 20;
+
+/// Whether rank 0 is told of by something else than an address, and so listens at any port.
+pub(crate) fn is_told(rendezvous: &str) -> bool {
+    file(rendezvous).is_some() || rendezvous.starts_with(PMI)
+}
+
+/// Where rank 0 listens, by PMI, if that is what the rendezvous is: rank 0 says where, and all hear it.
+pub(crate) fn by_pmi(
+    rendezvous: &str,
+    listens: Option<SocketAddr>,
+    patience: Duration,
+) -> Result<Option<String>, Error> {
+    let Some(number) = rendezvous.strip_prefix(PMI) else { return Ok(None) };
+    let failed = |error| Error::Io {
+        what: format!("PMI by descriptor {number} of the launcher; --rendezvous needs no PMI"),
+        error,
+    };
+    let say = listens.map(all).transpose().map_err(failed)?;
+    let say = say.map(|all| {
+        let all: Vec<String> = all.iter().take(TOLD).map(SocketAddr::to_string).collect();
+        all.join(",")
+    });
+    pmi::exchange(number, say.as_deref(), patience).map(Some).map_err(failed)
+}
+
+/// All addresses at which a listener is found.
+fn all(listens: SocketAddr) -> io::Result<Vec<SocketAddr>> {
+    let addresses = match listens.ip() {
+        any if any.is_unspecified() => own()?,
+        one => vec![one],
+    };
+    Ok(addresses.into_iter().map(|ip| SocketAddr::new(ip, listens.port())).collect())
+}
 
 /// The file, if it is one.
 pub(crate) fn file(rendezvous: &str) -> Option<&Path> {
@@ -34,13 +75,8 @@ impl<'a> Published<'a> {
             what: format!("cannot write the rendezvous {}", file.display()),
             error,
         };
-        let addresses: Vec<IpAddr> = match listens.ip() {
-            any if any.is_unspecified() => own().map_err(failed)?,
-            one => vec![one],
-        };
-        let port = listens.port();
-        let lines = addresses.into_iter().map(|ip| format!("{}\n", SocketAddr::new(ip, port)));
-        let text: String = lines.collect();
+        let text: String =
+            all(listens).map_err(failed)?.iter().map(|at| format!("{at}\n")).collect();
         // Nobody reads a half of it.
         let name = file.file_name().unwrap_or_default().to_string_lossy();
         let new = file.with_file_name(format!("{name}.{}", std::process::id()));

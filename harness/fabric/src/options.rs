@@ -181,6 +181,8 @@ pub struct SimulateOptions {
     pub faults: Vec<String>,
     /// What to write of the cluster.
     pub outputs: Outputs,
+    /// The outcome of an earlier run (`--save`), to be written anew: nothing is simulated.
+    pub outcome: Option<PathBuf>,
 }
 
 /// Sizes, as all ranks must have been told them.
@@ -260,8 +262,8 @@ impl Identity {
                  file that all ranks see".into(),
             );
         };
-        let by_file = meeting::file(&rendezvous).is_some();
-        let given = [Some(&rendezvous).filter(|_| !by_file), common.bind.as_ref()];
+        let is_told = meeting::is_told(&rendezvous);
+        let given = [Some(&rendezvous).filter(|_| !is_told), common.bind.as_ref()];
         for at in given.into_iter().flatten() {
             let port = at.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
@@ -277,7 +279,7 @@ impl Identity {
         let turned = u64::from(rank) * u64::from(cross_rail);
         let turned = turned.checked_rem(rails.len() as u64).unwrap_or(0);
         rails.rotate_left(usize::try_from(turned).unwrap_or(0));
-        let anywhere = || if by_file { "0.0.0.0:0".to_owned() } else { rendezvous.clone() };
+        let anywhere = || if is_told { "0.0.0.0:0".to_owned() } else { rendezvous.clone() };
         let bind = common.bind.clone().unwrap_or_else(anywhere);
         let patience = Duration::from_secs(common.timeout);
         let given = (common.traffic_class, common.service_level, common.pkey);

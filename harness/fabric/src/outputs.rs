@@ -148,7 +148,15 @@ mod tests {
         let failed =
             "<failure message=\"to rank 2: RETRY_EXC_ERR &lt;12&gt; &amp; &quot;more&quot;\">";
         assert!(xml.contains(failed), "{xml}");
-        assert_eq!(xml.matches("<testcase").count(), 4);
+        // An XML reader finds them, with the words as they were said.
+        let document = roxmltree::Document::parse(&xml).unwrap();
+        let all = document.descendants();
+        assert_eq!(all.clone().filter(|node| node.has_tag_name("testcase")).count(), 4);
+        let why: Vec<&str> = all
+            .filter(|node| node.has_tag_name("failure"))
+            .filter_map(|node| node.attribute("message"))
+            .collect();
+        assert_eq!(why[1], "to rank 2: RETRY_EXC_ERR <12> & \"more\"", "{xml}");
         let text = prometheus(&example());
         assert!(text.contains("verbgate_fabric_passed{command=\"bench\"} 0\n"), "{text}");
         let line = "verbgate_fabric_path_gigabits_per_second{command=\"bench\",from=\"1\",\

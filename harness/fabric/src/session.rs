@@ -70,6 +70,8 @@ impl Session {
         let server = server.transpose()?;
         let published = meeting::file(&me.rendezvous).zip(server.as_ref());
         let published = published.map(|(file, (_, at))| Published::new(file, *at)).transpose()?;
+        let listens = server.as_ref().map(|(_, at)| *at);
+        let told = meeting::by_pmi(&me.rendezvous, listens, me.patience)?;
         let mut looked: Vec<_> = me.rails.iter().map(Rail::look).collect();
         looked.iter_mut().for_each(|(rail, _)| change(rail));
         let rails: Vec<Rail> = looked.iter().map(|(rail, _)| rail.clone()).collect();
@@ -90,7 +92,7 @@ impl Session {
         let hello = Hello { version: VERSION, rank, ranks, parameters, entry: entry.clone() };
         // Rank 0 finds itself at its own address, whatever the others call it.
         let own = server.as_ref().map(|(_, at)| loopback(*at).to_string());
-        let at = own.unwrap_or_else(|| me.rendezvous.clone());
+        let at = own.or(told).unwrap_or_else(|| me.rendezvous.clone());
         let mut link = match Link::join(&at, hello, me.patience, interrupt) {
             Ok(link) => link,
             Err(error) => {

@@ -160,6 +160,7 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
+    use verbgate_abi::Errno;
 
     use verbgate_abi::cm::CmHeader;
     use verbgate_sys::mem::FakeMemory;

@@ -171,6 +171,11 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("rpmbuild", "rpm"),
     // By which a chart is rendered.
     ("go", "golang-go"),
+    // Which looks at the pages of `fabric`.
+    ("chromium-headless-shell", "chromium-headless-shell"),
+    // Two launchers of ranks.
+    ("mpirun.openmpi", "openmpi-bin"),
+    ("mpiexec.hydra", "mpich"),
     ("checkmodule", "checkpolicy"),
     ("semodule_package", "semodule-utils"),
     // By which libibverbs knows ConnectX devices.

@@ -389,7 +389,11 @@ fn connect(
     let file = meeting::file(at);
     let mut addresses: Vec<SocketAddr> = match file {
         Some(_) => Vec::new(),
-        None => at.to_socket_addrs().map_err(unresolved)?.collect(),
+        // Of rank 0's host there may be several.
+        None => {
+            let each: io::Result<Vec<_>> = at.split(',').map(|at| at.to_socket_addrs()).collect();
+            each.map_err(unresolved)?.into_iter().flatten().collect()
+        }
     };
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     // Rank 0 may start last.

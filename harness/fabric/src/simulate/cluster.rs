@@ -14,7 +14,6 @@ use super::faults::SimulatedFault;
 use super::most_memory;
 use crate::bench;
 use crate::bench::BenchOptions;
-use crate::cause::Cause;
 use crate::diagnose;
 use crate::error::Error;
 use crate::findings;
@@ -35,7 +34,6 @@ use crate::report::PathReport;
 use crate::report::Tally;
 use crate::simulate::PATIENCE;
 use crate::simulate::STACK;
-use crate::simulate::faults::FaultPlace;
 use crate::sound::Failed;
 use crate::sound::Sound;
 use crate::steps::rounds;
@@ -135,8 +133,8 @@ fn others(args: &SimulateOptions, at: &str, faults: &[SimulatedFault]) -> Result
         let work = move || -> Result<(), Error> {
             let mut link = join(&args, &at, rank, &faults)?;
             let table = link.table()?;
-            let killed = SimulatedFault { cause: Cause::PeerKilled, place: FaultPlace::Rank(rank) };
-            if faults.contains(&killed) {
+            let gone = |fault: &SimulatedFault| fault.lost().is_some_and(|(of, _)| of == rank);
+            if faults.iter().any(gone) {
                 link.vanish();
                 return Ok(());
             }
@@ -237,10 +235,17 @@ pub(super) fn tried(
         for rail in &on {
             let Some(tally) = tried.tallies.get_mut(*rail) else { continue };
             tally.tried += 1;
-            let all = faults.iter().filter_map(|fault| fault.path(rank, peer, *rail));
-            // Of two faults of one path the harder one shows.
-            let worst = all.max_by_key(|(trouble, _)| trouble.is_some());
-            let Some((trouble, evidence)) = worst else {
+            // Whoever hangs tells nothing.
+            if faults.iter().any(|fault| fault.hangs(rank, *rail)) {
+                continue;
+            }
+            let of = |fault: &SimulatedFault| Some((fault.cause, fault.path(rank, peer, *rail)?));
+            // Of two faults of one path the harder one shows, and of two hard ones what explains others.
+            let worst = faults
+                .iter()
+                .filter_map(of)
+                .min_by_key(|(cause, (trouble, _))| (trouble.is_none(), *cause));
+            let Some((_, (trouble, evidence))) = worst else {
                 tally.good += 1;
                 continue;
             };

@@ -9,6 +9,7 @@ use crate::exchange::Trouble;
 use crate::preflight::Check;
 use crate::preflight::Verdict;
 use crate::rendezvous::Entry;
+use crate::rendezvous::Loss;
 
 /// Where a fault is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -67,6 +68,18 @@ impl FromStr for SimulatedFault {
 }
 
 impl SimulatedFault {
+    /// The rank that this fault ends, or keeps away.
+    pub(crate) fn lost(self) -> Option<(u32, Loss)> {
+        let FaultPlace::Rank(rank) = self.place else { return None };
+        let why = match self.cause {
+            Cause::PeerAbsent => Loss::Absent,
+            Cause::PeerKilled => Loss::Ended,
+            Cause::PeerRestarted => Loss::Restarted,
+            _ => return None,
+        };
+        Some((rank, why))
+    }
+
     /// Whether a path is hit.
     fn hits(self, a: u32, b: u32, of: usize) -> bool {
         let pair = (a.min(b), a.max(b));
@@ -86,6 +99,22 @@ impl SimulatedFault {
             FaultPlace::RailOfRank(of, at) => (of, at) == (rail, rank),
             FaultPlace::Between(..) | FaultPlace::Link(..) => false,
         }
+    }
+
+    /// Whether a rank hangs, on a rail.
+    pub(crate) fn hangs(self, rank: u32, rail: usize) -> bool {
+        self.cause == Cause::PeerHangs && self.is_at(rank, rail)
+    }
+
+    /// Whether a rank says something else of itself.
+    #[cfg(test)]
+    pub(crate) fn changes(self, ranks: u32, rails: usize) -> bool {
+        let entry = |rank| super::cluster::entry(rank, rails, &[]);
+        (0..ranks).map(entry).any(|is| {
+            let mut then = is.clone();
+            self.change(&mut then);
+            then != is
+        })
     }
 
     /// What a rank says of itself.
@@ -187,6 +216,12 @@ impl SimulatedFault {
                 trouble(None, false).map(|found| Trouble { hangs: true, ..found }),
                 BTreeMap::new(),
             ),
+            // Events of rdma_cm, of which the end that asks hears.
+            Cause::AddrError | Cause::RouteError | Cause::Unreachable | Cause::ConnectError => {
+                (trouble(None, rank > peer), BTreeMap::new())
+            }
+            // Whoever refuses, or leaves, is the other.
+            Cause::Rejected | Cause::Disconnected => (trouble(None, mine), BTreeMap::new()),
             Cause::WrongRkey => (trouble(Some(10), !mine), BTreeMap::new()),
             Cause::LocalError => (trouble(Some(4), !mine), BTreeMap::new()),
             _ => return None,

@@ -27,7 +27,9 @@ use crate::endpoint::Sid;
 use crate::endpoint::State;
 use crate::error::Error;
 use crate::interrupt::Interrupt;
+use crate::matrix;
 use crate::options::SimulateOptions;
+use crate::outcome::Outcome;
 use crate::rail::Rail;
 use crate::random;
 use crate::rendezvous::Entry;
@@ -38,6 +40,8 @@ use crate::rendezvous::VERSION;
 use crate::steps::rounds;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+/// By how many percent a value may change, as of a benchmark.
+const TOLERANCE: f64 = 10.0;
 /// How often time passes for an endpoint.
 const TICK: Duration = Duration::from_millis(20);
 /// Of a thread that is a rank: frames are parsed on it.
@@ -66,6 +70,15 @@ struct RankOutcome {
 
 /// Both halves; what to print.
 pub(crate) fn run(args: &SimulateOptions) -> Result<String, Error> {
+    if let Some(file) = &args.outcome {
+        // Pages of what was measured elsewhere.
+        let outcome = Outcome::load(file)?;
+        let baseline = args.outputs.baseline(0)?;
+        let changes = args.outputs.write(&outcome, baseline.as_ref(), TOLERANCE)?;
+        return Ok(
+            matrix::text(&outcome) + &changes.map(|changes| changes.text()).unwrap_or_default()
+        );
+    }
     let needed = u64::from(args.ranks) * DESCRIPTORS + 64;
     verbgate_sys::process::raise_descriptor_limit();
     if verbgate_sys::process::descriptor_limit() < needed {

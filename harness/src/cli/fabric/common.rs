@@ -17,7 +17,7 @@ use super::Word;
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
     /// Address on rank 0's host where the ranks meet, or file:PATH of a file that all ranks see, in
-    /// which rank 0 writes its address [default: $VERBGATE_RENDEZVOUS, or from torchrun, Slurm or a
+    /// which rank 0 writes its address [default: $VERBGATE_RENDEZVOUS, or from torchrun, Slurm, MPI or a
     /// Kubernetes indexed Job]
     #[arg(long, value_name = "HOST:PORT|file:PATH")]
     pub(crate) rendezvous: Option<String>,

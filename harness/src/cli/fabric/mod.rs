@@ -137,6 +137,9 @@ pub(crate) struct SimulateArgs {
     /// Fault of the cluster, as in nothing-arrives@rank=5,rail=2; may be repeated
     #[arg(long = "fault", value_name = "CAUSE@PLACE")]
     pub(crate) faults: Vec<String>,
+    /// Outcome of an earlier run (--save): write its outputs, and simulate nothing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) outcome: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) outputs: OutputArgs,
 }
@@ -287,6 +290,7 @@ impl From<&SimulateArgs> for SimulateOptions {
             at: args.at.clone(),
             rails: args.rails,
             faults: args.faults.clone(),
+            outcome: args.outcome.clone(),
             outputs: Outputs::from(&args.outputs),
         }
     }
