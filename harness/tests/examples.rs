@@ -29,12 +29,17 @@ use common::output;
 use common::stderr;
 use common::stdout;
 use common::verbgate;
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
 use tempfile::TempDir;
 
 /// Who a tenant of an example is.
 enum Who {
     /// A container of a namespace, in a control group.
     Container { namespace: &'static str, group: Option<&'static str> },
+    /// A container with a claim whose DeviceClass names a tenant.
+    Claim { of: &'static str },
     /// A program of a user, in a unit.
     Program { uid: u32, unit: &'static str },
 }
@@ -75,12 +80,41 @@ const EXAMPLES: &[Example] = &[
     },
     Example {
         page: "harness/dist/policy/example.toml",
+        tenant: "gold",
+        who: Who::Claim { of: "gold" },
+        granted: "RC: ENOTTY",
+        refused: "UD: EOPNOTSUPP",
+    },
+    Example {
+        page: "harness/dist/policy/example.toml",
         tenant: "jobs",
         who: Who::Program { uid: 1000, unit: "job-77.service" },
         granted: "UD: ENOTTY",
         refused: "RAW_PACKET: EOPNOTSUPP",
     },
 ];
+
+impl Who {
+    /// Writes into a container's configuration who the container is, as an engine does.
+    fn is_asked_for(&self, config: &mut Map<String, Value>) {
+        match self {
+            Self::Container { namespace, group } => {
+                let key = "io.kubernetes.cri.sandbox-namespace";
+                config["annotations"][key] = (*namespace).into();
+                if let Some(group) = group {
+                    config["linux"]["cgroupsPath"] = (*group).into();
+                }
+            }
+            Self::Claim { of } => {
+                let record = json!({"claim": "ml/nics", "tenant": of}).to_string();
+                let args = ["verbgate", "cdi-hook", "--claim", &record];
+                let hook = json!({"path": verbgate(), "args": args});
+                config.insert("hooks".to_owned(), json!({"createRuntime": [hook]}));
+            }
+            Self::Program { .. } => {}
+        }
+    }
+}
 
 /// Whole files, which begin with a version, with the page that has each.
 fn examples() -> Vec<(String, String)> {
@@ -226,19 +260,12 @@ fn each_tenant_of_an_example_makes_a_granted_request_and_a_refused_one() {
             let dir = policy(&with_stand_in(page));
             let ended = match who {
                 Who::Program { uid, unit } => program(dir.path(), *uid, unit),
-                Who::Container { namespace, group } => {
+                Who::Container { .. } | Who::Claim { .. } => {
                     let mut bundle = Bundle::new(runtime, &["/guest", "types", guest::DEVICE]);
                     bundle.bind(guest::program(), "/guest");
                     let dir = dir.path().to_str().unwrap();
                     bundle.options.extend(["--policy-dir", dir].map(Into::into));
-                    bundle.edit(|config| {
-                        let all = config["annotations"].as_object_mut().unwrap();
-                        let key = "io.kubernetes.cri.sandbox-namespace";
-                        all.insert(key.to_owned(), (*namespace).into());
-                        if let Some(group) = group {
-                            config["linux"]["cgroupsPath"] = (*group).into();
-                        }
-                    });
+                    bundle.edit(|config| who.is_asked_for(config));
                     let ended = bundle.run();
                     bundle.assert_nothing_left();
                     ended

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -55,8 +56,9 @@ const BELOW: &str = "cgroup.subtree_control";
 const RECORD: &str = "groups";
 /// To write that moves the writing process.
 const MYSELF: &[u8] = b"0";
-/// How often, and after which time, an attempt is made to remove a group that a process is leaving.
-const TRIES: u32 = 500;
+/// How long the processes of a group that is removed may take to end, and how often the group is tried: the
+/// keeper of NICs ends some time after the container, and later on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The pod and the name of a container.
@@ -192,14 +194,20 @@ fn bound(group: &Path, mount: &Hierarchy, controllers: &str) -> io::Result<bool>
 /// Removes the groups that were made for the supervisor of a container with this directory.
 pub(crate) fn remove(place: &Path) {
     let Ok(text) = fs::read_to_string(place.join(RECORD)) else { return };
+    let begun = Instant::now();
     for group in text.lines() {
-        for _ in 0..TRIES {
-            match fs::remove_dir(group) {
-                // The warden and the keeper end right after the container.
-                Err(e) if e.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
-                // The kubelet removes a pod's groups, too.
-                _ => break,
+        while let Err(e) = fs::remove_dir(group) {
+            // The kubelet removes a pod's groups, too.
+            if e.kind() != io::ErrorKind::ResourceBusy {
+                break;
             }
+            if begun.elapsed() > PATIENCE {
+                log::warn!(
+                    "control group {group} still has processes: remove the group when they end"
+                );
+                break;
+            }
+            std::thread::sleep(PAUSE);
         }
     }
 }

@@ -131,8 +131,9 @@ pub(crate) enum Command {
     Ps(InspectArgs),
     /// Show a container's RDMA objects, memory and requests
     Show(ShowArgs),
-    /// Print or serve the counters of all containers and of their tenants, for Prometheus; programs of
-    /// `run` are not among them (run --report)
+    /// Print or serve counters of containers and tenants, for Prometheus
+    ///
+    /// Programs of `run` are not among them: see `run --report`.
     Stats(StatsArgs),
     /// Remove what crashed supervisors have left behind
     Gc(GcArgs),

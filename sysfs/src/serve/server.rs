@@ -199,7 +199,7 @@ impl Filesystem for SysfsServer {
         match node(&self.state.tree(), ino) {
             Ok(_) => {
                 let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-                self.state.count_opened();
+                self.state.opened.fetch_add(1, Ordering::Relaxed);
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
             }
             Err(errno) => reply.error(errno),

@@ -107,7 +107,7 @@ pub struct State {
     tree: RwLock<Arc<Numbered>>,
     /// Of a live source only.
     current: Mutex<Option<Current>>,
-    opened: AtomicU64,
+    pub(super) opened: AtomicU64,
 }
 
 impl fmt::Debug for State {
@@ -163,11 +163,6 @@ impl State {
     #[must_use]
     pub fn files_opened(&self) -> u64 {
         self.opened.load(Ordering::Relaxed)
-    }
-
-    /// Counts a file that is opened.
-    pub(super) fn count_opened(&self) {
-        self.opened.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the sandbox is shown the RDMA device of a node, such as `uverbs0`.
