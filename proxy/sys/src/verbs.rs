@@ -75,17 +75,22 @@ pub fn ring(device: BorrowedFd<'_>, driver: u32, bell: Bell<'_>) -> i64 {
             if core_in.get(12..20).is_none_or(|counts| counts.iter().any(|byte| *byte != 0)) {
                 return -i64::from(libc::EINVAL);
             }
-            (POST_SEND, &core_in[..], Some(response.as_mut_ptr() as u64))
+            let (data, out) = (core_in.as_ptr() as u64, response.as_mut_ptr() as u64);
+            (POST_SEND, (POST_SEND_LEN, data), Some(out))
         }
-        Bell::ReqNotifyCq(core_in) => (REQ_NOTIFY_CQ, &core_in[..], None),
+        // What fits the attribute's own word lies there (`uverbs_attr_ptr_is_inline`).
+        Bell::ReqNotifyCq(core_in) => {
+            (REQ_NOTIFY_CQ, (REQ_NOTIFY_CQ_LEN, u64::from_ne_bytes(*core_in)), None)
+        }
     };
+    let (len, data) = core_in;
     // CORE_IN (0), WRITE_CMD (2), and CORE_OUT (1) where there is one.
     let mut request = [
         0,
         0,
         u64::from(driver),
-        (core_in.len() as u64) << 16,
-        core_in.as_ptr() as u64,
+        (len as u64) << 16,
+        data,
         2 | 8 << 16,
         command,
         1 | (POST_SEND_RESP_LEN as u64) << 16,
@@ -94,9 +99,9 @@ pub fn ring(device: BorrowedFd<'_>, driver: u32, bell: Bell<'_>) -> i64 {
     // The header as in [`is_driver`].
     let attributes = if core_out.is_some() { 3 } else { 2 };
     request[0] = (HEADER + attributes * ATTRIBUTE) | attributes << 48;
-    // SAFETY: the kernel reads the bytes of `request` that the header counts and those of `core_in`, in
-    // which no work request is counted that the kernel would look for behind them, and writes the 4 of
-    // `response`.
+    // SAFETY: the kernel reads the bytes of `request` that the header counts and those of a POST_SEND's
+    // input, in which no work request is counted that the kernel would look for behind them, and writes
+    // the 4 of `response`.
     let ret =
         unsafe { libc::ioctl(device.as_raw_fd(), RDMA_VERBS_IOCTL.into(), request.as_mut_ptr()) };
     if ret < 0 {
