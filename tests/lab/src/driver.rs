@@ -24,7 +24,7 @@ const SPACE_MIB: u64 = 3000;
 /// What is fetched, for people.
 const MEGABYTES: u32 = 420;
 
-/// A driver that is left out.
+/// A driver that is left out, or that a case loads by itself.
 #[derive(Debug)]
 struct Driver {
     /// Of the module.
@@ -39,6 +39,7 @@ struct Driver {
 const DRIVERS: &[Driver] = &[
     Driver { name: "efa",   folder: "drivers/infiniband/hw/efa",   option: "CONFIG_INFINIBAND_EFA" },
     Driver { name: "erdma", folder: "drivers/infiniband/hw/erdma", option: "CONFIG_INFINIBAND_ERDMA" },
+    Driver { name: "siw",   folder: "drivers/infiniband/sw/siw",   option: "CONFIG_RDMA_SIW" },
 ];
 
 /// Unpacks and builds one: the source package, the driver's folder, the kernel's version, the option

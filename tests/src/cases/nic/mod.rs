@@ -8,6 +8,7 @@ mod departures;
 mod events;
 mod fabric;
 mod faults;
+mod hidden;
 mod infiniband;
 mod libfabric;
 mod moves;
@@ -64,6 +65,7 @@ pub(super) fn connected() -> Vec<Case> {
     cases.extend(quiet::connected());
     cases.extend(events::connected());
     cases.extend(moves::connected());
+    cases.extend(hidden::connected());
     cases.extend(faults::connected());
     cases.extend(departures::connected());
     with_time(cases)

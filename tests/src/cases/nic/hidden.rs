@@ -1,0 +1,93 @@
+//! The rule that hides a NIC which a sandbox could only plan with: Soft-iWARP upon a card's network interface is
+//! a device with a place in the PCI tree, and speaks by the interface's addresses. In a network namespace
+//! without the interface the kernel shows the device all the same.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+
+use super::Case;
+use super::LOST;
+use super::interface;
+use crate::cases::Verdict;
+use crate::cases::nodes::Namespace;
+use crate::exec;
+use crate::exec::Ended;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+const DEVICE: &str = "siw9";
+const NAMESPACE: &str = "verbgate-elsewhere";
+/// What a program sees of devices: in sysfs, by RDMA netlink, and by libibverbs.
+const LOOK: &str = "echo sysfs $(ls /sys/class/infiniband); \
+                    echo netlink $(rdma dev show | sed 's/^[0-9]*: \\([^:]*\\):.*/\\1/'); \
+                    echo verbs $(ibv_devices | sed '1,2d' | awk '{print $1}')";
+
+pub(super) fn connected() -> Vec<Case> {
+    vec![Case::new("nic_rc_without_a_usable_gid_is_hidden", hidden)]
+}
+
+/// The device, until this is dropped.
+struct Software;
+
+impl Software {
+    fn new(upon: &str) -> Result<Self> {
+        let control = std::env::var_os(LOST).context("this is no lab")?;
+        let module = Path::new(&control).with_file_name("modules").join("siw.ko");
+        // What its module needs; kernels differ in which of these there are.
+        let script = format!(
+            "modprobe -qa iw_cm libcrc32c crc32c; grep -q '^siw ' /proc/modules || insmod {} && \
+             rdma link add {DEVICE} type siw netdev {upon}",
+            module.display()
+        );
+        sh(&script)?.expect_status(0)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Software {
+    fn drop(&mut self) {
+        let _ = sh(&format!("rdma link delete {DEVICE}"));
+    }
+}
+
+fn sh(script: &str) -> Result<Ended> {
+    let mut command = Command::new("sh");
+    command.args(["-c", script]);
+    exec::run(command, PATIENCE)
+}
+
+fn hidden(world: &World) -> Result<Verdict> {
+    let _software = Software::new(&interface(world)?)?;
+    let function = sh(&format!("readlink -f /sys/class/infiniband/{DEVICE}/device"))?.stdout;
+    if !function.contains("/pci0000:") {
+        bail!("{DEVICE} has no place in the PCI tree: {function:?}");
+    }
+    let elsewhere = Namespace::new(NAMESPACE)?;
+    let software = World::look(Some(DEVICE))?;
+    let look = ["sh", "-c", LOOK];
+    let mut native = Command::new("ip");
+    native.args(["netns", "exec", elsewhere.name()]).args(look);
+    let of = |command| -> Result<[bool; 3]> {
+        let ended = exec::run(command, PATIENCE)?.expect_status(0)?;
+        Ok(["sysfs", "netlink", "verbs"].map(|way| {
+            let line = ended.stdout.lines().find(|line| line.starts_with(way));
+            line.is_some_and(|line| line.split_whitespace().any(|name| name == DEVICE))
+        }))
+    };
+    let path = elsewhere.path();
+    for (place, command, expected) in [
+        ("natively, in another namespace", native, [true; 3]),
+        ("in a sandbox that has the interface", software.sandbox(&[], &look), [true; 3]),
+        ("in a sandbox without it", software.sandbox(&["--netns", &path], &look), [false; 3]),
+    ] {
+        let seen = of(command)?;
+        if seen != expected {
+            bail!("{place}, sysfs, netlink and libibverbs show {DEVICE}: {seen:?}");
+        }
+    }
+    Ok(Verdict::Ok)
+}
