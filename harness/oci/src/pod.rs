@@ -54,11 +54,16 @@ const PROCESSES: &str = "cgroup.procs";
 const BELOW: &str = "cgroup.subtree_control";
 /// The record, in a container's directory, of the groups that were made.
 const RECORD: &str = "groups";
+/// SIGKILL's bit in masks of signals, signal(7).
+const KILL: u64 = 1 << 8;
 /// To write that moves the writing process.
 const MYSELF: &[u8] = b"0";
 /// How long the processes of a group that is removed may take to end, and how often the group is tried: the
-/// keeper of NICs ends some time after the container, and later on a busy machine.
+/// keeper of NICs ends some time after the container, and later on a busy machine. Processes that are killed
+/// already wait for a device or a file server, which the guest may have chosen: those take less of the engine's
+/// time.
 const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_FOR_KILLED: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// The pod and the name of a container.
@@ -201,7 +206,9 @@ pub(crate) fn remove(place: &Path) {
             if e.kind() != io::ErrorKind::ResourceBusy {
                 break;
             }
-            if begun.elapsed() > PATIENCE {
+            let patience =
+                if are_killed(Path::new(group)) { PATIENCE_FOR_KILLED } else { PATIENCE };
+            if begun.elapsed() > patience {
                 log::warn!(
                     "control group {group} still has processes: remove the group when they end"
                 );
@@ -210,6 +217,25 @@ pub(crate) fn remove(place: &Path) {
             std::thread::sleep(PAUSE);
         }
     }
+}
+
+/// Whether each process of a group was sent SIGKILL, which the kernel acts on when the process leaves the
+/// kernel.
+fn are_killed(group: &Path) -> bool {
+    let Ok(processes) = fs::read_to_string(group.join(PROCESSES)) else { return false };
+    processes.lines().all(|process| {
+        let status = fs::read_to_string(format!("/proc/{process}/status"));
+        status.is_ok_and(|status| is_killed(&status))
+    })
+}
+
+/// Whether SIGKILL is pending, by proc_pid_status(5): one of the kernel's masks has the signal's bit.
+fn is_killed(status: &str) -> bool {
+    let masks = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:")));
+    let mut masks = masks.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    masks.any(|mask| mask & KILL != 0)
 }
 
 /// The controllers and the path of each line of /proc/PID/cgroup that matters; none is version 2.
@@ -312,6 +338,13 @@ mod tests {
         assert_eq!(of("/system.slice/docker-0123.scope"), "/system.slice");
         assert_eq!(of("/machine.slice/libpod-0123.scope/container"), "/machine.slice");
         assert_eq!((of("/0123"), of("/")), ("/", "/"));
+    }
+
+    #[test]
+    fn a_killed_process_is_known_by_its_pending_signals() {
+        let of = |thread, all| format!("Name:\tx\nSigPnd:\t{thread:016x}\nShdPnd:\t{all:016x}\n");
+        assert!(is_killed(&of(0x100, 0)) && is_killed(&of(0, 0x4100)));
+        assert!(!is_killed(&of(0x4000, 0x80)) && !is_killed(""));
     }
 
     #[test]
