@@ -209,7 +209,7 @@ impl Ledger {
         };
         let mut leases = self.leases.lock();
         let Some(lease) = leases.get_mut(place) else { return true };
-        if let Some(goes) = lease.goes(now) {
+        if let Some(goes) = lease.goes(pace, now) {
             return goes;
         }
         let Some(_turn) = self.turn.try_lock_for(SHORT) else { return false };
@@ -219,7 +219,7 @@ impl Ledger {
             shared.put_bucket(place, bucket)
         });
         match renewed {
-            Ok(()) => lease.goes(now).unwrap_or(false),
+            Ok(()) => lease.goes(pace, now).unwrap_or(false),
             Err(e) => {
                 log::debug!("cannot read the tenant's rate: {e}");
                 false

@@ -81,12 +81,14 @@ pub(super) struct Lease {
     size: u64,
     /// Until when they may be used; without tokens, until when there are none.
     until: Duration,
+    /// The rate by which they were taken: those of a tenant that was cold are none of the tenant that is hot.
+    pace: Option<Pace>,
 }
 
 impl Lease {
     /// Whether a request may go by these tokens; none when the bucket must be asked.
-    pub(super) fn goes(&mut self, now: Duration) -> Option<bool> {
-        if now >= self.until {
+    pub(super) fn goes(&mut self, pace: &Pace, now: Duration) -> Option<bool> {
+        if now >= self.until || self.pace != Some(*pace) {
             return None;
         }
         match self.tokens.checked_sub(1) {
@@ -102,13 +104,13 @@ impl Lease {
     /// Takes new tokens: twice as many as last time, if those were used up in their time.
     pub(super) fn renew(&mut self, bucket: &mut Bucket, pace: &Pace, now: Duration) {
         bucket.put_back(self.tokens);
-        let used_up = self.tokens == 0 && now < self.until;
+        let used_up = self.tokens == 0 && now < self.until && self.pace == Some(*pace);
         // No more than come in that time, and a small part of the burst.
         let most = (pace.per_s / 10).min(pace.burst / 8).max(1);
         let wanted = if used_up { self.size.saturating_mul(2).clamp(1, most) } else { 1 };
         self.tokens = bucket.take(pace, now, wanted);
         self.size = self.tokens;
-        // And not longer, since the next one may have another pace.
+        self.pace = Some(*pace);
         self.until = now + if self.tokens == 0 { bucket.next(pace).min(LEASE) } else { LEASE };
     }
 }

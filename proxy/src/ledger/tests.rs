@@ -96,6 +96,20 @@ fn requests_beyond_the_burst_come_as_often_as_the_rate_says() {
     }
 }
 
+#[test]
+fn tokens_that_were_taken_before_the_tenant_was_hot_are_none_after() {
+    let root = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(root.path(), "one").unwrap();
+    let [cold, hot] = [1000, 1].map(|per_s| Pace { per_s, burst: per_s, waits: false });
+    let now = Duration::from_secs(7);
+    // The fourth takes tokens for the next ones, too.
+    assert!((0..4).all(|_| ledger.may_go(None, &cold, now)));
+    assert!(ledger.may_go(None, &hot, now));
+    assert!((0..4).all(|_| !ledger.may_go(None, &hot, now)));
+    assert!(!ledger.may_go(None, &cold, now), "the bucket was cut to the burst of the hot");
+    assert!(ledger.may_go(None, &cold, now + Duration::from_millis(5)));
+}
+
 /// Requests of sandboxes at times, in the order of time: which of them may go.
 fn admitted(ledgers: &[Ledger], pace: &Pace, asked: &[(usize, u64)]) -> Vec<bool> {
     let mut now = Duration::from_secs(7);
