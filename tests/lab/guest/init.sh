@@ -116,8 +116,8 @@ fi
 # The drivers of NICs that the kernel's packages leave out.
 for module in $control/modules/*.ko; do
     [ -e "$module" ] || continue
-    # Soft-iWARP makes no device by itself: whoever wants one loads it.
-    case $module in */siw.ko) continue ;; esac
+    # Soft-RoCE makes no device by itself: whoever wants one loads it.
+    case $module in */rdma_rxe.ko) continue ;; esac
     insmod "$module" || fail "cannot load $module"
 done
 # A ConnectX has its driver among the kernel's own modules.

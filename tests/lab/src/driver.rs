@@ -33,20 +33,35 @@ struct Driver {
     folder: &'static str,
     /// The option without which its Makefile builds nothing.
     option: &'static str,
+    /// What is changed before: a file of the folder, and sed(1)'s words, which must change something.
+    edit: [&'static str; 2],
 }
+
+/// Gives Soft-RoCE upon a card's network interface the card's place in the PCI tree, which RoCE cards have: the
+/// kernel's own driver gives it none.
+const PLACE: [&str; 2] = [
+    "rxe_net.c",
+    "s/rxe = ib_alloc_device[a-z_]*(.*);/& if (rxe) rxe->ib_dev.dev.parent = ndev->dev.parent;/",
+];
+const AS_IT_IS: [&str; 2] = ["Makefile", ""];
 
 #[rustfmt::skip]
 const DRIVERS: &[Driver] = &[
-    Driver { name: "efa",   folder: "drivers/infiniband/hw/efa",   option: "CONFIG_INFINIBAND_EFA" },
-    Driver { name: "erdma", folder: "drivers/infiniband/hw/erdma", option: "CONFIG_INFINIBAND_ERDMA" },
-    Driver { name: "siw",   folder: "drivers/infiniband/sw/siw",   option: "CONFIG_RDMA_SIW" },
+    Driver { name: "efa",      folder: "drivers/infiniband/hw/efa",   option: "CONFIG_INFINIBAND_EFA",   edit: AS_IT_IS },
+    Driver { name: "erdma",    folder: "drivers/infiniband/hw/erdma", option: "CONFIG_INFINIBAND_ERDMA", edit: AS_IT_IS },
+    Driver { name: "rdma_rxe", folder: "drivers/infiniband/sw/rxe",   option: "CONFIG_RDMA_RXE",         edit: PLACE },
 ];
 
-/// Unpacks and builds one: the source package, the driver's folder, the kernel's version, the option
-/// and the module are the arguments.
+/// Unpacks and builds one: the source package, the driver's folder, the kernel's version, the option,
+/// the module, and the file to be changed and how are the arguments.
 const BUILD: &str = r#"set -e
 cd /root
 tar -xf "/usr/src/$1.tar.xz" "$1/$2"
+if [ -n "$7" ]; then
+    cp "$1/$2/$6" before
+    sed -i "$7" "$1/$2/$6"
+    ! cmp -s before "$1/$2/$6"
+fi
 make -C "/usr/src/linux-headers-$3" M="/root/$1/$2" "$4=m" modules
 strip --strip-debug "/root/$1/$2/$5.ko"
 mv "/root/$1/$2/$5.ko" "/$5.ko""#;
@@ -88,7 +103,8 @@ fn build(kernel: &Kernel, version: &str, dir: &Path, progress: &Progress) -> Res
     command.arg(format!("--include={headers},{source},make,binutils,xz-utils"));
     for driver in DRIVERS {
         let words = [&source, driver.folder, version, driver.option, driver.name];
-        let words: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+        let words = words.into_iter().chain(driver.edit);
+        let words: Vec<String> = words.map(|word| format!("'{word}'")).collect();
         let build = format!("chroot \"$1\" sh -c '{BUILD}' sh {}", words.join(" "));
         command.arg(format!("--customize-hook={build}"));
         command.arg(format!("--customize-hook=copy-out /{}.ko {}", driver.name, dir.display()));

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
+use crate::nic::Network;
 use crate::nic::Nic;
 use crate::pace::Limit;
 use crate::recipe::Vmm;
@@ -32,6 +33,7 @@ pub struct RunSpec {
     pub(crate) cpus: u32,
     pub(crate) rdma: bool,
     pub(crate) nics: Vec<Nic>,
+    pub(crate) network: Option<Network>,
 }
 
 impl RunSpec {
@@ -47,6 +49,7 @@ impl RunSpec {
             cpus: 2,
             rdma: true,
             nics: Vec::new(),
+            network: None,
         }
     }
 
@@ -116,6 +119,13 @@ impl RunSpec {
     #[must_use]
     pub fn nics(mut self, nics: &[Nic]) -> Self {
         self.nics = nics.to_vec();
+        self
+    }
+
+    /// Joins the NICs, and an interface of the machine, with those of another machine.
+    #[must_use]
+    pub fn network(mut self, network: Network) -> Self {
+        self.network = Some(network);
         self
     }
 

@@ -245,6 +245,7 @@ impl<'a> Run<'a> {
         fs::create_dir(&control)?;
         spec.write_control(&control, lab.kernel.vmm, interactive)?;
         let nics = match (&lab.nics, spec.nics.as_slice()) {
+            (_, []) if spec.network.is_some() => bail!("a network needs NICs"),
             (_, []) => None,
             (None, _) => bail!("the lab is not prepared for NICs"),
             (Some(support), nics) => {
@@ -256,6 +257,7 @@ impl<'a> Run<'a> {
                         fs::copy(&file, modules.join(name))?;
                     }
                 }
+                let nics = (nics, spec.network.as_ref());
                 Some(Nics::start(nics, lab.kernel.series, dir.path(), &control)?)
             }
         };

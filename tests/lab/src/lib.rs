@@ -76,6 +76,7 @@ pub use host::require_program;
 pub use host::require_programs;
 pub use lab::Lab;
 pub use lab::RunResult;
+pub use nic::Network;
 pub use nic::Nic;
 pub use pace::Limit;
 pub use progress::Progress;

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -46,6 +47,67 @@ const MAC: [u8; 5] = [0x02, 0, 0, 0x98, 0];
 /// device.
 const ROCE_SINCE: (u32, u32) = (6, 14);
 
+/// How many NICs a machine of a network may have, so that the numbers of two machines differ.
+const MOST: u16 = 16;
+/// The number of the network interface by which the programs of a network's machines meet, before the place.
+const MEETING: u16 = 200;
+/// In a network's folder: the socket between the machines' network interfaces.
+const CABLE: &str = "cable";
+
+/// What joins the NICs of two machines, and their network interfaces, into one network: a folder that both
+/// have, and the machine's place in it, 1 or 2.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Network {
+    folder: PathBuf,
+    place: u16,
+}
+
+impl Network {
+    /// The first machine, or the second.
+    ///
+    /// # Errors
+    /// There is no such place, or no such folder.
+    pub fn new(folder: &Path, place: u16) -> Result<Self> {
+        if !(1..=2).contains(&place) {
+            bail!("a network has the places 1 and 2, and no {place}");
+        }
+        let real = fs::canonicalize(folder)
+            .with_context(|| format!("no folder for a network: {}", folder.display()))?;
+        Ok(Self { folder: real, place })
+    }
+
+    /// The IPv4 address by which the programs of a machine meet those of the other.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("10.98.0.{}", MEETING + self.place)
+    }
+
+    /// QEMU's arguments for the network interfaces.
+    fn arguments(&self) -> Vec<String> {
+        let addr = json!({ "type": "unix", "path": text(&self.folder.join(CABLE)) });
+        let cable = if self.place == 1 {
+            json!({ "type": "stream", "id": "cable", "server": true, "addr": addr })
+        } else {
+            // The other machine may start later.
+            json!({ "type": "stream", "id": "cable", "addr": addr, "reconnect-ms": 200 })
+        };
+        let own = json!({
+            "driver": "virtio-net-pci",
+            "bus": "pcie.0",
+            "netdev": "meeting",
+            "mac": mac_text(MEETING + self.place),
+            "romfile": "",
+        });
+        let parts = [
+            ("-netdev", cable.to_string()),
+            ("-netdev", "hubport,id=joined,hubid=0,netdev=cable".to_owned()),
+            ("-netdev", "hubport,id=meeting,hubid=0".to_owned()),
+            ("-device", own.to_string()),
+        ];
+        parts.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+}
+
 /// A model of a NIC.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Nic {
@@ -81,6 +143,9 @@ impl Nic {
 /// The NICs of one machine: they end with this.
 pub(crate) struct Nics {
     functions: Vec<(Nic, Arc<dyn Model>, Served)>,
+    /// The number of the first.
+    first: u16,
+    network: Option<Network>,
     wire: Arc<Wire>,
     ended: Arc<AtomicBool>,
     clerk: Option<JoinHandle<()>>,
@@ -96,11 +161,24 @@ impl std::fmt::Debug for Nics {
 impl Nics {
     /// Starts the models, with sockets in the run's folder, and answers requests in its control share.
     /// They speak what the drivers of a kernel of this series do.
-    pub(crate) fn start(nics: &[Nic], series: &str, dir: &Path, control: &Path) -> Result<Self> {
+    pub(crate) fn start(
+        (nics, network): (&[Nic], Option<&Network>),
+        series: &str,
+        dir: &Path,
+        control: &Path,
+    ) -> Result<Self> {
         diary::open()?;
         let wire = Wire::new(SEED);
+        let mut first = 1;
+        if let Some(network) = network {
+            wire.join(&network.folder)?;
+            first += (network.place - 1) * MOST;
+            if nics.len() > usize::from(MOST) {
+                bail!("a machine of a network has at most {MOST} NICs");
+            }
+        }
         let mut functions = Vec::new();
-        for (number, nic) in (1..).zip(nics) {
+        for (number, nic) in (first..).zip(nics) {
             let socket = dir.join(format!("nic{number}"));
             let (model, served): (Arc<dyn Model>, Served) = match nic {
                 Nic::Efa => serve(Efa::new(&wire, number), &socket)?,
@@ -115,8 +193,15 @@ impl Nics {
         }
         let requests = control.join(REQUESTS);
         fs::create_dir(&requests)?;
-        let mut nics =
-            Self { functions, wire, ended: Arc::new(AtomicBool::new(false)), clerk: None };
+        let network = network.cloned();
+        let mut nics = Self {
+            functions,
+            first,
+            network,
+            wire,
+            ended: Arc::new(AtomicBool::new(false)),
+            clerk: None,
+        };
         let desk = Desk {
             devices: nics.functions.iter().map(|(_, model, _)| Arc::clone(model)).collect(),
             wire: Arc::clone(&nics.wire),
@@ -161,12 +246,13 @@ impl Nics {
             if nic.has_netdev() {
                 // All interfaces are on one network, as the NICs are on one wire.
                 args.extend(["-netdev".to_owned(), format!("hubport,id=net{index},hubid=0")]);
-                devices.push(interface(index).to_string());
+                devices.push(interface(index, self.first).to_string());
             }
             for device in devices {
                 args.extend(["-device".to_owned(), device]);
             }
         }
+        args.extend(self.network.iter().flat_map(Network::arguments));
         args
     }
 }
@@ -200,16 +286,14 @@ fn plug(index: usize, socket: &Path, shared: bool) -> Value {
 }
 
 /// The network interface of a card, its second function.
-fn interface(index: usize) -> Value {
-    let number = u16::try_from(index + 1).ok().and_then(|number| mac(number).ok());
-    let mac = number.unwrap_or_default().map(|byte| format!("{byte:02x}")).join(":");
+fn interface(index: usize, first: u16) -> Value {
     json!({
         "driver": "virtio-net-pci",
         "id": format!("interface{index}"),
         "bus": format!("port{index}"),
         "addr": "0.1",
         "netdev": format!("net{index}"),
-        "mac": mac,
+        "mac": mac_text(first + u16::try_from(index).unwrap_or_default()),
         // It boots from nothing.
         "romfile": "",
     })
@@ -220,6 +304,10 @@ fn mac(number: u16) -> Result<[u8; 6]> {
     let number = u8::try_from(number).context("too many NICs")?;
     let [a, b, c, d, e] = MAC;
     Ok([a, b, c, d, e, number])
+}
+
+fn mac_text(number: u16) -> String {
+    mac(number).unwrap_or_default().map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// Whether the `erdma` driver of a kernel of this series speaks RoCE v2.
@@ -336,80 +424,4 @@ fn text(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Instant;
-
-    use super::*;
-
-    fn ask(control: &Path, request: &str) -> String {
-        let folder = control.join(REQUESTS);
-        fs::write(folder.join("1.new"), request).unwrap();
-        fs::rename(folder.join("1.new"), folder.join("1.request")).unwrap();
-        let (answer, start) = (folder.join("1.answer"), Instant::now());
-        while !answer.exists() {
-            assert!(start.elapsed() < Duration::from_secs(30));
-            thread::sleep(TICK);
-        }
-        let text = fs::read_to_string(&answer).unwrap();
-        fs::remove_file(answer).unwrap();
-        text
-    }
-
-    #[test]
-    fn requests_are_answered() {
-        let dir = tempfile::tempdir().unwrap();
-        let nics = Nics::start(&[Nic::Efa, Nic::Efa], "6.12", dir.path(), dir.path()).unwrap();
-        assert_eq!(ask(dir.path(), "faults loss=0.5 delay=10"), "ok ");
-        assert!(ask(dir.path(), "census 1").starts_with("ok Census { uars: 0"));
-        assert_eq!(ask(dir.path(), "counters 0"), "ok commands=0 doorbells=0");
-        assert_eq!(ask(dir.path(), "census 2"), "error there is no NIC 2");
-        assert!(ask(dir.path(), "faults luck=1").contains("no fault is called luck"));
-        drop(nics);
-    }
-
-    #[test]
-    fn each_nic_has_a_bridge_and_a_node() {
-        let dir = tempfile::tempdir().unwrap();
-        let nics = Nics::start(&[Nic::Efa, Nic::Efa], "6.12", dir.path(), dir.path()).unwrap();
-        let line = nics.arguments(2048, 2).join(" ");
-        for part in [
-            "memory-backend-memfd,id=memory1,size=1024M,share=on",
-            "node,nodeid=1,memdev=memory1",
-            "pxb-pcie,id=host1,bus=pcie.0,bus_nr=96,numa_node=1",
-            "pcie-root-port,id=port1,bus=host1,chassis=2",
-            r#""bus":"port1""#,
-        ] {
-            assert!(line.contains(part), "{part} is not in {line}");
-        }
-    }
-
-    #[test]
-    fn a_card_has_its_interface_beside_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let nics = Nics::start(&[Nic::Erdma], "7.2", dir.path(), dir.path()).unwrap();
-        let line = nics.arguments(2048, 2).join(" ");
-        for part in [
-            "hubport,id=net0,hubid=0",
-            r#""addr":"0.1","bus":"port0""#,
-            r#""mac":"02:00:00:98:00:01""#,
-            r#""multifunction":true"#,
-        ] {
-            assert!(line.contains(part), "{part} is not in {line}");
-        }
-        assert!(ask(dir.path(), "census 0").starts_with("ok Census { uars: 0"));
-    }
-
-    #[test]
-    fn old_drivers_speak_iwarp() {
-        assert_eq!(
-            ["6.1", "6.12", "6.14", "7.2"].map(|s| speaks_roce(s).unwrap()),
-            [false, false, true, true]
-        );
-        assert!(speaks_roce("new").is_err());
-    }
-
-    #[test]
-    fn unknown_models_name_the_known() {
-        assert!(Nic::find("mlx4").unwrap_err().to_string().contains("efa"));
-    }
-}
+mod tests;

@@ -49,6 +49,7 @@
 pub mod bus;
 pub mod efa;
 pub mod erdma;
+mod far;
 mod layout;
 mod message;
 pub mod mlx5;

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::Serialize;
+
 /// The address of a port: the 16 bytes of its GID.
-#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd, Deserialize, Serialize)]
 pub struct Address(pub [u8; 16]);
 
 impl fmt::Debug for Address {
@@ -14,7 +17,7 @@ impl fmt::Debug for Address {
 }
 
 /// A message between queue pairs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Message {
     /// The sender's port.
     pub from: Address,
@@ -31,7 +34,7 @@ pub struct Message {
 }
 
 /// What a message says.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub enum Body {
     /// Take this into a receive.
     Send {
@@ -93,7 +96,7 @@ pub enum Body {
 }
 
 /// How an atomic operation changes a number.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Deserialize, Serialize)]
 pub enum Change {
     /// Adds this.
     Add(u64),

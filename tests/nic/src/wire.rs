@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::Weak;
 use std::thread;
 use std::time::Duration;
@@ -18,6 +21,7 @@ use parking_lot::Condvar;
 use parking_lot::Mutex;
 use parking_lot::MutexGuard;
 
+use crate::far::Far;
 pub use crate::message::Address;
 pub use crate::message::Body;
 pub use crate::message::Change;
@@ -54,6 +58,8 @@ pub struct Carried {
     pub reordered: u64,
     /// Messages that were late, on demand, as all were then.
     pub delayed: u64,
+    /// Messages that went to another process.
+    pub distant: u64,
     /// Messages to addresses where nobody is.
     pub unreachable: u64,
 }
@@ -78,6 +84,7 @@ pub struct Wire(Arc<Inner>);
 struct Inner {
     state: Mutex<State>,
     wake: Condvar,
+    far: OnceLock<Far>,
 }
 
 struct State {
@@ -141,20 +148,44 @@ impl Wire {
                 carried: Carried::default(),
             }),
             wake: Condvar::new(),
+            far: OnceLock::new(),
         });
         let late = Arc::clone(&inner);
         thread::spawn(move || late.run());
         Arc::new(Self(inner))
     }
 
+    /// Makes one network of this and of the wires of other processes that join the same folder, before
+    /// ports are plugged in. What goes wrong is each sender's.
+    ///
+    /// # Errors
+    /// The wire has joined a folder before, or this one is missing.
+    pub fn join(&self, folder: &Path) -> io::Result<()> {
+        if !folder.is_dir() {
+            let text = format!("{} is no folder for a network", folder.display());
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, text));
+        }
+        let inner = Arc::downgrade(&self.0);
+        let arrive = move |message| {
+            let inner: Option<Arc<Inner>> = inner.upgrade();
+            inner.is_some_and(|inner| inner.arrive(message))
+        };
+        let far = Far::new(folder.to_owned(), Arc::new(arrive));
+        self.0.far.set(far).map_err(|_| io::Error::from(io::ErrorKind::AlreadyExists))
+    }
+
     /// Plugs a port in. A port that is gone is unplugged.
     pub fn plug(&self, address: Address, port: Weak<dyn Port>) {
         self.0.state.lock().ports.insert(address, port);
+        if let Some(Err(e)) = self.0.far.get().map(|far| far.plug(address)) {
+            log::error!("{address:?} is for this process alone: {e}");
+        }
     }
 
     /// Unplugs what is at an address.
     pub fn unplug(&self, address: Address) {
         self.0.state.lock().ports.remove(&address);
+        self.0.far.get().into_iter().for_each(|far| far.unplug(address));
     }
 
     /// Changes what goes wrong from now on.
@@ -227,7 +258,37 @@ impl State {
     }
 }
 
+/// Gives a message to another process, or back.
+fn hand_over(far: Option<&Far>, message: Message) -> Result<(), Message> {
+    match far {
+        Some(far) => far.send(message),
+        None => Err(message),
+    }
+}
+
+/// What became of a message.
+enum End {
+    Delivered,
+    Distant,
+    Unreachable,
+}
+
 impl Inner {
+    /// Takes a message from another process. It goes to a port here or nowhere, since its sender has
+    /// carried it this far.
+    fn arrive(&self, message: Message) -> bool {
+        let mut state = self.state.lock();
+        if state.ended {
+            return false;
+        }
+        match state.port(message.to) {
+            Some(_) => state.enqueue(Instant::now(), message),
+            None => state.carried.unreachable += 1,
+        }
+        self.carry(state);
+        true
+    }
+
     /// Delivers what is due, and what follows from it, unless another thread is at it: that one then
     /// takes this along.
     fn carry(&self, mut state: MutexGuard<'_, State>) {
@@ -237,17 +298,22 @@ impl Inner {
         state.carrying = true;
         while state.queue.peek().is_some_and(|due| due.at <= Instant::now()) {
             let Some(Due { message, .. }) = state.queue.pop() else { break };
-            let there = state.port(message.to);
-            match there {
-                Some(_) => state.carried.delivered += 1,
-                None => state.carried.unreachable += 1,
-            }
-            let port = there.clone().or_else(|| state.port(message.from));
-            let more = MutexGuard::unlocked(&mut state, || match (port, there.is_some()) {
-                (Some(port), true) => port.receive(message),
-                (Some(port), false) => port.unreachable(message),
-                (None, _) => Vec::new(),
+            let (there, from) = (state.port(message.to), state.port(message.from));
+            let (end, more) = MutexGuard::unlocked(&mut state, || match there {
+                Some(port) => (End::Delivered, port.receive(message)),
+                None => match hand_over(self.far.get(), message) {
+                    Ok(()) => (End::Distant, Vec::new()),
+                    Err(message) => {
+                        let more = from.map(|port| port.unreachable(message));
+                        (End::Unreachable, more.unwrap_or_default())
+                    }
+                },
             });
+            match end {
+                End::Delivered => state.carried.delivered += 1,
+                End::Distant => state.carried.distant += 1,
+                End::Unreachable => state.carried.unreachable += 1,
+            }
             for message in more {
                 state.push(message);
             }
@@ -282,92 +348,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Keeps what arrives, and answers nothing.
-    #[derive(Default)]
-    struct Sink(Mutex<Vec<u64>>);
-
-    impl Port for Sink {
-        fn receive(&self, message: Message) -> Vec<Message> {
-            self.0.lock().push(message.id);
-            Vec::new()
-        }
-        fn tick(&self, _now: Instant) -> Vec<Message> {
-            Vec::new()
-        }
-        fn waits(&self) -> bool {
-            false
-        }
-        fn unreachable(&self, message: Message) -> Vec<Message> {
-            self.0.lock().push(message.id + 1000);
-            Vec::new()
-        }
-    }
-
-    const HERE: Address = Address([1; 16]);
-
-    fn message(id: u64, to: Address) -> Message {
-        let body = Body::Answer { status: 0, data: Arc::new([]) };
-        Message { from: HERE, to, from_qp: 0, to_qp: 0, id, body }
-    }
-
-    fn sent(faults: Faults, count: u64) -> (Arc<Wire>, Arc<Sink>) {
-        let (wire, sink) = (Wire::new(7), Arc::new(Sink::default()));
-        let port: Arc<dyn Port> = sink.clone();
-        wire.plug(HERE, Arc::downgrade(&port));
-        wire.set_faults(faults);
-        for id in 0..count {
-            wire.send(vec![message(id, HERE)]);
-        }
-        (wire, sink)
-    }
-
-    fn arrived(sink: &Sink, count: usize) -> Vec<u64> {
-        let start = Instant::now();
-        while sink.0.lock().len() < count && start.elapsed() < Duration::from_secs(20) {
-            thread::sleep(TICK);
-        }
-        sink.0.lock().clone()
-    }
-
-    #[test]
-    fn without_faults_all_is_there_at_once_and_in_order() {
-        let (wire, sink) = sent(Faults::default(), 100);
-        assert_eq!(*sink.0.lock(), (0..100).collect::<Vec<_>>());
-        assert_eq!(wire.carried(), Carried { delivered: 100, ..Carried::default() });
-        wire.send(vec![message(5, Address([2; 16]))]);
-        assert_eq!(sink.0.lock().last(), Some(&1005));
-    }
-
-    #[test]
-    fn loss_and_duplicates_are_as_often_as_asked() {
-        let (wire, sink) = sent(Faults { loss: 0.5, ..Faults::default() }, 1000);
-        let lost = wire.carried().lost;
-        assert!((400..600).contains(&lost), "{lost}");
-        assert_eq!(sink.0.lock().len() as u64, 1000 - lost);
-        let (wire, sink) = sent(Faults { duplicate: 1.0, ..Faults::default() }, 10);
-        assert_eq!(sink.0.lock().len(), 20);
-        assert_eq!(wire.carried().duplicated, 10);
-    }
-
-    #[test]
-    fn what_is_reordered_arrives_all_the_same() {
-        let (_wire, sink) = sent(Faults { reorder: 0.3, ..Faults::default() }, 100);
-        let mut ids = arrived(&sink, 100);
-        assert_ne!(ids, (0..100).collect::<Vec<_>>());
-        ids.sort_unstable();
-        assert_eq!(ids, (0..100).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn what_is_delayed_is_not_there_before() {
-        let delay = Duration::from_millis(50);
-        let start = Instant::now();
-        let (wire, sink) = sent(Faults { delay, ..Faults::default() }, 3);
-        assert_eq!(arrived(&sink, 3), [0, 1, 2]);
-        assert_eq!(wire.carried(), Carried { delivered: 3, delayed: 3, ..Carried::default() });
-        assert!(start.elapsed() >= delay);
-    }
-}
+mod tests;

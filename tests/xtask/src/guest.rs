@@ -12,6 +12,7 @@ use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Limit;
+use verbgate_lab::Network;
 use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
@@ -130,6 +131,16 @@ impl Programs {
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
+        let lab = Self::lab_for(kernel, nics)?;
+        let mut spec = self.spec(argv, limit);
+        if !nics.is_empty() {
+            spec = spec.nics(nics).without_rdma();
+        }
+        Ok(lab.run(&spec, output)?.status)
+    }
+
+    /// A lab with this kernel, and with what NICs take if there are any.
+    pub(crate) fn lab_for(kernel: &'static Kernel, nics: &[Nic]) -> Result<Lab> {
         // bookworm's perftest cannot be told by which device to reach an address of the same machine, which
         // connections of ERDMAs are made by where the driver speaks iWARP.
         let userland = match kernel.default_userland()? {
@@ -139,12 +150,21 @@ impl Programs {
             own => own,
         };
         let mut lab = Lab::prepare(kernel, userland, &Progress::stderr())?;
-        let mut spec = self.spec(argv, limit);
         if !nics.is_empty() {
             lab.prepare_nics(&Progress::stderr())?;
-            spec = spec.nics(nics).without_rdma();
         }
-        Ok(lab.run(&spec, output)?.status)
+        Ok(lab)
+    }
+
+    /// What runs one of the programs in a guest with NICs, of which other machines have some, too.
+    pub(crate) fn spec_on(
+        &self,
+        argv: &[&str],
+        limit: Limit,
+        nics: &[Nic],
+        network: Network,
+    ) -> RunSpec {
+        self.spec(argv, limit).nics(nics).without_rdma().network(network)
     }
 
     /// The same in a lab that is prepared.

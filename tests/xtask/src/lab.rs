@@ -12,6 +12,7 @@ use verbgate_lab::Arch;
 use verbgate_lab::KERNELS;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
+use verbgate_lab::Network;
 use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
@@ -91,6 +92,13 @@ struct Guest {
     /// Models of NICs to plug in: efa, erdma and mlx5, as often as wanted.
     #[arg(long, value_delimiter = ',', value_name = "MODEL")]
     nic: Vec<String>,
+    /// Folder that two machines have in common: it joins their NICs into one network, and gives them the
+    /// addresses 10.98.0.201 and 10.98.0.202.
+    #[arg(long, value_name = "DIR", requires_all = ["nic", "place"])]
+    network: Option<PathBuf>,
+    /// Place of the machine in the network: 1 or 2.
+    #[arg(long, requires = "network", value_name = "N")]
+    place: Option<u16>,
 }
 
 impl Pair {
@@ -133,6 +141,9 @@ impl Guest {
             spec = spec.env(name, value);
         }
         spec = spec.nics(&self.nics()?);
+        if let (Some(folder), Some(place)) = (&self.network, self.place) {
+            spec = spec.network(Network::new(folder, place)?);
+        }
         if self.no_rdma {
             spec = spec.without_rdma();
         }

@@ -23,6 +23,7 @@ mod image;
 mod junit;
 mod lab;
 mod lane;
+mod machines;
 mod record;
 mod stream;
 mod test;

@@ -22,6 +22,7 @@ use crate::guest::Programs;
 use crate::host;
 use crate::host::Outcome;
 use crate::lane;
+use crate::machines;
 use crate::record::Stages;
 
 /// The kernels that everything is tested on, each with the userland of its distribution.
@@ -100,7 +101,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let is_chosen = !args.kernels.is_empty() || !args.cases.is_empty();
     let other = (!is_chosen).then(|| Kernel::find(OTHER_PROCESSOR.0)).transpose()?;
     let stages = Stages::watched();
-    let has_case = |k: &&Kernel| !cases::settings(k.name, &args.cases, args.nics).is_empty();
+    let has_case = |k: &&Kernel| {
+        !cases::settings(k.name, &args.cases, args.nics).is_empty()
+            || !machines::chosen(k.name, &args.cases, args.nics).is_empty()
+    };
     let with_lab = !args.no_lab && kernels.iter().any(has_case);
     // Tests of this machine measure time, and so do those of the lab.
     let enough = thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
@@ -219,6 +223,12 @@ fn in_labs(
         (1..machines).for_each(|_| drop(scope.spawn(run)));
         run();
     });
+    for kernel in kernels {
+        for case in machines::chosen(kernel.name, words, nics) {
+            let name = format!("Linux {}: {case}", kernel.name);
+            stages.run(&name, |_| Ok(machines::run(&programs, kernel, case)));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The rule that hides a NIC which a sandbox could only plan with: Soft-iWARP upon a card's network interface is
-//! a device with a place in the PCI tree, and speaks by the interface's addresses. In a network namespace
-//! without the interface the kernel shows the device all the same.
+//! The rule that hides a NIC which a sandbox could only plan with: a RoCE card whose GIDs are of an interface in
+//! another network namespace, where the kernel shows the card all the same. The card is Soft-RoCE upon a card's
+//! interface, in that card's place of the PCI tree.
 
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +19,7 @@ use crate::exec::Ended;
 use crate::world::PATIENCE;
 use crate::world::World;
 
-const DEVICE: &str = "siw9";
+const DEVICE: &str = "rxe9";
 const NAMESPACE: &str = "verbgate-elsewhere";
 /// What a program sees of devices: in sysfs, by RDMA netlink, and by libibverbs.
 const LOOK: &str = "echo sysfs $(ls /sys/class/infiniband); \
@@ -36,11 +36,11 @@ struct Software;
 impl Software {
     fn new(upon: &str) -> Result<Self> {
         let control = std::env::var_os(LOST).context("this is no lab")?;
-        let module = Path::new(&control).with_file_name("modules").join("siw.ko");
-        // What its module needs; kernels differ in which of these there are.
+        let module = Path::new(&control).with_file_name("modules").join("rdma_rxe.ko");
+        // The kernel's own goes. Kernels differ in which of the modules that this needs there are.
         let script = format!(
-            "modprobe -qa iw_cm libcrc32c crc32c; grep -q '^siw ' /proc/modules || insmod {} && \
-             rdma link add {DEVICE} type siw netdev {upon}",
+            "modprobe -qr rdma_rxe; modprobe -qa ib_uverbs udp_tunnel ip6_udp_tunnel crc32; insmod {} && \
+             rdma link add {DEVICE} type rxe netdev {upon}",
             module.display()
         );
         sh(&script)?.expect_status(0)?;
@@ -50,7 +50,7 @@ impl Software {
 
 impl Drop for Software {
     fn drop(&mut self) {
-        let _ = sh(&format!("rdma link delete {DEVICE}"));
+        let _ = sh(&format!("rdma link delete {DEVICE}; rmmod rdma_rxe"));
     }
 }
 
