@@ -20,6 +20,7 @@ use verbgate_verbs::QueuePair;
 use verbgate_verbs::Region;
 use verbgate_verbs::Transport;
 
+use crate::cause::Cause;
 use crate::class::Class;
 use crate::endpoint::Sid;
 use crate::explain;
@@ -192,6 +193,9 @@ pub(crate) struct Hardware {
     class: Class,
 }
 
+/// EPERM, EAGAIN and ENOMEM: by these a kernel refuses to lock memory.
+const NO_MEMORY: [i32; 3] = [1, 11, 12];
+
 /// The rails of a rank, of which some may not have opened.
 #[derive(Debug, Default)]
 pub(crate) struct Rails(Vec<Option<Hardware>>);
@@ -232,15 +236,16 @@ impl Hardware {
         peers: u32,
         class: Class,
         needs: Needs,
-    ) -> Result<Self, String> {
-        needs.fit(spare())?;
+    ) -> Result<Self, (Cause, String)> {
+        needs.fit(spare()).map_err(|why| (Cause::MemlockTooSmall, why))?;
         let open = || {
             let limits = context.limits()?;
             let pd = Pd::new(context)?;
             let region = Region::of(needs.kind, &pd, needs.memory(), access(&limits));
-            // A device without RDMA write may still be read from.
+            // A device without RDMA write may still be read from; one without the queue pairs that are
+            // asked for says so when they are made.
             let region = match region {
-                Err(error) if !limits.atomics && needs.transport != Transport::Rc => {
+                Err(error) if !limits.atomics => {
                     Region::of(needs.kind, &pd, needs.memory(), Access::Read).map_err(|_| error)
                 }
                 region => region,
@@ -256,7 +261,11 @@ impl Hardware {
             let (rail, told) = (rail.clone(), rail.gid_bytes());
             Ok(Self { rail, region, queues, needs, told, context, pd, limits, class })
         };
-        open().map_err(|error: verbgate_verbs::Error| meaning(Of::RegMr, &error))
+        open().map_err(|error: verbgate_verbs::Error| {
+            let is_memory = error.errno().is_some_and(|errno| NO_MEMORY.contains(&errno));
+            let cause = if is_memory { Cause::MemlockTooSmall } else { Cause::Failed };
+            (cause, meaning(Of::RegMr, &error))
+        })
     }
 
     /// Of all its queue pairs.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use verbgate_verbs::Transport;
 
+use crate::cause::Cause;
 use crate::error::Error;
 use crate::exchange::Injection;
 use crate::hardware::Hardware;
@@ -106,14 +107,14 @@ impl Session {
         // All have found it.
         drop(published);
         let table = link.table()?;
-        let opened: Vec<Result<Hardware, String>> = looked
+        let opened: Vec<Result<Hardware, (Cause, String)>> = looked
             .into_iter()
             .map(|(rail, context)| {
-                let context = context.ok_or("not open")?;
+                let context = context.ok_or_else(|| (Cause::NoDevice, "not open".to_owned()))?;
                 Hardware::new(&rail, &context, ranks - 1, me.class, needs)
             })
             .collect();
-        let registered: Vec<Result<(), String>> =
+        let registered: Vec<Result<(), (Cause, String)>> =
             opened.iter().map(|opened| opened.as_ref().map(drop).map_err(Clone::clone)).collect();
         let checks = preflight::run(&entry, &table, &registered, me.class, needs.memory());
         let all = link.collect_quietly("preflight", &checks, me.patience + CHECKS)?;

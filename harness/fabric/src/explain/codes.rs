@@ -132,7 +132,7 @@ table! {
     RegMr 12 "ENOMEM" "configuration" ["RLIMIT_MEMLOCK is too small", "a quota of Verbgate or of the rdma control group", "the machine has no memory left"] "raise `ulimit -l` (container engines give 64 KiB to 8 MiB), then the quota" [];
     RegMr 14 "EFAULT" "local application" ["an address that is not mapped, or not writable"] "register memory that is there" [];
     RegMr 22 "EINVAL" "local application" ["access flags that the device does not have, or remote write without local write", "a length of 0, or one that wraps around"] "check length and access flags" [];
-    RegMr 95 "EOPNOTSUPP" "device" ["on-demand paging, or a dma-buf, that the device does not have"] "register ordinary memory" [];
+    RegMr 95 "EOPNOTSUPP" "device" ["access rights (remote write, atomics), on-demand paging, or a dma-buf, that the device does not have"] "register ordinary memory, with rights that the device has" [];
     Stall 0 "STALL" "receiving application" ["min_rnr_timer is 0, which is 655 ms, and rnr_retry 7, which is for ever: one missing receive stalls everything", "the peer posts no receives", "PFC pauses the sender"] "set min_rnr_timer to 12 and rnr_retry below 7; look at RNR and pause counters" ["rnr_nak_retry_err", "out_of_buffer", "rcvd_rnr_err", "send_rnr_err"];
 }
 

@@ -97,7 +97,7 @@ impl Said {
 pub(crate) fn run(
     me: &Entry,
     table: &Table,
-    registered: &[Result<(), String>],
+    registered: &[Result<(), (Cause, String)>],
     class: Class,
     memory: usize,
 ) -> Vec<Check> {
@@ -115,7 +115,7 @@ pub(crate) fn run(
         push(
             "memory registers",
             match registered.get(index) {
-                Some(Err(why)) => fail(Cause::MemlockTooSmall, why.clone()),
+                Some(Err((cause, why))) => fail(*cause, why.clone()),
                 _ => ok(format!("{memory} bytes")),
             },
         );
