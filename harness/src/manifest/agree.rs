@@ -64,13 +64,15 @@ impl NodeSet {
         self.netdevs.iter().chain(&self.stay).cloned().collect()
     }
 
-    /// The options of `prepare` that choose these rails.
-    pub(super) fn options(&self) -> String {
+    /// The options of `prepare` that choose these rails, and say whether a rail reaches other rails.
+    pub(super) fn options(&self, rail_only: bool) -> String {
         let hca = format!("--hca ={}", self.hcas.join(","));
-        match self.netdevs.is_empty() {
-            true => hca,
-            false => format!("--iface {} {hca}", self.netdevs.join(",")),
-        }
+        let iface = match self.netdevs.is_empty() {
+            true => String::new(),
+            false => format!("--iface {} ", self.netdevs.join(",")),
+        };
+        // A node's own routes say nothing of InfiniBand, or of the other nodes.
+        iface + &hca + if rail_only { " --rail-only" } else { "" }
     }
 }
 
@@ -189,6 +191,19 @@ mod tests {
         let expected: Vec<String> = (0..16).map(|n| format!("rail{n}")).collect();
         assert!(agreement.nodes.iter().all(|set| set.netdevs == expected));
         assert!(agreement.broken.is_empty());
+    }
+
+    #[test]
+    fn scripts_are_told_whether_a_rail_reaches_no_other() {
+        let mut all: Vec<Manifest> = (1..=3).map(node).collect();
+        let told = |all: &[Manifest]| {
+            let agreement = agree(all, By::Subnet).unwrap();
+            agreement.of("node1").unwrap().options(agreement.rail_only)
+        };
+        assert!(told(&all).ends_with("mlx5_15:1 --rail-only"), "{}", told(&all));
+        // A gateway of another node may lead from rail to rail.
+        all[1].rails[4].base.routed = true;
+        assert!(told(&all).ends_with("mlx5_15:1"), "{}", told(&all));
     }
 
     #[test]
