@@ -1,18 +1,12 @@
 //! `verbgate nccl env` and the like: the settings of communication libraries, from the rails of a
 //! network namespace.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use verbgate_host::netns::Namespace;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
-use verbgate_host::route::devices;
-use verbgate_host::route::is_link_local;
-use verbgate_host::route::local;
-use verbgate_host::uapi::IFA_INDEX;
-use verbgate_host::uapi::RTM_DST_LEN;
 use verbgate_netdev::Error;
 use verbgate_netdev::env;
 use verbgate_netdev::env::Class;
@@ -22,10 +16,8 @@ use verbgate_netdev::env::Socket;
 use verbgate_netdev::env::Wish;
 use verbgate_netdev::journal;
 use verbgate_netdev::plan;
-use verbgate_netdev::plan::open;
 use verbgate_netdev::rails;
 use verbgate_netdev::rails::Rail;
-use verbgate_netdev::state::Snapshot;
 
 use crate::cli::EnvArgs;
 use crate::cli::EnvOptions;
@@ -134,7 +126,7 @@ pub(crate) fn derive(
     options: &EnvOptions,
     sysfs: &Path,
 ) -> Result<Environment, Error> {
-    let look = || -> Result<_, Error> { Ok((env::of_ports(rails)?, default_link(rails)?)) };
+    let look = || -> Result<_, Error> { Ok((env::of_ports(rails)?, env::default_link(rails)?)) };
     let ((class, warning), default) = match namespace {
         Some(namespace) => namespace.within(look)?,
         None => look()?,
@@ -193,25 +185,6 @@ fn debug(environment: &mut Environment, options: &EnvOptions) {
         };
         environment.set(name, std::env::var(name).unwrap_or(value), "--debug-all");
     }
-}
-
-/// The link of the namespace's default route, unless that is a rail; runs in the namespace.
-fn default_link(rails: &[Rail]) -> Result<Option<Socket>, Error> {
-    let snapshot = Snapshot::take(&mut open()?)?;
-    let rails: BTreeSet<&str> = rails.iter().filter_map(|rail| rail.netdev.as_deref()).collect();
-    let defaults = snapshot.routes.iter().filter(|route| route.byte(RTM_DST_LEN) == 0);
-    let mut links = defaults
-        .flat_map(devices)
-        .filter_map(|index| snapshot.links.iter().find(|link| link.index == index));
-    let link = links.find(|link| link.name != "lo" && !rails.contains(link.name.as_str()));
-    Ok(link.map(|link| {
-        let its = snapshot.addresses.iter().filter(|m| m.word(IFA_INDEX) == link.index);
-        Socket {
-            name: link.name.clone(),
-            address: its.filter_map(local).find(|ip| !is_link_local(*ip)),
-            why: "the link of the default route, by which processes find each other",
-        }
-    }))
 }
 
 fn topology_file(

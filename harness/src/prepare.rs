@@ -79,6 +79,7 @@ fn staying(terms: &TermsArgs) -> Result<Option<Vec<Rail>>, Error> {
     Ok(all_stay.then_some(rails))
 }
 
+/// What the user sees where nothing moves. `dist/docker.sh` looks for "no NIC to move" and "a bond stays".
 fn in_place(role: &str, to: &str, rails: &[Rail], environment: &str) -> String {
     let mut text = format!("# {role}: {} rails, and no NIC to move\n", rails.len());
     for rail in rails {

@@ -53,6 +53,7 @@ const ON_ONE_KERNEL: &[&str] = &[
     "fabric_faults",
     "fabric_goes_on_without_a_bad_rank",
     "fabric_of_four_ranks_and_two_rails",
+    "fabric_routed",
     "fabric_simultaneous_open",
     "many_processes_with_many_objects",
     "podman_containers_speak_with_each_other",

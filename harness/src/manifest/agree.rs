@@ -64,13 +64,15 @@ impl NodeSet {
         self.netdevs.iter().chain(&self.stay).cloned().collect()
     }
 
-    /// The options of `prepare` that choose these rails.
-    pub(super) fn options(&self) -> String {
+    /// The options of `prepare` that choose these rails, and say whether a rail reaches other rails.
+    pub(super) fn options(&self, rail_only: bool) -> String {
         let hca = format!("--hca ={}", self.hcas.join(","));
-        match self.netdevs.is_empty() {
-            true => hca,
-            false => format!("--iface {} {hca}", self.netdevs.join(",")),
-        }
+        let iface = match self.netdevs.is_empty() {
+            true => String::new(),
+            false => format!("--iface {} ", self.netdevs.join(",")),
+        };
+        // A node's own routes say nothing of InfiniBand, or of the other nodes.
+        iface + &hca + if rail_only { " --rail-only" } else { "" }
     }
 }
 
@@ -192,6 +194,19 @@ mod tests {
     }
 
     #[test]
+    fn scripts_are_told_whether_a_rail_reaches_no_other() {
+        let mut all: Vec<Manifest> = (1..=3).map(node).collect();
+        let told = |all: &[Manifest]| {
+            let agreement = agree(all, By::Subnet).unwrap();
+            agreement.of("node1").unwrap().options(agreement.rail_only)
+        };
+        assert!(told(&all).ends_with("mlx5_15:1 --rail-only"), "{}", told(&all));
+        // A gateway of another node may lead from rail to rail.
+        all[1].rails[4].base.routed = true;
+        assert!(told(&all).ends_with("mlx5_15:1"), "{}", told(&all));
+    }
+
+    #[test]
     fn of_a_thousand_nodes_the_odd_ones_are_named() {
         let mut all: Vec<Manifest> = (1..=1000).map(node).collect();
         all[41].rails[3].base.mtu = 1500;
@@ -226,6 +241,75 @@ mod tests {
         ("28.1", |node, rail| node.rails[rail].facts.hardware.firmware = Some("28.1".to_owned())),
         ("mlx4", |node, rail| node.rails[rail].facts.hardware.driver = Some("mlx4".to_owned())),
     ];
+
+    /// Each property that nodes should have alike, of hosts and of rails: the words, and the change.
+    const DIFFERENCES: &[Fault] = &[
+        ("ECN: roce_np/3", |node, rail| {
+            let on = [("roce_np/3", "1"), ("roce_rp/3", "0")];
+            let on = on.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            node.rails[rail].facts.ecn = on.into();
+        }),
+        ("board: MT_0000000838", |node, rail| {
+            node.rails[rail].facts.hardware.board = Some("MT_0000000838".to_owned());
+        }),
+        ("kernel: 6.1.0", |node, _| node.host.kernel = "6.1.0".to_owned()),
+        ("GPU driver: 535.1", |node, _| node.host.gpu_driver = Some("535.1".to_owned())),
+        ("GPU driver: none", |node, _| node.host.gpu_driver = None),
+        ("GPU memory for NICs: nvidia_peermem", |node, _| {
+            node.host.gpu_memory = vec!["nvidia_peermem".to_owned()];
+        }),
+        ("GPU memory for NICs: none", |node, _| node.host.gpu_memory.clear()),
+    ];
+
+    /// A node with what the table above changes.
+    fn whole(host: u16) -> Manifest {
+        let mut node = node(host);
+        node.host.kernel = "6.12.1".to_owned();
+        node.host.gpu_driver = Some("570.2".to_owned());
+        node.host.gpu_memory = vec!["dma-buf".to_owned()];
+        for rail in &mut node.rails {
+            rail.facts.hardware.board = Some("MT_0000000970".to_owned());
+            let on = ["roce_np/3", "roce_rp/3"].map(|name| (name.to_owned(), "1".to_owned()));
+            rail.facts.ecn = on.into();
+        }
+        node
+    }
+
+    #[test]
+    fn what_should_be_alike_is_told_of_the_node_that_differs() {
+        let all: Vec<Manifest> = (1..=3).map(whole).collect();
+        assert_eq!(agree(&all, By::Subnet).unwrap().lines().next(), None);
+        for (words, change) in DIFFERENCES {
+            let mut all = all.clone();
+            change(&mut all[1], 4);
+            let lines: Vec<String> = agree(&all, By::Subnet).unwrap().lines().collect();
+            let [line] = &lines[..] else { panic!("{words}: {lines:#?}") };
+            let told = line.starts_with(&format!("WARN {words} on ")) && line.contains("node2");
+            assert!(told && line.ends_with("on the others"), "{words}: {line}");
+            assert!(!line.contains("node1") && !line.contains("node3"), "{line}");
+        }
+    }
+
+    /// Of two nodes nobody knows which is right, whichever value stands later in the alphabet.
+    #[test]
+    fn of_two_nodes_that_differ_neither_is_called_usual() {
+        for (words, change) in DIFFERENCES.iter().chain(FAULTS).filter(|(w, _)| *w != "not on") {
+            for odd in 0..2 {
+                let mut all: Vec<Manifest> = (1..=2).map(whole).collect();
+                for rail in all.iter_mut().flat_map(|node| &mut node.rails) {
+                    rail.facts.dcb = Some(verbgate_host::dcb::Dcb { pfc: 8, ..Default::default() });
+                    rail.facts.hardware.firmware = Some("28.2".to_owned());
+                    rail.facts.hardware.driver = Some("mlx5_core".to_owned());
+                }
+                change(&mut all[odd], 4);
+                let lines: Vec<String> = agree(&all, By::Subnet).unwrap().lines().collect();
+                let [line] = &lines[..] else { panic!("{words}: {lines:#?}") };
+                let both = line.contains("node1") && line.contains("node2");
+                assert!(both && line.contains("differ"), "{words}: {line}");
+                assert!(!line.contains("others"), "{words}: {line}");
+            }
+        }
+    }
 
     /// On two nodes and on two rails; each is told of its own node, and nothing is told of another.
     #[test]

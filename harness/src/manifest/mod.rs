@@ -166,7 +166,8 @@ fn agree_all(args: &AgreeArgs) -> Result<(), Error> {
         // What a script moves by: nothing, if it may not.
         allowed?;
         let set = agreement.of(node)?;
-        let text = if args.options { set.options() } else { set.names().join(",") };
+        let text =
+            if args.options { set.options(agreement.rail_only) } else { set.names().join(",") };
         return Ok(print(&(text + "\n"))?);
     }
     if args.json {

@@ -76,6 +76,15 @@ fn pci(rail: &Rail) -> Option<String> {
     Some(if rail.port == 1 { pci.clone() } else { format!("{pci} port {}", rail.port) })
 }
 
+/// InfiniBand: the partition of a port that is in one alone. Fabrics that have nothing to do with each
+/// other mostly have the same subnet prefix, the default one.
+fn partition(rail: &Rail) -> Option<String> {
+    const NUMBER: u16 = 0x7fff;
+    let mut numbers = rail.pkeys.iter().map(|(_, key)| key & NUMBER);
+    let (first, more) = (numbers.next()?, numbers.next());
+    (rail.is_infiniband() && more.is_none()).then(|| format!("partition {first:#06x}"))
+}
+
 /// Whether `--rail` was used: for all rails, or it says too little.
 fn is_declared(all: &OfNodes<'_>) -> Result<bool, Error> {
     let of = |declared: bool| {
@@ -127,7 +136,7 @@ fn telling(network: Network, on: &OfNodes<'_>) -> Result<fn(&Rail) -> Option<Str
     if let Some(why) = contradiction(on) {
         return Err(refusal(network, on, &why));
     }
-    for of in [name, pci] {
+    for of in [partition, name, pci] {
         if agree_in(on, of) {
             return Ok(of);
         }
@@ -336,6 +345,44 @@ mod tests {
         );
         // Who says so may count: all are there.
         assert_eq!(pairs(&nodes, By::Order).unwrap()[3].1, ["rdma10", "x3"]);
+    }
+
+    /// An InfiniBand port of the default subnet.
+    fn port(device: &str, number: u32, pkeys: &[u16]) -> Rail {
+        Rail {
+            base: verbgate_netdev::rails::Rail {
+                rdma: device.to_owned(),
+                port: number,
+                pci: Some("0000:0c:00.0".to_owned()),
+                link_layer: Some("InfiniBand".to_owned()),
+                gid: Some("fe80::506b:4b03:0:1".parse().unwrap()),
+                pkeys: (0..).zip(pkeys.iter().copied()).collect(),
+                stays: true,
+                ..Default::default()
+            },
+            ..Rail::default()
+        }
+    }
+
+    #[test]
+    fn two_ports_in_one_subnet_are_told_apart_by_partition_or_by_port() {
+        let of =
+            |name: &str, rails: [Rail; 2]| Manifest { rails: rails.to_vec(), ..node(name, &[]) };
+        // Both in the default partition: the port's number tells.
+        let alike = || [port("mlx5_0", 1, &[0xffff]), port("mlx5_0", 2, &[0xffff])];
+        let found = pairs(&[of("a", alike()), of("b", alike())], By::Subnet).unwrap();
+        assert_eq!(found[1].0, "fe80::/64 mlx5_0:2");
+        assert_eq!(found[1].1, ["mlx5_0:2", "mlx5_0:2"]);
+        // Cables are crossed on one node: the partition tells which fabric a port is in.
+        let straight = [port("mlx5_0", 1, &[0x8001]), port("mlx5_0", 2, &[0x8002])];
+        let crossed = [port("mlx5_0", 1, &[0x8002]), port("mlx5_0", 2, &[0x0001])];
+        let found = pairs(&[of("a", straight.clone()), of("b", crossed)], By::Subnet).unwrap();
+        assert_eq!(found[0].0, "fe80::/64 partition 0x0001");
+        assert_eq!(found[0].1, ["mlx5_0:1", "mlx5_0:2"]);
+        // A port that is in several partitions says nothing by them.
+        let several = [port("mlx5_0", 1, &[0xffff, 0x8001]), port("mlx5_0", 2, &[0x8002])];
+        let found = pairs(&[of("a", straight), of("b", several)], By::Subnet).unwrap();
+        assert_eq!(found[0].0, "fe80::/64 mlx5_0:1");
     }
 
     #[test]

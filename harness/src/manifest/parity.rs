@@ -77,9 +77,19 @@ const SHOULD: &[(&str, Property)] = &[
 pub(super) fn wrong(name: &str, on: &On<'_>) -> Vec<String> {
     let mut found = Vec::new();
     for (_, property) in MUST {
-        for (node, rail, is, usual) in odd_ones(on, *property) {
-            let netdev = rail.name();
-            found.push(format!("rail {name}: {netdev} of {node} is {is}, and others are {usual}"));
+        match odd_ones(on, *property) {
+            Odd::None => {}
+            Odd::Few(few, usual) => found.extend(few.into_iter().map(|(node, rail, is)| {
+                let netdev = rail.name();
+                format!("rail {name}: {netdev} of {node} is {is}, and others are {usual}")
+            })),
+            Odd::Undecided(all) => {
+                let each: Vec<String> = by_value(&all)
+                    .iter()
+                    .map(|(is, whose)| format!("{is} on {}", listed(whose)))
+                    .collect();
+                found.push(format!("rail {name}: nodes differ: {}", each.join("; ")));
+            }
         }
     }
     for (node, rail) in on {
@@ -100,21 +110,54 @@ pub(super) fn wrong(name: &str, on: &On<'_>) -> Vec<String> {
     found
 }
 
-/// Nodes that differ from most, with their value and the usual one.
-fn odd_ones<'a>(on: &On<'a>, property: Property) -> Vec<(&'a str, &'a Rail, String, String)> {
-    let values: Vec<(&str, &Rail, String)> =
+/// A node's rail, and the value of a property there.
+type Told<'a> = (&'a str, &'a Rail, String);
+
+/// Who differs in a property.
+enum Odd<'a> {
+    None,
+    /// These, from what most have.
+    Few(Vec<Told<'a>>, String),
+    /// All, since no value has more nodes than any other: of two nodes, nobody knows which is right.
+    Undecided(Vec<Told<'a>>),
+}
+
+/// The value that more have than any other; none if two values have as many.
+fn usual<T: Ord>(counts: &BTreeMap<T, usize>) -> Option<&T> {
+    let (most, count) = counts.iter().max_by_key(|(_, count)| **count)?;
+    let alike = counts.values().filter(|other| *other == count).count();
+    (alike == 1).then_some(most)
+}
+
+/// Compares a property between the nodes that tell it.
+fn odd_ones<'a>(on: &On<'a>, property: Property) -> Odd<'a> {
+    let values: Vec<Told<'a>> =
         on.iter().filter_map(|(node, rail)| Some((*node, *rail, property(rail)?))).collect();
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for (_, _, value) in &values {
-        *counts.entry(value).or_default() += 1;
+        *counts.entry(value.clone()).or_default() += 1;
     }
-    let Some(usual) = counts.iter().max_by_key(|(_, count)| **count) else { return Vec::new() };
-    let usual = (*usual.0).to_owned();
-    values
-        .into_iter()
-        .filter(|(_, _, value)| *value != usual)
-        .map(|(node, rail, value)| (node, rail, value, usual.clone()))
-        .collect()
+    match (counts.len(), usual(&counts)) {
+        (0 | 1, _) => Odd::None,
+        (_, None) => Odd::Undecided(values),
+        (_, Some(usual)) => {
+            let few = values.into_iter().filter(|(_, _, value)| value != usual).collect();
+            Odd::Few(few, usual.clone())
+        }
+    }
+}
+
+/// The rails of each value, as `rail0 of node1`.
+fn by_value(all: &[Told<'_>]) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (node, rail, is) in all {
+        found.entry(is.clone()).or_default().push(format!("{} of {node}", rail.name()));
+    }
+    found
+}
+
+fn listed(whose: &[String]) -> String {
+    some(&whose.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// A partition that all ports of a rail are in: of two limited members neither hears the other.
@@ -161,15 +204,27 @@ fn partitions(name: &str, on: &On<'_>) -> Option<String> {
 pub(super) struct Parity {
     /// Property, odd and usual value; and whose the odd one is.
     found: BTreeMap<(&'static str, String, String), Vec<String>>,
+    /// Property and value, where no value is the usual one; and whose the value is.
+    undecided: BTreeMap<&'static str, BTreeMap<String, Vec<String>>>,
 }
 
 impl Parity {
     /// Adds one rail.
     pub(super) fn add(&mut self, on: &On<'_>) {
         for (what, property) in SHOULD {
-            for (node, rail, is, usual) in odd_ones(on, *property) {
-                let whose = format!("{} of {node}", rail.name());
-                self.found.entry((what, is, usual)).or_default().push(whose);
+            match odd_ones(on, *property) {
+                Odd::None => {}
+                Odd::Few(few, usual) => {
+                    for (is, whose) in by_value(&few) {
+                        self.found.entry((what, is, usual.clone())).or_default().extend(whose);
+                    }
+                }
+                Odd::Undecided(all) => {
+                    let of = self.undecided.entry(what).or_default();
+                    for (is, whose) in by_value(&all) {
+                        of.entry(is).or_default().extend(whose);
+                    }
+                }
             }
         }
         let flaps = |rail: &Rail| rail.facts.carrier_changes.map(u64::from);
@@ -201,11 +256,19 @@ impl Parity {
     /// A line for each difference.
     pub(super) fn lines(&self) -> Vec<String> {
         let line = |((what, is, usual), whose): (&(&str, String, String), &Vec<String>)| {
-            let whose: Vec<&str> = whose.iter().map(String::as_str).collect();
-            format!("{what}: {is} on {}, and {usual} on the others", some(&whose))
+            format!("{what}: {is} on {}, and {usual} on the others", listed(whose))
         };
-        self.found.iter().map(line).collect()
+        let undecided = self.undecided.iter().map(|(what, all)| differ(what, all.iter()));
+        self.found.iter().map(line).chain(undecided).collect()
     }
+}
+
+/// All values, where nobody knows which is right.
+fn differ<'a>(what: &str, all: impl Iterator<Item = (&'a String, &'a Vec<String>)>) -> String {
+    let told = |value: &str| if value.is_empty() { "none".to_owned() } else { value.to_owned() };
+    let each: Vec<String> =
+        all.map(|(is, whose)| format!("{} on {}", told(is), listed(whose))).collect();
+    format!("{what} differs: {}", each.join("; "))
 }
 
 /// Differences between hosts.
@@ -218,18 +281,19 @@ pub(super) fn of_hosts(manifests: &[Manifest]) -> Vec<String> {
     ];
     let mut found = Vec::new();
     for (what, of) in facts {
-        let mut nodes: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut nodes: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for manifest in manifests {
-            nodes.entry(of(manifest)).or_default().push(&manifest.node);
+            nodes.entry(of(manifest)).or_default().push(manifest.node.clone());
         }
-        let Some(usual) = nodes.iter().max_by_key(|(_, on)| on.len()).map(|(v, _)| v.clone())
-        else {
+        let counts = nodes.iter().map(|(value, on)| (value, on.len())).collect();
+        let Some(usual) = usual(&counts) else {
+            found.extend((nodes.len() > 1).then(|| differ(what, nodes.iter())));
             continue;
         };
         let told = |value: &str| if value.is_empty() { "none" } else { value }.to_owned();
-        for (value, on) in nodes.iter().filter(|(value, _)| **value != usual) {
-            let (is, usual) = (told(value), told(&usual));
-            found.push(format!("{what}: {is} on {}, and {usual} on the others", some(on)));
+        for (value, on) in nodes.iter().filter(|(value, _)| value != usual) {
+            let (is, usual) = (told(value), told(usual));
+            found.push(format!("{what}: {is} on {}, and {usual} on the others", listed(on)));
         }
     }
     found

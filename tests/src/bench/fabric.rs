@@ -88,7 +88,10 @@ fn cluster(verbgate: &Path) -> Result<()> {
     let of = |name: &str| number(name).with_context(|| format!("no {name}"));
     let (memory, took) = (of("server_kib")?, ended.took);
     if took > LONGEST || memory > MOST_KIB {
-        bail!("{took:?} and {memory} KiB are more than {LONGEST:?} and {MOST_KIB} KiB: {outcome}");
+        bail!(
+            "verdict on {NODES} nodes: FAIL: {took:?} and {memory} KiB are more than {LONGEST:?} and \
+             {MOST_KIB} KiB: {outcome}"
+        );
     }
     let title = format!("{NODES} nodes of {RAILS} rails without verbs, on two processors");
     let mut table = Table::new(&[&title, "one run"]);
@@ -96,9 +99,20 @@ fn cluster(verbgate: &Path) -> Result<()> {
     table.row(&["all have the rank table".to_owned(), seconds(of("table_ms")?)]);
     let ends = format!("{} ends of paths are reported", of("ends")?);
     table.row(&[ends, seconds(of("collected_ms")?)]);
-    table.row(&["the causes are named".to_owned(), seconds(of("found_ms")?)]);
+    table.row(&[
+        "the causes are named, and a bench is planned".to_owned(),
+        seconds(of("found_ms")?),
+    ]);
     table.row(&["all have ended".to_owned(), format!("{:.1} s", took.as_secs_f64())]);
     table.row(&["most memory of rank 0".to_owned(), format!("{:.0} MiB", memory / 1024.0)]);
     println!("{table}");
+    println!(
+        "verdict on {NODES} nodes: PASS: {:.1} s of {} s, {:.0} MiB of {:.0} MiB, and each injected cause \
+         is named and no other",
+        took.as_secs_f64(),
+        LONGEST.as_secs(),
+        memory / 1024.0,
+        MOST_KIB / 1024.0
+    );
     Ok(())
 }

@@ -8,12 +8,21 @@ mod nccl;
 mod others;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+use verbgate_host::route::devices;
+use verbgate_host::route::is_link_local;
+use verbgate_host::route::local;
+use verbgate_host::uapi::IFA_INDEX;
+use verbgate_host::uapi::RTM_DST_LEN;
 
 pub use self::class::Class;
 pub use self::class::of_ports;
 use super::Error;
+use super::plan::open;
 use super::rails::Rail;
+use super::state::Snapshot;
 
 /// A library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +96,28 @@ pub struct Wish {
     pub by_address: bool,
     /// Whether nothing leads from one rail to another; none: by the rails' routes.
     pub rail_only: Option<bool>,
+}
+
+/// The link of the namespace's default route, unless that is a rail; runs in the rails' namespace.
+///
+/// # Errors
+/// There is no netlink socket, or the kernel refuses to list links and routes.
+pub fn default_link(rails: &[Rail]) -> Result<Option<Socket>, Error> {
+    let snapshot = Snapshot::take(&mut open()?)?;
+    let rails: BTreeSet<&str> = rails.iter().filter_map(|rail| rail.netdev.as_deref()).collect();
+    let defaults = snapshot.routes.iter().filter(|route| route.byte(RTM_DST_LEN) == 0);
+    let mut links = defaults
+        .flat_map(devices)
+        .filter_map(|index| snapshot.links.iter().find(|link| link.index == index));
+    let link = links.find(|link| link.name != "lo" && !rails.contains(link.name.as_str()));
+    Ok(link.map(|link| {
+        let its = snapshot.addresses.iter().filter(|m| m.word(IFA_INDEX) == link.index);
+        Socket {
+            name: link.name.clone(),
+            address: its.filter_map(local).find(|ip| !is_link_local(*ip)),
+            why: "the link of the default route, by which processes find each other",
+        }
+    }))
 }
 
 /// The settings, and warnings for people.

@@ -36,14 +36,19 @@ pub(super) fn settings(rails: &[&Rail], wish: &Wish) -> (Environment, Vec<String
         }
     }
     let class = &wish.class;
-    for (name, value) in [
-        ("NCCL_IB_TC", class.traffic),
-        ("NCCL_IB_FIFO_TC", class.fifo),
-        ("NCCL_IB_SL", class.level),
-    ] {
+    for (name, value) in [("NCCL_IB_TC", class.traffic), ("NCCL_IB_SL", class.level)] {
         if let Some(value) = value {
             env.set(name, value, &class.why);
         }
+    }
+    match (class.fifo, class.traffic) {
+        (Some(fifo), _) => env.set("NCCL_IB_FIFO_TC", fifo, "given on the command line"),
+        (None, Some(traffic)) => {
+            let why = "control messages must not be dropped either; this is NCCL's own default, too \
+                       (2.22.3 and newer)";
+            env.set("NCCL_IB_FIFO_TC", traffic, why);
+        }
+        (None, None) => {}
     }
     merging(&mut env, rails, wish, places.is_some());
     if let Some(socket) = &wish.socket {
@@ -249,6 +254,24 @@ mod tests {
         assert!(warnings[0].contains("0x8002"), "{warnings:?}");
         let (env, _) = crate::env::of(crate::env::Library::Ucx, &other, &Wish::default()).unwrap();
         assert_eq!(env.0["UCX_IB_PKEY"].value, "0x8002");
+    }
+
+    #[test]
+    fn control_messages_have_the_class_of_the_data_or_one_of_their_own() {
+        let class = |fifo| super::super::Class {
+            traffic: Some(104),
+            fifo,
+            level: None,
+            why: "DSCP 26 is lossless".to_owned(),
+        };
+        for (fifo, expected) in [(None, "104"), (Some(192), "192")] {
+            let wish = Wish { class: class(fifo), ..Wish::default() };
+            let (env, _) = crate::env::of(crate::env::Library::Nccl, &[roce(0, 3)], &wish).unwrap();
+            assert_eq!(env.0["NCCL_IB_FIFO_TC"].value, expected);
+            assert_eq!(env.0["NCCL_IB_TC"].value, "104");
+        }
+        let none = of(&[roce(0, 3)], &Wish::default()).0.concat();
+        assert!(!none.contains("_TC"), "{none}");
     }
 
     #[test]

@@ -98,6 +98,7 @@ pub(super) fn mooncake(rails: &[&Rail], wish: &Wish) -> Settings {
 #[cfg(test)]
 mod tests {
     use super::super::Class;
+    use super::super::Socket;
     use super::*;
 
     #[test]
@@ -111,7 +112,12 @@ mod tests {
             ..Rail::default()
         };
         let class = Class { traffic: Some(104), why: "x".into(), ..Class::default() };
-        let wish = Wish { class, ..Wish::default() };
+        let socket = Socket {
+            name: "eth0".to_owned(),
+            address: Some("192.0.2.7".parse().unwrap()),
+            why: "x",
+        };
+        let wish = Wish { class, socket: Some(socket), ..Wish::default() };
         let (both, other) = ([rail(0, 1), rail(1, 1)], [rail(0, 1), rail(0, 2)]);
         let lines = |(env, _): Settings| -> Vec<String> {
             env.0.iter().map(|(name, v)| format!("{name}={}", v.value)).collect()
@@ -120,6 +126,12 @@ mod tests {
         let expected =
             ["UCX_IB_GID_INDEX=3", "UCX_IB_TRAFFIC_CLASS=104", "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1"];
         assert_eq!(lines(ucx(&all, &wish)), expected);
+        // NIXL's backends: UCX, and Mooncake, which asks for an address.
+        let of_nixl = lines(nixl(&all, &wish));
+        assert_eq!(of_nixl[0], "NIXL_MOONCAKE_IP_ADDR=192.0.2.7");
+        assert_eq!(of_nixl[1..], expected);
+        let alone = Wish { socket: None, ..wish.clone() };
+        assert_eq!(lines(nixl(&all, &alone)), expected);
         let expected = [
             "MC_GID_INDEX=3",
             "MC_IB_PORT=1",

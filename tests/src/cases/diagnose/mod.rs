@@ -4,6 +4,7 @@
 mod causes;
 mod networks;
 mod routed;
+mod ways;
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -33,7 +34,8 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case { limit: LIMIT, ..Case::new("diagnose_programs", programs) },
         Case { limit: LIMIT, ..Case::new("diagnose_networks", networks::networks) },
-        Case::new("diagnose_routed", routed::routed),
+        Case { limit: LIMIT, ..Case::new("diagnose_routed", routed::routed) },
+        Case { limit: LIMIT, ..Case::new("fabric_routed", ways::ways) },
         Case::new("diagnose_causes", causes::causes),
     ]
 }
@@ -69,6 +71,8 @@ fn expect(what: &str, ended: Ended, expected: &[&str], said: &[&str]) -> Result<
 /// How one rank is started.
 struct Rank<'a> {
     place: Place,
+    /// Of `verbgate fabric`.
+    command: &'static str,
     /// How many there are.
     ranks: usize,
     /// Its network namespace, if not this one.
@@ -84,7 +88,7 @@ impl Rank<'_> {
         let program = program.to_str().context("an odd path")?;
         let [rank, ranks] = [rank, self.ranks].map(|number| number.to_string());
         let mut argv: Vec<&str> = self.before.iter().map(String::as_str).collect();
-        argv.extend([program, "fabric", "diagnose", "--rendezvous", at]);
+        argv.extend([program, "fabric", self.command, "--rendezvous", at]);
         argv.extend(["--rank", &rank, "--ranks", &ranks]);
         if !self.options.iter().any(|option| option == "--timeout") {
             argv.extend(["--timeout", "40"]);
@@ -144,8 +148,8 @@ impl<'a> Pair<'a> {
             all.extend(["--device".to_owned(), self.rail.clone()]);
         }
         let before = words(before);
-        let rank_of =
-            Rank { place: self.place, ranks: self.ranks, namespace: None, before, options: all };
+        let (place, ranks, command) = (self.place, self.ranks, "diagnose");
+        let rank_of = Rank { place, command, ranks, namespace: None, before, options: all };
         rank_of.start(self.world, &self.at, rank)
     }
 

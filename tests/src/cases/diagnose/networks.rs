@@ -137,7 +137,8 @@ impl Hosts {
                 options.extend(["--device".to_owned(), format!("{rail}{index}")]);
             }
             let namespace = Some(namespace);
-            Rank { place, ranks: 2, namespace, before: Vec::new(), options }.start(world, &at, rank)
+            Rank { place, command: "diagnose", ranks: 2, namespace, before: Vec::new(), options }
+                .start(world, &at, rank)
         };
         let [a, b] = HOSTS;
         let (zero, one) = (start(0, a)?, start(1, b)?);

@@ -13,6 +13,7 @@ use anyhow::Result;
 use super::Rank;
 use super::expect;
 use super::networks::inside;
+use super::words;
 use crate::cases::Verdict;
 use crate::cases::cluster;
 use crate::cases::fabric::PROGRAM;
@@ -29,8 +30,9 @@ use crate::world::World;
 const MTU: &str = "4200";
 const A: &str = "verbgate-ra";
 const B: &str = "verbgate-rb";
-const FIRST: &str = "verbgate-r1";
-const SECOND: &str = "verbgate-r2";
+/// The routers.
+pub(super) const FIRST: &str = "verbgate-r1";
+pub(super) const SECOND: &str = "verbgate-r2";
 /// Both ends of each link: namespace, device and address.
 type Link = [(&'static str, &'static str, &'static str); 2];
 #[rustfmt::skip]
@@ -55,7 +57,7 @@ const ENDS: [End; 4] = [
 ];
 
 /// Removed with this.
-struct Routed {
+pub(super) struct Routed {
     _spaces: Vec<Namespace>,
 }
 
@@ -74,7 +76,7 @@ fn device(netdev: &str) -> String {
 }
 
 impl Routed {
-    fn new() -> Result<Self> {
+    pub(super) fn new() -> Result<Self> {
         let spaces: Result<Vec<Namespace>> =
             [A, B, FIRST, SECOND].into_iter().map(Namespace::new).collect();
         let spaces = spaces?;
@@ -124,14 +126,22 @@ impl Routed {
         Ok(Self { _spaces: spaces })
     }
 
-    /// Rank 0's end. Neighbours are as the last run left them: known, even if they are gone.
-    fn zero(&self, world: &World, place: Place, rails: usize) -> Result<Ended> {
+    /// Rank 0's end of a command on the first rails. Neighbours are as the last run left them: known,
+    /// even if they are gone.
+    pub(super) fn zero(
+        &self,
+        world: &World,
+        place: Place,
+        rails: usize,
+        (command, options, of_zero): (&'static str, &str, &str),
+    ) -> Result<Ended> {
         let at = format!("10.90.0.1:{}", world::free_port()?);
         let start = |rank: usize, name: &str| {
             let of = ENDS.iter().filter(|end| end.0 == name).take(rails);
-            let options =
-                of.flat_map(|end| ["--device".to_owned(), device(end.1)]).collect::<Vec<_>>();
-            Rank { place, ranks: 2, namespace: Some(name), before: Vec::new(), options }
+            let devices = of.flat_map(|end| ["--device".to_owned(), device(end.1)]);
+            let more = words(if rank == 0 { of_zero } else { "" });
+            let options = devices.chain(words(options)).chain(more).collect();
+            Rank { place, command, ranks: 2, namespace: Some(name), before: Vec::new(), options }
                 .start(world, &at, rank)
         };
         let (zero, one) = (start(0, A)?, start(1, B)?);
@@ -158,13 +168,15 @@ fn rule() -> Result<()> {
     ip_in(A, "rule add from 10.90.1.1 table 100")
 }
 
+/// `tc` at the second router.
+pub(super) fn tc(words: &str) -> Result<Ended> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", SECOND, "tc"]).args(words.split(' '));
+    exec::run(command, PATIENCE)?.expect_status(0)
+}
+
 /// Long packets vanish at the second router, and nobody is told.
 fn black_hole() -> Result<()> {
-    let tc = |words: &str| {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", SECOND, "tc"]).args(words.split(' '));
-        exec::run(command, PATIENCE)?.expect_status(0)
-    };
     for netdev in ["x", "y"] {
         tc(&format!("qdisc add dev {netdev} clsact"))?;
         // The total length is 4096 and more.
@@ -198,7 +210,7 @@ const FAULTS: &[RoutedFault] = &[
     RoutedFault { what: "gateway gone", places: &[Place::Native, Place::Sandbox], rails: 1, inject: gateway_gone, mend: gateway_back, causes: &["no-neighbour"], said: &["rank 0: rail 0: the gateway 10.90.1.254 of ra0"], data: false },
     RoutedFault { what: "no source rule", places: &[Place::Native], rails: 1, inject: no_rule, mend: rule, causes: &["wrong-route"], said: &["rank 0: rail 0: ", "10.90.2.1 from 10.90.1.1"], data: false },
     // The last: nothing mends it.
-    RoutedFault { what: "black hole", places: &[Place::Native], rails: 2, inject: black_hole, mend: nothing, causes: &["path-mtu"], said: &["the way between ranks 0 and 1 on rail 1"], data: true },
+    RoutedFault { what: "black hole", places: &[Place::Native, Place::Sandbox], rails: 2, inject: black_hole, mend: nothing, causes: &["path-mtu"], said: &["the way between ranks 0 and 1 on rail 1"], data: true },
 ];
 
 /// Faults of routed networks.
@@ -215,7 +227,7 @@ pub(super) fn routed(world: &World) -> Result<Verdict> {
         let RoutedFault { what, places, rails, inject, mend, causes, said, .. } = fault;
         inject().with_context(|| (*what).to_owned())?;
         for place in *places {
-            let ended = network.zero(world, *place, *rails)?;
+            let ended = network.zero(world, *place, *rails, ("diagnose", "", ""))?;
             expect(&format!("{place:?} {what}"), ended, causes, said)?;
         }
         mend().with_context(|| (*what).to_owned())?;
