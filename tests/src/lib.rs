@@ -22,3 +22,4 @@ pub mod shape;
 pub mod table;
 pub mod tally;
 pub mod world;
+mod written;

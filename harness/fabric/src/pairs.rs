@@ -169,7 +169,8 @@ impl Choosing {
             return Err(Error::Usage(format!(
                 "--within {}: a round of pairs takes about {}: give more time, or fewer --sizes",
                 time(budget),
-                time(lasts(1))
+                // Upwards, so that who gives this has given enough.
+                time(lasts(1).ceil())
             )));
         }
         let count = rounds.fit(budget, lasts);

@@ -31,6 +31,7 @@ use crate::exec::Program;
 use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
+use crate::written::Written;
 
 /// A machine that does other things, too, has taken 72 s.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -49,7 +50,8 @@ pub(super) fn cases() -> Vec<Case> {
 /// Columns that say which cell it is: from `sweep` to `repeat`.
 const KEY: usize = 7;
 /// From every rank to every other, on each of two rails.
-const PATHS: usize = 4 * 3 * 2;
+const PATHS: usize = 4 * 3 * RAILS;
+const RAILS: usize = 2;
 
 /// A cell of the CSV: which it is, and whether it has numbers.
 fn cells(file: &Path) -> Result<Vec<(Vec<String>, bool)>> {
@@ -71,10 +73,19 @@ fn four_ranks(world: &World) -> Result<Verdict> {
     if cluster::is_possible()? {
         let cluster = Cluster::new()?;
         for place in [Place::Native, Place::Sandbox] {
-            let verified = cluster.run(world, place, "verify", &|_| words("--sizes 1,4099"))?;
+            let folder = TempDir::new()?;
+            let written = Written::new(folder.path(), "verify");
+            let options = |rank| {
+                let more = if rank == 0 { written.options() } else { Vec::new() };
+                [words("--sizes 1,4099"), more].concat()
+            };
+            let verified = cluster.run(world, place, "verify", &options)?;
+            let ranks = verified.len();
             for ended in verified {
                 ended.expect_status(0).with_context(|| format!("{place:?}"))?;
             }
+            // All paths are well, and none was measured.
+            anyhow::ensure!(written.check("verify", ranks * RAILS, true)? == 0, "{place:?}");
         }
         measured(|place, options| cluster.run(world, place, "bench", options))?;
         println!("  on four hosts");
@@ -106,6 +117,7 @@ fn measured(run: impl Fn(Place, &Options<'_>) -> Result<Vec<Ended>>) -> Result<(
     let folder = TempDir::new()?;
     let mut kinds = Vec::new();
     for place in [Place::Native, Place::Sandbox] {
+        let written = Written::new(folder.path(), &format!("{place:?}"));
         let [csv, plot] =
             ["csv", "svg"].map(|suffix| folder.path().join(format!("{place:?}.{suffix}")));
         let options = |rank| {
@@ -114,6 +126,7 @@ fn measured(run: impl Fn(Place, &Options<'_>) -> Result<Vec<Ended>>) -> Result<(
             if rank == 0 {
                 let [csv, plot] = [&csv, &plot].map(|path| path.display().to_string());
                 options.extend(["--csv".to_owned(), csv, "--plot".to_owned(), plot]);
+                options.extend(written.options());
             }
             options
         };
@@ -149,6 +162,10 @@ fn measured(run: impl Fn(Place, &Options<'_>) -> Result<Vec<Ended>>) -> Result<(
         let drawn = fs::read_to_string(&plot)?;
         if !drawn.starts_with("<svg") || !drawn.contains("<polyline") {
             bail!("{place:?}: no picture: {drawn}");
+        }
+        let paths = written.check("bench", ended.len() * RAILS, zero.status == 0)?;
+        if paths != PATHS {
+            bail!("{place:?}: {paths} paths of {PATHS} are in the outputs: {zero}");
         }
         let said = zero.stdout.lines().filter(|line| line.starts_with("verdict"));
         println!("  {place:?}, {} s: {}", zero.took.as_secs(), said.collect::<Vec<_>>().join("; "));

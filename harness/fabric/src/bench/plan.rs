@@ -101,7 +101,8 @@ pub(crate) fn plan(args: &BenchOptions, shape: &Shape) -> Result<Plan, Error> {
         }
     }
     if lasts(&args, 1) > budget {
-        let least = time(lasts(&args, 1));
+        // Upwards, so that who gives this has given enough.
+        let least = time(lasts(&args, 1).ceil());
         return Err(Error::Usage(format!(
             "--within {}: the shortest plan takes {least}: give more time, fewer --sweep, or fewer \
              --seconds",
