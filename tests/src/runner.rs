@@ -55,6 +55,7 @@ const ON_ONE_KERNEL: &[&str] = &[
     "fabric_of_four_ranks_and_two_rails",
     "fabric_routed",
     "fabric_simultaneous_open",
+    "fabric_takes_chosen_pairs",
     "many_processes_with_many_objects",
     "podman_containers_speak_with_each_other",
     "sixty_four_tenants_of_one_port",

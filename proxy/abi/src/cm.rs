@@ -250,6 +250,12 @@ impl OwnPort {
     }
 }
 
+/// Level and name of SET_OPTION's `RDMA_OPTION_IB_PATH`.
+const IB_PATH: [u8; 8] = {
+    let [a, b, c, d] = 1_u32.to_ne_bytes();
+    [a, b, c, d, a, b, c, d]
+};
+
 /// Whom a command of this number speaks to, by its structure.
 #[must_use]
 pub fn peer(cmd: u32, body: &[u8]) -> Peer {
@@ -260,8 +266,9 @@ pub fn peer(cmd: u32, body: &[u8]) -> Peer {
         21 => 144,
         16 => 16,
         22 => 24,
-        // RESOLVE_IB_SERVICE.
+        // RESOLVE_IB_SERVICE; and SET_OPTION of path records, which name whom an id speaks to in the kernel's place.
         23 => return Peer::Unknown,
+        14 if body.get(12..20) == Some(&IB_PATH) => return Peer::Unknown,
         _ => return Peer::Nobody,
     };
     address(body, at).map_or(Peer::Unknown, Peer::Address)

@@ -97,6 +97,17 @@ mod tests {
         let body = vec![0; cm::command(23).unwrap().len];
         assert!(check_peer([&peers].into_iter(), 23, &body).is_err());
         assert!(check_peer([&any].into_iter(), 23, &body).is_ok());
+        // Path records are whose the guest writes into them; the other options are of the id alone.
+        let mut body = vec![0; cm::command(14).unwrap().len];
+        for (level, name, passes) in
+            [(1_u32, 1_u32, false), (0, 1, true), (0, 0, true), (1, 2, true)]
+        {
+            body[12..16].copy_from_slice(&level.to_ne_bytes());
+            body[16..20].copy_from_slice(&name.to_ne_bytes());
+            let of = |policy: &Policy| check_peer([policy].into_iter(), 14, &body).is_ok();
+            assert_eq!(of(&peers), passes, "{level} {name}");
+            assert!(of(&any));
+        }
         // CONNECT goes to whom RESOLVE_ADDR has named.
         assert!(check_peer([&own("rules.peers = []")].into_iter(), 6, &[9; 288]).is_ok());
     }

@@ -39,6 +39,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case { limit: LIMIT, ..Case::new("fabric_bench_of_four_ranks_and_two_rails", four_ranks) },
+        Case { limit: LIMIT, ..Case::new("fabric_takes_chosen_pairs", chosen_pairs) },
         Case::new("fabric_bench_by_send_and_read", by_other_verbs),
         Case::new("fabric_bench_marks_what_fails", failures),
         Case::new("fabric_bench_interrupted", interrupted),
@@ -175,6 +176,75 @@ fn measured(run: impl Fn(Place, &Options<'_>) -> Result<Vec<Ended>>) -> Result<(
         bail!("natively and in sandboxes other cells are measured: {kinds:?}");
     }
     Ok(())
+}
+
+/// Options of four ranks, which have three rounds of disjoint pairs; the rounds that are taken, and what
+/// the plan says.
+const CHOICES: &[(&str, usize, &str)] = &[
+    ("", 3, "3 of 3 rounds of disjoint pairs"),
+    ("--quick", 1, "1 of 3 rounds of disjoint pairs"),
+    ("--sample 2", 2, "2 of 3 rounds of disjoint pairs"),
+    // A round of `bench` is planned to take 1.2 s, both ways.
+    ("--within 3", 2, "2 of 3 rounds of disjoint pairs"),
+];
+
+/// The pairs are measured that the options leave, and no others, and each with numbers.
+fn chosen_pairs(world: &World) -> Result<Verdict> {
+    let bench = "--sweep sizes --sizes 4K --seconds 0.5 --repeat 1 --window 4";
+    for (choice, rounds, words_of_plan) in CHOICES {
+        let mut job = job!(world, 4);
+        job.command = "bench";
+        let folder = TempDir::new()?;
+        let csv = folder.path().join("cells.csv");
+        let ended = job.run(Place::Native, |rank| {
+            let mut options = words(&format!("{bench} {choice}"));
+            if rank == 0 {
+                options.extend(["--csv".to_owned(), csv.display().to_string()]);
+            }
+            options
+        })?;
+        let zero = ended.first().context("no rank")?;
+        agree(&ended).with_context(|| format!("{choice}: {zero}"))?;
+        // A budget follows behind.
+        let says = |line: &str| line.contains("plan: ") && line.contains(words_of_plan);
+        if !zero.stdout.lines().chain(zero.stderr.lines()).any(says) {
+            bail!("{choice}: the plan is not {words_of_plan:?}: {zero}");
+        }
+        let cells = cells(&csv)?;
+        let paths: BTreeSet<(&String, &String)> =
+            cells.iter().filter_map(|(key, _)| Some((key.get(1)?, key.get(2)?))).collect();
+        // A round has two pairs, which are measured both ways. What is slow in a quick round is tried
+        // with other partners.
+        let (expected, more) = (rounds * 4, choice.contains("quick") && zero.status != 0);
+        if paths.len() < expected || (paths.len() > expected && !more) {
+            bail!("{choice}: {} paths and not {expected}: {zero}", paths.len());
+        }
+        if let Some((cell, _)) = cells.iter().find(|(_, valid)| !valid) {
+            bail!("{choice}: {cell:?} has no numbers: {zero}");
+        }
+        println!("  bench {choice}: {} paths in {:.1} s", paths.len(), zero.took.as_secs_f64());
+    }
+    // Not even the shortest plan fits.
+    let mut job = job!(world, 2);
+    job.command = "bench";
+    for ended in job.run(Place::Native, |_| words(&format!("{bench} --within 1")))? {
+        let ended = ended.expect_status(2)?;
+        if !ended.stderr.contains("--within 1 s: the shortest plan takes 2 s") {
+            bail!("{ended}");
+        }
+    }
+    // `verify` tries the rounds that are left, and says so.
+    let job = job!(world, 4);
+    let ended = job.run(Place::Native, |_| words("--sizes 1 --sample 1"))?;
+    let ended: Result<Vec<Ended>> = ended.into_iter().map(|one| one.expect_status(0)).collect();
+    let ended = ended?;
+    let zero = ended.first().context("no rank")?;
+    if !zero.stderr.contains("plan: 1 of 3 rounds of disjoint pairs")
+        || !ended.iter().all(|one| one.stdout.contains("1 of 1 paths are well"))
+    {
+        bail!("verify: {ended:?}");
+    }
+    Ok(Verdict::Ok)
 }
 
 /// All ranks print the same table's hash, and end alike.
