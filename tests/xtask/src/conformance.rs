@@ -45,10 +45,10 @@ const LIMIT: Duration = Duration::from_secs(40 * 60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Kernel: 6.1, 6.12, 7.2 or uml-7.2.
+    /// Kernel: 6.1, 6.12, 7.2, uml-7.2 or arm64-6.12.
     #[arg(long, default_value = "6.12")]
     kernel: String,
-    /// Userland: bookworm, trixie or sid; the tests come from the userland's rdma-core. [default: the
+    /// Userland: bookworm, trixie, sid or arm64-trixie; the tests come from the userland's rdma-core. [default: the
     /// kernel's own]
     #[arg(long)]
     userland: Option<String>,

@@ -49,28 +49,32 @@ impl Load {
 }
 
 #[cfg(test)]
+impl Load {
+    /// What tests begin with.
+    pub(super) fn of_size(size: usize) -> Self {
+        Self {
+            by: By::Write,
+            transport: Transport::Rc,
+            size,
+            window: 16,
+            lanes: 1,
+            threads: 1,
+            events: false,
+            target: None,
+            seconds: 0.5,
+            stall: Duration::ZERO,
+            injection: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_pace_is_a_whole_number_of_messages_and_not_too_few() {
-        let load = |size, target, seconds| {
-            let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
-            let (lanes, threads, events, transport) = (1, 1, false, Transport::Rc);
-            Load {
-                by,
-                transport,
-                size,
-                window,
-                lanes,
-                threads,
-                events,
-                target,
-                seconds,
-                stall,
-                injection,
-            }
-        };
+        let load = |size, target, seconds| Load { target, seconds, ..Load::of_size(size) };
         assert_eq!(load(64, None, 0.5).span(), 0.5);
         // 1,000 bytes at 0.008 Gb/s are one each millisecond.
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");

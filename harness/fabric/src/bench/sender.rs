@@ -327,22 +327,7 @@ mod tests {
     #[test]
     fn the_queue_pairs_of_a_flow_have_one_outcome() {
         let mesh = Mesh::new(0, 2, Rails::default());
-        let (by, window, stall, injection) = (By::Write, 16, Duration::ZERO, None);
-        let (lanes, threads, events, transport) = (2, 1, false, Transport::Rc);
-        let (target, size, seconds) = (None, 4096, 0.5);
-        let load = Load {
-            by,
-            transport,
-            size,
-            window,
-            lanes,
-            threads,
-            events,
-            target,
-            seconds,
-            stall,
-            injection,
-        };
+        let load = Load { lanes: 2, ..Load::of_size(4096) };
         let flow = Flow { from: 0, to: 1, rail: 0 };
         let began = Instant::now();
         let sender = |lane: u32| {
