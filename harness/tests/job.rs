@@ -182,6 +182,17 @@ fn a_program_that_ignores_sigterm_is_killed_after_a_while() {
     assert!((2..8).contains(&begun.elapsed().as_secs()), "after {:?}", begun.elapsed());
 }
 
+/// A shell blocks all signals while it starts a program: four of six such shells stayed for ever.
+#[test]
+fn a_shell_that_blocks_signals_for_moments_is_killed_as_well() {
+    let script = "trap '' TERM; echo ready; while :; do /bin/true; done";
+    let mut all: Vec<(Child, _)> = (0..4).map(|_| started(script)).collect();
+    all.iter().for_each(|(child, _)| signal(child, "TERM"));
+    for (child, _) in &mut all {
+        assert_eq!(child.wait().unwrap().code(), Some(128 + 9));
+    }
+}
+
 #[test]
 fn a_program_that_handles_sigterm_has_its_time_until_another_comes() {
     let (mut child, mut out) = stays("echo asked");

@@ -67,6 +67,10 @@ const TAKEN: &[Signal] = &[
 /// How long a main process that does not handle SIGTERM may take to end after one, before it is
 /// killed; and how soon another SIGTERM kills any.
 const GRACE: Duration = Duration::from_secs(3);
+/// How long a main process is seen to block SIGTERM until that counts as handling, and how often the
+/// process is looked at: a shell blocks all signals for a moment with each child.
+const BLOCKED: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How the main process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -207,6 +211,8 @@ enum Ending {
     NotAsked,
     /// Since then it may end by itself.
     Asked(Instant),
+    /// It blocked the signal at each look since the second of these, and may do so for a moment only.
+    Blocks(Instant, Instant),
     /// It handles the signal, and may take its time; asked then.
     Handled(Instant),
     /// Killed, and last seen to do something then.
@@ -220,6 +226,7 @@ impl Ending {
     fn patience(self) -> Option<rustix::event::Timespec> {
         let left = match self {
             Self::Asked(since) => GRACE.saturating_sub(since.elapsed()),
+            Self::Blocks(..) => LOOK,
             Self::Killed(_) => HELD / 10,
             Self::NotAsked | Self::Handled(_) | Self::Held => return None,
         };
@@ -230,11 +237,24 @@ impl Ending {
     fn asked(self, guest: &Guest) -> Self {
         match self {
             Self::NotAsked => Self::Asked(Instant::now()),
-            Self::Asked(since) | Self::Handled(since) if since.elapsed() >= GRACE => {
+            Self::Asked(since) | Self::Blocks(since, _) | Self::Handled(since)
+                if since.elapsed() >= GRACE =>
+            {
                 Self::kill(guest)
             }
             // Who sends it twice within moments (to a process and to its group) means one.
             other => other,
+        }
+    }
+
+    /// How it is with a process that was asked, and did this at each look since then; none for one that is
+    /// to be killed.
+    fn by(way: Way, asked: Instant, from: Instant) -> Option<Self> {
+        match way {
+            Way::Catches => Some(Self::Handled(asked)),
+            Way::Blocks if from.elapsed() >= BLOCKED => Some(Self::Handled(asked)),
+            Way::Blocks => Some(Self::Blocks(asked, from)),
+            Way::Neither => None,
         }
     }
 
@@ -247,11 +267,12 @@ impl Ending {
         let pid = guest.pid.as_raw_nonzero().get();
         match self {
             Self::Asked(since) if since.elapsed() >= GRACE => {
-                if handles(pid, Signal::SIGTERM) {
-                    Self::Handled(since)
-                } else {
-                    Self::kill(guest)
-                }
+                let way = Way::of(pid, Signal::SIGTERM);
+                Self::by(way, since, Instant::now()).unwrap_or_else(|| Self::kill(guest))
+            }
+            Self::Blocks(since, from) => {
+                let way = Way::of(pid, Signal::SIGTERM);
+                Self::by(way, since, from).unwrap_or_else(|| Self::kill(guest))
             }
             Self::Killed(_) if runs(pid) => Self::Killed(Instant::now()),
             Self::Killed(at) if at.elapsed() >= HELD => Self::Held,
@@ -260,16 +281,33 @@ impl Ending {
     }
 }
 
-/// Whether a process has a handler for a signal, or blocks it: proc_pid_status(5).
-fn handles(pid: i32, signal: Signal) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    };
-    ["SigCgt:", "SigBlk:"]
-        .iter()
-        .any(|name| mask(name).unwrap_or(0) >> (signal as i32 - 1) & 1 == 1)
+/// What a process does about a signal.
+#[derive(Clone, Copy)]
+enum Way {
+    /// It has a handler.
+    Catches,
+    /// It blocks the signal: for good, to take the signal in its own time, or for a moment.
+    Blocks,
+    Neither,
+}
+
+impl Way {
+    /// By proc_pid_status(5).
+    fn of(pid: i32, signal: Signal) -> Self {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let has = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let mask = line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok());
+            mask.unwrap_or(0) >> (signal as i32 - 1) & 1 == 1
+        };
+        if has("SigCgt:") {
+            Self::Catches
+        } else if has("SigBlk:") {
+            Self::Blocks
+        } else {
+            Self::Neither
+        }
+    }
 }
 
 fn send(guest: &Guest, signal: Signal) {
@@ -325,6 +363,17 @@ fn reap(id: WaitId<'_>) -> io::Result<Exit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_that_is_blocked_for_a_moment_is_not_handled() {
+        let now = Instant::now();
+        let before = now.checked_sub(BLOCKED).unwrap();
+        assert!(matches!(Ending::by(Way::Blocks, now, now), Some(Ending::Blocks(..))));
+        assert!(matches!(Ending::by(Way::Blocks, now, before), Some(Ending::Handled(_))));
+        assert!(matches!(Ending::by(Way::Catches, now, now), Some(Ending::Handled(_))));
+        assert!(Ending::by(Way::Neither, now, before).is_none());
+        assert_eq!(Ending::Blocks(now, now).patience().unwrap().tv_nsec, 50_000_000);
+    }
 
     #[test]
     fn exit_codes() {
