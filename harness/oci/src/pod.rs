@@ -200,15 +200,17 @@ fn bound(group: &Path, mount: &Hierarchy, controllers: &str) -> io::Result<bool>
 pub(crate) fn remove(place: &Path) {
     let Ok(text) = fs::read_to_string(place.join(RECORD)) else { return };
     let begun = Instant::now();
+    let mut killed: Option<Instant> = None;
     for group in text.lines() {
         while let Err(e) = fs::remove_dir(group) {
             // The kubelet removes a pod's groups, too.
             if e.kind() != io::ErrorKind::ResourceBusy {
                 break;
             }
-            let patience =
-                if are_killed(Path::new(group)) { PATIENCE_FOR_KILLED } else { PATIENCE };
-            if begun.elapsed() > patience {
+            let now = Instant::now();
+            killed = are_killed(Path::new(group)).then(|| killed.unwrap_or(now));
+            let is_held = killed.is_some_and(|since| now - since > PATIENCE_FOR_KILLED);
+            if is_held || now - begun > PATIENCE {
                 log::warn!(
                     "control group {group} still has processes: remove the group when they end"
                 );
@@ -219,14 +221,15 @@ pub(crate) fn remove(place: &Path) {
     }
 }
 
-/// Whether each process of a group was sent SIGKILL, which the kernel acts on when the process leaves the
-/// kernel.
+/// Whether there are processes in a group, and each was sent SIGKILL, which the kernel acts on when the
+/// process leaves the kernel.
 fn are_killed(group: &Path) -> bool {
     let Ok(processes) = fs::read_to_string(group.join(PROCESSES)) else { return false };
-    processes.lines().all(|process| {
-        let status = fs::read_to_string(format!("/proc/{process}/status"));
-        status.is_ok_and(|status| is_killed(&status))
-    })
+    !processes.is_empty()
+        && processes.lines().all(|process| {
+            let status = fs::read_to_string(format!("/proc/{process}/status"));
+            status.is_ok_and(|status| is_killed(&status))
+        })
 }
 
 /// Whether SIGKILL is pending, by proc_pid_status(5): one of the kernel's masks has the signal's bit.
