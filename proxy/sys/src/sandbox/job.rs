@@ -249,12 +249,12 @@ impl Ending {
 
     /// How it is with a process that was asked, and did this at each look since then; none for one that is
     /// to be killed.
-    fn by(way: Way, asked: Instant, from: Instant) -> Option<Self> {
-        match way {
-            Way::Catches => Some(Self::Handled(asked)),
-            Way::Blocks if from.elapsed() >= BLOCKED => Some(Self::Handled(asked)),
-            Way::Blocks => Some(Self::Blocks(asked, from)),
-            Way::Neither => None,
+    fn by(disposition: Disposition, asked: Instant, from: Instant) -> Option<Self> {
+        match disposition {
+            Disposition::Catches => Some(Self::Handled(asked)),
+            Disposition::Blocks if from.elapsed() >= BLOCKED => Some(Self::Handled(asked)),
+            Disposition::Blocks => Some(Self::Blocks(asked, from)),
+            Disposition::Neither => None,
         }
     }
 
@@ -267,12 +267,12 @@ impl Ending {
         let pid = guest.pid.as_raw_nonzero().get();
         match self {
             Self::Asked(since) if since.elapsed() >= GRACE => {
-                let way = Way::of(pid, Signal::SIGTERM);
-                Self::by(way, since, Instant::now()).unwrap_or_else(|| Self::kill(guest))
+                let disposition = Disposition::of(pid, Signal::SIGTERM);
+                Self::by(disposition, since, Instant::now()).unwrap_or_else(|| Self::kill(guest))
             }
             Self::Blocks(since, from) => {
-                let way = Way::of(pid, Signal::SIGTERM);
-                Self::by(way, since, from).unwrap_or_else(|| Self::kill(guest))
+                let disposition = Disposition::of(pid, Signal::SIGTERM);
+                Self::by(disposition, since, from).unwrap_or_else(|| Self::kill(guest))
             }
             Self::Killed(_) if runs(pid) => Self::Killed(Instant::now()),
             Self::Killed(at) if at.elapsed() >= HELD => Self::Held,
@@ -283,7 +283,7 @@ impl Ending {
 
 /// What a process does about a signal.
 #[derive(Clone, Copy)]
-enum Way {
+enum Disposition {
     /// It has a handler.
     Catches,
     /// It blocks the signal: for good, to take the signal in its own time, or for a moment.
@@ -291,7 +291,7 @@ enum Way {
     Neither,
 }
 
-impl Way {
+impl Disposition {
     /// By proc_pid_status(5).
     fn of(pid: i32, signal: Signal) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -368,10 +368,10 @@ mod tests {
     fn a_signal_that_is_blocked_for_a_moment_is_not_handled() {
         let now = Instant::now();
         let before = now.checked_sub(BLOCKED).unwrap();
-        assert!(matches!(Ending::by(Way::Blocks, now, now), Some(Ending::Blocks(..))));
-        assert!(matches!(Ending::by(Way::Blocks, now, before), Some(Ending::Handled(_))));
-        assert!(matches!(Ending::by(Way::Catches, now, now), Some(Ending::Handled(_))));
-        assert!(Ending::by(Way::Neither, now, before).is_none());
+        assert!(matches!(Ending::by(Disposition::Blocks, now, now), Some(Ending::Blocks(..))));
+        assert!(matches!(Ending::by(Disposition::Blocks, now, before), Some(Ending::Handled(_))));
+        assert!(matches!(Ending::by(Disposition::Catches, now, now), Some(Ending::Handled(_))));
+        assert!(Ending::by(Disposition::Neither, now, before).is_none());
         assert_eq!(Ending::Blocks(now, now).patience().unwrap().tv_nsec, 50_000_000);
     }
 
