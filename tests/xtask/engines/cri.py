@@ -4,6 +4,8 @@ Container Runtime Interface, as gRPC by HTTP/2 (RFC 9113) on containerd's socket
     cri.py run NAME IMAGE CDI-DEVICE    a pod in the host's network and a container in it; prints its id
     cri.py exec ID COMMAND...           runs a command in a container, prints its output, ends with its status
     cri.py clean                        removes all pods
+
+kubernetes.py takes the requests to register a device plug-in, and the frames to be one.
 """
 
 import socket
@@ -67,49 +69,55 @@ def first(data, tag, default=b""):
     return next((value for known, value in fields(data) if known == tag), default)
 
 
-def ask(method, request):
+def frame(peer, kind, flags, stream, body):
+    head = struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream)
+    peer.sendall(head + body)
+
+
+def exactly(peer, size):
+    data = b""
+    while len(data) < size:
+        more = peer.recv(size - len(data))
+        if not more:
+            raise SystemExit("the other side has closed the connection")
+        data += more
+    return data
+
+
+def grpc(body):
+    """A message that is not compressed, with its length."""
+    return b"\0" + struct.pack(">I", len(body)) + body
+
+
+def ask(method, request, path=SOCKET, service="runtime.v1.RuntimeService"):
     """One request; the answer. An answer without a message is an error, which containerd's log tells."""
     peer = socket.socket(socket.AF_UNIX)
     peer.settimeout(240)
-    peer.connect(SOCKET)
-
-    def frame(kind, flags, stream, body):
-        head = struct.pack(">I", len(body))[1:] + bytes([kind, flags]) + struct.pack(">I", stream)
-        peer.sendall(head + body)
-
-    def exactly(size):
-        data = b""
-        while len(data) < size:
-            more = peer.recv(size - len(data))
-            if not more:
-                raise SystemExit(f"{method}: containerd has closed the connection")
-            data += more
-        return data
-
+    peer.connect(path)
     peer.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    frame(SETTINGS, 0, 0, b"")
+    frame(peer, SETTINGS, 0, 0, b"")
     head = b""
     for name, value in [
         (":method", "POST"),
         (":scheme", "http"),
-        (":path", f"/runtime.v1.RuntimeService/{method}"),
+        (":path", f"/{service}/{method}"),
         (":authority", "cri"),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ]:
         # A literal that is not indexed, with a new name (RFC 7541, 6.2.2).
         head += b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
-    frame(HEADERS, END_HEADERS, 1, head)
-    frame(DATA, END_STREAM, 1, b"\0" + struct.pack(">I", len(request)) + request)
+    frame(peer, HEADERS, END_HEADERS, 1, head)
+    frame(peer, DATA, END_STREAM, 1, grpc(request))
     answer = b""
     while True:
-        head = exactly(9)
+        head = exactly(peer, 9)
         kind, flags = head[3], head[4]
-        body = exactly(int.from_bytes(head[:3], "big"))
+        body = exactly(peer, int.from_bytes(head[:3], "big"))
         if kind == SETTINGS and not flags & ACK:
-            frame(SETTINGS, ACK, 0, b"")
+            frame(peer, SETTINGS, ACK, 0, b"")
         elif kind == PING and not flags & ACK:
-            frame(PING, ACK, 0, body)
+            frame(peer, PING, ACK, 0, body)
         elif kind == DATA:
             answer += body
         if kind in (DATA, HEADERS) and flags & END_STREAM:
@@ -159,12 +167,17 @@ def clean():
         raise SystemExit("containers are left")
 
 
-command, arguments = sys.argv[1], sys.argv[2:]
-if command == "run":
-    run(*arguments)
-elif command == "exec":
-    sys.exit(execute(arguments[0], arguments[1:]))
-elif command == "clean":
-    clean()
-else:
-    raise SystemExit(f"{command}: use run, exec or clean")
+def main():
+    command, arguments = sys.argv[1], sys.argv[2:]
+    if command == "run":
+        run(*arguments)
+    elif command == "exec":
+        sys.exit(execute(arguments[0], arguments[1:]))
+    elif command == "clean":
+        clean()
+    else:
+        raise SystemExit(f"{command}: use run, exec or clean")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ device=rxe0
 gid=1
 address=10.99.0.1
 wanted=$1
+token=of-the-cluster
 
 failed() {
     echo "FAILED: $*"
@@ -141,6 +142,41 @@ cri_case() {
     await nothing_is_left
 }
 
+# A cluster of one node, whose kubelet takes containerd as the case before does.
+kubernetes_case() {
+    mkdir -p /var/lib/kubelet /etc/cni/net.d
+    echo '{"cniVersion": "0.3.1", "name": "none", "type": "none"}' >/etc/cni/net.d/10-none.conf
+    # A kubelet without it has no file to make a pod's of.
+    : >/etc/resolv.conf
+    ctr -n k8s.io images import /tmp/image.tar
+    sh /lab/cluster.sh /lab/cluster $token >/run/cluster.log 2>&1 &
+    cluster=$!
+    perftest="ib_write_bw -d $device -x $gid -F -s 65536 -n 100 -p 18600"
+    before=$(rdma -j resource show)
+    # shellcheck disable=SC2086 # Words of commands.
+    python3 /lab/kubernetes.py "/dev/infiniband/$(ls /dev/infiniband | grep -m 1 uverbs)" $image 1200 $token \
+        $perftest -- $perftest 127.0.0.1 || kubernetes_failed "two pods"
+    await nothing_is_left
+    [ "$(rdma -j resource show)" = "$before" ] || failed "objects are left: $(rdma resource show)"
+    verbgate runtime unconfigure
+    cmp /lab/config.toml /etc/containerd/config.toml || failed "containerd's configuration is not as it was"
+    kill "$containerd"
+    wait "$containerd" || true
+    containerd >/run/containerd.log 2>&1 &
+    await ctr version
+    python3 /lab/kubernetes.py - $image 600 $token -- ls || kubernetes_failed "a pod after Verbgate"
+    echo "ok: kubernetes: the node is as it was"
+    kill "$cluster"
+}
+
+kubernetes_failed() {
+    for log in kubelet kube-apiserver kube-controller-manager kube-scheduler etcd; do
+        echo "--- $log"
+        grep -E '^[EF]|panic|"error' "/tmp/$log.log" | tail -n 12 | cut -c1-300
+    done
+    failed "$1"
+}
+
 cp /lab/bin/* /usr/bin/
 ln -sf verbgate /usr/bin/verbgate-oci-runc
 ln -sf tini-static /usr/bin/docker-init
@@ -154,6 +190,7 @@ verbgate runtime configure --runtime=containerd --cdi
 verbgate runtime configure --runtime=docker --cdi
 verbgate cdi generate -o /etc/cdi/verbgate.json
 containerd >/run/containerd.log 2>&1 &
+containerd=$!
 await ctr version
 make_image "$(containerd config dump | sed -n "s/^ *sandbox\(_image\)\? = ['\"]\(.*\)['\"]/\2/p" | head -n 1)"
 for case in $wanted; do "${case}_case"; done

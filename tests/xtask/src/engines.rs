@@ -48,8 +48,8 @@ pub(crate) struct Args {
     /// Write the table into harness/README.md.
     #[arg(long, conflicts_with = "word")]
     write: bool,
-    /// Run perftest and rping between containers in the lab's machine with this kernel instead; WORD is docker
-    /// or cri.
+    /// Run perftest and rping between containers in the lab's machine with this kernel instead; WORD is docker,
+    /// cri, or kubernetes (6.12 alone).
     #[arg(long, value_name = "KERNEL", conflicts_with = "write")]
     lab: Option<String>,
     /// Run a Kubernetes cluster of one node instead: API server, scheduler, controllers, kubelet. They are built once,

@@ -1,9 +1,11 @@
-//! `cargo xtask engines --lab KERNEL`: real RDMA between containers of Docker and between pods of containerd,
-//! in the lab's machine.
+//! `cargo xtask engines --lab KERNEL`: real RDMA between containers of Docker, between pods of containerd, and
+//! between pods of a Kubernetes cluster of one node, in the lab's machine.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::AppArmor;
 use verbgate_lab::Arch;
+use verbgate_lab::Cluster;
 use verbgate_lab::Engines;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
@@ -25,9 +28,13 @@ use crate::guestbin::Linking;
 use crate::guestbin::Profile;
 use crate::host::target_directory;
 
-/// What runs in the machine: every exchange, and the requests of a kubelet.
-const SCRIPTS: [(&str, &str); 2] =
-    [("lab.sh", include_str!("../engines/lab.sh")), ("cri.py", include_str!("../engines/cri.py"))];
+/// What runs in the machine: every exchange, the requests of a kubelet, and a cluster with its user.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("lab.sh", include_str!("../engines/lab.sh")),
+    ("cri.py", include_str!("../engines/cri.py")),
+    ("cluster.sh", include_str!("../../../harness/tests/engines/cluster.sh")),
+    ("kubernetes.py", include_str!("../engines/kubernetes.py")),
+];
 /// The programs of an engines' folder that the userland has not, or has in another version.
 const PROGRAMS: [&str; 8] = [
     "usr/bin/docker",
@@ -42,17 +49,24 @@ const PROGRAMS: [&str; 8] = [
 /// containerd's configuration as Debian ships it.
 const CONFIG: &str = "etc/containerd/config.toml";
 /// Engines, in the order in which they run.
-const CASES: [&str; 2] = ["docker", "cri"];
+const CASES: [&str; 3] = ["docker", "cri", KUBERNETES];
+/// The last, since containerd is without Verbgate afterwards.
+const KUBERNETES: &str = "kubernetes";
+/// The suite with the newest containerd that speaks with the cluster's kubelet, by the CRI's version 1alpha2.
+const OLD_KUBELET: &str = "trixie";
+/// Programs of the cluster: one for etcd, and one that is all others by their names.
+const COMPONENTS: [&str; 4] =
+    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet"];
 /// The suite of Docker 20.10 and containerd 1.6.
 const WITHOUT_CDI: &str = "bookworm";
 /// From boot to power-off, under emulation.
-const LIMIT: Limit = Limit::Whole(Duration::from_secs(15 * 60));
-/// Two engines, and their containers' files.
-const MEMORY_MIB: u32 = 2048;
+const LIMIT: Limit = Limit::Whole(Duration::from_secs(60 * 60));
+/// Two engines, a cluster, and their containers' files.
+const MEMORY_MIB: u32 = 4096;
 
 /// Runs the cases of one engine, or of all.
 pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
-    let cases: Vec<&str> =
+    let mut cases: Vec<&str> =
         CASES.into_iter().filter(|case| word.is_none_or(|it| it == *case)).collect();
     if cases.is_empty() {
         bail!(
@@ -71,6 +85,21 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
     let userland = kernel.default_userland()?;
     if userland.name == WITHOUT_CDI {
         bail!("{}: the engines of {WITHOUT_CDI} know no CDI devices; use 6.12 or 7.2", kernel.name);
+    }
+    if userland.name != OLD_KUBELET && cases.contains(&KUBERNETES) {
+        if word.is_some() {
+            bail!(
+                "{}: the containerd of {} does not speak with the cluster's kubelet, of Kubernetes 1.20: \
+                 use 6.12",
+                kernel.name,
+                userland.name
+            );
+        }
+        println!(
+            "skipped kubernetes: {}'s containerd does not speak with a kubelet of 1.20",
+            userland.name
+        );
+        cases.retain(|case| *case != KUBERNETES);
     }
     let progress = Progress::stderr();
     // Of the same suite, so that the userland's libraries fit.
@@ -92,6 +121,9 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
     }
     copy(&engines.root().join(CONFIG), &folder)?;
     copy(&AppArmor::of(userland.name, &progress)?.parser()?, &bin)?;
+    if cases.contains(&KUBERNETES) {
+        cluster(&folder.join("cluster"), &progress)?;
+    }
     let lab = Lab::prepare(kernel, userland, &progress)?;
     let words = ["sh", "/lab/lab.sh", &cases.join(" ")];
     let spec = RunSpec::new(words).share(&folder).memory_mib(MEMORY_MIB).limit(LIMIT);
@@ -103,6 +135,22 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
         );
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The programs of a cluster, and a key by which the cluster's accounts are signed.
+fn cluster(folder: &Path, progress: &Progress) -> Result<()> {
+    fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let programs = Cluster::of(progress)?;
+    for name in ["etcd", "allinone"] {
+        copy(&programs.dir().join(name), folder)?;
+    }
+    for name in COMPONENTS {
+        symlink("allinone", folder.join(name))?;
+    }
+    let key = Command::new("openssl").args(["genrsa", "2048"]).output();
+    let key = key.context("cannot run openssl (Debian's package openssl)")?;
+    fs::write(folder.join("account.key"), key.stdout)?;
+    Ok(())
 }
 
 /// Copies a file into a folder, so that its owner may run it.
@@ -125,6 +173,7 @@ mod tests {
             ("5.10", None, "6.12"),
             ("uml-7.2", None, "User-Mode Linux"),
             ("6.1", None, "CDI"),
+            ("7.2", Some("kubernetes"), "1.20"),
         ] {
             let error = run(kernel, word).unwrap_err().to_string();
             assert!(error.contains(needle), "{error}");
