@@ -154,7 +154,7 @@ kubernetes_case() {
     perftest="ib_write_bw -d $device -x $gid -F -s 65536 -n 100 -p 18600"
     before=$(rdma -j resource show)
     # shellcheck disable=SC2086 # Words of commands.
-    python3 /lab/kubernetes.py "/dev/infiniband/$(ls /dev/infiniband | grep -m 1 uverbs)" $image 1200 $token \
+    python3 /lab/kubernetes.py /dev/infiniband/uverbs0 $image 1200 $token \
         $perftest -- $perftest 127.0.0.1 || kubernetes_failed "two pods"
     await nothing_is_left
     [ "$(rdma -j resource show)" = "$before" ] || failed "objects are left: $(rdma resource show)"
