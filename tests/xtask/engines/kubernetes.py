@@ -2,7 +2,8 @@
 perftest what goes between them. A device plug-in, which is in this program too, gives both the same device, raw, as
 shared device plug-ins do; the handler of the RuntimeClass puts Verbgate between.
 
-    kubernetes.py NODE IMAGE SECONDS TOKEN SERVER -- CLIENT    words of two commands; the second of `--` ends the first
+    kubernetes.py NODE IMAGE SECONDS TOKEN SERVER... -- CLIENT...    two commands, the first with its port last
+    kubernetes.py - IMAGE SECONDS TOKEN -- COMMAND...                one pod, without RDMA
 """
 
 import glob
@@ -110,12 +111,13 @@ def until(what, attempt):
             if found:
                 return found
             why = "not yet so"
-        except (OSError, urllib.error.URLError) as error:
+        except OSError as error:
             body = error.read().decode() if isinstance(error, urllib.error.HTTPError) else ""
             why = f"{error} {body}"
         time.sleep(1)
-    events = [one["message"] for one in ask("GET", "/api/v1/namespaces/default/events")["items"]]
-    raise SystemExit(f"waited in vain for {what}: {why}\n" + "\n".join(events))
+    print(f"waited in vain for {what}: {why}", flush=True)
+    events = ask("GET", "/api/v1/namespaces/default/events")["items"]
+    raise SystemExit("\n".join(one["message"] for one in events))
 
 
 def the_node():
@@ -190,6 +192,8 @@ def main():
     until("the device plug-in", lambda: the_node()["allocatable"].get(RESOURCE) == str(SHARES))
     pod("server", server, True)
     until("the server to listen", lambda: listens(int(server[-1])) or phase("server") == "Failed")
+    if phase("server") == "Failed":
+        ended("server")
     supervised = json.loads(subprocess.check_output(["verbgate", "ps", "--json"]))
     if [one.get("pod", {}).get("name") for one in supervised] != ["server"]:
         raise SystemExit(f"not the server alone is supervised: {supervised}")

@@ -79,6 +79,11 @@ pair() {
     wait "$job" || failed "the server: $server"
 }
 
+# Whether no object is left; a supervisor closes soon, and not before a program has ended.
+is_as_before() {
+    [ "$(rdma -j resource show)" = "$before" ]
+}
+
 exchange() {
     before=$(rdma -j resource show)
     perftest="ib_write_bw -d $device -x $gid -F -s 65536 -n 100 -p 18600"
@@ -88,7 +93,7 @@ exchange() {
     # The connection manager listens where no table of TCP shows it.
     pair 0 "rping -s -v -C 5 -a $address" "rping -c -v -C 5 -a $address"
     echo "ok: $1: rping -C 5: $(grep -c 'ping data' /run/client.log) answers"
-    [ "$(rdma -j resource show)" = "$before" ] || failed "objects are left: $(rdma resource show)"
+    await is_as_before
 }
 
 by_docker() {
@@ -157,7 +162,7 @@ kubernetes_case() {
     python3 /lab/kubernetes.py /dev/infiniband/uverbs0 $image 1200 $token \
         $perftest -- $perftest 127.0.0.1 || kubernetes_failed "two pods"
     await nothing_is_left
-    [ "$(rdma -j resource show)" = "$before" ] || failed "objects are left: $(rdma resource show)"
+    await is_as_before
     verbgate runtime unconfigure
     cmp /lab/config.toml /etc/containerd/config.toml || failed "containerd's configuration is not as it was"
     kill "$containerd"

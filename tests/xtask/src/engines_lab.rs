@@ -149,6 +149,9 @@ fn cluster(folder: &Path, progress: &Progress) -> Result<()> {
     }
     let key = Command::new("openssl").args(["genrsa", "2048"]).output();
     let key = key.context("cannot run openssl (Debian's package openssl)")?;
+    if !key.status.success() {
+        bail!("openssl makes no key: {}", String::from_utf8_lossy(&key.stderr));
+    }
     fs::write(folder.join("account.key"), key.stdout)?;
     Ok(())
 }
