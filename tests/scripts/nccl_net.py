@@ -1,17 +1,25 @@
-"""Drives the transport of NCCL for InfiniBand and RoCE on host memory, without a GPU: every byte is compared.
+"""One of two programs that drive the transport of NCCL for InfiniBand and RoCE on host memory, without a GPU. The
+receiver of a message compares every byte.
 
-    nccl_net.py LIBNCCL CONNECTIONS ROUNDS SIZE...
+    nccl_net.py server|client PORT LIBNCCL CONNECTIONS ROUNDS SIZE...
+
+The programs meet at a TCP port of the loopback interface, where the listener of each connection hands NCCL's handle
+to the connector. The first connection carries messages to the server, the second to the client, and so on.
 
 The transport is the object `ncclNetIb` of the library, which exports no name for it: its place is looked up in
 the library's table of symbols. Its functions are those of NCCL's interface for network plug-ins
 (ext-net/example/nccl in NCCL's sources).
 """
 import ctypes as c
+import os
+import socket
 import struct
 import sys
 
 HOST = 1  # NCCL_PTR_HOST
 HANDLE = 256
+# What a program tells the other one when it has compared all that it received.
+COMPARED = b"compared"
 
 
 def symbol(path, wanted):
@@ -77,53 +85,94 @@ def done(what, result):
         sys.exit(f"{what}: NCCL's result {result}")
 
 
-class Connection:
-    def __init__(self, net, context, device, longest):
-        self.net = net
-        handle, self.listener = c.create_string_buffer(HANDLE), P()
-        self.ends = [P(), P()]
-        nothing = [P(), P()]
-        done("listen", net.listen(context, device, handle, c.byref(self.listener)))
-        while not all(self.ends):
-            if not self.ends[0]:
-                done("connect", net.connect(context, device, handle, c.byref(self.ends[0]), c.byref(nothing[0])))
-            if not self.ends[1]:
-                done("accept", net.accept(self.listener, c.byref(self.ends[1]), c.byref(nothing[1])))
-        self.memory = [c.create_string_buffer(longest) for _ in range(2)]
-        self.regions = [P(), P()]
-        for end, memory, region in zip(self.ends, self.memory, self.regions):
-            done("register", net.register(end, memory, longest, HOST, c.byref(region)))
+def until(step):
+    """Calls a function of NCCL's, none of which waits, until it has succeeded."""
+    while not step():
+        # As NCCL's own thread does: the other program may wait for this processor.
+        os.sched_yield()
 
-    def exchange(self, length, seed):
-        net, (there, here) = self.net, self.ends
+
+class Connection:
+    """The end of a connection that carries messages in one direction."""
+
+    def __init__(self, net, context, peer, receives, longest):
+        self.net, self.receives = net, receives
+        self.listener, self.end, self.region, nothing = P(), P(), P(), P()
+        if receives:
+            handle = c.create_string_buffer(HANDLE)
+            done("listen", net.listen(context, 0, handle, c.byref(self.listener)))
+            peer.sendall(handle.raw)
+        else:
+            handle = c.create_string_buffer(told(peer, HANDLE), HANDLE)
+
+        def met():
+            if receives:
+                done("accept", net.accept(self.listener, c.byref(self.end), c.byref(nothing)))
+            else:
+                done("connect", net.connect(context, 0, handle, c.byref(self.end), c.byref(nothing)))
+            return self.end
+
+        until(met)
+        self.memory = c.create_string_buffer(longest)
+        done("register", net.register(self.end, self.memory, longest, HOST, c.byref(self.region)))
+
+    def carry(self, length, seed):
+        """Sends a message, or receives it and compares every byte."""
+        net, request, ended, got = self.net, P(), c.c_int(0), (c.c_int * 8)()
         pattern = bytes((at * 31 + seed) & 0xFF for at in range(min(length, 4096)))
         pattern = (pattern * (length // len(pattern) + 1))[:length]
-        c.memmove(self.memory[0], pattern, length)
-        c.memset(self.memory[1], 0, length)
-        buffers, sizes = (P * 1)(c.addressof(self.memory[1])), (c.c_size_t * 1)(length)
-        tags, regions, nothing = (c.c_int * 1)(7), (P * 1)(self.regions[1].value), (P * 1)(None)
-        sent, received = P(), P()
-        while not received:
-            done("receive", net.receive(here, 1, buffers, sizes, tags, regions, nothing, c.byref(received)))
-        while not sent:
-            done("send", net.send(there, self.memory[0], length, 7, self.regions[0], None, c.byref(sent)))
-        ends, got = [c.c_int(0), c.c_int(0)], (c.c_int * 8)()
-        while not all(end.value for end in ends):
-            for request, end in zip((sent, received), ends):
-                if not end.value:
-                    done("test", net.test(request, c.byref(end), got))
-        if self.memory[1].raw[:length] != pattern:
-            sys.exit(f"a message of {length} bytes came as another")
+        # No byte is right before the message has come.
+        before = pattern if not self.receives else bytes(255 - byte for byte in pattern[:4096]) * (length // 4096 + 1)
+        c.memmove(self.memory, before, length)
+        buffers, sizes = (P * 1)(c.addressof(self.memory)), (c.c_size_t * 1)(length)
+        tags, regions, nothing = (c.c_int * 1)(7), (P * 1)(self.region.value), (P * 1)(None)
+
+        def posted():
+            if self.receives:
+                arguments = (self.end, 1, buffers, sizes, tags, regions, nothing, c.byref(request))
+                done("receive", net.receive(*arguments))
+            else:
+                done("send", net.send(self.end, self.memory, length, 7, self.region, None, c.byref(request)))
+            return request
+
+        def tested():
+            done("test", net.test(request, c.byref(ended), got))
+            return ended.value
+
+        until(posted)
+        until(tested)
+        if self.receives and (got[0] != length or self.memory.raw[:length] != pattern):
+            sys.exit(f"a message of {length} bytes came as another, of {got[0]}")
 
     def close(self):
-        for end, region in zip(self.ends, self.regions):
-            done("deregister", self.net.deregister(end, region))
-        done("close", self.net.close_send(self.ends[0]))
-        done("close", self.net.close_receive(self.ends[1]))
-        done("close", self.net.close_listen(self.listener))
+        done("deregister", self.net.deregister(self.end, self.region))
+        if self.receives:
+            done("close", self.net.close_receive(self.end))
+            done("close", self.net.close_listen(self.listener))
+        else:
+            done("close", self.net.close_send(self.end))
 
 
-def main(path, connections, rounds, *sizes):
+def told(peer, length):
+    """So many bytes from the other program."""
+    text = b""
+    while len(text) < length:
+        more = peer.recv(length - len(text))
+        if not more:
+            sys.exit("the other program has ended")
+        text += more
+    return text
+
+
+def meet(role, port):
+    """A connection with the other program."""
+    if role == "client":
+        return socket.create_connection(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        return listener.accept()[0]
+
+
+def main(role, port, path, connections, rounds, *sizes):
     library = c.CDLL(path, mode=c.RTLD_LOCAL)
     version = c.c_int()
     done("version", library.ncclGetVersion(c.byref(version)))
@@ -136,13 +185,19 @@ def main(path, connections, rounds, *sizes):
     if not devices.value:
         sys.exit("NCCL finds no device")
     lengths = [int(size) for size in sizes]
-    all_of_them = [Connection(net, context, 0, max(lengths)) for _ in range(int(connections))]
-    for number in range(int(rounds)):
-        for length in lengths:
-            for connection in all_of_them:
-                connection.exchange(length, number)
-    for connection in all_of_them:
-        connection.close()
+    with meet(role, int(port)) as peer:
+        all_of_them = []
+        for number in range(int(connections)):
+            receives = (number % 2 == 0) == (role == "server")
+            all_of_them.append(Connection(net, context, peer, receives, max(lengths)))
+        for number in range(int(rounds)):
+            for length in lengths:
+                for connection in all_of_them:
+                    connection.carry(length, number)
+        peer.sendall(COMPARED)
+        told(peer, len(COMPARED))
+        for connection in all_of_them:
+            connection.close()
     print(f"NCCL {version.value}: {len(all_of_them)} connections, messages of {lengths}, every byte compared")
 
 

@@ -1,8 +1,8 @@
 //! The programs: how each is started, and what shows that it has done its work.
 //!
-//! In the words, `{device}` is the RDMA device, `{address}` its address, `{port}` a free port, `{scripts}` the
-//! folder of this crate's scripts, `{fetched}` that of unpacked wheels, and `{server}` what the server says of
-//! where it listens.
+//! In the words, `{role}` is server or client, `{device}` the RDMA device, `{address}` its address, `{port}` a free
+//! port, `{scripts}` the folder of this crate's scripts, `{fetched}` that of unpacked wheels, and `{server}` what the
+//! server says of where it listens.
 
 /// A program.
 #[derive(Debug)]
@@ -25,10 +25,13 @@ pub(super) enum Ends {
         client: &'static [&'static str],
         ready: Option<&'static str>,
     },
-    /// Both ends are in one program.
-    Alone(&'static [&'static str]),
     /// Two ranks, started by a launcher.
     Ranks { launcher: &'static [&'static str], rank: &'static [&'static str] },
+}
+
+/// The ends of a program whose server and client are told apart by one word.
+const fn both(words: &'static [&'static str]) -> Ends {
+    Ends::Pair { server: words, client: words, ready: None }
 }
 
 /// Scripts, by their names in the folder.
@@ -65,14 +68,14 @@ pub(super) static CLIENTS: &[Client] = &[
         name: "nccl-16-connections",
         compares: true,
         env: &[("NCCL_SOCKET_IFNAME", "lo"), ("NCCL_IB_HCA", "{device}"), ("NCCL_IB_GID_INDEX", "1")],
-        ends: Ends::Alone(&["python3", "{scripts}/nccl_net.py", NCCL, "16", "2", "1", "4096", "262144"]),
+        ends: both(&["python3", "{scripts}/nccl_net.py", "{role}", "{port}", NCCL, "16", "2", "1", "4096", "262144"]),
         says: "every byte compared",
     },
     Client {
         name: "nccl-no-gid-index",
         compares: true,
         env: &[("NCCL_SOCKET_IFNAME", "lo"), ("NCCL_IB_HCA", "{device}")],
-        ends: Ends::Alone(&["python3", "{scripts}/nccl_net.py", NCCL, "1", "2", "1", "8388608"]),
+        ends: both(&["python3", "{scripts}/nccl_net.py", "{role}", "{port}", NCCL, "1", "2", "1", "8388608"]),
         says: "every byte compared",
     },
     Client {
@@ -82,14 +85,14 @@ pub(super) static CLIENTS: &[Client] = &[
             ("NCCL_SOCKET_IFNAME", "lo"), ("NCCL_IB_HCA", "{device}"), ("NCCL_IB_GID_INDEX", "1"),
             ("NCCL_IB_QPS_PER_CONNECTION", "4"), ("NCCL_IB_PCI_RELAXED_ORDERING", "1"),
         ],
-        ends: Ends::Alone(&["python3", "{scripts}/nccl_net.py", NCCL, "2", "4", "1", "1048576"]),
+        ends: both(&["python3", "{scripts}/nccl_net.py", "{role}", "{port}", NCCL, "2", "4", "1", "1048576"]),
         says: "every byte compared",
     },
     Client {
         name: "nixl",
         compares: true,
         env: UCX_RC,
-        ends: Ends::Alone(&["python3", "{scripts}/nixl_pair.py", "{fetched}/nixl", "65536", "10"]),
+        ends: both(&["python3", "{scripts}/nixl_pair.py", "{role}", "{port}", "{fetched}/nixl", "UCX", "65536", "10"]),
         says: "every byte compared",
     },
     Client {

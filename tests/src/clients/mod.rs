@@ -152,11 +152,11 @@ fn measured(world: &World, facts: &Facts, client: &Client) -> Result<Result<(f64
 fn one(world: &World, facts: &Facts, client: &Client, place: Place) -> Result<Run> {
     let port = world::free_port()?;
     let reports = tempfile::tempdir()?;
-    let fill = |words: &[&str]| -> Vec<String> {
+    let fill = |role: &str, words: &[&str]| -> Vec<String> {
         let scripts = facts.scripts.path().to_string_lossy();
         let fetched = facts.fetched.to_string_lossy();
         let filled = words.iter().map(|word| {
-            let word = word.replace("{port}", &port.to_string());
+            let word = word.replace("{port}", &port.to_string()).replace("{role}", role);
             let word = word.replace("{device}", &facts.device).replace("{scripts}", &scripts);
             word.replace("{address}", &facts.address).replace("{fetched}", &fetched)
         });
@@ -173,16 +173,18 @@ fn one(world: &World, facts: &Facts, client: &Client, place: Place) -> Result<Ru
             command.args(&words);
         }
         for (name, value) in client.env {
-            command.env(name, fill(&[value]).concat());
+            command.env(name, fill(role, &[value]).concat());
         }
         command
     };
     let ended = match client.ends {
         Ends::Pair { server, client: other, ready } => {
-            let mut server = Program::start(end("server", &fill(server)))?;
+            let mut server = Program::start(end("server", &fill("server", server)))?;
             let address = listening(&mut server, port, ready)?;
-            let words: Vec<String> =
-                fill(other).iter().map(|word| word.replace("{server}", &address)).collect();
+            let words: Vec<String> = fill("client", other)
+                .iter()
+                .map(|word| word.replace("{server}", &address))
+                .collect();
             let ended = Program::start(end("client", &words))?.wait(PATIENCE * 3);
             let ended = match ended {
                 Ok(ended) if ended.status == 0 => ended,
@@ -196,12 +198,11 @@ fn one(world: &World, facts: &Facts, client: &Client, place: Place) -> Result<Ru
             }
             ended
         }
-        Ends::Alone(words) => exec::run(end("client", &fill(words)), PATIENCE * 3)?,
         Ends::Ranks { launcher, rank } => {
             // Each rank in a sandbox of its own; the launcher is no RDMA program.
             let ranks: Vec<String> = (0..2)
                 .flat_map(|number| {
-                    let command = end(&format!("rank-{number}"), &fill(rank));
+                    let command = end(&format!("rank-{number}"), &fill("client", rank));
                     let program = command.get_program().to_string_lossy().into_owned();
                     let words = command.get_args().map(|word| word.to_string_lossy().into_owned());
                     let separator = (number > 0).then(|| ":".to_owned());
@@ -214,11 +215,11 @@ fn one(world: &World, facts: &Facts, client: &Client, place: Place) -> Result<Ru
                         .collect::<Vec<_>>()
                 })
                 .collect();
-            let words = [fill(launcher), ranks].concat();
+            let words = [fill("server", launcher), ranks].concat();
             let mut command = Command::new("env");
             command.args(&words);
             for (name, value) in client.env {
-                command.env(name, fill(&[value]).concat());
+                command.env(name, fill("server", &[value]).concat());
             }
             exec::run(command, PATIENCE * 3)?
         }
