@@ -12,6 +12,7 @@ use verbgate_tests::bench;
 use verbgate_tests::cases;
 use verbgate_tests::cases::Setting;
 use verbgate_tests::clients;
+use verbgate_tests::clients::Wanted;
 use verbgate_tests::demo;
 use verbgate_tests::differential;
 use verbgate_tests::differential::Plan;
@@ -69,6 +70,15 @@ enum Command {
         /// The folder of unpacked wheels.
         #[arg(long, value_name = "DIR", default_value = "/lab/clients")]
         fetched: PathBuf,
+        /// Between two NICs of the lab of this model, instead of on Soft-RoCE.
+        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma", "mlx5"])]
+        nics: Option<String>,
+        /// Also between two containers.
+        #[arg(long)]
+        containers: bool,
+        /// Once more, for requests by method and the moments of the start.
+        #[arg(long)]
+        census: bool,
     },
     /// Measure policies, in this process.
     #[command(hide = true)]
@@ -128,8 +138,15 @@ fn run(cli: Cli) -> Result<u8> {
             println!("differential: {:.0} s", start.elapsed().as_secs_f64());
             return Ok(u8::from(!summary.differences.is_empty()));
         }
-        Command::Clients { words, fetched } => {
-            return Ok(u8::from(!clients::run(&look()?, fetched, words)?));
+        Command::Clients { words, fetched, nics, containers, census } => {
+            let wanted = Wanted {
+                words: words.clone(),
+                fetched: fetched.clone(),
+                nics: nics.clone(),
+                containers: *containers,
+                census: *census,
+            };
+            return Ok(u8::from(!clients::run(&look()?, &wanted)?));
         }
         Command::PolicyBench => bench::policy::run()?,
         Command::Bench { nics: Some(model) } => bench::doorbells::run(&look()?, model)?,

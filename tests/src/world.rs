@@ -108,12 +108,23 @@ impl World {
 
     /// `verbgate run --device DEVICE [OPTIONS] -- ARGV`.
     pub fn sandbox(&self, options: &[&str], argv: &[&str]) -> Command {
-        let mut command = self.program("verbgate");
         match trace() {
-            Some(file) => command.args(["trace", "--json", "--output"]).arg(file),
-            None => command.arg("run"),
-        };
-        command.args(["--device", &self.device]).args(options).arg("--").args(argv);
+            Some(file) => {
+                let file = file.to_string_lossy();
+                self.supervised(&["trace", "--json", "--output", &file], options, argv)
+            }
+            None => self.supervised(&["run"], options, argv),
+        }
+    }
+
+    /// `verbgate trace --summary --json --output FILE --device DEVICE -- ARGV`.
+    pub fn summed(&self, file: &str, argv: &[&str]) -> Command {
+        self.supervised(&["trace", "--summary", "--json", "--output", file], &[], argv)
+    }
+
+    fn supervised(&self, how: &[&str], options: &[&str], argv: &[&str]) -> Command {
+        let mut command = self.program("verbgate");
+        command.args(how).args(["--device", &self.device]).args(options).arg("--").args(argv);
         command
     }
 

@@ -1,4 +1,5 @@
-//! `cargo xtask clients`: programs that people run over RDMA, natively and in two sandboxes of the lab.
+//! `cargo xtask clients`: programs that people run over RDMA, natively, in two sandboxes of the lab and in two
+//! containers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,6 +15,7 @@ use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
 use verbgate_lab::Limit;
+use verbgate_lab::Nic;
 use verbgate_lab::Progress;
 use verbgate_lab::Userland;
 
@@ -69,6 +71,27 @@ pub(crate) struct Args {
     /// Only the clients whose names hold WORD; may be repeated.
     #[arg(long = "client", value_name = "WORD")]
     words: Vec<String>,
+    /// Model of the lab's NICs, two of which carry what the clients send: efa, erdma or mlx5. [default: Soft-RoCE]
+    #[arg(long, value_name = "MODEL")]
+    nic: Option<String>,
+    /// Run the clients between two containers, too, if they have no launcher.
+    #[arg(long)]
+    containers: bool,
+    /// Run each client once more, and print its requests by method, its traps, and how long its start takes.
+    #[arg(long)]
+    census: bool,
+}
+
+impl Args {
+    /// What was asked for beside the kernel, as it is typed.
+    fn rest(&self) -> String {
+        let of = |option: &str, value: &String| format!(" --{option} {value}");
+        let mut words: Vec<String> = self.words.iter().map(|word| of("client", word)).collect();
+        words.extend(self.nic.iter().map(|name| of("nic", name)));
+        words.extend(self.containers.then(|| " --containers".to_owned()));
+        words.extend(self.census.then(|| " --census".to_owned()));
+        words.concat()
+    }
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
@@ -78,19 +101,31 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let kernels: Vec<&Kernel> =
         kernels.iter().map(|name| Kernel::find(name)).collect::<Result<_>>()?;
+    let nics = match args.nic.as_deref() {
+        None => Vec::new(),
+        Some(name) => vec![Nic::find(name)?; 2],
+    };
+    let mut options = Vec::new();
+    options.extend(args.nic.iter().flat_map(|name| ["--nics", name.as_str()]));
+    options.extend(args.containers.then_some("--containers"));
+    options.extend(args.census.then_some("--census"));
     eprintln!("building Verbgate");
-    let programs = Programs::build()?;
+    let programs = Programs::build_without_fabric()?;
     for wheel in WHEELS {
         fetch(wheel, &programs.folder().join(FOLDER))?;
     }
     let mut lost = false;
     for kernel in kernels {
-        println!("$ cargo xtask clients --kernel {}", kernel.name);
+        println!("$ cargo xtask clients --kernel {}{}", kernel.name, args.rest());
         println!("(emulated: of the times only the ratios mean anything)\n");
-        let lab = Lab::prepare(kernel, Userland::find(USERLAND)?, &Progress::stderr())?;
+        let mut lab = Lab::prepare(kernel, Userland::find(USERLAND)?, &Progress::stderr())?;
+        if !nics.is_empty() {
+            lab.prepare_nics(&Progress::stderr())?;
+        }
         let words = args.words.iter().map(String::as_str);
-        let argv: Vec<&str> = [TESTS, "clients"].into_iter().chain(words).collect();
-        lost |= programs.run_in(&lab, &argv, LIMIT, &mut std::io::stdout().lock())? != 0;
+        let argv: Vec<&str> =
+            [TESTS, "clients"].into_iter().chain(options.iter().copied()).chain(words).collect();
+        lost |= programs.run_in(&lab, &nics, &argv, LIMIT, &mut std::io::stdout().lock())? != 0;
     }
     Ok(ExitCode::from(u8::from(lost)))
 }

@@ -80,5 +80,5 @@ fn in_lab() -> Result<i32> {
     });
     let lab = lab.map_err(|_| anyhow!("preparing the lab panicked"));
     let (programs, lab) = (programs?, lab??);
-    programs.run_in(&lab, &[TESTS, "demo"], LIMIT, &mut std::io::stdout().lock())
+    programs.run_in(&lab, &[], &[TESTS, "demo"], LIMIT, &mut std::io::stdout().lock())
 }

@@ -49,10 +49,15 @@ impl Programs {
     /// Builds them, optimized and static; and `verbgate` once more, for `verbgate fabric`, which
     /// loads the guest's libibverbs, and soon: what waits for packets in emulation needs no optimization.
     pub(crate) fn build() -> Result<Self> {
-        let programs = Self::built(Arch::Amd64, "lab-share", Profile::Release)?;
+        let programs = Self::build_without_fabric()?;
         let built = guestbin::build(Arch::Amd64, Linking::Dynamic, Profile::Quick, &["verbgate"])?;
         programs.take(&built, "verbgate", FABRIC)?;
         Ok(programs)
+    }
+
+    /// Builds them without `verbgate fabric`, for what runs other programs.
+    pub(crate) fn build_without_fabric() -> Result<Self> {
+        Self::built(Arch::Amd64, "lab-share", Profile::Release)
     }
 
     /// What goes with kernels of a processor. For arm64 that is without `verbgate fabric`, and built
@@ -131,12 +136,7 @@ impl Programs {
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
-        let lab = Self::lab_for(kernel, nics)?;
-        let mut spec = self.spec(argv, limit);
-        if !nics.is_empty() {
-            spec = spec.nics(nics).without_rdma();
-        }
-        Ok(lab.run(&spec, output)?.status)
+        self.run_in(&Self::lab_for(kernel, nics)?, nics, argv, limit, output)
     }
 
     /// A lab with this kernel, and with what NICs take if there are any.
@@ -167,15 +167,20 @@ impl Programs {
         self.spec(argv, limit).nics(nics).without_rdma().network(network)
     }
 
-    /// The same in a lab that is prepared.
+    /// The same in a lab that is prepared, for NICs if any are named.
     pub(crate) fn run_in(
         &self,
         lab: &Lab,
+        nics: &[Nic],
         argv: &[&str],
         limit: Limit,
         output: &mut dyn Write,
     ) -> Result<i32> {
-        Ok(lab.run(&self.spec(argv, limit), output)?.status)
+        let mut spec = self.spec(argv, limit);
+        if !nics.is_empty() {
+            spec = spec.nics(nics).without_rdma();
+        }
+        Ok(lab.run(&spec, output)?.status)
     }
 
     /// What runs one of the programs in a guest.

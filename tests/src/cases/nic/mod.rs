@@ -181,7 +181,7 @@ fn source_option(program: &str) -> Result<&'static str> {
 }
 
 /// The IPv4 address of a card's network interface, as the lab gives them.
-fn address(world: &World) -> Result<String> {
+pub(crate) fn address(world: &World) -> Result<String> {
     Ok(format!("10.98.0.{}", number(world)? + 1))
 }
 

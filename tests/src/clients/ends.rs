@@ -1,0 +1,335 @@
+//! One run of a client: its ends in their places, from start to end.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::list::Card;
+use super::list::Client;
+use super::list::Ends;
+use super::list::SCRIPTS;
+use super::start::Traced;
+use crate::bundle;
+use crate::bundle::Container;
+use crate::cases::nic;
+use crate::exec;
+use crate::exec::Deadline;
+use crate::exec::Ended;
+use crate::exec::Program;
+use crate::report::Report;
+use crate::world;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+/// How long a server may take until it listens.
+const LISTEN: Duration = Duration::from_secs(60);
+/// How long a server may take to end after its client, if it does.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// What makes the containers, under `verbgate oci`.
+const RUNTIME: &str = "crun";
+/// Where programs of one machine meet, whatever their device.
+const LOOPBACK: &str = "127.0.0.1";
+
+/// What both ends are in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Between {
+    /// Nothing.
+    Programs,
+    /// A sandbox each.
+    Sandboxes,
+    /// A container each, with the machine's programs and in its network namespace.
+    Containers,
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Programs => "natively",
+            Self::Sandboxes => "between two sandboxes",
+            Self::Containers => "between two containers",
+        })
+    }
+}
+
+/// An end's device.
+#[derive(Debug)]
+struct Own {
+    world: World,
+    address: String,
+}
+
+/// What stands for `{...}` in the words of a client.
+#[derive(Debug)]
+pub(super) struct Facts {
+    server: Own,
+    client: Own,
+    /// Scripts of this crate.
+    scripts: TempDir,
+    /// Programs that were fetched, unpacked.
+    fetched: PathBuf,
+}
+
+/// One run of a client.
+#[derive(Debug)]
+pub(super) struct Once {
+    pub(super) seconds: f64,
+    /// Of the supervisors together.
+    pub(super) notifications: u64,
+    pub(super) requests: u64,
+    /// Served files of `/sys` that were opened.
+    pub(super) files: u64,
+}
+
+/// A run: who is to supervise it, and what it leaves.
+struct Stage<'a> {
+    facts: &'a Facts,
+    client: &'a Client,
+    between: Between,
+    /// Requests are counted by kind, and timed, instead of reported.
+    is_traced: bool,
+    port: u16,
+    /// A report or a trace of each supervisor.
+    reports: TempDir,
+    containers: Vec<Container>,
+}
+
+impl Facts {
+    /// On Soft-RoCE both ends have the device of `world`; of NICs the client has the second.
+    pub(super) fn look(world: &World, card: Card, fetched: &Path) -> Result<Self> {
+        let scripts = tempfile::tempdir().context("cannot make a temporary folder")?;
+        for (name, text) in SCRIPTS {
+            fs::write(scripts.path().join(name), text)?;
+        }
+        let own = |world: &World| -> Result<Own> {
+            let address = match card {
+                Card::Software => world.address()?,
+                Card::Erdma => nic::address(world)?,
+                Card::Efa | Card::Mlx5 => LOOPBACK.to_owned(),
+            };
+            Ok(Own { world: world.clone(), address })
+        };
+        let (server, client) = match card {
+            Card::Software => (own(world)?, own(world)?),
+            Card::Efa | Card::Erdma | Card::Mlx5 => {
+                let two = nic::Two::look(world)?;
+                (own(two.end("server"))?, own(two.end("client"))?)
+            }
+        };
+        Ok(Self { server, client, scripts, fetched: fetched.to_owned() })
+    }
+
+    /// Runs a client once.
+    pub(super) fn once(&self, client: &Client, between: Between) -> Result<Once> {
+        let mut stage = self.stage(client, between, false)?;
+        let ended = stage.run()?;
+        let seconds = ended.took.as_secs_f64();
+        let mut run = Once { seconds, notifications: 0, requests: 0, files: 0 };
+        if between == Between::Sandboxes {
+            for entry in fs::read_dir(stage.reports.path())?.flatten() {
+                let report = Report::read(&entry.path())?;
+                run.notifications += report.notifications;
+                run.files += report.sysfs_files;
+                run.requests += report.executed;
+            }
+            if run.requests == 0 {
+                bail!("the client has made no request of a device: {ended}");
+            }
+        }
+        Ok(run)
+    }
+
+    /// Runs a client once between two sandboxes, for what `verbgate trace --summary` says of each.
+    pub(super) fn traced(&self, client: &Client) -> Result<Vec<Traced>> {
+        let mut stage = self.stage(client, Between::Sandboxes, true)?;
+        stage.run()?;
+        let entries = fs::read_dir(stage.reports.path())?.flatten();
+        entries.map(|entry| Traced::read(&entry.path())).collect()
+    }
+
+    fn stage<'a>(
+        &'a self,
+        client: &'a Client,
+        between: Between,
+        is_traced: bool,
+    ) -> Result<Stage<'a>> {
+        let (port, reports) = (world::free_port()?, tempfile::tempdir()?);
+        let containers = Vec::new();
+        Ok(Stage { facts: self, client, between, is_traced, port, reports, containers })
+    }
+}
+
+impl Stage<'_> {
+    fn own(&self, role: &str) -> &Own {
+        if role == "server" { &self.facts.server } else { &self.facts.client }
+    }
+
+    /// An end's words, without braces.
+    fn fill(&self, role: &str, words: &[&str]) -> Vec<String> {
+        let (own, facts) = (self.own(role), self.facts);
+        let gid = own.world.gid_index.unwrap_or(0).to_string();
+        let scripts = facts.scripts.path().to_string_lossy();
+        let (fetched, port) = (facts.fetched.to_string_lossy(), self.port.to_string());
+        let known = [
+            ("{role}", role),
+            ("{device}", &own.world.device),
+            ("{gid}", &gid),
+            ("{own}", &own.address),
+            ("{address}", &facts.server.address),
+            ("{port}", &port),
+            ("{scripts}", &scripts),
+            ("{fetched}", &fetched),
+        ];
+        let filled = words.iter().map(|word| {
+            known.iter().fold((*word).to_owned(), |word, (name, value)| word.replace(name, value))
+        });
+        filled.collect()
+    }
+
+    /// The settings of an end, as `NAME=VALUE`.
+    fn settings(&self, role: &str) -> Vec<String> {
+        let all = self.client.env.iter();
+        all.map(|(name, value)| format!("{name}={}", self.fill(role, &[value]).concat())).collect()
+    }
+
+    /// The command of an end in its place: its own name for reports, its role, and its words.
+    fn end(&mut self, name: &str, role: &str, words: &[String]) -> Result<Command> {
+        let settings = self.settings(role);
+        let report = self.reports.path().join(name).to_string_lossy().into_owned();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let world = &self.own(role).world;
+        match self.between {
+            Between::Programs => {}
+            Between::Sandboxes => {
+                let mut command = Command::new("env");
+                let inner = match self.is_traced {
+                    true => world.summed(&report, &words),
+                    false => world.sandbox(&["--report", &report], &words),
+                };
+                command.args(settings).arg(inner.get_program()).args(inner.get_args());
+                return Ok(command);
+            }
+            Between::Containers => {
+                let container = Container::new(world, RUNTIME, name, &words)?;
+                for setting in settings {
+                    container.add("/process/env", "-", setting.into())?;
+                }
+                let shm = json!({"destination": "/dev/shm", "type": "tmpfs", "source": "tmpfs"});
+                container.add("/mounts", "-", shm)?;
+                for folder in [self.facts.scripts.path(), &self.facts.fetched] {
+                    container.add("/mounts", "-", bundle::bind(&folder.to_string_lossy()))?;
+                }
+                let command = container.run();
+                self.containers.push(container);
+                return Ok(command);
+            }
+        }
+        let mut command = Command::new("env");
+        command.args(settings).args(words);
+        Ok(command)
+    }
+
+    /// Runs the ends to the client's end.
+    fn run(&mut self) -> Result<Ended> {
+        let client = self.client;
+        let ended = match client.ends {
+            Ends::Pair { server, client: other, ready } => self.pair(server, other, ready)?,
+            Ends::Ranks { launcher, rank } => self.ranks(launcher, rank)?,
+        };
+        if ended.status != 0 || !ended.stdout.contains(client.says) {
+            bail!("not {:?}: {ended}", client.says);
+        }
+        Ok(ended)
+    }
+
+    fn pair(&mut self, server: &[&str], other: &[&str], ready: Option<&str>) -> Result<Ended> {
+        let words = self.fill("server", server);
+        let device = &self.facts.server.world.device;
+        let before = identifiers(device);
+        let mut server = Program::start(self.end("server", "server", &words)?)?;
+        let hears = || world::is_listening(self.port) || identifiers(device) > before;
+        let address = listening(&mut server, hears, ready)?;
+        let words = self.fill("client", other);
+        let words: Vec<String> =
+            words.iter().map(|word| word.replace("{server}", &address)).collect();
+        let ended = Program::start(self.end("client", "client", &words)?)?.wait(PATIENCE * 3);
+        let ended = match ended {
+            Ok(ended) if ended.status == 0 => ended,
+            Ok(ended) => bail!("{ended}\nand its server {}", server.describe()?),
+            Err(error) => bail!("{error:#}\nand its server {}", server.describe()?),
+        };
+        // Some wait for the next client, until they are told to end.
+        if !ends(&mut server)? {
+            server.terminate()?;
+            ends(&mut server)?;
+        }
+        Ok(ended)
+    }
+
+    /// Each rank in a sandbox of its own; the launcher is no RDMA program.
+    fn ranks(&mut self, launcher: &[&str], rank: &[&str]) -> Result<Ended> {
+        let mut command = Command::new("env");
+        command.args(self.settings("server")).args(self.fill("server", launcher));
+        for (number, role) in ["server", "client"].into_iter().enumerate() {
+            let words = self.fill(role, rank);
+            let one = self.end(&format!("rank-{number}"), role, &words)?;
+            if number > 0 {
+                command.arg(":");
+            }
+            command.args(["-np", "1"]).arg(one.get_program()).args(one.get_args());
+        }
+        exec::run(command, PATIENCE * 3)
+    }
+}
+
+/// Whether a program ends within a while.
+fn ends(program: &mut Program) -> Result<bool> {
+    let mut left = Deadline::after(FAREWELL);
+    while !program.has_ended()? {
+        if left.is_over() {
+            return Ok(false);
+        }
+        thread::sleep(exec::TICK);
+    }
+    Ok(true)
+}
+
+/// Identifiers of the connection manager that a device has: of a server that listens by `rdma_cm` no port tells.
+fn identifiers(device: &str) -> u64 {
+    world::resources().get(&format!("{device} cm_id")).copied().unwrap_or(0)
+}
+
+/// Waits until a server can be spoken with; gives the address that it tells, or that of this machine.
+fn listening(
+    server: &mut Program,
+    hears: impl Fn() -> bool,
+    ready: Option<&str>,
+) -> Result<String> {
+    let mut deadline = Deadline::after(LISTEN);
+    loop {
+        let said = server.stdout_so_far()? + &server.stderr_so_far()?;
+        match ready {
+            Some(word) => {
+                if let Some((_, rest)) = said.split_once(word) {
+                    return Ok(rest.split_whitespace().next().unwrap_or_default().to_owned());
+                }
+            }
+            None if hears() => return Ok(LOOPBACK.to_owned()),
+            None => {}
+        }
+        // The client's failure then shows why.
+        if server.has_ended()? || deadline.is_over() {
+            return Ok(LOOPBACK.to_owned());
+        }
+        thread::sleep(exec::TICK);
+    }
+}
