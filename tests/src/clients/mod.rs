@@ -53,9 +53,11 @@ struct Medians {
 pub fn run(world: &World, wanted: &Wanted) -> Result<bool> {
     let card = Card::find(wanted.nics.as_deref())?;
     let facts = Facts::look(world, card, &wanted.fetched)?;
-    let mut head =
-        vec!["client", "bytes compared", "native, s", "sandboxes, s", "ratio", "containers, s"];
-    head.extend(["ratio", "notifications", "requests", "files of /sys"]);
+    let mut head = vec!["client", "bytes compared", "native, s", "sandboxes, s", "ratio"];
+    if wanted.containers {
+        head.extend(["containers, s", "ratio"]);
+    }
+    head.extend(["notifications", "requests", "files of /sys"]);
     let mut table = Table::new(&head);
     let is_meant = |client: &&Client| {
         let words = &wanted.words;
@@ -67,38 +69,38 @@ pub fn run(world: &World, wanted: &Wanted) -> Result<bool> {
     let mut start = start::Starts::default();
     for client in CLIENTS.iter().filter(is_meant) {
         let compared = if client.compares { "yes" } else { "no" };
-        let row = |cells: [String; 8]| {
-            [vec![client.name.to_owned(), compared.to_owned()], cells.to_vec()].concat()
+        let row = |cells: Vec<String>| {
+            [vec![client.name.to_owned(), compared.to_owned()], cells].concat()
         };
-        let short = |native: &str, inside: &str| {
-            row([native, inside, "", "", "", "", "", ""].map(str::to_owned))
-        };
+        let short = |native: &str, inside: &str| row(vec![native.to_owned(), inside.to_owned()]);
         match measured(&facts, client, wanted.containers) {
             Ok(Ok(Medians { native, inside, contained, last })) => {
-                let [in_containers, dearer] = match contained {
-                    Some(Ok(seconds)) => {
-                        [format!("{seconds:.2}"), format!("{:.2}", seconds / native)]
-                    }
+                let mut cells = timed(inside, native).to_vec();
+                cells.insert(0, format!("{native:.2}"));
+                match contained {
+                    Some(Ok(seconds)) => cells.extend(timed(seconds, native)),
                     Some(Err(lost_there)) => {
                         lost += 1;
                         eprintln!("{}: fails between two containers: {lost_there:#}", client.name);
-                        ["FAILS", ""].map(str::to_owned)
+                        cells.extend(["FAILS", ""].map(str::to_owned));
                     }
-                    None => ["-", "-"].map(str::to_owned),
-                };
-                table.row(&row([
-                    format!("{native:.2}"),
-                    format!("{inside:.2}"),
-                    format!("{:.2}", inside / native),
-                    in_containers,
-                    dearer,
-                    last.notifications.to_string(),
-                    last.requests.to_string(),
-                    last.files.to_string(),
-                ]));
+                    None if wanted.containers => cells.extend(["-", "-"].map(str::to_owned)),
+                    None => {}
+                }
+                let counts = [last.notifications, last.requests, last.files];
+                cells.extend(counts.map(|count| count.to_string()));
+                table.row(&row(cells));
                 works += 1;
+                // The table comes at the end, which a run that is stopped does not reach.
+                eprintln!("{}: {native:.2} s natively, {inside:.2} s in sandboxes", client.name);
                 if wanted.census {
-                    start.add(client.name, &facts.traced(client)?);
+                    match facts.traced(client) {
+                        Ok(ends) => start.add(client.name, &ends),
+                        Err(error) => {
+                            lost += 1;
+                            eprintln!("{}: fails under verbgate trace: {error:#}", client.name);
+                        }
+                    }
                 }
             }
             // Said, and not counted.
@@ -121,6 +123,11 @@ pub fn run(world: &World, wanted: &Wanted) -> Result<bool> {
         "clients: {works} work natively and in sandboxes, {lost} are lost there or in containers"
     );
     Ok(lost == 0)
+}
+
+/// Seconds, and how many times the native ones these are.
+fn timed(seconds: f64, native: f64) -> [String; 2] {
+    [format!("{seconds:.2}"), format!("{:.2}", seconds / native)]
 }
 
 /// Medians in each place; or why the client fails natively.
