@@ -1,5 +1,6 @@
 //! What a supervisor takes, over time.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 /// How much anonymous memory may grow between the second quarter of a run and the last one, in KiB: what a guest
@@ -27,11 +28,18 @@ struct Look {
 pub(super) struct Watched {
     pid: u32,
     looks: Vec<Look>,
+    /// At the last look: how many descriptors there were of each kind.
+    kinds: BTreeMap<String, u64>,
+}
+
+/// Of a descriptor's link (proc_pid_fd(5)) what tells its kind: without numbers.
+fn kind(link: &str) -> String {
+    link.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 impl Watched {
     pub(super) fn of(pid: u32) -> Self {
-        Self { pid, looks: Vec::new() }
+        Self { pid, looks: Vec::new(), kinds: BTreeMap::new() }
     }
 
     /// Looks; a process that is gone shows nothing.
@@ -41,11 +49,16 @@ impl Watched {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;
             line.split_ascii_whitespace().next()?.parse().ok()
         };
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid));
-        if let (Some(resident), Some(anonymous), Some(threads), Ok(descriptors)) =
-            (field("VmRSS:"), field("RssAnon:"), field("Threads:"), descriptors)
+        let Ok(links) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return };
+        let mut kinds = BTreeMap::new();
+        for link in links.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
+            *kinds.entry(kind(&link.to_string_lossy())).or_default() += 1;
+        }
+        if let (Some(resident), Some(anonymous), Some(threads)) =
+            (field("VmRSS:"), field("RssAnon:"), field("Threads:"))
         {
-            let descriptors = descriptors.count() as u64;
+            let descriptors = kinds.values().sum();
+            self.kinds = kinds;
             self.looks.push(Look { resident, anonymous, descriptors, threads });
         }
     }
@@ -69,14 +82,19 @@ impl Watched {
         }
         let grown = |what: &str, may: u64, of: fn(&Look) -> u64| {
             let [early, late] = self.early_and_late(of);
-            (late > early + may).then(|| format!("{what} grew from {early} to {late}"))
+            let what = || format!("{what} grew from {early} to {late}");
+            (late > early + may).then(what)
         };
         let all = [
             grown("the supervisor's anonymous memory (KiB)", GROWTH_KIB, |look| look.anonymous),
             grown("the supervisor's descriptors", MORE, |look| look.descriptors),
             grown("the supervisor's threads", MORE, |look| look.threads),
         ];
-        all.into_iter().flatten().collect()
+        let mut faults: Vec<String> = all.into_iter().flatten().collect();
+        if !faults.is_empty() {
+            faults.push(format!("its descriptors at last: {:?}", self.kinds));
+        }
+        faults
     }
 
     /// Early and late: resident memory, anonymous memory, descriptors and threads.
@@ -105,7 +123,7 @@ mod tests {
     fn seen(looks: impl Iterator<Item = u64>) -> Watched {
         let of = |anonymous| Look { resident: 9000, anonymous, descriptors: 20, threads: 7 };
         let looks = looks.map(of).collect();
-        Watched { pid: 0, looks }
+        Watched { pid: 0, looks, kinds: BTreeMap::new() }
     }
 
     #[test]
@@ -115,7 +133,7 @@ mod tests {
         assert_eq!(settles.cells(), ["8.7 → 8.7", "7.8 → 7.8", "20 → 20", "7 → 7"]);
         let grows = seen((0..64).map(|at| 4000 + at * 20));
         let faults = grows.faults();
-        assert!(faults.len() == 1 && faults[0].contains("memory"), "{faults:?}");
+        assert!(faults.len() == 2 && faults[0].contains("memory"), "{faults:?}");
         // Of a short run nothing is said.
         assert_eq!(seen((0..8).map(|at| 4000 + at * 900)).faults(), [""; 0]);
     }
