@@ -223,6 +223,9 @@ impl Trial<'_> {
     ) -> Result<(), Error> {
         let rank = self.me.rank;
         let desk = Desk::new(partner, link);
+        if self.injection == Some(Injection::Disconnect) {
+            disconnect(mesh, partner);
+        }
         let mut jobs = BTreeMap::new();
         for peer in mesh.peers.iter().filter(|peer| peer.rank == partner) {
             let exchange = Exchange::new(mesh, peer, &desk, self.injection);
@@ -242,7 +245,10 @@ impl Trial<'_> {
         let turns = turns.map(|turn| turn.iter().filter_map(|rail| jobs.remove(rail)).collect());
         let turns = turns.collect();
         let run = |job: Job<'_>| job.run(self.sizes, theirs);
-        let found = told(abreast::run(turns, &desk, self.me.patience, (mesh, link), run)?);
+        let mut found = told(abreast::run(turns, &desk, self.me.patience, (mesh, link), run)?);
+        for found in &mut found {
+            disconnected(mesh, partner, found)?;
+        }
         let rails = found.len();
         for found in found {
             self.note(mesh, link, (partner, rails), found, tried)?;
@@ -308,6 +314,25 @@ fn told(mut found: Vec<Found>) -> Vec<Found> {
         !again && ![KNOWN, INTERRUPTED, OVER].iter().any(|not| words.ends_with(not))
     });
     found
+}
+
+/// What librdmacm does when a program ends a connection: the peer is told, and the queue pair is in error.
+fn disconnect(mesh: &mut Mesh, partner: u32) {
+    mesh.cm.iter_mut().for_each(|cm| cm.end(partner));
+    let of = mesh.peers.iter().filter(|peer| peer.rank == partner);
+    // A queue pair in error already is what is wanted.
+    of.filter_map(|peer| peer.made.as_ref()).for_each(|made| drop(made.qp.abort()));
+}
+
+/// Names the event that explains why a path has failed, if the path's peer has ended the connection.
+fn disconnected(mesh: &mut Mesh, partner: u32, found: &mut Found) -> Result<(), Error> {
+    let (Some(cm), Some(trouble)) = (&mut mesh.cm, &mut found.trouble) else { return Ok(()) };
+    if !trouble.hangs && cm.has_ended((partner, found.rail))? {
+        let words = format!("RDMA_CM_EVENT_DISCONNECTED: {}", trouble.words);
+        let cause = Some(Cause::Disconnected);
+        *trouble = Trouble { words, cause, at: trouble.at, ..Trouble::default() };
+    }
+    Ok(())
 }
 
 /// How many of a rank's rails are of one port at most, and so are tried in turn.
