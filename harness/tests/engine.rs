@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
+use common::CONTAINERD_1;
 use common::has;
 use common::stderr;
 use common::stdout;
@@ -227,23 +228,6 @@ fn podman_finds_the_runtime() {
         .unwrap();
     assert_eq!(stdout(&output), called.to_str().unwrap(), "{output:?}");
 }
-
-/// A stand-in for containerd, which merges nothing: it has its default runtime as long as the file names
-/// none, as containerd 1.x does. What the real ones do is in `engines.rs`.
-const CONTAINERD_1: &str = r#"#!/bin/sh
-case "$*" in
---version) echo "containerd example.org/containerd 1.6.20"; exit;;
-"config default") file=/dev/null; echo 'version = 2';;
-"--config "*) file=$2; if grep -q '"trouble"' "$file"; then echo "containerd: $file: trouble" >&2; exit 1; fi;;
-esac
-cat "$file"
-grep -q 'runtimes' "$file" || cat <<'END'
-[plugins.'io.containerd.grpc.v1.cri'.containerd]
-default_runtime_name = 'runc'
-[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
-runtime_type = 'io.containerd.runc.v2'
-END
-"#;
 
 fn stand_in(dir: &TempDir) -> String {
     program(dir, "containerd-1", CONTAINERD_1)

@@ -203,6 +203,17 @@ fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
     assert_eq!(code(guest.end()), 0);
 }
 
+/// A thread that makes a request is known again by a descriptor, which is of no use once the thread has ended.
+#[test]
+fn threads_that_come_and_go_leave_few_descriptors_in_the_supervisor() {
+    let mut guest = Talk::with_guest("/dev/null", &["passers", DEVICE, "400"]);
+    assert_eq!(guest.line(), r#"{"ENOTTY 1": 400}"#);
+    let (descriptors, ..) = held(&guest.pid().to_string());
+    guest.tell("done");
+    assert_eq!(code(guest.end()), 0);
+    assert!(descriptors < 120, "{descriptors}");
+}
+
 /// A thread on its way to its end has no memory any more: that makes nobody a forger.
 #[test]
 fn processes_that_end_in_the_middle_of_requests_are_not_suspected() {

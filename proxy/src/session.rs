@@ -129,6 +129,9 @@ const MOST_RECENT: usize = 8192;
 /// Of them, those for which a descriptor of the supervisor's is kept.
 const MOST_FELLOWS: usize = 512;
 
+/// With so many of these it is looked for the first time which of them have ended.
+const FEW_FELLOWS: usize = 32;
+
 /// Numbers and arguments of calls that a thread is about to make, in order.
 pub(crate) type Foreseen = Arc<Mutex<VecDeque<(u32, [u64; 6])>>>;
 
@@ -170,6 +173,8 @@ pub(crate) struct Registry {
     recent: HashMap<Tid, Recent>,
     /// How many of them are fellows.
     fellows: usize,
+    /// How many were left when it was last looked which have ended.
+    living: usize,
     made: u64,
     /// Threads that were let attach to a number: none of the kernel's calls tells when that has been done.
     attaching: HashMap<Tid, (Thread, i32)>,
@@ -221,13 +226,27 @@ impl Registry {
         stub: &Arc<Thread>,
         fellow: Option<Fellow>,
     ) {
+        // Looked at so seldom that each thread is looked at twice, however many come and go.
+        if self.fellows >= FEW_FELLOWS.max(2 * self.living) {
+            let has_ended = |fellow: &Arc<Fellow>| fellow.has_ended();
+            self.recent.retain(|_, recent| !recent.fellow.as_ref().is_some_and(has_ended));
+            self.count_fellows();
+            self.living = self.fellows;
+        }
         if self.recent.len() >= MOST_RECENT || self.fellows >= MOST_FELLOWS {
             self.recent.clear();
             self.fellows = 0;
         }
         self.fellows += usize::from(fellow.is_some());
         let (guest, stub) = (Arc::downgrade(guest), Arc::downgrade(stub));
-        self.recent.insert(tid, Recent { guest, stub, fellow: fellow.map(Arc::new) });
+        let new = Recent { guest, stub, fellow: fellow.map(Arc::new) };
+        // Of another thread, which had the number before.
+        let old = self.recent.insert(tid, new);
+        self.fellows -= usize::from(old.is_some_and(|old| old.fellow.is_some()));
+    }
+
+    fn count_fellows(&mut self) {
+        self.fellows = self.recent.values().filter(|recent| recent.fellow.is_some()).count();
     }
 
     /// All stubs, and whose they are.
@@ -275,7 +294,7 @@ impl Registry {
         self.by_owner.remove(&guest.owner);
         self.recent
             .retain(|_, recent| recent.guest.upgrade().is_some_and(|of| of.key != guest.key));
-        self.fellows = self.recent.values().filter(|recent| recent.fellow.is_some()).count();
+        self.count_fellows();
         self.routes.retain(|_, route| !matches!(route, Route::Stub(of, ..) if of.key == guest.key));
     }
 

@@ -19,6 +19,7 @@ pub mod probe;
 pub mod report;
 pub mod runner;
 pub mod shape;
+pub mod soak;
 pub mod table;
 pub mod tally;
 pub mod world;

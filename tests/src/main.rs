@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Result;
@@ -19,6 +20,7 @@ use verbgate_tests::differential::Plan;
 use verbgate_tests::probe;
 use verbgate_tests::runner;
 use verbgate_tests::runner::Choice;
+use verbgate_tests::soak;
 use verbgate_tests::world::World;
 
 /// Tests of Verbgate on a real RDMA device.
@@ -79,6 +81,15 @@ enum Command {
         /// Once more, for requests by method and the moments of the start.
         #[arg(long)]
         census: bool,
+    },
+    /// Have sandboxes work for long, and watch what their supervisors take.
+    Soak {
+        /// The scenarios whose names hold one of these words, or all.
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+        /// Seconds for all of these together.
+        #[arg(long, value_name = "S")]
+        seconds: u64,
     },
     /// Measure policies, in this process.
     #[command(hide = true)]
@@ -148,10 +159,15 @@ fn run(cli: Cli) -> Result<u8> {
             };
             return Ok(u8::from(!clients::run(&look()?, &wanted)?));
         }
+        Command::Soak { words, seconds } => {
+            let time = Duration::from_secs(*seconds);
+            return Ok(u8::from(!soak::run(&look()?, time, words)?));
+        }
         Command::PolicyBench => bench::policy::run()?,
         Command::Bench { nics: Some(model) } => bench::doorbells::run(&look()?, model)?,
         Command::Bench { nics: None } => {
             let world = look()?;
+            bench::host::mechanism(&bench::host::Programs(world.folder().to_owned()))?;
             bench::sysfs::lab(&world)?;
             bench::lab::run(&world)?;
             bench::storm::run(&world)?;

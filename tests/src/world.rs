@@ -96,6 +96,11 @@ impl World {
         Ok(gid.to_ipv4_mapped().context("a GID that is no IPv4 address")?.to_string())
     }
 
+    /// The folder of `verbgate`, of its guests and of this program.
+    pub fn folder(&self) -> &Path {
+        &self.bin
+    }
+
     /// The path of a program beside this one.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.bin.join(name)

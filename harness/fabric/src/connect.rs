@@ -31,6 +31,8 @@ use crate::rendezvous::Link;
 
 /// How often time passes for endpoints.
 const TICK: Duration = Duration::from_millis(20);
+/// Who only waits for the others' word, while threads of the rank work, waits so long at a time.
+pub(crate) const WORD: Duration = Duration::from_millis(5);
 /// What ranks say to each other.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) enum Control {
@@ -79,6 +81,18 @@ pub(crate) enum Control {
     },
 }
 
+impl Control {
+    /// Of which rail's exchange it is, if it is of one.
+    pub(crate) fn rail(&self) -> Option<usize> {
+        match self {
+            Self::Ready { rail, .. } | Self::Done { rail, .. } | Self::Got { rail, .. } => {
+                Some(*rail)
+            }
+            _ => None,
+        }
+    }
+}
+
 /// One connection to one peer on one rail.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -120,8 +134,6 @@ pub(crate) struct Mesh {
     pub rank: u32,
     pub(crate) hardware: Rails,
     pub(crate) peers: Vec<Peer>,
-    /// Completions that were taken from the queue of the rail in use, and not yet awaited.
-    pub(crate) completed: VecDeque<verbgate_verbs::Completion>,
     /// What was said of exchanges, and not yet awaited.
     pub said: VecDeque<(u32, Control)>,
     /// Of the queue pairs that are connected from now on.
@@ -200,15 +212,13 @@ impl Mesh {
             })
         });
         let peers = peers.collect();
-        let (said, completed) = (VecDeque::new(), VecDeque::new());
-        let (tuning, began) = (TUNING, Instant::now());
+        let (said, tuning, began) = (VecDeque::new(), TUNING, Instant::now());
         let (alive, silent, known) = (BTreeMap::new(), BTreeSet::new(), Known::default());
         let (done, ended) = (false, BTreeSet::new());
         Self {
             rank,
             hardware,
             peers,
-            completed,
             said,
             tuning,
             cm: None,
@@ -377,6 +387,16 @@ impl Mesh {
         let nonce =
             random::unique().map_err(|error| Error::Io { what: "/dev/urandom".into(), error })?;
         self.act(link, index, |endpoint, now, fresh| endpoint.receive(message, now, fresh, nonce))
+    }
+
+    /// Hears all that the others have said; who has said nothing yet may take so long.
+    pub(crate) fn listen(&mut self, link: &mut Link, pause: Duration) -> Result<(), Error> {
+        let mut pause = pause;
+        while let Some((from, body)) = link.receive(pause)? {
+            self.hear(link, from, body)?;
+            pause = Duration::ZERO;
+        }
+        Ok(())
     }
 
     /// Tells all other ranks.

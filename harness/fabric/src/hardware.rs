@@ -198,15 +198,20 @@ const NO_MEMORY: [i32; 3] = [1, 11, 12];
 
 /// The rails of a rank, of which some may not have opened.
 #[derive(Debug, Default)]
-pub(crate) struct Rails(Vec<Option<Hardware>>);
+pub(crate) struct Rails(Vec<Option<Arc<Hardware>>>);
 
 impl Rails {
     pub(crate) fn new(rails: Vec<Option<Hardware>>) -> Self {
-        Self(rails)
+        Self(rails.into_iter().map(|rail| rail.map(Arc::new)).collect())
     }
 
     pub(crate) fn get(&self, rail: usize) -> Option<&Hardware> {
-        self.0.get(rail)?.as_ref()
+        self.0.get(rail)?.as_deref()
+    }
+
+    /// For a thread.
+    pub(crate) fn share(&self, rail: usize) -> Option<Arc<Hardware>> {
+        self.0.get(rail)?.clone()
     }
 
     /// All of them, also those that have not opened.
@@ -216,14 +221,15 @@ impl Rails {
 
     /// From now on peers are told another address, which no preflight has seen.
     pub(crate) fn pretend(&mut self, another: impl Fn(Ipv6Addr) -> Ipv6Addr) {
-        for hardware in self.0.iter_mut().flatten() {
+        // Nobody shares them yet.
+        for hardware in self.0.iter_mut().flatten().filter_map(Arc::get_mut) {
             hardware.told = another(hardware.told.into()).octets();
         }
     }
 
     /// Those that have opened, with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &Hardware)> {
-        self.0.iter().enumerate().filter_map(|(index, rail)| Some((index, rail.as_ref()?)))
+        self.0.iter().enumerate().filter_map(|(index, rail)| Some((index, rail.as_deref()?)))
     }
 }
 

@@ -30,6 +30,7 @@
 //! # Ok::<(), verbgate_fabric::Error>(())
 //! ```
 
+mod abreast;
 mod bench;
 mod blame;
 mod cause;

@@ -2,6 +2,7 @@
 //! each other their queue pairs before, so an end knows whose request has come.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::net::SocketAddr;
@@ -22,15 +23,19 @@ use crate::connect::Mesh;
 use crate::connect::Open;
 use crate::connect::Peer;
 use crate::error::Error;
+use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Made;
 use crate::hardware::Tuning;
+use crate::probe::PathTo;
 use crate::rendezvous::Link;
 
 /// Of address and route, in milliseconds.
 const RESOLVE: u16 = 4000;
 /// How long events and ranks are listened to in turn.
 const TURN: Duration = Duration::from_millis(2);
+/// How long an event may take that tells why a path has failed.
+const LATE: Duration = Duration::from_millis(500);
 /// `IB_CM_REJ_INVALID_SERVICE_ID`: nobody listens.
 const NOBODY: i32 = 8;
 /// `IB_CM_REJ_CONSUMER_DEFINED`.
@@ -40,22 +45,49 @@ const PROGRAM: i32 = 28;
 #[derive(Debug, Deserialize, Eq, PartialEq, Serialize)]
 struct Request(u32, usize, usize);
 
-/// The connections that stand, and who may not be found.
+/// The connections that stand.
 #[derive(Debug)]
 pub(crate) struct Cm {
-    /// A test's rank that does not listen.
-    deaf: bool,
-    ids: Vec<CmId>,
+    injection: Option<Injection>,
+    /// Each is of a peer and a rail.
+    ids: Vec<(PathTo, CmId)>,
+    /// Where their events come.
+    channel: Option<EventChannel>,
+    /// Connections that their peers have ended.
+    ended: BTreeSet<PathTo>,
 }
 
 impl Cm {
-    pub(crate) fn new(deaf: bool) -> Self {
-        Self { deaf, ids: Vec::new() }
+    pub(crate) fn new(injection: Option<Injection>) -> Self {
+        Self { injection, ids: Vec::new(), channel: None, ended: BTreeSet::new() }
     }
 
     /// Ends them; the queue pairs are not theirs.
     pub(crate) fn clear(&mut self) {
         self.ids.clear();
+        self.ended.clear();
+    }
+
+    /// Ends those with one peer.
+    pub(crate) fn end(&mut self, peer: u32) {
+        self.ids.retain(|((of, _), _)| *of != peer);
+    }
+
+    /// Whether the peer has ended this connection, whose path has failed. The event may come after the
+    /// failure.
+    pub(crate) fn has_ended(&mut self, path: PathTo) -> Result<bool, Error> {
+        let Some(channel) = self.channel.clone() else { return Ok(false) };
+        if !self.ids.iter().any(|(of, _)| *of == path) {
+            return Ok(false);
+        }
+        let deadline = Instant::now() + LATE;
+        while !self.ended.contains(&path) && Instant::now() < deadline {
+            if let Some(CmEvent { kind: EventKind::Disconnected, key, .. }) = channel.next(TURN)? {
+                let of = self.ids.iter().filter(|(_, id)| id.key() == key).map(|(of, _)| *of);
+                self.ended.extend(of);
+            }
+        }
+        Ok(self.ended.contains(&path))
     }
 }
 
@@ -68,6 +100,8 @@ struct CmAttempt {
     done: bool,
     /// The peer knows of the fault.
     told: bool,
+    /// The peer's program has refused: the peer knows why.
+    refused: bool,
     fault: Option<(Cause, String)>,
 }
 
@@ -88,7 +122,8 @@ impl Mesh {
         stage: &str,
         patience: Duration,
     ) -> Result<Vec<Open>, Error> {
-        let Some(Cm { deaf, .. }) = self.cm else { return Ok(Vec::new()) };
+        let Some(Cm { injection, .. }) = self.cm else { return Ok(Vec::new()) };
+        let deaf = injection == Some(Injection::NoListener);
         let channel = EventChannel::new()?;
         self.peers.iter_mut().for_each(|peer| peer.unmet = false);
         let mut listeners = Vec::new();
@@ -122,18 +157,20 @@ impl Mesh {
             let Some(peer) = self.peers.get(index) else { continue };
             if attempt.done {
                 if let (Some(cm), Some(id)) = (&mut self.cm, attempt.id) {
-                    cm.ids.push(id);
+                    cm.ids.push(((peer.rank, peer.rail), id));
                 }
                 continue;
             }
             let (rail, failed) = (peer.rail, attempt.fault.is_some());
+            let refused = attempt.refused;
             let waits = || (Cause::CannotConnect, "no request of rdma_cm came".to_owned());
             let silent = || (Cause::Unreachable, "rdma_cm: no answer came".to_owned());
             let fault = attempt.fault;
             let (cause, why) = fault.unwrap_or_else(if attempt.passive { waits } else { silent });
-            let failed = failed || !attempt.passive;
+            let failed = (failed || !attempt.passive) && !refused;
             open.push(Open { peer: peer.rank, rail, failed, why, cause: Some(cause) });
         }
+        self.cm.iter_mut().for_each(|cm| cm.channel = Some(channel.clone()));
         Ok(open)
     }
 
@@ -248,6 +285,7 @@ impl Mesh {
             _ => failure(kind, status).map_or(Ok(()), Err),
         };
         if let Err(fault) = next {
+            attempt.refused = (kind, status) == (EventKind::Rejected, PROGRAM);
             (attempt.done, attempt.fault) = (false, Some(fault));
         }
     }
@@ -277,6 +315,9 @@ impl Mesh {
     fn join_by(&self, peer: &Peer, id: &CmId, passive: bool) -> Result<(), String> {
         let (own, made) = self.ends(peer).ok_or("the queue pair is gone")?;
         let Tuning { min_rnr_timer, rnr_retry, timeout, retry_cnt } = self.tuning;
+        if self.cm.as_ref().is_some_and(|cm| cm.injection == Some(Injection::DeadQueuePair)) {
+            made.qp.abort().map_err(|error| error.to_string())?;
+        }
         let tries = Tries { min_rnr_timer, rnr_retry, timeout, retry_cnt };
         let told = made.qp.connect_by(id, tries).and_then(|()| match passive {
             true => id.accept(&made.qp, own.reads()),

@@ -130,8 +130,7 @@ impl Session {
 
 /// Connections by rdma_cm, if this rank is told so.
 pub(crate) fn cm(me: &Identity, injection: Option<Injection>) -> Option<Cm> {
-    let deaf = injection == Some(Injection::NoListener);
-    (me.connect == Connect::RdmaCm).then(|| Cm::new(deaf))
+    (me.connect == Connect::RdmaCm).then(|| Cm::new(injection))
 }
 
 /// Writes what is known in the end, as JSON.

@@ -7,14 +7,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::abreast;
+use crate::abreast::Evident;
+use crate::abreast::Found;
+use crate::abreast::Job;
 use crate::cause::Cause;
 use crate::connect::Control;
 use crate::connect::Mesh;
 use crate::connect::Open;
-use crate::counters;
+use crate::connect::Peer;
 use crate::error::Error;
+use crate::exchange::Desk;
 use crate::exchange::Exchange;
-use crate::exchange::Fault;
 use crate::exchange::INTERRUPTED;
 use crate::exchange::Injection;
 use crate::exchange::KNOWN;
@@ -24,10 +28,10 @@ use crate::options::Identity;
 use crate::pairs;
 use crate::pairs::Choosing;
 use crate::pairs::Pairs;
-use crate::preflight;
 use crate::probe;
 use crate::probe::Probed;
 use crate::progress::Progress;
+use crate::rail::Rail;
 use crate::rendezvous::Link;
 use crate::rendezvous::Table;
 use crate::report::PathReport;
@@ -76,12 +80,7 @@ struct Before<'a> {
 
 impl Before<'_> {
     /// What is wrong with a path, and what counters say of it.
-    fn trouble(
-        &self,
-        rank: u32,
-        partner: u32,
-        rail: usize,
-    ) -> Option<(Trouble, BTreeMap<String, u64>)> {
+    fn trouble(&self, rank: u32, partner: u32, rail: usize) -> Option<Evident> {
         if let Some(trouble) = unconnected(self.open, rank, partner, rail) {
             return Some((trouble, BTreeMap::new()));
         }
@@ -96,7 +95,7 @@ impl Trial<'_> {
     /// # Errors
     /// When the time is too short.
     pub(crate) fn plan(&self) -> Result<Vec<Pairs>, Error> {
-        let rails = self.table.entries.iter().map(|entry| entry.rails.len()).max().unwrap_or(1);
+        let rails = self.table.entries.iter().map(|entry| in_turn(&entry.rails)).max().unwrap_or(1);
         let sizes = if self.sizes.is_empty() { SIZES } else { self.sizes.len() };
         let steps = rails * 2 * (sizes * VERBS + OTHERS);
         let (rounds, words) = self.choosing.plan(self.me.ranks, steps)?;
@@ -163,16 +162,13 @@ impl Trial<'_> {
         met: &BTreeSet<u32>,
         tried: &mut Tried,
     ) -> Result<(), Error> {
-        for peer in 0..mesh.peers.len() {
-            let Some((partner, rail)) = mesh.peers.get(peer).map(|peer| (peer.rank, peer.rail))
-            else {
-                continue;
-            };
-            if !met.contains(&partner) && before.trouble(self.me.rank, partner, rail).is_some() {
-                self.path(mesh, link, before, peer, tried)?;
-            }
-        }
-        Ok(())
+        let bad = |peer: &&Peer| before.trouble(self.me.rank, peer.rank, peer.rail).is_some();
+        let of = mesh.peers.iter().filter(|peer| !met.contains(&peer.rank)).filter(bad);
+        let mut rails: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        of.for_each(|peer| rails.entry(peer.rank).or_default().push(peer.rail));
+        rails.into_iter().try_for_each(|(partner, rails)| {
+            self.pair(mesh, link, before, (partner, &rails), tried)
+        })
     }
 
     /// All that all ranks have found, on rank 0 alone.
@@ -208,86 +204,92 @@ impl Trial<'_> {
         for (number, partner) in partners.enumerate() {
             met.insert(partner);
             progress.step(number, bad_paths(tried).count().max(mesh.known.failures()));
-            let first = tried.paths.len();
-            let mut rails = 0;
-            for rail in 0..mesh.hardware.len() {
-                if !link.has(partner) {
-                    break;
-                }
-                let of = |peer: &crate::connect::Peer| (peer.rank, peer.rail) == (partner, rail);
-                let Some(peer) = mesh.peers.iter().position(of) else { continue };
-                rails += usize::from(self.path(mesh, link, before, peer, tried)?);
+            if link.has(partner) {
+                let rails: Vec<usize> = (0..mesh.hardware.len()).collect();
+                self.pair(mesh, link, before, (partner, &rails), tried)?;
             }
-            let of = tried.paths.get_mut(first..).unwrap_or_default();
-            of.iter_mut().for_each(|path| path.rails = rails);
         }
         Ok(met)
     }
 
-    /// One path; whether anything can be said of it.
-    fn path(
+    /// All of these rails with one partner, at once; what is said of them is in the rails' order.
+    fn pair(
         &self,
         mesh: &mut Mesh,
         link: &mut Link,
         before: &Before<'_>,
-        peer: usize,
+        (partner, rails): (u32, &[usize]),
         tried: &mut Tried,
-    ) -> Result<bool, Error> {
+    ) -> Result<(), Error> {
         let rank = self.me.rank;
-        let Some((partner, rail)) = mesh.peers.get(peer).map(|peer| (peer.rank, peer.rail)) else {
-            return Ok(false);
-        };
-        let known = mesh.known.is_enough(rank, partner, rail);
-        let earlier = before.trouble(rank, partner, rail);
-        let over = self
-            .choosing
-            .within
-            .is_some_and(|within| before.began.elapsed().as_secs_f64() >= within);
-        let (mut steps, mut bytes) = (0, 0);
-        let (trouble, evidence) = match earlier {
-            Some((trouble, evidence)) => (Some(trouble), evidence),
-            None => {
-                let counters_before = counted(mesh, rail);
-                let (patience, injection) = (self.me.patience, self.injection);
-                let mut exchange = Exchange { mesh, link, peer, patience, injection };
-                let stopped = exchange.link.interrupt.has_come();
-                let why = match (stopped, known, over) {
-                    (true, ..) => Some(INTERRUPTED),
-                    (_, true, _) => Some(KNOWN),
-                    (.., true) => Some(OVER),
-                    _ => None,
-                };
-                if let Some(why) = why {
-                    exchange.give_up(why)?;
-                    return Ok(false);
-                }
-                let trouble = match exchange.run(self.sizes) {
-                    Ok(done) => {
-                        (steps, bytes) = done;
-                        None
-                    }
-                    Err(Fault::All(error)) => return Err(error),
-                    Err(Fault::Step(why)) => {
-                        if !why.heard {
-                            exchange.give_up(&why.words)?;
-                        }
-                        Some(why)
-                    }
-                };
-                let moved = counters::moved(&counters_before, &counted(mesh, rail));
-                (trouble.clone(), counters::telling(moved, trouble.is_some()))
-            }
-        };
-        let not =
-            |words: &str| trouble.as_ref().is_some_and(|trouble| trouble.words.ends_with(words));
-        if not(KNOWN) || not(INTERRUPTED) || not(OVER) {
-            return Ok(false);
+        let desk = Desk::new(partner, link);
+        if self.injection == Some(Injection::Disconnect) {
+            disconnect(mesh, partner);
         }
+        let mut jobs = BTreeMap::new();
+        for peer in mesh.peers.iter().filter(|peer| peer.rank == partner) {
+            let exchange = Exchange::new(mesh, peer, &desk, self.injection);
+            let earlier = before.trouble(rank, partner, peer.rail);
+            let why = self.why_not(mesh, link, before, (partner, peer.rail));
+            match why.filter(|_| earlier.is_none()) {
+                _ if !rails.contains(&peer.rail) => {}
+                Some(why) => exchange.give_up(why)?,
+                None => drop(jobs.insert(peer.rail, Job { exchange, earlier })),
+            }
+        }
+        let entry = |rank| self.table.entries.iter().find(|entry| entry.rank == rank);
+        let theirs = entry(partner);
+        let [ours, others] = [entry(rank), theirs].map(|of| of.map_or(&[][..], |of| &of.rails));
+        let open: Vec<usize> = jobs.keys().copied().collect();
+        let turns = abreast::turns(ours, others, &open).into_iter();
+        let turns = turns.map(|turn| turn.iter().filter_map(|rail| jobs.remove(rail)).collect());
+        let turns = turns.collect();
+        let run = |job: Job<'_>| job.run(self.sizes, theirs);
+        let mut found = told(abreast::run(turns, &desk, self.me.patience, (mesh, link), run)?);
+        for found in &mut found {
+            disconnected(mesh, partner, found)?;
+        }
+        let rails = found.len();
+        for found in found {
+            self.note(mesh, link, (partner, rails), found, tried)?;
+        }
+        Ok(())
+    }
+
+    /// Why a path is not tried.
+    fn why_not(
+        &self,
+        mesh: &Mesh,
+        link: &Link,
+        before: &Before<'_>,
+        (partner, rail): (u32, usize),
+    ) -> Option<&'static str> {
+        let within = self.choosing.within;
+        let over = within.is_some_and(|within| before.began.elapsed().as_secs_f64() >= within);
+        match () {
+            () if link.interrupt.has_come() => Some(INTERRUPTED),
+            () if mesh.known.is_enough(self.me.rank, partner, rail) => Some(KNOWN),
+            () if over => Some(OVER),
+            () => None,
+        }
+    }
+
+    /// Keeps what can be said of a path, and tells the others what spares them a failure.
+    fn note(
+        &self,
+        mesh: &mut Mesh,
+        link: &Link,
+        (partner, rails): (u32, usize),
+        found: Found,
+        tried: &mut Tried,
+    ) -> Result<(), Error> {
+        let Found { rail, trouble, evidence, steps, bytes, state } = found;
+        let (rank, peer) = (self.me.rank, partner);
         if let Some(Trouble { heard: false, hangs: false, .. }) = &trouble
             && evidence_of_network(trouble.as_ref())
         {
             mesh.known.note(rank, partner, rail);
-            mesh.tell_all(link, &Control::Failed { peer: partner, rail })?;
+            mesh.tell_all(link, &Control::Failed { peer, rail })?;
         }
         if let Some(tally) = tried.tallies.get_mut(rail) {
             tally.tried += 1;
@@ -295,19 +297,48 @@ impl Trial<'_> {
             (tally.steps, tally.bytes) = (tally.steps + steps, tally.bytes + bytes);
         }
         if trouble.is_some() || !evidence.is_empty() {
-            let entry = self.table.entries.iter().find(|entry| entry.rank == partner);
-            let state = match (&trouble, mesh.hardware.get(rail), entry) {
-                // Whoever is gone is not looked for.
-                (Some(trouble), Some(hardware), Some(entry)) if !trouble.hangs => {
-                    preflight::again(rank, rail, &hardware.rail, entry)
-                }
-                _ => Vec::new(),
-            };
-            let peer = partner;
-            tried.paths.push(PathReport { rank, peer, rail, rails: 1, trouble, evidence, state });
+            tried.paths.push(PathReport { rank, peer, rail, rails, trouble, evidence, state });
         }
-        Ok(true)
+        Ok(())
     }
+}
+
+/// What is said of the rails of a pair, in their order: nothing of what was not tried, and of a partner who is
+/// gone, which each rail finds that waits, the first alone.
+fn told(mut found: Vec<Found>) -> Vec<Found> {
+    found.sort_by_key(|found| found.rail);
+    let mut gone = false;
+    found.retain(|Found { trouble, .. }| {
+        let Some(Trouble { words, hangs, .. }) = trouble else { return true };
+        let again = *hangs && std::mem::replace(&mut gone, true);
+        !again && ![KNOWN, INTERRUPTED, OVER].iter().any(|not| words.ends_with(not))
+    });
+    found
+}
+
+/// What librdmacm does when a program ends a connection: the peer is told, and the queue pair is in error.
+fn disconnect(mesh: &mut Mesh, partner: u32) {
+    mesh.cm.iter_mut().for_each(|cm| cm.end(partner));
+    let of = mesh.peers.iter().filter(|peer| peer.rank == partner);
+    // A queue pair in error already is what is wanted.
+    of.filter_map(|peer| peer.made.as_ref()).for_each(|made| drop(made.qp.abort()));
+}
+
+/// Names the event that explains why a path has failed, if the path's peer has ended the connection.
+fn disconnected(mesh: &mut Mesh, partner: u32, found: &mut Found) -> Result<(), Error> {
+    let (Some(cm), Some(trouble)) = (&mut mesh.cm, &mut found.trouble) else { return Ok(()) };
+    if !trouble.hangs && cm.has_ended((partner, found.rail))? {
+        let words = format!("RDMA_CM_EVENT_DISCONNECTED: {}", trouble.words);
+        let cause = Some(Cause::Disconnected);
+        *trouble = Trouble { words, cause, at: trouble.at, ..Trouble::default() };
+    }
+    Ok(())
+}
+
+/// How many of a rank's rails are of one port at most, and so are tried in turn.
+fn in_turn(rails: &[Rail]) -> usize {
+    let all: Vec<usize> = (0..rails.len()).collect();
+    abreast::turns(rails, &[], &all).iter().map(Vec::len).max().unwrap_or(1)
 }
 
 /// How long a rank may say nothing: longer than whatever fails takes to fail.
@@ -323,10 +354,6 @@ fn evidence_of_network(trouble: Option<&Trouble>) -> bool {
 
 fn bad_paths(tried: &Tried) -> impl Iterator<Item = &PathReport> {
     tried.paths.iter().filter(|path| path.trouble.is_some())
-}
-
-fn counted(mesh: &Mesh, rail: usize) -> BTreeMap<String, u64> {
-    mesh.hardware.get(rail).map(|hardware| counters::of(&hardware.rail)).unwrap_or_default()
 }
 
 /// A path that is not connected: what this end says of it, or that the other end says it.
@@ -351,6 +378,34 @@ fn unconnected(open: &Unconnected, rank: u32, partner: u32, rail: usize) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_rails_that_were_tried_at_once_those_are_told_that_found_something_of_their_own() {
+        let found = |rail, words: &str, hangs| {
+            let trouble = Trouble { words: words.to_owned(), hangs, ..Trouble::default() };
+            let trouble = Some(trouble).filter(|_| !words.is_empty());
+            Found { rail, trouble, ..Found::default() }
+        };
+        let all = vec![
+            found(4, "rank 1 has ended", true),
+            found(2, "rank 1 has ended", true),
+            found(5, &format!("rank 1 says: {OVER}"), false),
+            found(3, "the data differs", false),
+            found(0, "", false),
+            found(1, KNOWN, false),
+        ];
+        let told: Vec<usize> = told(all).iter().map(|found| found.rail).collect();
+        assert_eq!(told, [0, 2, 3]);
+    }
+
+    #[test]
+    fn a_plan_is_as_long_as_the_rails_of_one_port() {
+        let rail = |device: &str, port| Rail { device: device.into(), port, ..Rail::default() };
+        let eight: Vec<Rail> = (0..8).map(|at| rail(&format!("mlx5_{at}"), 1)).collect();
+        assert_eq!((in_turn(&eight), in_turn(&eight[..1]), in_turn(&[])), (1, 1, 1));
+        let shared = [rail("mlx5_0", 1), rail("mlx5_0", 2), rail("mlx5_0", 1)];
+        assert_eq!(in_turn(&shared), 2);
+    }
 
     #[test]
     fn of_a_path_that_is_not_connected_the_end_tells_where_a_verb_failed() {

@@ -9,6 +9,23 @@ use std::process::Stdio;
 /// A stand-in device: the kernel's null device under the name of an RDMA one.
 pub(crate) const NULL_AS_UVERBS: &str = "uverbs9=/dev/null";
 
+/// A stand-in for containerd, which merges nothing: it has its default runtime as long as the file names
+/// none, as containerd 1.x does. What the real ones do is in `engines`.
+pub(crate) const CONTAINERD_1: &str = r#"#!/bin/sh
+case "$*" in
+--version) echo "containerd example.org/containerd 1.6.20"; exit;;
+"config default") file=/dev/null; echo 'version = 2';;
+"--config "*) file=$2; if grep -q '"trouble"' "$file"; then echo "containerd: $file: trouble" >&2; exit 1; fi;;
+esac
+cat "$file"
+grep -q 'runtimes' "$file" || cat <<'END'
+[plugins.'io.containerd.grpc.v1.cri'.containerd]
+default_runtime_name = 'runc'
+[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+END
+"#;
+
 pub(crate) fn verbgate() -> &'static str {
     env!("CARGO_BIN_EXE_verbgate")
 }

@@ -8,6 +8,8 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
+#[path = "../chart/mod.rs"]
+mod chart;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -16,10 +18,13 @@ mod cluster;
 mod containers;
 mod crash;
 mod fixtures;
+mod kubernetes;
+mod machine;
 mod nodes;
 mod refusals;
 mod round_trip;
 mod routed;
 mod selection;
 mod share;
+mod units;
 mod world;

@@ -12,6 +12,7 @@ use crate::common::is_root;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
+use crate::machine::Machine;
 use crate::world::Net;
 use crate::world::World;
 use crate::world::same;
@@ -20,7 +21,7 @@ const RAILS: u8 = 2;
 
 /// How the nodes' rails are connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Fabric {
+pub(crate) enum Fabric {
     /// A switch for each rail.
     Flat,
     /// Each NIC has a network of two addresses, to a router.
@@ -44,7 +45,7 @@ impl Fabric {
     }
 }
 
-struct Nodes {
+pub(crate) struct Nodes {
     fabric: Fabric,
     nodes: Vec<(String, World)>,
     switch: Net,
@@ -52,7 +53,7 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(count: u8, fabric: Fabric) -> Option<Self> {
+    pub(crate) fn new(count: u8, fabric: Fabric) -> Option<Self> {
         if !is_root() || !has("ip") || !has("nsenter") || !has("unshare") {
             return None;
         }
@@ -97,6 +98,19 @@ impl Nodes {
         let nodes = Self { fabric, nodes, switch, dir };
         nodes.stubs();
         Some(nodes)
+    }
+
+    /// Of a node's first rail.
+    pub(crate) fn address(&self, host: usize) -> String {
+        self.fabric.address(host, 0)
+    }
+
+    /// Each node as a machine, with the node's network.
+    pub(crate) fn machines(&self) -> Vec<Machine> {
+        let of = |(name, world): &(String, World)| {
+            Machine::new(name, &world.home, &world.sysfs(), world.dir.path())
+        };
+        self.nodes.iter().map(of).collect()
     }
 
     /// A folder with each node's manifest.
@@ -190,7 +204,7 @@ impl Nodes {
         stdout(&output)
     }
 
-    fn dumps(&self) -> Vec<String> {
+    pub(crate) fn dumps(&self) -> Vec<String> {
         self.nodes.iter().map(|(_, world)| world.home.dump()).collect()
     }
 
@@ -211,7 +225,7 @@ impl Nodes {
         }
     }
 
-    fn home_again(&self, before: &[String]) {
+    pub(crate) fn home_again(&self, before: &[String]) {
         for ((name, world), before) in self.nodes.iter().zip(before) {
             same(before, &world.home.dump(), name);
             assert!(!world.journal().exists(), "{name}");
@@ -236,7 +250,7 @@ fn job(name: &str) -> String {
     format!("job-{name}")
 }
 
-fn dist(script: &str) -> String {
+pub(crate) fn dist(script: &str) -> String {
     format!("{}/dist/{script}", env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -106,6 +106,21 @@ pub(crate) fn quota(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// So many threads, one after another, make a request each; then it waits for the end of its input.
+pub(crate) fn passers(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let file = raw::open(device)?;
+    let fd = file.as_raw_fd();
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..count.parse::<u64>()? {
+        let thread = std::thread::spawn(move || tally(fd, 1));
+        let end = thread.join().unwrap_or_else(|_| "panicked".to_owned());
+        *ends.entry(end).or_default() += 1;
+    }
+    println!("{ends:?}");
+    io::stdin().read_line(&mut String::new())?;
+    Ok(())
+}
+
 /// The first requests of so many processes are made by eight threads at once.
 pub(crate) fn firsts(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
     const THREADS: usize = 8;

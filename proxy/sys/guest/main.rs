@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ["writes", device] => cases::writes(device),
         ["watched-numbers", device] => cases::watched_numbers(device),
         ["many", device, threads, each] => crowd::many(device, threads, each),
+        ["passers", device, count] => crowd::passers(device, count),
         ["turns", device, count] => crowd::turns(device, count),
         ["refused", device, count] => crowd::refused(device, count),
         ["quota", device, count] => crowd::quota(device, count),

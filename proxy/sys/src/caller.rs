@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::AtFlags;
 use rustix::fs::OFlags;
 
 use crate::GuestFd;
@@ -62,6 +63,15 @@ pub struct InCommon {
 #[derive(Debug)]
 pub struct Fellow {
     descriptors: OwnedFd,
+}
+
+impl Fellow {
+    /// Whether the thread has ended, whoever has the number by now.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        let beside = rustix::fs::statat(&self.descriptors, "../comm", AtFlags::empty());
+        matches!(beside, Err(rustix::io::Errno::NOENT | rustix::io::Errno::SRCH))
+    }
 }
 
 /// By what a caller's descriptor is known to mean what a stub's ucontext was bound for.

@@ -83,7 +83,9 @@ impl<'a> Job<'a> {
         Program::start(match place {
             Place::Native => self.world.command(place, &argv)?,
             // What a rank may not open it need not be granted, and is not named.
-            Place::Sandbox if options.contains(&SECOND) => {
+            Place::Sandbox
+                if options.iter().any(|option| option.split('@').next() == Some(SECOND)) =>
+            {
                 self.world.sandbox(&["--device", SECOND], &argv)
             }
             Place::Sandbox => self.world.sandbox(&[], &argv),

@@ -1,7 +1,9 @@
 //! `verbgate fabric --connect rdma-cm`: data over connections of rdma_cm, and one that is refused.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -12,12 +14,57 @@ use super::Verdict;
 use super::fabric::Job;
 use super::fabric::job;
 use super::fabric::words;
+use super::nodes::SECOND;
+use super::nodes::SPARE_NETDEV;
+use super::nodes::SecondDevice;
 use super::nodes::ip;
+use crate::exec;
+use crate::exec::Ended;
+use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
+/// Many short runs in one machine.
+const LIMIT: Duration = Duration::from_secs(600);
+
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case::new("fabric_by_rdma_cm", by_rdma_cm)]
+    vec![Case { limit: LIMIT, ..Case::new("fabric_by_rdma_cm", by_rdma_cm) }]
+}
+
+/// What a rank does, and the cause that rank 0 must name, alone.
+struct Fault {
+    rank: usize,
+    inject: &'static str,
+    cause: &'static str,
+}
+
+/// Rank 0 asks, and rank 1 is asked.
+#[rustfmt::skip]
+const FAULTS: &[Fault] = &[
+    Fault { rank: 1, inject: "no-listener", cause: "rejected: rank 1: " },
+    // An address of the other family is resolved nowhere.
+    Fault { rank: 1, inject: "wrong-address", cause: "addr-error: " },
+    // A neighbour is known, and nobody is there.
+    Fault { rank: 1, inject: "silent-address", cause: "unreachable: " },
+    // The end that cannot connect rejects the other, which has no fault.
+    Fault { rank: 1, inject: "dead-queue-pair", cause: "connect-error: " },
+    Fault { rank: 0, inject: "dead-queue-pair", cause: "connect-error: " },
+    Fault { rank: 1, inject: "disconnect", cause: "disconnected: rank 1: " },
+    Fault { rank: 0, inject: "disconnect", cause: "disconnected: rank 0: " },
+];
+
+fn expect(place: Place, what: &str, ended: Vec<Ended>, cause: &str) -> Result<()> {
+    let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
+    let named: Vec<&str> =
+        first.stdout.lines().filter_map(|line| line.strip_prefix("CAUSE ")).collect();
+    println!("  {place:?} {what}: {named:?}");
+    if named.len() != 1 || !named.iter().any(|named| named.starts_with(cause)) {
+        bail!("{place:?} {what}: not {cause:?} alone: {first}");
+    }
+    if cause.starts_with("rejected") && !first.stdout.contains("nobody listens at the port") {
+        bail!("{place:?} {what}: no reason: {first}");
+    }
+    first.expect_status(1).map(drop)
 }
 
 fn by_rdma_cm(world: &World) -> Result<Verdict> {
@@ -27,47 +74,36 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
         for rank in verify.run(place, said)? {
             rank.expect_status(0)?;
         }
+        for Fault { rank: bad, inject, cause } in FAULTS {
+            let silent = (*inject == "silent-address").then(|| Silent::new(world)).transpose()?;
+            let mut diagnose = job!(world, 2);
+            diagnose.command = "diagnose";
+            let ended = diagnose.run(place, |rank| {
+                let inject =
+                    if rank == *bad { format!(" --inject {inject}") } else { String::new() };
+                let patience = if silent.is_some() { " --timeout 10" } else { "" };
+                words(&format!("--connect rdma-cm{patience}{inject}"))
+            })?;
+            drop(silent);
+            expect(place, inject, ended, cause)?;
+        }
+        let second = match SecondDevice::new()? {
+            Ok(second) => second,
+            Err(why) => return Ok(Verdict::Skipped(why)),
+        };
+        let small = Small::new()?;
         let mut diagnose = job!(world, 2);
         diagnose.command = "diagnose";
-        // The higher rank is asked.
-        let ended = diagnose.run(place, |rank| {
-            let inject = if rank == 1 { " --inject no-listener" } else { "" };
-            words(&format!("--connect rdma-cm{inject}"))
-        })?;
-        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
-        let cause = first.stdout.lines().find(|line| line.starts_with("CAUSE ")).unwrap_or("");
-        println!("  {place:?}: {cause}");
-        let named = "CAUSE rejected: rank 1: ";
-        if !cause.starts_with(named) || !cause.contains("nobody listens at the port") {
-            bail!("{place:?}: not {named:?}: {first}");
-        }
-        first.expect_status(1)?;
-        // An address of the other family is resolved nowhere.
-        let mut diagnose = job!(world, 2);
-        diagnose.command = "diagnose";
-        let ended = diagnose.run(place, |rank| {
-            let inject = if rank == 1 { " --inject wrong-address" } else { "" };
-            words(&format!("--connect rdma-cm{inject}"))
-        })?;
-        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
-        if !first.stdout.contains("CAUSE addr-error: ") {
-            bail!("{place:?}: no address error: {first}");
-        }
-        first.expect_status(1)?;
-        // A neighbour is known, and nobody is there.
-        let silent = Silent::new(world)?;
-        let mut diagnose = job!(world, 2);
-        diagnose.command = "diagnose";
-        let ended = diagnose.run(place, |rank| {
-            let inject = if rank == 1 { " --inject silent-address" } else { "" };
-            words(&format!("--connect rdma-cm --timeout 10{inject}"))
-        })?;
-        drop(silent);
-        let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
-        if !first.stdout.contains("CAUSE unreachable: ") {
-            bail!("{place:?}: nobody is unreachable: {first}");
-        }
-        first.expect_status(1)?;
+        let index = small.index()?;
+        let said = |_| words(&format!("--connect rdma-cm --device {SECOND}@{index}"));
+        let ended = diagnose.run(place, said)?;
+        drop((small, second));
+        expect(
+            place,
+            "a small MTU",
+            ended,
+            "route-error: the way between ranks 0 and 1 on rail 0",
+        )?;
         let mut bench = job!(world, 2);
         bench.command = "bench";
         let options = "--connect rdma-cm --sweep sizes --sizes 4K --repeat 1 --seconds 0.2 \
@@ -77,6 +113,51 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
         }
     }
     Ok(Verdict::Ok)
+}
+
+/// An address of a network device whose MTU is too small for any of RDMA's: addresses are resolved, and the
+/// kernel finds no route (`cma_resolve_iboe_route`). What the device was goes with this.
+struct Small {
+    mtu: String,
+}
+
+impl Small {
+    /// IPv4 takes it, and what RDMA's headers leave is less than 256 bytes.
+    const MTU: &str = "300";
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 7, 1);
+
+    fn new() -> Result<Self> {
+        let mtu = fs::read_to_string(format!("/sys/class/net/{SPARE_NETDEV}/mtu"))?;
+        let small = Self { mtu: mtu.trim().to_owned() };
+        ip(&["addr", "add", &format!("{}/24", Self::ADDRESS), "dev", SPARE_NETDEV])?;
+        ip(&["link", "set", SPARE_NETDEV, "mtu", Self::MTU, "up"])?;
+        Ok(small)
+    }
+
+    /// Of the address' GID.
+    fn index(&self) -> Result<u32> {
+        let port = format!("/sys/class/infiniband/{SECOND}/ports/1");
+        let of = |index: &u32| {
+            let gid = fs::read_to_string(format!("{port}/gids/{index}")).unwrap_or_default();
+            let kind = fs::read_to_string(format!("{port}/gid_attrs/types/{index}"));
+            let gid = gid.trim().parse().map(|gid: Ipv6Addr| gid.to_ipv4_mapped());
+            gid == Ok(Some(Self::ADDRESS)) && kind.is_ok_and(|kind| kind.trim() == "RoCE v2")
+        };
+        let mut found = None;
+        exec::wait_until("the GID of the small device", PATIENCE, || {
+            found = (0..64).find(of);
+            Ok(found.is_some())
+        })?;
+        found.context("a GID")
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Of a device that is gone nothing is left to take.
+        let _ = ip(&["link", "set", SPARE_NETDEV, "mtu", &self.mtu]);
+        let _ = ip(&["addr", "del", &format!("{}/24", Self::ADDRESS), "dev", SPARE_NETDEV]);
+    }
 }
 
 /// The neighbour of a silent address, which goes with this.

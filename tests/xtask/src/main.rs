@@ -25,6 +25,7 @@ mod lab;
 mod lane;
 mod machines;
 mod record;
+mod soak;
 mod stream;
 mod test;
 
@@ -62,6 +63,8 @@ enum Task {
     Coverage(coverage::Args),
     /// Make the same raw requests natively and in a sandbox, and compare the answers.
     Differential(differential::Args),
+    /// Have sandboxes work for hours, and watch what their supervisors take.
+    Soak(soak::Args),
     /// Fuzz all code that reads a guest's bytes.
     Fuzz(fuzz::Args),
     /// Run commands in virtual machines with a real uverbs device.
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Task::Conformance(args) => conformance::run(args),
         Task::Coverage(args) => coverage::run(args),
         Task::Differential(args) => differential::run(args),
+        Task::Soak(args) => soak::run(&args),
         Task::Fuzz(args) => fuzz::run(args),
         Task::Lab(args) => lab::run(args),
         Task::Engines(args) => engines::run(&args),

@@ -25,13 +25,12 @@ use crate::bench::work::Share;
 use crate::bench::work::rest;
 use crate::connect::Control;
 use crate::connect::Mesh;
+use crate::connect::WORD;
 use crate::error::Error;
 use crate::exchange::INTERRUPTED;
 use crate::hardware::IN;
 use crate::rendezvous::Link;
 
-/// Who only waits for the others' word waits so long at a time.
-const WORD: Duration = Duration::from_millis(5);
 /// After this, somebody who is not ready is named, once.
 const LATE: Duration = Duration::from_secs(2);
 /// How long a receiver may take to say how many datagrams it has.
@@ -300,11 +299,7 @@ impl Part<'_> {
 
     /// What the others say.
     fn listen(&mut self, seats: &[Seat<'_>], pause: Duration, got: &mut Got) -> Result<(), Error> {
-        let mut pause = pause;
-        while let Some((from, body)) = self.link.receive(pause)? {
-            self.mesh.hear(self.link, from, body)?;
-            pause = Duration::ZERO;
-        }
+        self.mesh.listen(self.link, pause)?;
         let mut kept = VecDeque::new();
         while let Some((from, control)) = self.mesh.said.pop_front() {
             match control {

@@ -69,6 +69,10 @@ pub enum Injection {
     NoListener,
     /// It gives its peers another address of its network: its own, with 250 for the last byte.
     SilentAddress,
+    /// By rdma_cm it connects queue pairs that are in error.
+    DeadQueuePair,
+    /// By rdma_cm it ends connections once they stand.
+    Disconnect,
 }
 
 impl Injection {
@@ -114,6 +118,16 @@ impl Injection {
             Self::SilentAddress,
             "silent-address",
             "The rank gives its peers another address of its network, where nobody answers",
+        ),
+        (
+            Self::DeadQueuePair,
+            "dead-queue-pair",
+            "The rank connects queue pairs by rdma_cm that are in the error state",
+        ),
+        (
+            Self::Disconnect,
+            "disconnect",
+            "The rank ends its connections of rdma_cm before it exchanges data",
         ),
     ];
 }

@@ -1,10 +1,14 @@
 //! The exchange: every verb and every size between two ranks on one rail, compared byte by byte.
 
+mod desk;
 mod fault;
 mod wait;
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Weak;
 
+pub(crate) use desk::Desk;
 pub(crate) use fault::Fault;
 pub(crate) use fault::INTERRUPTED;
 pub use fault::Injection;
@@ -16,18 +20,21 @@ use verbgate_segments::Role;
 use verbgate_verbs::Completion;
 use verbgate_verbs::Operation;
 use verbgate_verbs::Piece;
+use verbgate_verbs::QueuePair;
+use verbgate_verbs::Region;
 use verbgate_verbs::Transport;
 
 use crate::cause::Cause;
 use crate::connect::Control;
 use crate::connect::Mesh;
+use crate::connect::Peer;
 use crate::error::Error;
+use crate::hardware::Hardware;
 use crate::hardware::IN;
 use crate::hardware::OUT;
 use crate::hardware::Place;
 use crate::hardware::TARGET;
 use crate::random;
-use crate::rendezvous::Link;
 use crate::steps::SEGMENT;
 use crate::steps::SIGNALED;
 use crate::steps::TRAIN;
@@ -35,16 +42,20 @@ use crate::steps::TRAIN_SIZE;
 use crate::steps::Verb;
 use crate::steps::steps;
 
-/// One pair's exchange on one rail.
+/// One pair's exchange on one rail, in a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Exchange<'a> {
-    pub(crate) mesh: &'a mut Mesh,
-    pub(crate) link: &'a mut Link,
-    /// Of the connection, in the mesh.
-    pub(crate) peer: usize,
-    /// How long the peer may say nothing at all.
-    pub(crate) patience: Duration,
-    pub(crate) injection: Option<Injection>,
+    pub(crate) rank: u32,
+    pub(crate) rail: usize,
+    /// This end's, and the peer's.
+    places: Option<(Place, Place)>,
+    /// Gone once the connection is.
+    queue_pair: Weak<QueuePair>,
+    pub(crate) hardware: Option<Arc<Hardware>>,
+    /// Completions that were taken from the rail's queue, and not yet awaited.
+    completed: VecDeque<Completion>,
+    desk: &'a Desk,
+    injection: Option<Injection>,
 }
 
 /// What the end says that leaves a path out.
@@ -68,11 +79,34 @@ fn compare(found: &[u8], expected: &[u8]) -> Result<(), Fault> {
     Err(step(words).because(Cause::DataDiffers))
 }
 
+impl<'a> Exchange<'a> {
+    /// With the peer of the desk, who is at the other end of this connection.
+    pub(crate) fn new(
+        mesh: &Mesh,
+        peer: &Peer,
+        desk: &'a Desk,
+        injection: Option<Injection>,
+    ) -> Self {
+        let Peer { rail, made, theirs, .. } = peer;
+        let made = made.as_ref();
+        Self {
+            rank: mesh.rank,
+            rail: *rail,
+            places: made.map(|made| made.place.clone()).zip(theirs.clone()),
+            queue_pair: made.map_or_else(Weak::new, |made| Arc::downgrade(&made.qp)),
+            hardware: mesh.hardware.share(*rail),
+            completed: VecDeque::new(),
+            desk,
+            injection,
+        }
+    }
+}
+
 impl Exchange<'_> {
     /// Both directions, the lower rank's first; the number of steps of each, and of bytes.
     pub(crate) fn run(&mut self, sizes: &[usize]) -> Result<(usize, usize), Fault> {
         let (mine, theirs) = self.places()?;
-        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let (me, peer) = (self.rank, self.desk.peer);
         let mut bytes = 0;
         let mut number = 0;
         for sender in [me.min(peer), me.max(peer)] {
@@ -100,27 +134,17 @@ impl Exchange<'_> {
     }
 
     /// Tells the peer that this end has given up, so that it does not wait.
-    pub(crate) fn give_up(&mut self, why: &str) -> Result<(), Error> {
-        let (rail, fault) = (self.rail(), Some(why.to_owned()));
-        self.link.send(self.peer_rank(), &Control::Done { rail, step: u64::MAX, fault })
+    pub(crate) fn give_up(&self, why: &str) -> Result<(), Error> {
+        let (rail, fault) = (self.rail, Some(why.to_owned()));
+        self.desk.say(&Control::Done { rail, step: u64::MAX, fault })
     }
 
     fn places(&self) -> Result<(Place, Place), Fault> {
-        let peer = self.mesh.peers.get(self.peer);
-        let places = peer.and_then(|p| Some((p.made.as_ref()?.place.clone(), p.theirs.clone()?)));
-        places.ok_or_else(|| step("the connection is gone"))
-    }
-
-    fn peer_rank(&self) -> u32 {
-        self.mesh.peers.get(self.peer).map_or(u32::MAX, |peer| peer.rank)
-    }
-
-    fn rail(&self) -> usize {
-        self.mesh.peers.get(self.peer).map_or(usize::MAX, |peer| peer.rail)
+        self.places.clone().ok_or_else(|| step("the connection is gone"))
     }
 
     fn payload(&self, rank: u32, number: u64, length: usize) -> Vec<u8> {
-        let rail = u64::try_from(self.rail()).unwrap_or(0);
+        let rail = u64::try_from(self.rail).unwrap_or(0);
         random::payload(rank, rail << 32 | number, length)
     }
 
@@ -128,9 +152,8 @@ impl Exchange<'_> {
         self.await_ready(number)?;
         loop {
             self.operate(number, verb, size)?;
-            let (rail, fault) = (self.rail(), None);
-            let done = Control::Done { rail, step: number, fault };
-            self.link.send(self.peer_rank(), &done)?;
+            let (rail, fault) = (self.rail, None);
+            self.desk.say(&Control::Done { rail, step: number, fault })?;
             // Of an unreliable datagram only the receiver knows whether it is to be sent again.
             if self.transport() != Transport::Ud || self.has_arrived(number)? {
                 return Ok(());
@@ -141,7 +164,7 @@ impl Exchange<'_> {
     /// The sender's part.
     fn operate(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
         let (mine, theirs) = self.places()?;
-        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let (me, peer) = (self.rank, self.desk.peer);
         let Place { address, mut rkey, .. } = theirs;
         match self.injection {
             Some(Injection::WrongRkey) => rkey ^= 0xff,
@@ -149,9 +172,7 @@ impl Exchange<'_> {
             Some(Injection::Exit) if number >= EXIT_STEP => std::process::exit(9),
             Some(Injection::Hang) if number >= EXIT_STEP => {
                 println!("injected: hangs");
-                loop {
-                    std::thread::park();
-                }
+                self.desk.hang();
             }
             _ => {}
         }
@@ -196,7 +217,7 @@ impl Exchange<'_> {
 
     /// Header and segments of a message lie apart, and are gathered by the device.
     fn send_message(&mut self, number: u64, kind: MessageKind, size: usize) -> Result<(), Fault> {
-        let by = format!("rank {} (sending)", self.mesh.rank);
+        let by = format!("rank {} (sending)", self.rank);
         let mut lengths = lengths(kind, size);
         let header = if self.injection == Some(Injection::Segments) {
             lengths.pop();
@@ -214,7 +235,7 @@ impl Exchange<'_> {
         let mut whole = header.len();
         for (index, length) in (0..).zip(&lengths) {
             let at = if gathers { offset } else { OUT + whole };
-            region.write(at, &self.payload(self.mesh.rank, number << 8 | index, *length))?;
+            region.write(at, &self.payload(self.rank, number << 8 | index, *length))?;
             if *length > 0 && gathers {
                 pieces.push(Piece { region: &region, offset, length: *length });
             }
@@ -248,7 +269,7 @@ impl Exchange<'_> {
     /// The receiver's part.
     fn receive(&mut self, number: u64, verb: Verb, size: usize) -> Result<(), Fault> {
         let region = self.region()?;
-        let (me, peer) = (self.mesh.rank, self.peer_rank());
+        let me = self.rank;
         let before = self.before();
         let mut receives = 0;
         match verb {
@@ -276,10 +297,10 @@ impl Exchange<'_> {
                 receives = TRAIN;
             }
         }
-        let (rail, step) = (self.rail(), number);
+        let (rail, step) = (self.rail, number);
         let mut last = None;
         for attempt in 0.. {
-            self.link.send(peer, &Control::Ready { rail, step })?;
+            self.desk.say(&Control::Ready { rail, step })?;
             self.await_done(number)?;
             let mut arrived = 0;
             let lost = loop {
@@ -301,7 +322,7 @@ impl Exchange<'_> {
         }
         if self.transport() == Transport::Ud {
             let count = u64::try_from(receives).unwrap_or(0);
-            self.link.send(peer, &Control::Got { rail, step, count })?;
+            self.desk.say(&Control::Got { rail, step, count })?;
         }
         self.check(number, verb, size, last.as_ref())
     }
@@ -314,7 +335,7 @@ impl Exchange<'_> {
         size: usize,
         last: Option<&Completion>,
     ) -> Result<(), Fault> {
-        let (region, peer) = (self.region()?, self.peer_rank());
+        let (region, peer) = (self.region()?, self.desk.peer);
         if let (Verb::SendImm | Verb::WriteImm, Some(completion)) = (verb, last) {
             let found = u64::from(u32::from_be(completion.imm_data));
             if found != number {
@@ -372,32 +393,32 @@ impl Exchange<'_> {
     }
 
     fn transport(&self) -> Transport {
-        self.mesh.hardware.get(self.rail()).map_or(Transport::Rc, |of| of.needs.transport)
+        self.hardware.as_ref().map_or(Transport::Rc, |of| of.needs.transport)
     }
 
     /// Bytes before what is received.
     fn before(&self) -> usize {
-        self.mesh.hardware.get(self.rail()).map_or(0, |of| of.needs.before())
+        self.hardware.as_ref().map_or(0, |of| of.needs.before())
     }
 
-    fn region(&self) -> Result<verbgate_verbs::Region, Fault> {
-        let hardware = self.mesh.hardware.get(self.rail());
-        hardware.map(|hardware| hardware.region.clone()).ok_or_else(|| step("no such rail"))
+    fn hardware(&self) -> Result<Arc<Hardware>, Fault> {
+        self.hardware.clone().ok_or_else(|| step("no such rail"))
+    }
+
+    fn region(&self) -> Result<Region, Fault> {
+        Ok(self.hardware()?.region.clone())
     }
 
     /// The memory of what is sent.
-    fn source(&self) -> Result<verbgate_verbs::Region, Fault> {
-        match self.mesh.hardware.get(self.rail()) {
-            Some(hardware) if self.injection == Some(Injection::ForeignMemory) => {
-                Ok(hardware.foreign()?)
-            }
+    fn source(&self) -> Result<Region, Fault> {
+        match self.injection {
+            Some(Injection::ForeignMemory) => Ok(self.hardware()?.foreign()?),
             _ => self.region(),
         }
     }
 
-    fn queue_pair(&self) -> Result<&verbgate_verbs::QueuePair, Fault> {
-        let made = self.mesh.peers.get(self.peer).and_then(|peer| peer.made.as_ref());
-        made.map(|made| &*made.qp).ok_or_else(|| step("the connection is gone"))
+    fn queue_pair(&self) -> Result<Arc<QueuePair>, Fault> {
+        self.queue_pair.upgrade().ok_or_else(|| step("the connection is gone"))
     }
 
     fn post(&mut self, number: u64, offset: usize, length: usize) -> Result<(), Fault> {

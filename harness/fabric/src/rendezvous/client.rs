@@ -25,6 +25,7 @@ use super::Table;
 use super::ToRank;
 use super::ToServer;
 use super::frame;
+use super::voice::Voice;
 use crate::error::Error;
 use crate::interrupt::FAREWELL;
 use crate::interrupt::Interrupt;
@@ -43,8 +44,7 @@ const STACK: usize = 256 << 10;
 /// A rank's connection to the rendezvous.
 #[derive(Debug)]
 pub(crate) struct Link {
-    stream: TcpStream,
-    at: SocketAddr,
+    voice: Arc<Voice>,
     inbox: Receiver<io::Result<ToRank>>,
     rank: u32,
     /// What others said while something else was awaited.
@@ -91,18 +91,9 @@ impl Link {
             .map_err(lost)?;
         let (table, strays) = (String::new(), 0);
         let (early, parts, lost_ranks) = (VecDeque::new(), BTreeMap::new(), BTreeMap::new());
-        let mut link = Self {
-            stream,
-            at: address,
-            inbox,
-            rank,
-            early,
-            parts,
-            table,
-            strays,
-            lost: lost_ranks,
-            interrupt,
-        };
+        let voice = Arc::new(Voice::new(stream, address));
+        let mut link =
+            Self { voice, inbox, rank, early, parts, table, strays, lost: lost_ranks, interrupt };
         let deadline = deadline + GRACE;
         loop {
             match link.next(deadline)? {
@@ -144,8 +135,12 @@ impl Link {
 
     /// Says something to one rank.
     pub(crate) fn send(&self, to: u32, body: &impl Serialize) -> Result<(), Error> {
-        let body = serde_json::to_value(body).map_err(|e| self.gone(&e.to_string()))?;
-        self.write(&ToServer::Relay { to, body })
+        self.voice.send(to, body)
+    }
+
+    /// For threads that say something, too.
+    pub(crate) fn voice(&self) -> Arc<Voice> {
+        Arc::clone(&self.voice)
     }
 
     /// The next that another rank said to this one, if it comes in time.
@@ -318,19 +313,15 @@ impl Link {
 
     /// As if its process had been killed.
     pub(crate) fn vanish(&self) {
-        // Its end is gone, or has gone before.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.voice.shut();
     }
 
     fn write(&self, message: &ToServer) -> Result<(), Error> {
-        frame::write(&self.stream, message).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => Error::Check(format!("for the rendezvous, {error}")),
-            _ => self.gone(&error.to_string()),
-        })
+        self.voice.write(message)
     }
 
     fn gone(&self, error: &str) -> Error {
-        Error::Lost { at: self.at, error: error.to_owned() }
+        self.voice.gone(error)
     }
 
     /// Who is interrupted does not wait for those who have not come; those who have may still say

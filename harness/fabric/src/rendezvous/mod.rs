@@ -6,10 +6,12 @@ mod frame;
 mod server;
 mod stages;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
+mod voice;
 
 pub(crate) use client::Link;
 pub(crate) use server::Server;
+pub(crate) use voice::Voice;
 
 use serde::Deserialize;
 use serde::Serialize;

@@ -40,6 +40,17 @@ fn server(ranks: u32) -> (Server, String) {
     (server, at.to_string())
 }
 
+/// Two ranks that have met, for tests of what they do then.
+pub(crate) fn pair() -> (Server, Link, Link) {
+    let (server, at) = server(2);
+    let other = {
+        let at = at.clone();
+        thread::spawn(move || meet(&at, hello(1, 2)).unwrap())
+    };
+    let link = meet(&at, hello(0, 2)).unwrap();
+    (server, link, other.join().unwrap())
+}
+
 /// What becomes of ranks that say this.
 fn outcomes(ranks: u32, hellos: Vec<Hello>) -> Vec<Result<(), Error>> {
     let (server, at) = server(ranks);

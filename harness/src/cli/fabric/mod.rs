@@ -363,7 +363,7 @@ words! {
     Memory in MEMORY_WORDS => { Host DmaBuf }
     Injection in Injection::WORDS => {
         NoReceives WrongRkey Segments Exit Hang Patient RoceV1 WrongData ForeignMemory LongInline
-        Unsignaled WrongAddress Lossy NoListener SilentAddress
+        Unsignaled WrongAddress Lossy NoListener SilentAddress DeadQueuePair Disconnect
     }
 }
 

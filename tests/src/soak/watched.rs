@@ -1,0 +1,140 @@
+//! What a supervisor takes, over time.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+/// How much anonymous memory may grow between the second quarter of a run and the last one, in KiB: what a guest
+/// that is just being served takes, and its thread's stack. Pages of the program's own file come and go with what
+/// the guests ask for, and cannot leak.
+const GROWTH_KIB: u64 = 256;
+/// How many more descriptors and threads there may be: those of guests that are just being served.
+const MORE: u64 = 8;
+/// Of fewer looks nothing is concluded.
+const LOOKS: usize = 16;
+
+/// One look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    /// `VmRSS` (proc_pid_status(5)).
+    resident: u64,
+    /// `RssAnon`.
+    anonymous: u64,
+    descriptors: u64,
+    threads: u64,
+}
+
+/// A process that is looked at now and then.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pid: u32,
+    looks: Vec<Look>,
+    /// At the last look: how many descriptors there were of each kind.
+    kinds: BTreeMap<String, u64>,
+}
+
+/// Of a descriptor's link (proc_pid_fd(5)) what tells its kind: without numbers.
+fn kind(link: &str) -> String {
+    link.chars().filter(|c| !c.is_ascii_digit()).collect()
+}
+
+impl Watched {
+    pub(super) fn of(pid: u32) -> Self {
+        Self { pid, looks: Vec::new(), kinds: BTreeMap::new() }
+    }
+
+    /// Looks; a process that is gone shows nothing.
+    pub(super) fn look(&mut self) {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_ascii_whitespace().next()?.parse().ok()
+        };
+        let Ok(links) = fs::read_dir(format!("/proc/{}/fd", self.pid)) else { return };
+        let mut kinds = BTreeMap::new();
+        for link in links.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()) {
+            *kinds.entry(kind(&link.to_string_lossy())).or_default() += 1;
+        }
+        if let (Some(resident), Some(anonymous), Some(threads)) =
+            (field("VmRSS:"), field("RssAnon:"), field("Threads:"))
+        {
+            let descriptors = kinds.values().sum();
+            self.kinds = kinds;
+            self.looks.push(Look { resident, anonymous, descriptors, threads });
+        }
+    }
+
+    /// The medians of the second and of the last quarter.
+    fn early_and_late(&self, of: impl Fn(&Look) -> u64) -> [u64; 2] {
+        let quarter = self.looks.len() / 4;
+        let median = |from: usize| {
+            let mut values: Vec<u64> =
+                self.looks.iter().skip(from).take(quarter).map(&of).collect();
+            values.sort_unstable();
+            values.get(values.len() / 2).copied().unwrap_or_default()
+        };
+        [median(quarter), median(self.looks.len().saturating_sub(quarter))]
+    }
+
+    /// What has grown.
+    pub(super) fn faults(&self) -> Vec<String> {
+        if self.looks.len() < LOOKS {
+            return Vec::new();
+        }
+        let grown = |what: &str, may: u64, of: fn(&Look) -> u64| {
+            let [early, late] = self.early_and_late(of);
+            let what = || format!("{what} grew from {early} to {late}");
+            (late > early + may).then(what)
+        };
+        let all = [
+            grown("the supervisor's anonymous memory (KiB)", GROWTH_KIB, |look| look.anonymous),
+            grown("the supervisor's descriptors", MORE, |look| look.descriptors),
+            grown("the supervisor's threads", MORE, |look| look.threads),
+        ];
+        let mut faults: Vec<String> = all.into_iter().flatten().collect();
+        if !faults.is_empty() {
+            faults.push(format!("its descriptors at last: {:?}", self.kinds));
+        }
+        faults
+    }
+
+    /// Early and late: resident memory, anonymous memory, descriptors and threads.
+    pub(super) fn cells(&self) -> [String; 4] {
+        let mib = |[early, late]: [u64; 2]| {
+            let [early, late] = [early, late].map(|kib| {
+                let tenths = kib * 10 / 1024;
+                format!("{}.{}", tenths / 10, tenths % 10)
+            });
+            format!("{early} → {late}")
+        };
+        let plain = |[early, late]: [u64; 2]| format!("{early} → {late}");
+        [
+            mib(self.early_and_late(|look| look.resident)),
+            mib(self.early_and_late(|look| look.anonymous)),
+            plain(self.early_and_late(|look| look.descriptors)),
+            plain(self.early_and_late(|look| look.threads)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(looks: impl Iterator<Item = u64>) -> Watched {
+        let of = |anonymous| Look { resident: 9000, anonymous, descriptors: 20, threads: 7 };
+        let looks = looks.map(of).collect();
+        Watched { pid: 0, looks, kinds: BTreeMap::new() }
+    }
+
+    #[test]
+    fn memory_that_settles_is_flat_and_memory_that_grows_is_a_fault() {
+        let settles = seen((0..64).map(|at: u64| 4000 + at.min(8) * 500));
+        assert_eq!(settles.faults(), [""; 0]);
+        assert_eq!(settles.cells(), ["8.7 → 8.7", "7.8 → 7.8", "20 → 20", "7 → 7"]);
+        let grows = seen((0..64).map(|at| 4000 + at * 20));
+        let faults = grows.faults();
+        assert!(faults.len() == 2 && faults[0].contains("memory"), "{faults:?}");
+        // Of a short run nothing is said.
+        assert_eq!(seen((0..8).map(|at| 4000 + at * 900)).faults(), [""; 0]);
+    }
+}
