@@ -57,6 +57,38 @@ fn a_mount_of_a_device_is_a_wish_for_it() {
     }
 }
 
+/// UCX asks so before it opens a device, and shows no device that it may not write.
+#[test]
+fn a_device_may_be_written_says_access() {
+    const ASKS: &str = "
+import os
+node = '/dev/infiniband/uverbs8'
+kinds = {'read': os.R_OK, 'write': os.W_OK, 'both': os.R_OK | os.W_OK, 'execute': os.W_OK | os.X_OK}
+print(*(name for name, mode in kinds.items() if os.access(node, mode)))
+print(os.access(node, os.W_OK, follow_symlinks=False), os.access('infiniband/uverbs8', os.W_OK))
+print(os.access('/dev/infiniband/uverbs7', os.W_OK), os.access('/usr/nothing', os.W_OK))
+os.open(node, os.O_RDWR)
+";
+    if !common::has("python3") || !std::path::Path::new("/dev/fuse").exists() {
+        return;
+    }
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["python3", "-c", ASKS]);
+        // The null device is any container's; this one the control group denies.
+        bundle.options.extend(["--stand-in", "uverbs8=/dev/fuse"].map(Into::into));
+        bundle.edit(|config| {
+            config["annotations"] = json!({"org.verbgate.devices": "uverbs8"});
+            config["process"]["cwd"] = json!("/dev");
+        });
+        let output = bundle.run();
+        let said = stdout(&output);
+        let said: Vec<&str> = said.lines().collect();
+        assert_eq!(said, ["write both", "True True", "False False"], "{output:?}");
+        assert!(output.status.success(), "it does not open: {output:?}");
+        bundle.assert_nothing_left();
+    }
+}
+
 #[test]
 fn a_mount_of_all_devices_is_a_wish_for_all() {
     for runtime in runtimes() {

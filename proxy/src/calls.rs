@@ -62,6 +62,17 @@ impl Supervisor {
         }
     }
 
+    /// Whether a file may be written. Of a device the kernel asks the control group, which in a container denies
+    /// the device to everyone, while an open is the supervisor's. What the path means by the time of an open is
+    /// judged then.
+    pub(crate) fn access(&self, trap: Notification) {
+        let caller = self.caller(&trap);
+        let device = open::asked_about(&trap)
+            .and_then(|wanted| open::device(caller, &self.devices, &wanted))
+            .filter(|device| !self.narrowed.is_withdrawn(*device));
+        self.answer(trap, device.map_or(Reply::Continue, |_| Reply::Value(0)));
+    }
+
     fn open_device(
         &self,
         trap: &Notification,

@@ -102,6 +102,26 @@ pub fn wanted(trap: &Notification, memory: &impl GuestMemory) -> Option<Wanted> 
     None
 }
 
+/// The open that a trapped `access`, `faccessat` or `faccessat2` asks about.
+///
+/// `None` for another call, and where it is asked whether the file may be executed, which no device may.
+#[must_use]
+pub fn asked_about(trap: &Notification) -> Option<Wanted> {
+    let n = &Native::NUMBERS;
+    let [a, b, c, d, ..] = trap.args;
+    let cwd = GuestFd(libc::AT_FDCWD);
+    let (dir, path, mode, flags) = match trap.nr {
+        nr if Some(nr) == n.access => (cwd, a, b, 0),
+        nr if nr == n.faccessat => (execute::guest_fd(a), b, c, 0),
+        nr if nr == n.faccessat2 => (execute::guest_fd(a), b, c, d),
+        _ => return None,
+    };
+    let has = |word: u64, bit: i32| word & u64::from(bit.unsigned_abs()) != 0;
+    let follow = if has(flags, libc::AT_SYMLINK_NOFOLLOW) { libc::O_NOFOLLOW } else { 0 };
+    let wanted = Wanted { dir, path, flags: libc::O_RDWR | follow, limited: false };
+    (!has(mode, libc::X_OK)).then_some(wanted)
+}
+
 /// The path at an address, if there is one.
 #[must_use]
 pub fn path(memory: &impl GuestMemory, addr: u64) -> Option<Vec<u8>> {

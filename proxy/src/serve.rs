@@ -172,6 +172,7 @@ impl Supervisor {
         match about {
             About::Verbs => self.request(trap),
             About::Open => self.open(trap),
+            About::Access => self.access(trap),
             About::Close => self.close(trap),
             About::Duplicate => self.duplicate(trap),
             About::NetlinkSocket => self.netlink_socket(trap),

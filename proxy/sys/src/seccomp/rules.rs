@@ -34,6 +34,8 @@ const SYS_SOCKET: u32 = 1;
 const SYS_SETSOCKOPT: u32 = 14;
 const TIOCSTI: u32 = 0x5412;
 const TIOCLINUX: u32 = 0x541c;
+/// `W_OK`, include/uapi/linux/fcntl.h: `MAY_WRITE`.
+const W_OK: u32 = 2;
 const SHM_REMAP: u32 = 0o40000;
 const PR_SET_MM: u32 = 35;
 const PTRACE_ATTACH: u32 = 16;
@@ -103,6 +105,8 @@ pub enum About {
     Verbs,
     /// What may open a device.
     Open,
+    /// Asking whether a file may be written, which may be a device.
+    Access,
     /// What ends the life of a descriptor that may be an RDMA descriptor.
     Close,
     /// What makes a duplicate of one.
@@ -146,6 +150,11 @@ const fn opens<const ARG: u32>() -> [When; 2] {
     [When::Words(const { &[of::<ARG>(USUAL)] }), When::Words(const { &[of::<ARG>(BY_SHELL)] })]
 }
 
+/// By the argument that the mode is.
+const fn writable<const ARG: u32>() -> Word {
+    Word { arg: ARG, mask: W_OK, value: W_OK }
+}
+
 const fn word(arg: u32, value: u32) -> Word {
     Word { arg, mask: u32::MAX, value }
 }
@@ -157,6 +166,8 @@ const TYPE: When = When::Words(&[word(1, TIOCSTI)]);
 const TYPE_LINUX: When = When::Words(&[word(1, TIOCLINUX)]);
 const OPENS_OF_OPEN: [When; 2] = opens::<1>();
 const OPENS_OF_OPENAT: [When; 2] = opens::<2>();
+const WRITABLE: When = When::Words(&[writable::<1>()]);
+const WRITABLE_AT: When = When::Words(&[writable::<2>()]);
 const REMAP: When = When::Words(&[Word { arg: 2, mask: SHM_REMAP, value: SHM_REMAP }]);
 const DUPFD: When = When::FdWords(0, &[word(1, F_DUPFD)]);
 const DUPFD_CLOEXEC: When = When::FdWords(0, &[word(1, F_DUPFD_CLOEXEC)]);
@@ -210,6 +221,14 @@ pub fn native<A: Arch>() -> Vec<Rule> {
     }
     // Its flags are in memory, so each is asked about; few programs call it.
     add("openat2", n.openat2, When::Always, Notify, About::Open);
+
+    // UCX asks before it opens. A container's control group says no, and is not told to say yes: it keeps raw
+    // nodes shut. What only reads is not asked about: loaders ask that of a hundred files.
+    if let Some(access) = n.access {
+        add("access", access, WRITABLE, Notify, About::Access);
+    }
+    add("faccessat", n.faccessat, WRITABLE_AT, Notify, About::Access);
+    add("faccessat2", n.faccessat2, WRITABLE_AT, Notify, About::Access);
 
     // Doorbells, commands, and messages of the netlink that the supervisor stands in for; and
     // whatever ends a descriptor's life, so that a stub does not keep the device open longer than

@@ -153,6 +153,9 @@ fn meant<A: Arch>(call: &Call) -> Meant {
         _ if Some(nr) == n.open => Meant::notify_if(opens(int(1))),
         _ if nr == n.openat => Meant::notify_if(opens(int(2))),
         _ if nr == n.openat2 => Meant::Notify,
+        // W_OK.
+        _ if Some(nr) == n.access => Meant::notify_if(int(1) & 2 != 0),
+        _ if [n.faccessat, n.faccessat2].contains(&nr) => Meant::notify_if(int(2) & 2 != 0),
         _ if [n.write, n.writev, n.close, n.dup].contains(&nr) => Meant::notify_if(named(int(0))),
         // F_DUPFD, F_DUPFD_CLOEXEC.
         _ if nr == n.fcntl => Meant::notify_if(matches!(int(1), 0 | 1030) && named(int(0))),
