@@ -7,6 +7,9 @@ use std::collections::BTreeSet;
 /// A rail that has failed with so many partners is not tried with the others.
 const ENOUGH: usize = 3;
 
+/// A path from this rank: the peer and the rail.
+pub(crate) type PathTo = (u32, usize);
+
 /// With whom each rank's rail has failed, as far as a rank has heard.
 #[derive(Debug, Default)]
 pub(crate) struct Known(BTreeMap<(u32, usize), BTreeSet<u32>>);

@@ -9,11 +9,11 @@ use verbgate_verbs::Transport;
 
 use crate::class::Class;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::LARGEST;
 use crate::hardware::LONGEST_MESSAGE;
 use crate::hardware::Needs;
+use crate::injection::Injection;
 use crate::launch;
 use crate::launch::Environment;
 use crate::meeting;

@@ -20,6 +20,7 @@ use crate::exchange::Trouble;
 use crate::explain;
 use crate::hardware::IN;
 use crate::hardware::OUT;
+use crate::known::PathTo;
 use crate::options::Identity;
 use crate::rendezvous::Link;
 
@@ -33,8 +34,6 @@ const SMALLEST: usize = 1;
 /// How often the others are heard meanwhile.
 const LISTEN: Duration = Duration::from_millis(1);
 
-/// A path from this rank: the peer and the rail.
-pub(crate) type PathTo = (u32, usize);
 /// By rail and queue pair.
 type Flying = BTreeMap<(usize, u32), PathTo>;
 

@@ -23,11 +23,11 @@ use crate::connect::Mesh;
 use crate::connect::Open;
 use crate::connect::Peer;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Made;
 use crate::hardware::Tuning;
-use crate::probe::PathTo;
+use crate::injection::Injection;
+use crate::known::PathTo;
 use crate::rendezvous::Link;
 
 /// Of address and route, in milliseconds.

@@ -11,10 +11,10 @@ use verbgate_verbs::Transport;
 
 use crate::cause::Cause;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::hardware::Hardware;
 use crate::hardware::Needs;
 use crate::hardware::Rails;
+use crate::injection::Injection;
 use crate::interrupt::Interrupt;
 use crate::meeting;
 use crate::meeting::Published;

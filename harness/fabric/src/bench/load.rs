@@ -8,7 +8,7 @@ use crate::bench::options::By;
 use crate::bench::pace::interval;
 use crate::bench::pace::span;
 use crate::bench::sender::FLUSH;
-use crate::exchange::Injection;
+use crate::injection::Injection;
 
 /// A load.
 #[derive(Clone, Debug)]

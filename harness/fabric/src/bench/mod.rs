@@ -52,7 +52,7 @@ use crate::error::EXIT_INTERRUPTED;
 use crate::error::EXIT_TIMEOUT;
 use crate::error::Error;
 use crate::exchange::INTERRUPTED;
-use crate::exchange::Injection;
+use crate::injection::Injection;
 use crate::options::Identity;
 use crate::preflight::Verdict;
 use crate::probe;

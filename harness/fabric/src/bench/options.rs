@@ -7,7 +7,6 @@ use serde::Serialize;
 use verbgate_verbs::Transport;
 
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::files::Outputs;
 use crate::hardware::DEPTH;
 use crate::hardware::LARGEST;
@@ -15,6 +14,7 @@ use crate::hardware::LONGEST_MESSAGE;
 use crate::hardware::Needs;
 use crate::hardware::TUNING;
 use crate::hardware::Tuning;
+use crate::injection::Injection;
 use crate::options::Common;
 use crate::options::transport_word;
 use crate::random;

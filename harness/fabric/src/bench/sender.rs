@@ -19,11 +19,11 @@ use crate::bench::plan::Flow;
 use crate::connect::Mesh;
 use crate::connect::Peer;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::explain;
 use crate::hardware::IN;
 use crate::hardware::OUT;
 use crate::hardware::Place;
+use crate::injection::Injection;
 
 /// How long the flushed work requests of a queue pair that stalled may take to come back.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);

@@ -22,8 +22,8 @@ use crate::bench::options::By;
 use crate::bench::plan::Flow;
 use crate::bench::sender::Sender;
 use crate::error::Error;
-use crate::exchange::Injection;
 use crate::hardware::DEPTH;
+use crate::injection::Injection;
 
 /// How much earlier than a message is due a sender wakes, because sleep is not exact.
 const WAKING: Duration = Duration::from_micros(200);
