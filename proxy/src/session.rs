@@ -129,7 +129,7 @@ const MOST_RECENT: usize = 8192;
 /// Of them, those for which a descriptor of the supervisor's is kept.
 const MOST_FELLOWS: usize = 512;
 
-/// With so many of these it is looked for the first time which of them have ended.
+/// When so many fellows are known, those that have ended are looked for the first time.
 const FEW_FELLOWS: usize = 32;
 
 /// Numbers and arguments of calls that a thread is about to make, in order.
@@ -226,7 +226,7 @@ impl Registry {
         stub: &Arc<Thread>,
         fellow: Option<Fellow>,
     ) {
-        // Looked at so seldom that each thread is looked at twice, however many come and go.
+        // So seldom that each thread is looked at about twice, however many come and go.
         if self.fellows >= FEW_FELLOWS.max(2 * self.living) {
             let has_ended = |fellow: &Arc<Fellow>| fellow.has_ended();
             self.recent.retain(|_, recent| !recent.fellow.as_ref().is_some_and(has_ended));
@@ -247,6 +247,8 @@ impl Registry {
 
     fn count_fellows(&mut self) {
         self.fellows = self.recent.values().filter(|recent| recent.fellow.is_some()).count();
+        // Of a guest that was forgotten none live on.
+        self.living = self.living.min(self.fellows);
     }
 
     /// All stubs, and whose they are.
