@@ -20,7 +20,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// Starts the supervisor's threads, and confines them and the caller to the means that serving
 /// takes.
 pub fn start(supervisor: &Arc<Supervisor>) -> io::Result<()> {
-    forbid_huge_pages();
+    keep_small();
     // Two descriptors for each process of the guest, whose own limit was settled at its start.
     process::raise_descriptor_limit();
     if let Err(error) = confine::keep_in_memory() {
@@ -64,10 +64,11 @@ fn tidy(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     std::thread::Builder::new().name("tidy".to_owned()).spawn(work).map(drop)
 }
 
-/// Turns huge pages off before the first thread, whose stack could be one. A guest would inherit
-/// this setting, but the guest has been forked already, or is not a child of this process.
-pub(crate) fn forbid_huge_pages() {
-    if let Err(error) = confine::forbid_huge_pages() {
+/// Settles, before the first thread, how much memory threads take: a stack could be a huge page, and each thread
+/// would have a heap. A guest would inherit the former, but has been forked already, or is not a child of this
+/// process.
+pub(crate) fn keep_small() {
+    if let Err(error) = confine::keep_small() {
         // Where a seccomp profile refuses it: memory is all that it costs.
         log::debug!("the supervisor cannot refuse huge pages, and may take more memory: {error}");
     }

@@ -118,7 +118,7 @@ fn counted(granted: &[Granted]) -> io::Result<Counted> {
 }
 
 fn serve(state: Arc<State>, fuse: OwnedFd) -> io::Result<()> {
-    threads::forbid_huge_pages();
+    threads::keep_small();
     let work = move || {
         // Where its own library logs, it is the guest that made it.
         let result = confine::drop_capabilities().and_then(|()| serve::run(state, fuse));

@@ -40,14 +40,21 @@ pub fn cut_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Keeps huge pages out of the calling process's memory from now on: a supervisor is small, and one
-/// page of 2 MiB under a stack or a heap of it would cost as much as a hundred guests.
+/// Keeps the calling process's memory small from now on. Huge pages stay out: a supervisor is small, and one
+/// page of 2 MiB under a stack or a heap of it would cost as much as a hundred guests. And all threads share one
+/// heap: the C library would give each of them an arena, whose free memory serves no other thread.
 ///
-/// Processes forked later inherit this, and programs that they execute: a guest must be there before.
+/// Processes forked later inherit the former, and programs that they execute: a guest must be there before.
 ///
 /// # Errors
-/// prctl(2)'s, for `PR_SET_THP_DISABLE`.
-pub fn forbid_huge_pages() -> io::Result<()> {
+/// prctl(2)'s, for `PR_SET_THP_DISABLE`; the latter is settled all the same.
+pub fn keep_small() -> io::Result<()> {
+    // Of the GNU C library alone.
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a number for the allocator, which takes the number under its own lock.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
     Ok(rustix::thread::disable_transparent_huge_pages(true)?)
 }
 
