@@ -66,14 +66,22 @@ pub(super) fn read(guest: &Guest) -> io::Result<()> {
     report(guest)
 }
 
-/// A path in such a mapping.
+/// A path in such a mapping, to open.
 pub(super) fn path(guest: &Guest) -> io::Result<()> {
+    by_path(guest, libc::SYS_openat, libc::O_RDWR)
+}
+
+/// A path in such a mapping, of which is asked whether it may be written.
+pub(super) fn access(guest: &Guest) -> io::Result<()> {
+    by_path(guest, libc::SYS_faccessat, libc::R_OK | libc::W_OK)
+}
+
+fn by_path(guest: &Guest, number: libc::c_long, how: i32) -> io::Result<()> {
     let page = unread(guest)?;
     minion(|| {
         fuse::silence(&guest.board, fuse::READ);
-        let flags = int(libc::O_RDWR);
-        let opened = call(libc::SYS_openat, &[int(libc::AT_FDCWD), page, flags]);
-        println!("a path in the mapping: {}", request::errno(&opened));
+        let answer = call(number, &[int(libc::AT_FDCWD), page, int(how)]);
+        println!("a path in the mapping: {}", request::errno(&answer));
         Ok(())
     })?;
     report(guest)

@@ -163,7 +163,7 @@ fn exec_waits(guest: &Guest, zombie: bool) -> io::Result<()> {
 }
 
 /// What is put into memory whose faults wait.
-fn in_such_memory(guest: &Guest, what: fn(i32, u64) -> i32) -> io::Result<()> {
+fn in_such_memory(guest: &Guest, what: impl Fn(i32, u64) -> i32) -> io::Result<()> {
     // First, to be sure that it can be had.
     let uffd = faults::of_the_kernel(&guest.board)?;
     let _ = call(libc::SYS_close, &[uffd]);
@@ -197,10 +197,18 @@ pub(super) fn faults_request(guest: &Guest) -> io::Result<()> {
 
 /// The path of an open.
 pub(super) fn faults_path(guest: &Guest) -> io::Result<()> {
+    by_path(guest, libc::SYS_openat, libc::O_RDWR)
+}
+
+/// The path of a question whether a file may be written.
+pub(super) fn faults_access(guest: &Guest) -> io::Result<()> {
+    by_path(guest, libc::SYS_faccessat, libc::R_OK | libc::W_OK)
+}
+
+fn by_path(guest: &Guest, number: libc::c_long, how: i32) -> io::Result<()> {
     in_such_memory(guest, |_, page| {
         poke(page - 8, u64::from_ne_bytes(*b"////dev/"));
-        let how = [int(libc::AT_FDCWD), page - 8, int(libc::O_RDWR)];
-        request::errno(&call(libc::SYS_openat, &how))
+        request::errno(&call(number, &[int(libc::AT_FDCWD), page - 8, int(how)]))
     })
 }
 
