@@ -148,14 +148,18 @@ def serve():
 
 def call():
     """One of four sandboxes: with the others, 32 clients at once."""
-    served = 0
+    served = late = 0
     while left() > 0:
         clients = [start("rping", "-c", "-v", "-V", "-C", "5", "-a", ADDRESS) for _ in range(CLIENTS)]
         for client in clients:
             said, _ = client.communicate(timeout=LIMIT)
             served += client.returncode == 0
             # Until the server listens, and of more requests at once than rping listens for, which are three.
-            if client.returncode != 0 and "REJECTED" not in said:
+            if client.returncode == 0 or "REJECTED" in said:
+                continue
+            # The connection manager asks for some seconds only, whatever else the machine has to do.
+            late += 1
+            if "UNREACHABLE" not in said or late > 2 + served // 20:
                 sys.exit(f"a client ended with {client.returncode}: {said[-2000:]}")
     return served
 

@@ -109,7 +109,6 @@ impl Cover<'_> {
             .map_err(call("make a FUSE file system; is the module fuse loaded, and Linux 5.2?"))?;
         self.enter()?;
         let Some(sys) = self.sys()? else { return Ok(false) };
-        let kept = self.keep.of(sys.as_fd());
         let by_fd =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         rustix::mount::move_mount(&mount, "", &sys, "", by_fd)
@@ -118,7 +117,8 @@ impl Cover<'_> {
             .map_err(call("have the container's /sys served"))?;
         // Mounting into it takes lookups, which nobody answers for whoever holds this.
         drop(fuse);
-        kept.place(mount.as_fd()).map_err(call("keep the host's own in the container's /sys"))?;
+        let placed = self.keep.place(sys.as_fd(), mount.as_fd());
+        placed.map_err(call("keep the host's own in the container's /sys"))?;
         Ok(true)
     }
 

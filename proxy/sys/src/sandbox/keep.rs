@@ -46,33 +46,19 @@ pub struct Keep<'a> {
     pub plain: &'a [&'a str],
 }
 
-/// Copies of the host's mounts, made before `/sys` is covered.
-pub(super) struct Kept<'a> {
-    host: BorrowedFd<'a>,
-    dirs: Vec<(&'a str, OwnedFd)>,
-    keep: Keep<'a>,
-}
-
-impl<'a> Keep<'a> {
-    /// Of the sysfs below a directory.
-    pub(super) fn of(self, host: BorrowedFd<'a>) -> Kept<'a> {
-        let clone = |name: &&'a str| Some((*name, clone(host, name).ok()?));
-        let dirs = self.dirs.iter().filter_map(clone).collect();
-        Kept { host, dirs, keep: self }
-    }
-}
-
-impl Kept<'_> {
-    /// Mounts them into the served tree.
+impl Keep<'_> {
+    /// Mounts what is the host's into the served tree that covers the host's.
     ///
     /// # Errors
     /// When one cannot be mounted; what was is mounted still.
-    pub(super) fn place(self, served: BorrowedFd<'_>) -> io::Result<()> {
-        for (name, tree) in &self.dirs {
-            place(tree, served, name).map_err(of(name))?;
+    pub(super) fn place(self, host: BorrowedFd<'_>, served: BorrowedFd<'_>) -> io::Result<()> {
+        for name in self.dirs {
+            if let Ok(tree) = clone(host, name) {
+                place(&tree, served, name).map_err(of(name))?;
+            }
         }
         for device in shown(served) {
-            if let Some(own) = self.own(served, &device) {
+            if let Some(own) = self.own(host, served, &device) {
                 own.place(served).map_err(of(&device))?;
             }
         }
@@ -80,21 +66,21 @@ impl Kept<'_> {
     }
 
     /// The host's own directory of a device; none where the device must stay served.
-    fn own(&self, served: BorrowedFd<'_>, device: &str) -> Option<Own> {
-        let mount = clone(self.host, device).ok()?;
+    fn own(self, host: BorrowedFd<'_>, served: BorrowedFd<'_>, device: &str) -> Option<Own> {
+        let mount = clone(host, device).ok()?;
         mounts::refuse_changes(mount.as_fd()).ok()?;
         // The directory was there before the server told whose it is, and is there after that: the
         // kernel gives a directory that is made anew a number of its own.
         read(served, &format!("{device}/{OWN}"))?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let now = rustix::fs::openat(self.host, device, flags, Mode::empty()).ok()?;
+        let now = rustix::fs::openat(host, device, flags, Mode::empty()).ok()?;
         let [mine, its] = [&mount, &now].map(|fd| rustix::fs::fstat(fd).ok());
         let (mine, its) = (mine?, its?);
         if (mine.st_dev, mine.st_ino) != (its.st_dev, its.st_ino) {
             return None;
         }
         let mut judged = Vec::new();
-        for name in served_of(mount.as_fd(), self.keep) {
+        for name in served_of(mount.as_fd(), self) {
             match rustix::fs::statat(&mount, &*name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(_) => {
                     // Not shown otherwise: the server may know why.

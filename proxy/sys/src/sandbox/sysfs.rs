@@ -53,7 +53,6 @@ pub(super) fn cover(keep: Keep<'_>, socket: BorrowedFd<'_>) -> Result<(), SetUpE
             return Ok(());
         }
     };
-    let kept = keep.of(host.as_fd());
     let served = match open_fuse().and_then(mount) {
         Ok(served) => served,
         Err(why) => {
@@ -81,7 +80,7 @@ pub(super) fn cover(keep: Keep<'_>, socket: BorrowedFd<'_>) -> Result<(), SetUpE
         remedy: "--sysfs host does without",
     };
     let covered = open_sys().map_err(io::Error::other).map_err(failed)?;
-    kept.place(covered.as_fd()).map_err(failed)
+    keep.place(host.as_fd(), covered.as_fd()).map_err(failed)
 }
 
 /// The error says what could not be done.
