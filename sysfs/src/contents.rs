@@ -4,12 +4,15 @@ use std::fmt;
 use std::os::fd::AsFd as _;
 use std::os::fd::OwnedFd;
 
+use rustix::fs::AtFlags;
 use rustix::fs::Mode;
 use rustix::fs::OFlags;
+use rustix::fs::Stat;
 
 use crate::gids;
 use crate::gids::GidView;
 use crate::record::read;
+use crate::snapshot::Access;
 use crate::snapshot::Rdma;
 use crate::tree::File;
 use crate::tree::GidFile;
@@ -41,6 +44,15 @@ impl Source {
             other => other.raw_os_error(),
         })?;
         read::limited(&std::fs::File::from(file), path).map_err(errno)
+    }
+
+    /// Who may read a file of the host; none when that is gone.
+    pub(crate) fn access(&self, path: &str) -> Option<Access> {
+        let Self::Live(root) = self else { return None };
+        let file = rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+        let roots = rustix::fs::fstat(root).ok()?;
+        let owner = |stat: &Stat| (stat.st_uid, stat.st_gid);
+        Some(Access::of(file.st_mode, owner(&file), owner(&roots)))
     }
 }
 

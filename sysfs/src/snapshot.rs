@@ -24,6 +24,24 @@ pub struct Access {
     pub gid: u32,
 }
 
+impl Access {
+    /// Everybody's to read, and root's.
+    pub(crate) const COMMON: Self = Self { mode: 0o444, uid: 0, gid: 0 };
+
+    /// Of a file with this mode and owner. Most of a sysfs is `roots`, which is root's number, or in a user
+    /// namespace without one, nobody's.
+    pub(crate) fn of(mode: u32, owner: (u32, u32), roots: (u32, u32)) -> Self {
+        let mode = u16::try_from(mode & 0o7777).unwrap_or_default();
+        let (uid, gid) = if owner == roots { (Self::COMMON.uid, Self::COMMON.gid) } else { owner };
+        Self { mode, uid, gid }
+    }
+
+    /// Whether nothing is to be said about it.
+    pub(crate) fn is_common(&self) -> bool {
+        Self { mode: self.mode & Self::COMMON.mode, ..*self } == Self::COMMON
+    }
+}
+
 /// Attributes by their path relative to the object, e.g. `ports/1/gids/0`.
 pub type Attrs = BTreeMap<String, Value>;
 

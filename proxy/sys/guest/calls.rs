@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) fn calls(path: &str, count: &str) -> Result<(), Box<dyn Error>> {
     file.set_len(4096)?;
     let (zero, null) =
         (File::open("/dev/zero")?, OpenOptions::new().write(true).open("/dev/null")?);
+    // gVisor knows FIONREAD of sockets, and of no files.
+    let (socket, _other) = UnixStream::pair()?;
     let mut byte = [0_u8; 1];
     // SAFETY: a call without arguments.
     each("getppid", count, || checked(unsafe { libc::syscall(libc::SYS_getppid) }))?;
@@ -36,7 +39,7 @@ pub(crate) fn calls(path: &str, count: &str) -> Result<(), Box<dyn Error>> {
     each("ioctl", count, || {
         let mut waiting = 0_i32;
         // SAFETY: FIONREAD writes an int into the variable.
-        let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
+        let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::FIONREAD, &raw mut waiting) };
         checked(done.into())
     })?;
     each("open for reading", count, || File::open(path).map(drop))?;

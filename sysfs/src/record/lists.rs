@@ -35,24 +35,38 @@ pub(super) const NETDEV: &[&str] = &[
 /// The SMBIOS tables.
 pub(super) const DMI: &str = "devices/virtual/dmi/id";
 
-/// Files and directories of no device. Directories are recorded whole, symbolic links and what is
-/// inside deeper ones left out.
+/// Files and directories of no device, by the directory that they are in. Directories are recorded whole,
+/// symbolic links and what is inside deeper ones left out.
 #[rustfmt::skip]
-pub(super) const SYSTEM: &[&str] = &[
-    "devices/system/node/has_cpu", "devices/system/node/has_generic_initiator",
-    "devices/system/node/has_memory", "devices/system/node/has_normal_memory",
-    "devices/system/node/online", "devices/system/node/possible",
-    "devices/system/cpu/kernel_max", "devices/system/cpu/offline", "devices/system/cpu/online",
-    "devices/system/cpu/possible", "devices/system/cpu/present",
+pub(super) const SYSTEM: &[(&str, &[&str])] = &[
+    ("devices/system/node", &[
+        "has_cpu", "has_generic_initiator", "has_memory", "has_normal_memory", "online", "possible",
+    ]),
+    ("devices/system/cpu", &["kernel_max", "offline", "online", "possible", "present"]),
     // What NCCL takes as a sign that a NIC can reach GPU memory.
-    "kernel/mm/memory_peers/nv_mem", "module/nvidia_peermem", "module/nv_peer_mem",
-    "module/nvidia", "module/nvidia_uvm", "module/gdrdrv", "module/amdgpu",
+    ("kernel/mm/memory_peers", &["nv_mem"]),
+    ("module", &["nvidia_peermem", "nv_peer_mem", "nvidia", "nvidia_uvm", "gdrdrv", "amdgpu"]),
     // On which cloud's machine this is: aws-ofi-nccl and UCX ask.
-    DMI,
+    ("devices/virtual/dmi", &["id"]),
 ];
 
 /// The attributes of NUMA nodes and processors, which are numbered.
 pub(super) const NUMBERED: &[(&str, &str, &[&str])] = &[
     ("devices/system/node", "node", &["cpulist", "cpumap", "distance", "meminfo"]),
     ("devices/system/cpu", "cpu", &["online", "topology"]),
+];
+
+/// Directories of the host's sysfs that are mounted into a served one as they are, and why: they
+/// have nothing of RDMA, of GPUs or of other programs' devices, and what is in them points
+/// nowhere outside of them or each other.
+#[rustfmt::skip]
+pub const KEPT: &[&str] = &[
+    "bus/cpu",          // points into devices/system
+    "bus/node",         // hwloc looks here first
+    "devices/system",   // processors, memory, NUMA nodes
+    "devices/virtual/kfd", // topology of AMD's GPUs
+    "fs/cgroup",        // the control groups, as they are mounted
+    "fs/selinux",       // libselinux asks whether it is on
+    "kernel/mm",        // huge pages, and memory_peers
+    "kernel/security",  // securityfs: AppArmor
 ];

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+pub use self::lists::KEPT;
 pub use self::read::Detail;
 use self::read::Reader;
 use crate::collect::Error;
@@ -153,11 +154,8 @@ fn device(reader: &Reader, path: String) -> Option<TreeDevice> {
 
 fn system(reader: &Reader) -> Attrs {
     let mut attrs = BTreeMap::new();
-    for path in lists::SYSTEM {
-        let Some((dir, name)) = path.rsplit_once('/') else {
-            continue;
-        };
-        reader.listed(dir, &[name], &format!("{dir}/"), &mut attrs);
+    for (dir, names) in lists::SYSTEM {
+        reader.listed(dir, names, &format!("{dir}/"), &mut attrs);
     }
     for (dir, prefix, files) in lists::NUMBERED {
         for name in reader.names(dir) {

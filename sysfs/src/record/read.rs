@@ -3,17 +3,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
+use std::fs::DirEntry;
 use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::path::PathBuf;
-
-use rustix::fs::AtFlags;
-use rustix::fs::FileType;
-use rustix::fs::Mode;
-use rustix::fs::OFlags;
 
 use crate::names;
 use crate::snapshot::Access;
@@ -32,32 +29,16 @@ const CONFIG_HEADER: u64 = 64;
 /// Directories that no attribute is recorded from.
 const SKIPPED: &[&str] = &["power"];
 
-/// Attributes that are many, and change: recorded by name alone where they are served live.
+/// Attributes that are many, and change: recorded by name alone where they are served live. Nobody looks at what
+/// is recorded so, since a large host has ten thousands of attributes, and a sandbox starts meanwhile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
-    /// Every value.
+    /// Every value, and who may read which.
     Values,
     /// The values that decide what is shown, and the names of the others.
     Names,
-}
-
-/// Type, mode and owner of a file, as stat(2) tells them.
-struct Owned {
-    mode: u32,
-    uid: u32,
-    gid: u32,
-}
-
-impl Owned {
-    fn kind(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
-    }
-}
-
-impl From<&fs::Metadata> for Owned {
-    fn from(meta: &fs::Metadata) -> Self {
-        Self { mode: meta.mode(), uid: meta.uid(), gid: meta.gid() }
-    }
+    /// Of those the ones that a sandbox does not have from the host itself, by mounts of [`super::KEPT`].
+    Served,
 }
 
 /// A sysfs root, and how much of it to read.
@@ -121,75 +102,63 @@ impl Reader {
     pub(super) fn value(&self, path: &str) -> Option<Value> {
         let file = self.root.join(path);
         let meta = fs::symlink_metadata(&file).ok()?;
-        self.is_attribute(path, &Owned::from(&meta)).then(|| read(&file)).flatten()
+        self.is_attribute(path, &meta).then(|| read(&file)).flatten()
     }
 
     /// Whether a file holds something to be read, by somebody; and if not by everyone, by whom.
-    fn is_attribute(&self, path: &str, file: &Owned) -> bool {
+    fn is_attribute(&self, path: &str, file: &Metadata) -> bool {
+        let access = Access::of(file.mode(), (file.uid(), file.gid()), self.owner);
         // `reset` and its like can only be written.
-        let is = file.kind() == FileType::RegularFile && file.mode & 0o444 != 0;
-        let mode = u16::try_from(file.mode & 0o7777).unwrap_or_default();
-        let access = Access { mode, uid: file.uid, gid: file.gid };
-        let is_common = mode & 0o444 == 0o444 && (access.uid, access.gid) == self.owner;
-        if is && !is_common {
+        let is = file.is_file() && access.mode & 0o444 != 0;
+        if is && !access.is_common() {
             self.access.borrow_mut().insert(path.to_owned(), access);
         }
         is
     }
 
-    /// A value that is only shown.
-    fn detail(&self, file: &Path) -> Option<Value> {
-        match self.detail {
-            Detail::Values => read(file),
-            Detail::Names => Some(Value::Unread(())),
-        }
-    }
-
     /// Takes the listed attributes of `dir`; those that are directories with all that is in them.
     pub(super) fn listed(&self, dir: &str, list: &[&str], prefix: &str, into: &mut Attrs) {
-        // The way to a directory of sysfs is long, and each name would go all of it.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let Ok(opened) = rustix::fs::open(self.root.join(dir), flags, Mode::empty()) else {
-            return;
-        };
-        for name in list {
-            let Ok(meta) = rustix::fs::statat(&opened, *name, AtFlags::SYMLINK_NOFOLLOW) else {
-                continue;
-            };
-            let file = Owned { mode: meta.st_mode, uid: meta.st_uid, gid: meta.st_gid };
-            let (path, key) = (format!("{dir}/{name}"), format!("{prefix}{name}"));
-            if file.kind() == FileType::Directory {
-                self.all(&path, &format!("{key}/"), into);
-            } else if self.is_attribute(&path, &file) {
-                into.extend(self.detail(&self.root.join(&path)).map(|value| (key, value)));
-            }
-        }
+        self.take(dir, prefix, |name| list.contains(&name), into);
     }
 
     /// Takes every attribute of `dir` and of the directories in it; no symbolic link is followed.
     pub(super) fn all(&self, dir: &str, prefix: &str, into: &mut Attrs) {
+        let is_meant =
+            |name: &str| names::is_name(name) && !SKIPPED.contains(&name) && !is_serial(dir, name);
+        self.take(dir, prefix, is_meant, into);
+    }
+
+    fn take(&self, dir: &str, prefix: &str, is_meant: impl Fn(&str) -> bool, into: &mut Attrs) {
+        let is_kept = |kept: &&str| *kept == dir || names::is_below(dir, kept);
+        if self.detail == Detail::Served && lists::KEPT.iter().any(is_kept) {
+            return;
+        }
         let Ok(entries) = fs::read_dir(self.root.join(dir)) else {
             return;
         };
         for entry in entries.flatten() {
-            let Ok(name) = entry.file_name().into_string() else {
+            let name = entry.file_name().into_string();
+            let (Some(name), Ok(kind)) =
+                (name.ok().filter(|name| is_meant(name)), entry.file_type())
+            else {
                 continue;
             };
-            let Ok(kind) = entry.file_type() else {
-                continue;
-            };
-            if !names::is_name(&name) || SKIPPED.contains(&&*name) || is_serial(dir, &name) {
-                continue;
-            }
             let (path, key) = (format!("{dir}/{name}"), format!("{prefix}{name}"));
             if kind.is_dir() {
                 self.all(&path, &format!("{key}/"), into);
-            } else if kind.is_file()
-                && entry.metadata().is_ok_and(|meta| self.is_attribute(&path, &Owned::from(&meta)))
-            {
-                into.extend(self.detail(&entry.path()).map(|value| (key, value)));
+            } else if kind.is_file() {
+                into.extend(self.detail(&entry, &path).map(|value| (key, value)));
             }
         }
+    }
+
+    /// A value that is only shown.
+    fn detail(&self, entry: &DirEntry, path: &str) -> Option<Value> {
+        if self.detail != Detail::Values {
+            return Some(Value::Unread(()));
+        }
+        let meta = entry.metadata().ok()?;
+        self.is_attribute(path, &meta).then(|| read(&entry.path())).flatten()
     }
 }
 

@@ -23,7 +23,6 @@ use fuser::SessionACL;
 
 use self::server::SysfsServer;
 pub use self::state::JUDGED;
-pub use self::state::KEPT;
 pub use self::state::PLAIN;
 pub use self::state::State;
 

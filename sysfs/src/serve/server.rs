@@ -95,13 +95,15 @@ impl SysfsServer {
 
     fn attributes(&self, tree: &Numbered, id: NodeId) -> FileAttr {
         let ino = tree.number(id);
-        let access = tree.tree().access(id).copied();
-        let access = access.unwrap_or(Access { mode: 0o444, uid: 0, gid: 0 });
-        let (kind, perm, size, nlink) = match tree.tree().kind(id) {
-            Some(Kind::Dir(_)) => (FileType::Directory, 0o755, 0, 2),
-            Some(Kind::Link(_)) => (FileType::Symlink, 0o777, 0, 1),
-            // Nobody writes here; who may read is the kernel's to say (default_permissions).
-            _ => (FileType::RegularFile, access.mode & 0o444, ATTRIBUTE_SIZE, 1),
+        let common = Access::COMMON;
+        let (kind, perm, size, nlink, access) = match tree.tree().kind(id) {
+            Some(Kind::Dir(_)) => (FileType::Directory, 0o755, 0, 2, common),
+            Some(Kind::Link(_)) => (FileType::Symlink, 0o777, 0, 1, common),
+            _ => {
+                let access = self.state.access(tree.tree(), id);
+                // Nobody writes here; who may read is the kernel's to say (default_permissions).
+                (FileType::RegularFile, access.mode & 0o444, ATTRIBUTE_SIZE, 1, access)
+            }
         };
         let time = self.started;
         let (atime, mtime, ctime, crtime) = (time, time, time, time);

@@ -27,10 +27,12 @@ use crate::gids::GidView;
 use crate::identity::Identity;
 use crate::record;
 use crate::record::Detail;
+use crate::record::KEPT;
 use crate::select;
 use crate::select::GidTables;
 use crate::select::Grant;
 use crate::select::Names;
+use crate::snapshot::Access;
 use crate::snapshot::Attrs;
 use crate::snapshot::Rdma;
 use crate::snapshot::Snapshot;
@@ -44,21 +46,6 @@ pub(super) const FRESHNESS: Duration = Duration::from_millis(50);
 /// Where something that comes or goes shows.
 const WATCHED: &[&str] =
     &["class/infiniband", "class/infiniband_verbs", "class/net", "bus/pci/devices"];
-
-/// Directories of the host's sysfs that are mounted into a served one as they are, and why: they
-/// have nothing of RDMA, of GPUs or of other programs' devices, and what is in them points
-/// nowhere outside of them or each other.
-#[rustfmt::skip]
-pub const KEPT: &[&str] = &[
-    "bus/cpu",          // points into devices/system
-    "bus/node",         // hwloc looks here first
-    "devices/system",   // processors, memory, NUMA nodes
-    "devices/virtual/kfd", // topology of AMD's GPUs
-    "fs/cgroup",        // the control groups, as they are mounted
-    "fs/selinux",       // libselinux asks whether it is on
-    "kernel/mm",        // huge pages, and memory_peers
-    "kernel/security",  // securityfs: AppArmor
-];
 
 /// Directories of an RDMA device, relative to the device's own, in which what is shown is decided at
 /// each read: counters, which are of others, too, where a port is shared.
@@ -194,6 +181,15 @@ impl State {
         }
     }
 
+    /// Who may read a file, and whose the file is, at this moment.
+    pub(super) fn access(&self, tree: &Tree, id: NodeId) -> Access {
+        let access = match &self.source {
+            Source::Recorded => tree.access(id).copied(),
+            Source::Live(_) => self.source.access(&tree.host_path(id)),
+        };
+        access.unwrap_or(Access::COMMON)
+    }
+
     fn refresh(&self) {
         // Whoever finds another one looking goes on with the tree that is there.
         let Some(mut current) = self.current.try_lock() else {
@@ -237,7 +233,12 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
     let looked = Instant::now();
     // Before all else: what changes from here on shows as a difference at the next look.
     let entries = entries(source);
-    let snapshot = record::record(&root_path(source), Detail::Names)?;
+    // What a sandbox is granted is shown with the host's own mounted in.
+    let detail = match granted {
+        Granted::Named(_) => Detail::Names,
+        Granted::Devices(..) => Detail::Served,
+    };
+    let snapshot = record::record(&root_path(source), detail)?;
     let guards = match source {
         Source::Live(root) => Guards::of(&snapshot, root.as_fd()),
         Source::Recorded => Guards::default(),
@@ -290,7 +291,6 @@ fn only_nics(mut snapshot: Snapshot, grant: &Grant, tables: &Tables<'_>) -> Snap
         select::judged(&snapshot, grant).map(|rdma| rdma.name.clone()).collect();
     snapshot.rdma.retain(|rdma: &Rdma| nics.contains(&rdma.name));
     snapshot.attrs = Attrs::new();
-    snapshot.access.clear();
     for device in &mut snapshot.devices {
         device.attrs = Attrs::new();
     }
@@ -326,6 +326,7 @@ fn entries(source: &Source) -> BTreeSet<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
 
     use verbgate_sysfs_fixtures::Changing;
@@ -385,6 +386,39 @@ mod tests {
             let class = tree.tree().find(class).unwrap();
             assert!(tree.tree().entries(class).is_empty(), "it is listed");
         }
+    }
+
+    #[test]
+    fn who_may_read_a_file_is_the_hosts_to_say_at_each_moment() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Changing::new(dir.path()).unwrap();
+        host.add(&GRANTED).unwrap();
+        let state = state(dir.path());
+        let tree = state.tree();
+        let file = format!("{}/node_guid", GRANTED.path());
+        let id = tree.tree().find(&file).unwrap();
+        for mode in [0o400, 0o644] {
+            fs::set_permissions(dir.path().join(&file), fs::Permissions::from_mode(mode)).unwrap();
+            let Access { mode: now, .. } = state.access(tree.tree(), id);
+            assert_eq!(u32::from(now), mode);
+        }
+    }
+
+    #[test]
+    fn a_sandbox_is_not_served_what_it_has_from_the_host() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["devices/system/cpu/online", "devices/virtual/dmi/id/sys_vendor"] {
+            fs::create_dir_all(dir.path().join(file).parent().unwrap()).unwrap();
+            fs::write(dir.path().join(file), "0\n").unwrap();
+        }
+        let has = |state: &State, path| state.tree().tree().find(path).is_some();
+        let root = || fs::File::open(dir.path()).unwrap().into();
+        let sandbox = State::granting(root(), Vec::new(), Names::All, Arc::new(AllGids)).unwrap();
+        let grant = Grant { rdma: Names::All, gpus: Names::All };
+        let whole = State::live(root(), grant, Arc::new(AllGids)).unwrap();
+        assert!(has(&whole, "devices/system/cpu/online"));
+        assert!(has(&sandbox, "devices/system") && !has(&sandbox, "devices/system/cpu"));
+        assert!(has(&sandbox, "devices/virtual/dmi/id/sys_vendor"));
     }
 
     #[test]
