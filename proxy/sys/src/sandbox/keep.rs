@@ -53,8 +53,11 @@ impl Keep<'_> {
     /// When one cannot be mounted; what was is mounted still.
     pub(super) fn place(self, host: BorrowedFd<'_>, served: BorrowedFd<'_>) -> io::Result<()> {
         for name in self.dirs {
-            if let Ok(tree) = clone(host, name) {
-                place(&tree, served, name).map_err(of(name))?;
+            match clone(host, name) {
+                Ok(tree) => place(&tree, served, name).map_err(of(name))?,
+                Err(Errno::NOENT) => {}
+                // Nothing else has what is in there.
+                Err(errno) => return Err(of(name)(errno.into())),
             }
         }
         for device in shown(served) {
