@@ -28,15 +28,15 @@ impl Access {
     /// Everybody's to read, and root's.
     pub(crate) const COMMON: Self = Self { mode: 0o444, uid: 0, gid: 0 };
 
-    /// Of a file with this mode and owner. Most of a sysfs is `roots`, which is root's number, or in a user
-    /// namespace without one, nobody's.
+    /// Of a file with this mode, owner and group. `roots` are those of the sysfs itself: root's numbers, or
+    /// nobody's where a user namespace has none for root.
     pub(crate) fn of(mode: u32, owner: (u32, u32), roots: (u32, u32)) -> Self {
         let mode = u16::try_from(mode & 0o7777).unwrap_or_default();
         let (uid, gid) = if owner == roots { (Self::COMMON.uid, Self::COMMON.gid) } else { owner };
         Self { mode, uid, gid }
     }
 
-    /// Whether nothing is to be said about it.
+    /// Whether most files of a sysfs are like that.
     pub(crate) fn is_common(&self) -> bool {
         Self { mode: self.mode & Self::COMMON.mode, ..*self } == Self::COMMON
     }

@@ -48,7 +48,8 @@ def until(what, is_so):
 
 
 def done(program, statuses=(0,)):
-    said, _ = program.communicate(timeout=LIMIT)
+    # What lasts until the time is over may do so.
+    said, _ = program.communicate(timeout=max(left(), 0) + LIMIT)
     if program.returncode not in statuses:
         sys.exit(f"{program.args} ended with {program.returncode}: {said[-2000:]}")
     return said

@@ -64,9 +64,8 @@ fn tidy(supervisor: &Arc<Supervisor>) -> io::Result<()> {
     std::thread::Builder::new().name("tidy".to_owned()).spawn(work).map(drop)
 }
 
-/// Settles, before the first thread, how much memory threads take: a stack could be a huge page, and each thread
-/// would have a heap. A guest would inherit the former, but has been forked already, or is not a child of this
-/// process.
+/// Settles, before the first thread, how much memory threads take. A guest would inherit that there are no huge
+/// pages, but has been forked already, or is not a child of this process.
 pub(crate) fn keep_small() {
     if let Err(error) = confine::keep_small() {
         // Where a seccomp profile refuses it: memory is all that it costs.

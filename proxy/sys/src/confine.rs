@@ -40,16 +40,17 @@ pub fn cut_capabilities() -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Keeps the calling process's memory small from now on. Huge pages stay out: a supervisor is small, and one
-/// page of 2 MiB under a stack or a heap of it would cost as much as a hundred guests. And all threads share one
-/// heap: the C library would give each of them an arena, whose free memory serves no other thread.
+/// Keeps the calling process's memory small from now on.
 ///
-/// Processes forked later inherit the former, and programs that they execute: a guest must be there before.
+/// - All threads share one heap (`M_ARENA_MAX`, mallopt(3)): the GNU C library would give each thread an arena,
+///   and what is free in one arena serves no other thread.
+/// - Huge pages stay out: a supervisor is small, and one page of 2 MiB under a stack or a heap would cost as much as
+///   a hundred guests. Processes forked later inherit this, and programs that they execute: a guest must be there
+///   before.
 ///
 /// # Errors
-/// prctl(2)'s, for `PR_SET_THP_DISABLE`; the latter is settled all the same.
+/// prctl(2)'s, for `PR_SET_THP_DISABLE`. The threads share a heap all the same.
 pub fn keep_small() -> io::Result<()> {
-    // Of the GNU C library alone.
     #[cfg(target_env = "gnu")]
     // SAFETY: a number for the allocator, which takes the number under its own lock.
     unsafe {

@@ -29,8 +29,9 @@ const CONFIG_HEADER: u64 = 64;
 /// Directories that no attribute is recorded from.
 const SKIPPED: &[&str] = &["power"];
 
-/// Attributes that are many, and change: recorded by name alone where they are served live. Nobody looks at what
-/// is recorded so, since a large host has ten thousands of attributes, and a sandbox starts meanwhile.
+/// How much of the attributes is recorded. Where they are served live, their names will do. The recorder then makes
+/// no call for any single attribute: a large host has tens of thousands, and the start of a sandbox waits for the
+/// recorder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Detail {
     /// Every value, and who may read which.

@@ -93,14 +93,15 @@ impl SysfsServer {
         }
     }
 
-    fn attributes(&self, tree: &Numbered, id: NodeId) -> FileAttr {
+    /// ENODEV of a file that is gone.
+    fn attributes(&self, tree: &Numbered, id: NodeId) -> Result<FileAttr, Errno> {
         let ino = tree.number(id);
         let common = Access::COMMON;
         let (kind, perm, size, nlink, access) = match tree.tree().kind(id) {
             Some(Kind::Dir(_)) => (FileType::Directory, 0o755, 0, 2, common),
             Some(Kind::Link(_)) => (FileType::Symlink, 0o777, 0, 1, common),
             _ => {
-                let access = self.state.access(tree.tree(), id);
+                let access = self.state.access(tree.tree(), id).ok_or(Errno::ENODEV)?;
                 // Nobody writes here; who may read is the kernel's to say (default_permissions).
                 (FileType::RegularFile, access.mode & 0o444, ATTRIBUTE_SIZE, 1, access)
             }
@@ -110,7 +111,7 @@ impl SysfsServer {
         let blksize = 4096;
         let Access { uid, gid, .. } = access;
         let (rdev, flags, blocks) = (0, 0, 0);
-        FileAttr {
+        Ok(FileAttr {
             ino,
             size,
             blocks,
@@ -126,7 +127,7 @@ impl SysfsServer {
             rdev,
             blksize,
             flags,
-        }
+        })
     }
 
     fn looked_up(
@@ -138,7 +139,7 @@ impl SysfsServer {
         let dir = node(&tree, parent)?;
         let entry = name.to_str().and_then(|name| tree.tree().entry(dir, name));
         let id = entry.ok_or(Errno::ENOENT)?;
-        Ok((self.attributes(&tree, id), ttl(tree.tree(), id)))
+        Ok((self.attributes(&tree, id)?, ttl(tree.tree(), id)))
     }
 
     /// What the file holds, from the host unless the same handle has just read it.
@@ -182,8 +183,9 @@ impl Filesystem for SysfsServer {
 
     fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let tree = self.state.tree();
-        match node(&tree, ino) {
-            Ok(id) => reply.attr(ttl(tree.tree(), id), &self.attributes(&tree, id)),
+        let known = node(&tree, ino).and_then(|id| Ok((id, self.attributes(&tree, id)?)));
+        match known {
+            Ok((id, attributes)) => reply.attr(ttl(tree.tree(), id), &attributes),
             Err(errno) => reply.error(errno),
         }
     }
@@ -286,7 +288,9 @@ impl Filesystem for SysfsServer {
         let dots = [(".", id), ("..", tree.parent(id))];
         let entries = tree.entries(id).iter().map(|entry| (tree.name(*entry), *entry));
         for (at, (name, id)) in dots.into_iter().chain(entries).enumerate().skip(skip) {
-            let (attributes, ttl) = (self.attributes(&numbered, id), ttl(tree, id));
+            // What is gone by now is not listed.
+            let Ok(attributes) = self.attributes(&numbered, id) else { continue };
+            let ttl = ttl(tree, id);
             if reply.add(attributes.ino, at as u64 + 1, name, ttl, &attributes, Generation(0)) {
                 break;
             }

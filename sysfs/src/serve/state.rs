@@ -181,13 +181,12 @@ impl State {
         }
     }
 
-    /// Who may read a file, and whose the file is, at this moment.
-    pub(super) fn access(&self, tree: &Tree, id: NodeId) -> Access {
-        let access = match &self.source {
-            Source::Recorded => tree.access(id).copied(),
+    /// Who may read a file, and whose the file is, at this moment. None of a file that is gone.
+    pub(super) fn access(&self, tree: &Tree, id: NodeId) -> Option<Access> {
+        match &self.source {
+            Source::Recorded => Some(tree.access(id).copied().unwrap_or(Access::COMMON)),
             Source::Live(_) => self.source.access(&tree.host_path(id)),
-        };
-        access.unwrap_or(Access::COMMON)
+        }
     }
 
     fn refresh(&self) {
@@ -233,7 +232,7 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
     let looked = Instant::now();
     // Before all else: what changes from here on shows as a difference at the next look.
     let entries = entries(source);
-    // What a sandbox is granted is shown with the host's own mounted in.
+    // A sandbox has KEPT from the host; whoever is granted by names, as by `sysfs serve`, has not.
     let detail = match granted {
         Granted::Named(_) => Detail::Names,
         Granted::Devices(..) => Detail::Served,

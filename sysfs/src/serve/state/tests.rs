@@ -1,4 +1,4 @@
-//! Devices that come, go, and change their names under a served tree.
+//! A served tree of devices that come, go, and change their names and modes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -73,9 +73,12 @@ fn who_may_read_a_file_is_the_hosts_to_say_at_each_moment() {
     let id = tree.tree().find(&file).unwrap();
     for mode in [0o400, 0o644] {
         fs::set_permissions(dir.path().join(&file), fs::Permissions::from_mode(mode)).unwrap();
-        let Access { mode: now, .. } = state.access(tree.tree(), id);
+        let Access { mode: now, .. } = state.access(tree.tree(), id).unwrap();
         assert_eq!(u32::from(now), mode);
     }
+    // Nobody may read what cannot be asked about.
+    fs::remove_file(dir.path().join(&file)).unwrap();
+    assert_eq!(state.access(tree.tree(), id), None);
 }
 
 #[test]
