@@ -19,6 +19,7 @@ PERFTEST = ["-d", DEVICE, "-x", GID_INDEX, "-F"]
 LIMIT = 300
 REGISTRATIONS = 1_000_000
 CLIENTS = 8
+PINGS = 5
 
 
 def left():
@@ -151,12 +152,17 @@ def call():
     """One of four sandboxes: with the others, 32 clients at once."""
     served = late = 0
     while left() > 0:
-        clients = [start("rping", "-c", "-v", "-V", "-C", "5", "-a", ADDRESS) for _ in range(CLIENTS)]
+        clients = [start("rping", "-c", "-v", "-V", "-C", str(PINGS), "-a", ADDRESS) for _ in range(CLIENTS)]
         for client in clients:
             said, _ = client.communicate(timeout=LIMIT)
-            served += client.returncode == 0
+            # The rping of rdma-core 56 ends like this now and then, when all is done: one thread closes the channel from
+            # which another is about to read. (That of rdma-core 65 tells the other thread first.)
+            closed = "rdma_get_cm_event: Bad file descriptor" in said and said.count("ping data") == PINGS
+            if client.returncode == 0 or closed:
+                served += 1
+                continue
             # Until the server listens, and of more requests at once than rping listens for, which are three.
-            if client.returncode == 0 or "REJECTED" in said:
+            if "REJECTED" in said:
                 continue
             # The connection manager asks for some seconds only, whatever else the machine has to do.
             late += 1

@@ -22,7 +22,7 @@ impl Crew {
     pub(crate) fn begin_making(&self) -> bool {
         let alone = self.of_own(|pool, seat| {
             let alone = *seat.place.lock() == Place::Active && self.is_one(pool);
-            self.enter(seat, if alone { Place::Making } else { Place::Away });
+            self.enter(pool, seat, if alone { Place::Making } else { Place::Away });
             alone
         });
         alone.unwrap_or(false)
@@ -30,11 +30,11 @@ impl Crew {
 
     /// The calls have been made.
     pub(crate) fn end_making(&self, begun: Instant) {
-        self.of_own(|_, seat| {
+        self.of_own(|pool, seat| {
             if *seat.place.lock() != Place::Making {
                 return;
             }
-            self.enter(seat, Place::Active);
+            self.enter(pool, seat, Place::Active);
             // The guest did what it was made to do: that is not to make a thread wait.
             let took = begun.elapsed();
             if let Some(work) = seat.work.lock().as_mut().filter(|_| took < WAITED) {
@@ -52,7 +52,7 @@ impl Crew {
                 return Some(receive());
             }
             if is_making {
-                self.enter(seat, Place::Away);
+                self.enter(pool, seat, Place::Away);
             }
             None
         });
@@ -63,7 +63,7 @@ impl Crew {
     pub(crate) fn hand_over(&self, trap: Notification) {
         self.of_own(|pool, seat| {
             pool.handed.push_back(trap);
-            self.enter(seat, Place::Away);
+            self.enter(pool, seat, Place::Away);
         });
     }
 
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(crew.receive_alone(|| 7), None);
         assert_eq!(place(&seat), Place::Away);
         crew.wary.store(false, Ordering::Release);
-        crew.enter(&seat, Place::Active);
+        crew.enter(&mut crew.pool.lock(), &seat, Place::Active);
         // The watch has found it waiting, and another receives.
         assert!(crew.begin_making());
         crew.replace(&seat, Place::Replaced);

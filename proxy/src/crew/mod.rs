@@ -45,6 +45,8 @@ pub(crate) struct Seat {
     /// The thread, once it has sat down.
     thread: Mutex<Option<Tid>>,
     place: Mutex<Place>,
+    /// Wakes the thread when it rests; with the pool locked.
+    wake: Condvar,
     /// Nanoseconds that the thread has spent on traps that are done with.
     spent: AtomicU64,
     /// The guests that the thread has served since the last look: a bit for each; some guests share one.
@@ -136,7 +138,6 @@ fn own_tid() -> Tid {
 #[derive(Debug)]
 pub(crate) struct Crew {
     pool: Mutex<Pool>,
-    wake: Condvar,
     /// Threads that are [`Place::Active`] or [`Place::Making`], and [`Place::Free`]; changed with the
     /// pool locked.
     active: AtomicUsize,
@@ -153,6 +154,12 @@ pub(crate) struct Crew {
 #[derive(Debug, Default)]
 struct Pool {
     seats: Vec<Arc<Seat>>,
+    /// Those that rest and that nobody has woken, the latest last. That one is woken first: its stack and its caches
+    /// are at hand, and those that are not needed get their rest, and end. By turns, all would be kept as long as
+    /// there is work for one.
+    resting: Vec<Arc<Seat>>,
+    /// How many have been woken, and have not looked yet whether they are needed.
+    woken: usize,
     /// Traps that their receiver does not serve.
     handed: VecDeque<Notification>,
     over: bool,
@@ -162,7 +169,6 @@ impl Default for Crew {
     fn default() -> Self {
         Self {
             pool: Mutex::default(),
-            wake: Condvar::new(),
             active: AtomicUsize::new(0),
             free: AtomicUsize::new(0),
             width: AtomicUsize::new(1),
@@ -191,7 +197,7 @@ impl Crew {
         }
         let seat = Arc::new(Seat::default());
         pool.seats.push(Arc::clone(&seat));
-        self.enter(&seat, Place::Free);
+        self.enter(pool, &seat, Place::Free);
         Some(seat)
     }
 
@@ -205,12 +211,12 @@ impl Crew {
     /// A thread ends.
     pub(crate) fn leave(&self, seat: &Arc<Seat>) {
         let mut pool = self.pool.lock();
-        self.enter(seat, Place::Beside);
+        self.enter(&mut pool, seat, Place::Beside);
         pool.seats.retain(|one| !Arc::ptr_eq(one, seat));
     }
 
-    /// Changes what a thread is there for. The pool is locked.
-    fn enter(&self, seat: &Seat, place: Place) {
+    /// Changes what a thread is there for.
+    fn enter(&self, pool: &mut Pool, seat: &Seat, place: Place) {
         let was = std::mem::replace(&mut *seat.place.lock(), place);
         let count = |place: Place| match place {
             Place::Free => Some(&self.free),
@@ -226,17 +232,30 @@ impl Crew {
         }
         let is_active = |place| matches!(place, Place::Active | Place::Making);
         if is_active(was) && !is_active(place) {
-            self.wake.notify_one();
+            self.wake(pool);
         }
     }
 
-    fn is_short(&self) -> bool {
-        self.active.load(Ordering::Acquire) < self.width.load(Ordering::Acquire)
+    /// How many of those that rest should go on.
+    fn needed(&self, pool: &Pool) -> usize {
+        let missing = self.width.load(Ordering::Acquire);
+        let missing = missing.saturating_sub(self.active.load(Ordering::Acquire));
+        if pool.over { MOST } else { missing.max(pool.handed.len()) }
+    }
+
+    /// Wakes threads that rest until so many are on their way.
+    fn wake(&self, pool: &mut Pool) {
+        while pool.woken < self.needed(pool)
+            && let Some(seat) = pool.resting.pop()
+        {
+            pool.woken += 1;
+            seat.wake.notify_one();
+        }
     }
 
     /// A thread is about to receive, and rests first if enough threads are active. False: the thread
     /// was not needed for a while, or nobody is left to serve, and the thread ends.
-    pub(crate) fn ready(&self, seat: &Seat) -> bool {
+    pub(crate) fn ready(&self, seat: &Arc<Seat>) -> bool {
         let is_active = || *seat.place.lock() == Place::Active;
         let crowded = self.active.load(Ordering::Acquire) > self.width.load(Ordering::Acquire);
         if !crowded && is_active() || self.rest(seat) {
@@ -247,17 +266,23 @@ impl Crew {
     }
 
     /// Waits until a thread is needed.
-    fn rest(&self, seat: &Seat) -> bool {
+    fn rest(&self, seat: &Arc<Seat>) -> bool {
         let mut pool = self.pool.lock();
-        self.enter(seat, Place::Free);
+        self.enter(&mut pool, seat, Place::Free);
         while !pool.over {
-            if self.is_short() || !pool.handed.is_empty() {
-                self.enter(seat, Place::Active);
+            if self.needed(&pool) > 0 {
+                self.enter(&mut pool, seat, Place::Active);
                 return true;
             }
-            let timed_out = self.wake.wait_for(&mut pool, REST).timed_out();
-            if timed_out && !self.is_short() && self.free.load(Ordering::Acquire) > 1 {
-                self.enter(seat, Place::Replaced);
+            pool.resting.push(Arc::clone(seat));
+            seat.wake.wait_for(&mut pool, REST);
+            let resting = pool.resting.len();
+            pool.resting.retain(|one| !Arc::ptr_eq(one, seat));
+            if pool.resting.len() == resting {
+                pool.woken -= 1;
+            } else if self.free.load(Ordering::Acquire) > 1 {
+                self.enter(&mut pool, seat, Place::Replaced);
+                self.wake(&mut pool);
                 return false;
             }
         }
@@ -289,17 +314,19 @@ impl Crew {
 
     /// Another receives in the place of a thread.
     fn replace(&self, seat: &Seat, place: Place) {
-        let _pool = self.pool.lock();
+        let mut pool = self.pool.lock();
         let was = *seat.place.lock();
         if matches!(was, Place::Active | Place::Making | Place::Replaced) {
-            self.enter(seat, place);
+            self.enter(&mut pool, seat, place);
         }
     }
 
     /// Nobody is left to serve: those that rest end.
     pub(crate) fn dismiss(&self) {
-        self.pool.lock().over = true;
-        self.wake.notify_all();
+        let mut pool = self.pool.lock();
+        pool.over = true;
+        self.wake(&mut pool);
+        drop(pool);
         self.doze.disturb();
     }
 
@@ -327,7 +354,7 @@ mod tests {
 
     /// Another thread receives in the place of the calling one.
     fn give_way(crew: &Crew) {
-        crew.of_own(|_, seat| crew.enter(seat, Place::Away));
+        crew.of_own(|pool, seat| crew.enter(pool, seat, Place::Away));
     }
 
     #[test]
@@ -375,6 +402,31 @@ mod tests {
         assert_eq!(place(&one), Place::Active, "another receives");
         crew.received(&two, None);
         assert_eq!(place(&two), Place::Replaced);
+    }
+
+    #[test]
+    fn threads_end_that_are_not_needed_while_others_serve_by_turns() {
+        let crew = Arc::new(Crew::default());
+        let serves = |seat: Arc<Seat>| {
+            let crew = Arc::clone(&crew);
+            std::thread::spawn(move || {
+                while crew.ready(&seat) {
+                    crew.received(&seat, None);
+                    // Otherwise all of them are on their way somewhere, all the time.
+                    std::thread::sleep(REST / 1000);
+                    crew.replace(&seat, Place::Replaced);
+                }
+                crew.leave(&seat);
+            })
+        };
+        let threads = [sat(&crew), sat(&crew), sat(&crew), sat(&crew)].map(serves);
+        let begun = Instant::now();
+        while crew.pool.lock().seats.len() > 2 {
+            assert!(begun.elapsed() < 30 * REST, "all are kept");
+            std::thread::sleep(REST / 10);
+        }
+        crew.dismiss();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
 
     #[test]

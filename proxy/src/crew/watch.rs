@@ -162,8 +162,7 @@ impl Crew {
         self.wary.store(watch.wary.is_some(), Ordering::Release);
         if self.width.swap(width, Ordering::AcqRel) < width {
             // Who rests looks whether to go on with this locked.
-            let _pool = self.pool.lock();
-            self.wake.notify_all();
+            self.wake(&mut self.pool.lock());
         }
     }
 }
@@ -267,7 +266,7 @@ mod tests {
         crew.watch(&mut watch, |_| None);
         super::super::serving(&Arc::new(process));
         if gives_way {
-            crew.of_own(|_, seat| crew.enter(seat, Place::Away));
+            crew.of_own(|pool, seat| crew.enter(pool, seat, Place::Away));
         }
         work(long);
         crew.watch(&mut watch, |_| None);
