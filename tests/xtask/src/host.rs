@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -216,6 +217,9 @@ fn nextest(words: &[String]) -> Result<Outcome> {
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
     command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
     command.args(["--show-progress", "none"]);
+    // The attacks, one at a time, mostly sleep.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    command.args(["--test-threads", &(processors + 1).to_string()]);
     if !words.is_empty() {
         // Words may be of the lab's cases only.
         command.args(["--no-tests", "pass"]).args(words);
