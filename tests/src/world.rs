@@ -96,6 +96,13 @@ impl World {
         Ok(gid.to_ipv4_mapped().context("a GID that is no IPv4 address")?.to_string())
     }
 
+    /// The network device of the first GID; none on InfiniBand.
+    pub fn netdev(&self) -> Option<String> {
+        let file = Path::new(CLASS).join(&self.device).join("ports/1/gid_attrs/ndevs/0");
+        let name = fs::read_to_string(file).ok()?;
+        Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+    }
+
     /// The folder of `verbgate`, of its guests and of this program.
     pub fn folder(&self) -> &Path {
         &self.bin

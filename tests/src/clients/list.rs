@@ -1,8 +1,9 @@
 //! The programs: how each is started, and what shows that it has done its work.
 //!
 //! In the words, `{role}` is server or client, `{device}` the end's RDMA device, `{gid}` the index of the device's GID,
-//! `{own}` the end's address, `{address}` the server's, `{port}` a free port, `{scripts}` the folder of this crate's
-//! scripts, `{fetched}` that of unpacked wheels, and `{server}` what the server says of where it listens.
+//! `{netdev}` the network device of that, behind a comma, if there is one, `{own}` the end's address, `{address}` the
+//! server's, `{port}` a free port, `{scripts}` the folder of this crate's scripts, `{fetched}` that of unpacked wheels, and
+//! `{server}` what the server says of where it listens.
 
 use anyhow::Result;
 use anyhow::bail;
@@ -80,9 +81,14 @@ const MANAGED: &[Card] = &[Card::Software, Card::Erdma];
 const SOFTWARE: &[Card] = &[Card::Software];
 
 /// The index is that of the address's GID: not every GID of Soft-RoCE's reaches the same machine.
-const UCX_RC: &[(&str, &str)] = &[
-    ("UCX_NET_DEVICES", "{device}:1"),
-    ("UCX_TLS", "rc_v,self"),
+const UCX_RC: &[(&str, &str)] =
+    &[("UCX_NET_DEVICES", "{device}:1"), ("UCX_TLS", "rc_v,self"), ("UCX_IB_GID_INDEX", "{gid}")];
+/// The ranks of a launcher find each other by TCP, as UCX does it by UD otherwise: on Soft-RoCE, UD of UCX ends with
+/// an "unhandled timeout error". No message is to be carried by TCP in part.
+const UCX_RANKS: &[(&str, &str)] = &[
+    ("UCX_NET_DEVICES", "{device}:1{netdev}"),
+    ("UCX_TLS", "rc_v,tcp,self"),
+    ("UCX_MAX_RNDV_RAILS", "1"),
     ("UCX_IB_GID_INDEX", "{gid}"),
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -177,7 +183,7 @@ pub(super) static CLIENTS: &[Client] = &[
         name: "ucx-rc",
         compares: false,
         on: CONNECTED,
-        env: UCX_RC,
+        env: UCX_RANKS,
         ends: Ends::Ranks {
             launcher: MPI_APART,
             rank: &["ucx_perftest", "-t", "tag_bw", "-s", "65536", "-n", "200", "-w", "10"],
@@ -236,7 +242,7 @@ pub(super) static CLIENTS: &[Client] = &[
         name: "open-mpi-ucx",
         compares: true,
         on: CONNECTED,
-        env: UCX_RC,
+        env: UCX_RANKS,
         ends: Ends::Ranks {
             launcher: &["mpirun", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "osc", "ucx"],
             rank: &["python3", "{scripts}/mpi_pair.py", "3"],

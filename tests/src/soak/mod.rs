@@ -197,8 +197,7 @@ impl Scenario {
 
     /// Looks at the supervisors until their guests have ended.
     fn watch(&self, world: &World, each: Duration, sandboxes: &mut [Sandbox]) -> Result<()> {
-        let netdev = format!("/sys/class/infiniband/{}/ports/1/gid_attrs/ndevs/0", world.device);
-        let netdev = fs::read_to_string(netdev).unwrap_or_default();
+        let netdev = world.netdev().unwrap_or_default();
         let mut deadline = exec::Deadline::after(each + LAST_ROUND);
         let begun = Instant::now();
         let mut is_there = false;
@@ -219,7 +218,7 @@ impl Scenario {
             if self.has_events && (is_there || begun.elapsed() < each) {
                 let what = if is_there { "del" } else { "add" };
                 let mut ip = Command::new("ip");
-                ip.args(["address", what, FLEETING, "dev", netdev.trim()]);
+                ip.args(["address", what, FLEETING, "dev", &netdev]);
                 exec::run(ip, PATIENCE)?.expect_status(0)?;
                 is_there = !is_there;
             }
