@@ -211,11 +211,14 @@ impl World {
     }
 
     /// What containers leave in the system: mounts, network namespaces, and what keeps containers. Docker's network
-    /// namespaces are mounts; the files under them go once a minute.
+    /// namespaces are mounts; the files under them go once a minute. Podman's store is mounted upon itself while a
+    /// podman works, and stays so when one is ended in the middle: that is no container's.
     pub(crate) fn traces(&self) -> String {
-        self.sh("cut -d' ' -f2,3 /proc/mounts | sort
+        self.sh(
+            "cut -d' ' -f2,3 /proc/mounts | grep -v '^/var/lib/containers/storage/overlay ' | sort
             ls /run/netns /run/containerd/io.containerd.runtime.v2.task/* 2>/dev/null
-            ps -o args | grep -E '[s]him|[c]onmon|[p]ause|[s]leep 1000$' || true")
+            ps -o args | grep -E '[s]him|[c]onmon|[p]ause|[s]leep 1000$' || true",
+        )
     }
 
     /// From now on, what is there is all that may be left.

@@ -37,10 +37,11 @@ mkdir /run/dev/infiniband
 for n in 0 1; do mknod "/run/dev/infiniband/uverbs$n" c 1 3; done
 mount --move /run/dev /dev
 mount --bind "$sysfs" /sys
-# Processes of all machines have the same numbers, by which some call their temporary files.
-mount -t tmpfs tmpfs /tmp
 : >>/usr/bin/verbgate
 mount --bind "$tool" /usr/bin/verbgate
+# Processes of all machines have the same numbers, by which some call their temporary files. Last: the files above may
+# be in /tmp.
+mount -t tmpfs tmpfs /tmp
 : >/run/booted
 exec sleep infinity
 "#;

@@ -106,7 +106,8 @@ pub fn run(world: &World, time: Duration, words: &[String]) -> Result<bool> {
     }
     println!("{table}");
     println!(
-        "soak: {good} held, {bad} failed (supervisors: medians of the second and of the last quarter)"
+        "soak: {good} held, {bad} failed (supervisors: the second and the last quarter; memory in the median, descriptors \
+         and threads when fewest are)"
     );
     Ok(bad == 0)
 }

@@ -7,8 +7,12 @@ use std::fs;
 /// that is just being served takes, and its thread's stack. Pages of the program's own file come and go with what
 /// the guests ask for, and cannot leak.
 const GROWTH_KIB: u64 = 256;
-/// How many more descriptors and threads there may be: those of guests that are just being served.
+/// How many more descriptors and threads there may be when fewest are: those of guests that are just being served
+/// come and go.
 const MORE: u64 = 8;
+/// Of the looks, in a hundred.
+const MEDIAN: usize = 50;
+const FEWEST: usize = 5;
 /// Of fewer looks nothing is concluded.
 const LOOKS: usize = 16;
 
@@ -63,23 +67,23 @@ impl Watched {
         }
     }
 
-    /// The medians of so many equal parts of the run.
-    fn medians(&self, parts: usize, of: impl Fn(&Look) -> u64) -> Vec<u64> {
+    /// Values of so many equal parts of the run: that which so many in a hundred of a part are less than.
+    fn parts(&self, parts: usize, percent: usize, of: impl Fn(&Look) -> u64) -> Vec<u64> {
         let length = (self.looks.len() / parts).max(1);
-        let median = |looks: &[Look]| {
+        let one = |looks: &[Look]| {
             let mut values: Vec<u64> = looks.iter().map(&of).collect();
             values.sort_unstable();
-            values.get(values.len() / 2).copied()
+            values.get(values.len() * percent / 100).copied()
         };
         // The first few are left out, so that the parts are equal.
         let late = self.looks.len().saturating_sub(length * parts);
         let looks = self.looks.get(late..).unwrap_or_default();
-        looks.chunks(length).filter_map(median).collect()
+        looks.chunks(length).filter_map(one).collect()
     }
 
-    /// The medians of the second and of the last quarter.
-    fn early_and_late(&self, of: impl Fn(&Look) -> u64) -> [u64; 2] {
-        match self.medians(4, of).as_slice() {
+    /// The second and the last quarter.
+    fn early_and_late(&self, percent: usize, of: impl Fn(&Look) -> u64) -> [u64; 2] {
+        match self.parts(4, percent, of).as_slice() {
             [_, early, _, late] => [*early, *late],
             _ => [0, 0],
         }
@@ -90,27 +94,29 @@ impl Watched {
         if self.looks.len() < LOOKS {
             return Vec::new();
         }
-        let grown = |what: &str, may: u64, of: fn(&Look) -> u64| {
-            let [early, late] = self.early_and_late(of);
+        let grown = |what: &str, may: u64, percent: usize, of: fn(&Look) -> u64| {
+            let [early, late] = self.early_and_late(percent, of);
             let what = || format!("{what} grew from {early} to {late}");
             (late > early + may).then(what)
         };
         let all = [
-            grown("the supervisor's anonymous memory (KiB)", GROWTH_KIB, |look| look.anonymous),
-            grown("the supervisor's descriptors", MORE, |look| look.descriptors),
-            grown("the supervisor's threads", MORE, |look| look.threads),
+            grown("the supervisor's anonymous memory (KiB)", GROWTH_KIB, MEDIAN, |look| {
+                look.anonymous
+            }),
+            grown("the supervisor's descriptors", MORE, FEWEST, |look| look.descriptors),
+            grown("the supervisor's threads", MORE, FEWEST, |look| look.threads),
         ];
         let mut faults: Vec<String> = all.into_iter().flatten().collect();
         if !faults.is_empty() {
             // Growth that comes to an end looks unlike growth that does not.
-            let course = self.medians(8, |look| look.anonymous);
+            let course = self.parts(8, MEDIAN, |look| look.anonymous);
             faults.push(format!("its anonymous memory in each eighth of the time: {course:?}"));
             faults.push(format!("its descriptors at last: {:?}", self.kinds));
         }
         faults
     }
 
-    /// Early and late: resident memory, anonymous memory, descriptors and threads.
+    /// Early and late: resident memory and anonymous memory, medians; descriptors and threads, when fewest are.
     pub(super) fn cells(&self) -> [String; 4] {
         let mib = |[early, late]: [u64; 2]| {
             let [early, late] = [early, late].map(|kib| {
@@ -121,10 +127,10 @@ impl Watched {
         };
         let plain = |[early, late]: [u64; 2]| format!("{early} → {late}");
         [
-            mib(self.early_and_late(|look| look.resident)),
-            mib(self.early_and_late(|look| look.anonymous)),
-            plain(self.early_and_late(|look| look.descriptors)),
-            plain(self.early_and_late(|look| look.threads)),
+            mib(self.early_and_late(MEDIAN, |look| look.resident)),
+            mib(self.early_and_late(MEDIAN, |look| look.anonymous)),
+            plain(self.early_and_late(FEWEST, |look| look.descriptors)),
+            plain(self.early_and_late(FEWEST, |look| look.threads)),
         ]
     }
 }
@@ -147,6 +153,13 @@ mod tests {
         let grows = seen((0..64).map(|at| 4000 + at * 20));
         let faults = grows.faults();
         assert!(faults.len() == 3 && faults[0].contains("memory"), "{faults:?}");
+        // Guests that come and go are none; what is kept of each is.
+        let of = |descriptors| Look { descriptors, ..Look::default() };
+        let watched = |looks: Vec<Look>| Watched { looks, ..seen([].into_iter()) };
+        let come_and_go = (0..64).map(|at: u64| of(if at < 32 || at % 8 == 0 { 40 } else { 72 }));
+        assert_eq!(watched(come_and_go.collect()).faults(), [""; 0]);
+        let kept = (0..64).map(|at: u64| of(40 + at / 2 + at % 8));
+        assert_eq!(watched(kept.collect()).faults().len(), 3);
         // Of a short run nothing is said.
         assert_eq!(seen((0..8).map(|at| 4000 + at * 900)).faults(), [""; 0]);
     }
