@@ -156,7 +156,8 @@ mod tests {
         // Guests that come and go are none; what is kept of each is.
         let of = |descriptors| Look { descriptors, ..Look::default() };
         let watched = |looks: Vec<Look>| Watched { looks, ..seen([].into_iter()) };
-        let come_and_go = (0..64).map(|at: u64| of(if at < 32 || at % 8 == 0 { 40 } else { 72 }));
+        let come_and_go =
+            (0..64).map(|at: u64| of(if at < 32 || at.is_multiple_of(8) { 40 } else { 72 }));
         assert_eq!(watched(come_and_go.collect()).faults(), [""; 0]);
         let kept = (0..64).map(|at: u64| of(40 + at / 2 + at % 8));
         assert_eq!(watched(kept.collect()).faults().len(), 3);
