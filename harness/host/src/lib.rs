@@ -3,7 +3,8 @@
 //! ([`netns`]), links and routes ([`link`], [`route`], [`way`]), classes of traffic ([`dcb`]) and RDMA
 //! devices ([`rdma`]) by the one netlink socket ([`netlink`]), the rules around a namespace
 //! ([`fence`]), signals between steps ([`signals`]), files that are written in
-//! one step ([`files`]), and the one way to print ([`output`]).
+//! one step ([`files`]), this program, to be executed again ([`program`]), and the one way to print
+//! ([`output`]).
 //!
 //! The links of this process's network namespace:
 //!
@@ -24,6 +25,7 @@ pub mod link;
 pub mod netlink;
 pub mod netns;
 pub mod output;
+pub mod program;
 pub mod rdma;
 pub mod route;
 pub mod signals;

@@ -22,6 +22,7 @@ use anyhow::anyhow;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use verbgate_host::netns::Namespace;
+use verbgate_host::program;
 use verbgate_host::signals::Signals;
 use verbgate_netdev::back;
 use verbgate_netdev::journal;
@@ -57,7 +58,7 @@ pub(super) fn start(
     pid: i32,
     answer: OwnedFd,
 ) -> Result<(), anyhow::Error> {
-    let exe = std::env::current_exe().context("cannot tell the path of this program")?;
+    let exe = program::own().context("cannot tell the path of this program")?;
     // It outlives this process, mostly, and nobody waits for it.
     Command::new(exe)
         .args(log)

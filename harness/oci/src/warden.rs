@@ -15,6 +15,7 @@ use std::process::Stdio;
 use anyhow::Context;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
+use verbgate_host::program;
 use verbgate_sys::Tgid;
 use verbgate_sys::process::PidFd;
 
@@ -27,7 +28,7 @@ const KILL: i32 = 9;
 
 /// Starts the warden of a container that is about to run, and waits until the warden watches.
 pub(super) fn start(log: &[OsString], place: &Path, first: Tgid) -> Result<(), anyhow::Error> {
-    let exe = std::env::current_exe().context("cannot tell the path of this program")?;
+    let exe = program::own().context("cannot tell the path of this program")?;
     let mut child = Command::new(exe)
         .args(log)
         .arg(crate::options::WARDEN)

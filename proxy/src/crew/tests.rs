@@ -71,8 +71,8 @@ fn threads_end_that_are_not_needed_while_others_serve_by_turns() {
         std::thread::spawn(move || {
             while crew.ready(&seat) {
                 crew.received(&seat, None);
-                // Otherwise all of them are on their way somewhere, all the time.
-                std::thread::sleep(REST / 1000);
+                // Long, so that who has given way rests before the next does, however busy the machine is.
+                std::thread::sleep(REST / 10);
                 crew.replace(&seat, Place::Replaced);
             }
             crew.leave(&seat);

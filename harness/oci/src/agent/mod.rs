@@ -14,7 +14,6 @@ pub mod profile;
 mod state;
 
 use std::collections::HashMap;
-use std::env;
 use std::ffi::OsStr;
 use std::ffi::OsString;
 use std::fs;
@@ -41,6 +40,7 @@ use anyhow::anyhow;
 use listenfd::ListenFd;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
+use verbgate_host::program;
 use verbgate_sys::Tgid;
 use verbgate_sys::process::PidFd;
 
@@ -223,7 +223,7 @@ impl Agent {
             _ => anyhow!("cannot make {}: {e}", place.path().display()),
         })?;
         let (ours, theirs) = life::pair()?;
-        let child = Command::new(env::current_exe().context("cannot tell this program's path")?)
+        let child = Command::new(program::own().context("cannot tell this program's path")?)
             .args(&self.log)
             .arg(SUPERVISOR)
             .arg(place.path())
