@@ -23,9 +23,12 @@ const OVER: &str = "for at in etc usr var/lib; do
     mount -t overlay -o \"lowerdir=/$at,upperdir=$over/$at/upper,workdir=$over/$at/work\" overlay \"/$at\"
 done";
 
+/// The folder of the project.
+const CHECKOUT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 /// The machine's first process. `/sys` is a tree of files, and `/dev` has two nodes of RDMA.
 const BOOT: &str = r#"
-sysfs=$1 over=$2 tool=$3 name=$4
+sysfs=$1 over=$2 tool=$3 name=$4 checkout=$5
 mount --make-rprivate /
 hostname "$name"
 mount -t tmpfs tmpfs /run
@@ -39,9 +42,11 @@ mount --move /run/dev /dev
 mount --bind "$sysfs" /sys
 : >>/usr/bin/verbgate
 mount --bind "$tool" /usr/bin/verbgate
-# Processes of all machines have the same numbers, by which some call their temporary files. Last: the files above may
-# be in /tmp.
+# Processes of all machines have the same numbers, by which some call their temporary files. The checkout may be there.
+mkdir /run/checkout
+mount --bind "$checkout" /run/checkout
 mount -t tmpfs tmpfs /tmp
+[ -e "$checkout" ] || { mkdir -p "$checkout"; mount --bind /run/checkout "$checkout"; }
 : >/run/booted
 exec sleep infinity
 "#;
@@ -90,7 +95,7 @@ impl Machine {
         }
         let mut command = home.command(&["unshare", "--mount", "--pid", "--fork", "--uts"]);
         command.args(["--mount-proc", "--kill-child", "sh", "-ec", &BOOT.replace("OVER", OVER)]);
-        command.arg("sh").arg(sysfs).arg(dir.join("over")).arg(tool()).arg(name);
+        command.arg("sh").arg(sysfs).arg(dir.join("over")).arg(tool()).arg(name).arg(CHECKOUT);
         let boot = command.stdout(Stdio::null()).spawn().unwrap();
         let children = format!("/proc/{0}/task/{0}/children", boot.id());
         let mut init = String::new();
