@@ -1,8 +1,5 @@
 //! An agent whose policy has tenants, and a policy that changes.
 
-use std::fs;
-use std::path::Path;
-
 use super::*;
 
 /// The operator's policy: a tenant whose name is a namespace's beginning, and the tenant's profile.

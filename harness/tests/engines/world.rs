@@ -211,8 +211,8 @@ impl World {
     }
 
     /// What containers leave in the system: mounts, network namespaces, and what keeps containers. Docker's network
-    /// namespaces are mounts; the files under them go once a minute. Podman's store is mounted upon itself while a
-    /// podman works, and stays so when one is ended in the middle: that is no container's.
+    /// namespaces are mounts; the files under them go once a minute. Podman mounts its store upon itself
+    /// while it works, and that mount was once seen to stay: it is no container's.
     pub(crate) fn traces(&self) -> String {
         self.sh(
             "cut -d' ' -f2,3 /proc/mounts | grep -v '^/var/lib/containers/storage/overlay ' | sort

@@ -88,8 +88,8 @@ pub fn lab(world: &World) -> Result<()> {
     let mut table =
         Table::new(&["sysfs, files a second", "native", "sandbox", "native to sandbox"]);
     let port = format!("/sys/class/infiniband/{}/ports/1", world.device);
-    let netdev = fs::read_to_string(format!("{port}/gid_attrs/ndevs/0"))?;
-    let netdev = format!("/sys/class/net/{}", netdev.trim());
+    let netdev = world.netdev().context("the device has no network device")?;
+    let netdev = format!("/sys/class/net/{netdev}");
     for (name, dir) in [
         ("the device's own: partition keys", format!("{port}/pkeys")),
         ("judged at each read: the table of GIDs", format!("{port}/gids")),

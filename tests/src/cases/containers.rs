@@ -153,8 +153,8 @@ const NIC_ADDRESS: &str = "10.123.0.9/24";
 /// The NIC goes into the container and comes home, and its GID with it.
 fn with_nic(world: &World, runtime: &'static str) -> Result<()> {
     let port = Path::new("/sys/class/infiniband").join(&world.device).join("ports/1");
-    let netdev = fs::read_to_string(port.join("gid_attrs/ndevs/0"))?;
-    ip(&["link", "add", "link", netdev.trim(), "name", NIC, "type", "macvlan", "mode", "bridge"])?;
+    let netdev = world.netdev().context("the device has no network device")?;
+    ip(&["link", "add", "link", &netdev, "name", NIC, "type", "macvlan", "mode", "bridge"])?;
     let done = there_and_back(world, runtime, &port);
     ip(&["link", "del", NIC])?;
     done

@@ -95,7 +95,7 @@ impl Gids {
         let script = dir.path().join("gids.py");
         fs::write(&script, SCRIPT)?;
         let port = Path::new("/sys/class/infiniband").join(&world.device).join("ports/1");
-        let netdev = fs::read_to_string(port.join("gid_attrs/ndevs/0"))?.trim().to_owned();
+        let netdev = world.netdev().context("the device has no network device")?;
         Ok(Self { _dir: dir, script, port, netdev })
     }
 

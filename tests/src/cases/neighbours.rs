@@ -75,7 +75,7 @@ fn gid(number: u8) -> Ipv6Addr {
 
 fn many(world: &World) -> Result<Verdict> {
     let port = Path::new("/sys/class/infiniband").join(&world.device).join("ports/1");
-    let netdev = fs::read_to_string(port.join("gid_attrs/ndevs/0"))?.trim().to_owned();
+    let netdev = world.netdev().context("the device has no network device")?;
     let _namespaces = namespaces(&netdev)?;
     let mut table = BTreeMap::new();
     exec::wait_until("the tenants' GIDs", PATIENCE, || {

@@ -278,8 +278,8 @@ impl Stage<'_> {
         Ok(ended)
     }
 
-    /// Each rank in a sandbox of its own; the launcher is no RDMA program, and starts one program: by two, with a
-    /// colon in between, that of Open MPI 5.0.7 ends with SIGSEGV before there is a rank.
+    /// Each rank in a sandbox of its own; the launcher is no RDMA program. The launcher is given one program for both
+    /// ranks: given two, with a colon in between, that of Open MPI 5.0.7 ends with SIGSEGV before there is a rank.
     fn ranks(&mut self, launcher: &[&str], rank: &[&str]) -> Result<Ended> {
         let words = tempfile::tempdir()?;
         for (number, role) in ["server", "client"].into_iter().enumerate() {

@@ -10,7 +10,7 @@ const GROWTH_KIB: u64 = 256;
 /// How many more descriptors and threads there may be when fewest are: those of guests that are just being served
 /// come and go, and a supervisor closes those of threads that have ended when it holds so many.
 const MORE: u64 = 32;
-/// Of the looks, in a hundred.
+/// Percentiles of the looks.
 const MEDIAN: usize = 50;
 const FEWEST: usize = 5;
 /// Of fewer looks nothing is concluded.
@@ -67,7 +67,7 @@ impl Watched {
         }
     }
 
-    /// Values of so many equal parts of the run: that which so many in a hundred of a part are less than.
+    /// A percentile of each of so many equal parts of the run.
     fn parts(&self, parts: usize, percent: usize, of: impl Fn(&Look) -> u64) -> Vec<u64> {
         let length = (self.looks.len() / parts).max(1);
         let one = |looks: &[Look]| {
