@@ -198,6 +198,10 @@ impl State {
         ];
         for (what, before, now) in lists {
             let (mut before, mut now) = (strip(before), strip(now));
+            if what == "addresses" {
+                // The kernel makes one when the link has a carrier, which the link may have got since.
+                now.retain(|m| before.contains(m) || !is_link_local_v6(m));
+            }
             if what == "routes" {
                 // Several NICs' routes lie between one NIC's.
                 before.sort_by_key(|m| format!("{m:?}"));
@@ -229,6 +233,10 @@ fn addresses(all: &[Message], index: u32) -> Vec<Message> {
     let (v4, v6): (Vec<_>, Vec<_>) = mine.filter(made).partition(|m| m.byte(0) == AF_INET);
     // The kernel puts a new IPv6 address before others of its scope, so the last came first.
     v4.into_iter().chain(v6.into_iter().rev()).map(clean_address).collect()
+}
+
+fn is_link_local_v6(address: &Message) -> bool {
+    address.byte(0) != AF_INET && local(address).is_some_and(is_link_local)
 }
 
 fn clean_address(message: &Message) -> Message {

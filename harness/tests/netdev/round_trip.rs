@@ -7,6 +7,7 @@ use crate::common::stdout;
 use crate::world::Subnets;
 use crate::world::World;
 use crate::world::same;
+use crate::world::until;
 
 /// Everything that a NIC can have, on as many NICs as there are.
 pub(crate) fn enrich(world: &World, subnets: Subnets) {
@@ -111,6 +112,21 @@ fn three_nics_of_one_network() {
 #[test]
 fn three_nics_of_networks_of_their_own() {
     there_and_back(3, Subnets::Different, &[]);
+}
+
+/// The kernel makes an address of its own for a link that has a carrier, which the link may have only later.
+#[test]
+fn a_nic_comes_back_though_its_carrier_came_meanwhile() {
+    let Some(world) = World::new(1, Subnets::Same) else { return };
+    world.peer.ip("link set p0 down\n");
+    until("the end of the carrier", || world.home.sh("ip link show rail0").contains("NO-CARRIER"));
+    world.home.ip("-6 addr flush dev rail0 scope link\n");
+    world.move_all(&[]);
+    world.peer.ip("link set p0 up\n");
+    world.restore();
+    let addresses = world.home.sh("ip -o addr show rail0");
+    assert_eq!(addresses.lines().count(), 3, "{addresses}");
+    assert!(addresses.contains("fe80::"), "{addresses}");
 }
 
 #[test]
