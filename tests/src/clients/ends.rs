@@ -41,6 +41,12 @@ const RUNTIME: &str = "crun";
 /// Where programs of one machine meet, whatever their device.
 const LOOPBACK: &str = "127.0.0.1";
 
+/// Starts a rank in its place. A container has its own environment, so the launcher's is told to the rank in a file.
+const IN_ITS_PLACE: &str = r#"cd "$0"
+n=$OMPI_COMM_WORLD_RANK
+{ env -0 | grep -zE '^(OMPI|PMIX|PRTE|TMPDIR)'; cat $n.rank; } >$n.told
+exec xargs -0 -a $n.place env"#;
+
 /// What both ends are in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Between {
@@ -101,6 +107,8 @@ struct Stage<'a> {
     port: u16,
     /// A report or a trace of each supervisor.
     reports: TempDir,
+    /// What a launcher and its ranks share, also with ranks in containers.
+    shared: TempDir,
     containers: Vec<Container>,
 }
 
@@ -163,9 +171,16 @@ impl Facts {
         between: Between,
         is_traced: bool,
     ) -> Result<Stage<'a>> {
-        let (port, reports) = (world::free_port()?, tempfile::tempdir()?);
-        let containers = Vec::new();
-        Ok(Stage { facts: self, client, between, is_traced, port, reports, containers })
+        Ok(Stage {
+            facts: self,
+            client,
+            between,
+            is_traced,
+            port: world::free_port()?,
+            reports: tempfile::tempdir()?,
+            shared: tempfile::tempdir()?,
+            containers: Vec::new(),
+        })
     }
 }
 
@@ -231,6 +246,9 @@ impl Stage<'_> {
                 for folder in [self.facts.scripts.path(), &self.facts.fetched] {
                     container.add("/mounts", "-", bundle::bind(&folder.to_string_lossy()))?;
                 }
+                let shared = self.shared.path();
+                let shared = json!({"destination": shared, "source": shared, "options": ["bind"]});
+                container.add("/mounts", "-", shared)?;
                 let command = container.run();
                 self.containers.push(container);
                 return Ok(command);
@@ -278,21 +296,28 @@ impl Stage<'_> {
         Ok(ended)
     }
 
-    /// Each rank in a sandbox of its own; the launcher is no RDMA program. The launcher is given one program for both
-    /// ranks: given two, with a colon in between, that of Open MPI 5.0.7 ends with SIGSEGV before there is a rank.
+    /// Each rank in a sandbox or container of its own; the launcher is no RDMA program. The launcher is given one program
+    /// for both ranks: given two, with a colon in between, that of Open MPI 5.0.7 ends with SIGSEGV before there is a rank.
     fn ranks(&mut self, launcher: &[&str], rank: &[&str]) -> Result<Ended> {
-        let words = tempfile::tempdir()?;
-        for (number, role) in ["server", "client"].into_iter().enumerate() {
-            let rank = self.fill(role, rank);
-            let one = self.end(&format!("rank-{number}"), role, &rank)?;
-            let all: Vec<&OsStr> = one.get_args().collect();
-            let all = all.join(OsStr::new("\0"));
-            fs::write(words.path().join(number.to_string()), all.as_encoded_bytes())?;
+        let shared = self.shared.path().to_owned();
+        let file = |name: &str| shared.join(name).to_string_lossy().into_owned();
+        for (number, role) in ["0", "1"].into_iter().zip(["server", "client"]) {
+            let rank = self.fill(role, rank).join("\0");
+            fs::write(file(&format!("{number}.rank")), rank)?;
+            let inside = ["xargs", "-0", "-a", &file(&format!("{number}.told")), "env"];
+            let inside = inside.map(str::to_owned);
+            let place = self.end(&format!("rank-{number}"), role, &inside)?;
+            let all: Vec<&OsStr> =
+                [place.get_program()].into_iter().chain(place.get_args()).collect();
+            fs::write(
+                file(&format!("{number}.place")),
+                all.join(OsStr::new("\0")).as_encoded_bytes(),
+            )?;
         }
         let mut command = Command::new("env");
+        command.arg(format!("TMPDIR={}", shared.display()));
         command.args(self.settings("server")).args(self.fill("server", launcher));
-        let own = r#"exec xargs -0 -a "$0/$OMPI_COMM_WORLD_RANK" env"#;
-        command.args(["-np", "2", "sh", "-c", own]).arg(words.path());
+        command.args(["-np", "2", "sh", "-c", IN_ITS_PLACE]).arg(shared);
         exec::run(command, PATIENCE * 3)
     }
 }

@@ -57,7 +57,7 @@ pub(super) enum Ends {
         client: &'static [&'static str],
         ready: Option<&'static str>,
     },
-    /// Two ranks, started by a launcher, from which they have their environment: not in containers.
+    /// Two ranks, started by a launcher, from which they have their environment.
     Ranks { launcher: &'static [&'static str], rank: &'static [&'static str] },
 }
 
@@ -100,9 +100,9 @@ const UCX_UD: &[(&str, &str)] = &[
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
-/// MPI brings the ends together, and moves no data.
+/// MPI brings the ends together, and moves no data. Containers share no memory.
 const MPI_APART: &[&str] =
-    &["mpirun", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"];
+    &["mpirun", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,tcp"];
 const MOONCAKE: &str = "{fetched}/mooncake/mooncake/transfer_engine_bench";
 
 #[rustfmt::skip]

@@ -19,7 +19,6 @@ use ends::Once;
 use list::CLIENTS;
 use list::Card;
 use list::Client;
-use list::Ends;
 
 /// Rounds, in all places by turns, the first place another one each time.
 const ROUNDS: usize = 3;
@@ -44,7 +43,7 @@ pub struct Wanted {
 struct Medians {
     native: f64,
     inside: f64,
-    /// Between containers, or why the client fails there; none for a client that is not run there.
+    /// Between containers, or why the client fails there; none if no containers were asked for.
     contained: Option<Result<f64>>,
     last: Once,
 }
@@ -84,7 +83,6 @@ pub fn run(world: &World, wanted: &Wanted) -> Result<bool> {
                         eprintln!("{}: fails between two containers: {lost_there:#}", client.name);
                         cells.extend(["FAILS", ""].map(str::to_owned));
                     }
-                    None if wanted.containers => cells.extend(["-", "-"].map(str::to_owned)),
                     None => {}
                 }
                 let counts = [last.notifications, last.requests, last.files];
@@ -133,7 +131,7 @@ fn timed(seconds: f64, native: f64) -> [String; 2] {
 /// Medians in each place; or why the client fails natively.
 fn measured(facts: &Facts, client: &Client, containers: bool) -> Result<Result<Medians>> {
     let mut places = vec![Between::Programs, Between::Sandboxes];
-    if containers && matches!(client.ends, Ends::Pair { .. }) {
+    if containers {
         places.push(Between::Containers);
     }
     let (mut seconds, mut out_of_containers) = (vec![Vec::new(); places.len()], None);

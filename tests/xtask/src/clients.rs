@@ -74,7 +74,7 @@ pub(crate) struct Args {
     /// Model of the lab's NICs, two of which carry what the clients send: efa, erdma or mlx5. [default: Soft-RoCE]
     #[arg(long, value_name = "MODEL")]
     nic: Option<String>,
-    /// Run the clients between two containers, too, if they have no launcher.
+    /// Run the clients between two containers, too.
     #[arg(long)]
     containers: bool,
     /// Run each client once more, and print its requests by method, its traps, and how long its start takes.
