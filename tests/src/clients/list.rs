@@ -170,10 +170,12 @@ pub(super) static CLIENTS: &[Client] = &[
                 MOONCAKE, "-mode=target", "-protocol=rdma", "-device_name={device}",
                 "-metadata_server=P2PHANDSHAKE", "-local_server_name={address}:{port}", "-buffer_size=67108864",
             ],
+            // The initiator ends and starts again, to the same target.
             client: &[
+                "sh", "-c", r#""$@" && "$@""#, "twice",
                 MOONCAKE, "-mode=initiator", "-protocol=rdma", "-device_name={device}",
                 "-metadata_server=P2PHANDSHAKE", "-local_server_name={address}", "-segment_id={server}",
-                "-buffer_size=67108864", "-block_size=65536", "-threads=4", "-duration=2",
+                "-buffer_size=67108864", "-block_size=65536", "-threads=4", "-duration=1",
             ],
             ready: Some("listening on "),
         },
