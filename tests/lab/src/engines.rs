@@ -83,39 +83,41 @@ impl Engines {
     }
 }
 
-/// What loads AppArmor's profiles, which Debian's engines do without. While this lives, the cache is not removed.
+/// A package of one suite, unpacked, of which single programs are run. While this lives, the cache is not removed.
 #[derive(Debug)]
-pub struct AppArmor {
+pub struct Unpacked {
+    package: &'static str,
     root: PathBuf,
     _use: cache::Lock,
 }
 
-impl AppArmor {
-    /// That of a suite; fetched if the cache does not have it.
+impl Unpacked {
+    /// A package; fetched if the cache does not have it.
     ///
     /// # Errors
     /// Without a mirror.
-    pub fn of(suite: &str, progress: &Progress) -> Result<Self> {
-        let name = format!("apparmor-{suite}");
+    pub fn of(package: &'static str, suite: &str, progress: &Progress) -> Result<Self> {
+        let name = format!("{package}-{suite}");
         let recipe = format!("{REVISION} {suite}");
-        let artifact = Artifact { name: &name, recipe, space_mib: 30 };
+        let artifact = Artifact { name: &name, recipe, space_mib: 100 };
         let held = cache::lock_for_use(progress)?;
         let dir = artifact.ensure(progress, |dir| {
             let scratch = tempfile::tempdir()?;
             let known = Suite::open(suite, scratch.path(), progress)?;
-            known.unpack(&["apparmor".to_owned()], &dir.join(ROOT), progress)
+            known.unpack(&[package.to_owned()], &dir.join(ROOT), progress)
         })?;
-        Ok(Self { root: dir.join(ROOT), _use: held })
+        Ok(Self { package, root: dir.join(ROOT), _use: held })
     }
 
-    /// The parser, which engines run.
+    /// A program of it.
     ///
     /// # Errors
     /// The package has no such program.
-    pub fn parser(&self) -> Result<PathBuf> {
-        let mut places =
-            ["usr/sbin", "sbin"].map(|dir| self.root.join(dir).join("apparmor_parser")).into_iter();
-        places.find(|path| path.exists()).context("the package apparmor has no apparmor_parser")
+    pub fn program(&self, name: &str) -> Result<PathBuf> {
+        let dirs = ["usr/sbin", "sbin", "usr/bin", "bin"];
+        let mut places = dirs.map(|dir| self.root.join(dir).join(name)).into_iter();
+        let found = places.find(|path| path.exists());
+        found.with_context(|| format!("the package {} has no program {name}", self.package))
     }
 }
 

@@ -1,7 +1,8 @@
 //! What the filter costs an ordinary program: its system calls, a compiler and a database, natively, in a
-//! sandbox, and in gVisor's, where `runsc` is installed.
+//! sandbox, and in gVisor's.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use std::time::Instant;
@@ -47,19 +48,19 @@ d.execute('delete from t where a % 2')\"",
 
 /// Where a program runs.
 #[derive(Clone, Debug)]
-enum Place {
+enum Place<'a> {
     Native,
     Sandbox,
-    /// gVisor, with this platform.
-    Runsc(&'static str),
+    /// gVisor: its program, and the platform.
+    Runsc(&'a Path, &'static str),
 }
 
-impl Place {
+impl Place<'_> {
     fn name(&self) -> String {
         match self {
             Self::Native => "native".to_owned(),
             Self::Sandbox => "inside".to_owned(),
-            Self::Runsc(platform) => format!("runsc, {platform}"),
+            Self::Runsc(_, platform) => format!("runsc, {platform}"),
         }
     }
 
@@ -71,8 +72,8 @@ impl Place {
                 command.args(argv);
                 command
             }
-            Self::Runsc(platform) => {
-                let mut command = Command::new("runsc");
+            Self::Runsc(runsc, platform) => {
+                let mut command = Command::new(runsc);
                 let platform = format!("--platform={platform}");
                 command.args(["--network=none", &platform, "do", "--"]).args(argv);
                 command
@@ -84,25 +85,27 @@ impl Place {
 /// What took how long, by name and by place.
 type Times = BTreeMap<String, BTreeMap<usize, Vec<f64>>>;
 
-/// The platform that `runsc` has here.
-fn runsc() -> Option<&'static str> {
+/// The platform that gVisor has here.
+fn platform(runsc: &Path) -> Option<&'static str> {
     PLATFORMS.iter().copied().find(|platform| {
-        let mut command = Command::new("runsc");
+        let mut command = Command::new(runsc);
         command.args(["--network=none", &format!("--platform={platform}"), "do", "--", "true"]);
         exec::run(command, PATIENCE).is_ok_and(|ended| ended.status == 0)
     })
 }
 
-/// Prints the tables.
+/// Prints the tables; with gVisor's program, also of calls there.
 ///
 /// # Errors
 ///
 /// That a program failed.
-pub fn run(programs: &Programs) -> Result<()> {
+pub fn run(programs: &Programs, runsc: Option<&Path>) -> Result<()> {
     let mut places = vec![Place::Native, Place::Sandbox];
-    match runsc() {
-        Some(platform) => places.push(Place::Runsc(platform)),
-        None => println!("gVisor is not measured: no runsc that runs here (package runsc)\n"),
+    if let Some(runsc) = runsc {
+        match platform(runsc) {
+            Some(platform) => places.push(Place::Runsc(runsc, platform)),
+            None => println!("gVisor is not measured: {} does not run here\n", runsc.display()),
+        }
     }
     let (mut calls, mut whole) = (Times::new(), Times::new());
     for round in 1..=ROUNDS {
@@ -148,7 +151,7 @@ fn row(
 }
 
 /// Calls by name, in microseconds.
-fn in_place(programs: &Programs, place: &Place) -> Result<Vec<(String, f64)>> {
+fn in_place(programs: &Programs, place: &Place<'_>) -> Result<Vec<(String, f64)>> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("file").to_string_lossy().into_owned();
     let guest = programs.0.join("verbgate-guest").to_string_lossy().into_owned();
@@ -167,7 +170,7 @@ fn figure(line: &str) -> Option<(String, f64)> {
 }
 
 /// Milliseconds of a script, without the start of the sandbox.
-fn started(programs: &Programs, place: &Place, script: &str) -> Result<f64> {
+fn started(programs: &Programs, place: &Place<'_>, script: &str) -> Result<f64> {
     let dir = tempfile::tempdir()?;
     let folder = dir.path().to_string_lossy();
     let script = format!(

@@ -9,6 +9,8 @@ use anyhow::bail;
 use verbgate_lab::Kernel;
 use verbgate_lab::Limit;
 use verbgate_lab::Nic;
+use verbgate_lab::Progress;
+use verbgate_lab::Unpacked;
 use verbgate_tests::bench::calls;
 use verbgate_tests::bench::containers;
 use verbgate_tests::bench::fabric;
@@ -20,6 +22,8 @@ use crate::guest::Programs;
 use crate::guest::TESTS;
 
 const KERNEL: &str = "6.12";
+/// The suite of Debian's whose gVisor is measured: the first with the platform systrap.
+const GVISOR: &str = "trixie";
 /// From boot to power-off.
 const LIMIT: Limit = Limit::Whole(Duration::from_secs(20 * 60));
 
@@ -46,7 +50,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         println!("$ cargo xtask bench --host\n");
         let built = host::Programs(programs.folder().to_owned());
         host::run(&built)?;
-        calls::run(&built)?;
+        let gvisor = Unpacked::of("runsc", GVISOR, &Progress::stderr())
+            .and_then(|package| Ok((package.program("runsc")?, package)))
+            .inspect_err(|why| println!("gVisor is not measured: {why:#}\n"));
+        calls::run(&built, gvisor.as_ref().ok().map(|(runsc, _)| runsc.as_path()))?;
         sysfs::host(&built)?;
         nics::run(&programs.path("verbgate"))?;
         containers::run(&programs.path("verbgate"))?;

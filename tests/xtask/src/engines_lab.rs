@@ -12,7 +12,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
-use verbgate_lab::AppArmor;
 use verbgate_lab::Arch;
 use verbgate_lab::Cluster;
 use verbgate_lab::Engines;
@@ -21,6 +20,7 @@ use verbgate_lab::Lab;
 use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_lab::RunSpec;
+use verbgate_lab::Unpacked;
 use verbgate_lab::Vmm;
 
 use crate::guestbin;
@@ -120,7 +120,8 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
         copy(&engines.root().join(program), &bin)?;
     }
     copy(&engines.root().join(CONFIG), &folder)?;
-    copy(&AppArmor::of(userland.name, &progress)?.parser()?, &bin)?;
+    let apparmor = Unpacked::of("apparmor", userland.name, &progress)?;
+    copy(&apparmor.program("apparmor_parser")?, &bin)?;
     if cases.contains(&KUBERNETES) {
         cluster(&folder.join("cluster"), &progress)?;
     }
