@@ -25,6 +25,7 @@ use verbgate_host::route::renumbered;
 use verbgate_host::uapi::*;
 
 use super::Error;
+use super::dress::describe;
 
 /// Per-NIC settings, below /proc/sys/net: those of the namespace of the thread that looks.
 pub(crate) const SYSCTLS: &[&str] = &["ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neigh"];
@@ -208,7 +209,7 @@ impl State {
                 now.sort_by_key(|m| format!("{m:?}"));
             }
             if before != now {
-                return Some(format!("it had {} {what}, and has {}", before.len(), now.len()));
+                return Some(differing(what, &before, &now));
             }
         }
         let differing = self
@@ -219,6 +220,38 @@ impl State {
             let now = now.sysctls.get(path).map(String::as_str).unwrap_or_default();
             format!("net/{path} was {value}, and is {now}")
         })
+    }
+}
+
+/// What two lists of messages do not have in common.
+fn differing(what: &str, before: &[Message], now: &[Message]) -> String {
+    let only = |these: &[Message], those: &[Message]| {
+        let only = these.iter().filter(|message| !those.contains(message)).map(name);
+        only.collect::<Vec<_>>().join(", ")
+    };
+    let (missing, new) = (only(before, now), only(now, before));
+    let parts = [(missing, "missing"), (new, "new")];
+    let parts = parts.iter().filter(|(names, _)| !names.is_empty());
+    let parts: Vec<String> = parts.map(|(names, how)| format!("{how} {what}: {names}")).collect();
+    match parts.as_slice() {
+        [] => format!("its {what} are in another order"),
+        parts => parts.join("; "),
+    }
+}
+
+/// An address, a route, a rule or a neighbour, in short.
+fn name(message: &Message) -> String {
+    match message.kind {
+        RTM_NEWADDR => {
+            let ip = local(message).map(|ip| ip.to_string()).unwrap_or_default();
+            format!("{ip}/{}", message.byte(IFA_PREFIXLEN))
+        }
+        RTM_NEWROUTE => describe(message),
+        RTM_NEWRULE => {
+            let priority = message.u32(FRA_PRIORITY).unwrap_or_default();
+            format!("{priority}, lookup {}", message.u32(FRA_TABLE).unwrap_or_default())
+        }
+        _ => message.ip(NDA_DST).map(|ip| ip.to_string()).unwrap_or_default(),
     }
 }
 
@@ -311,4 +344,42 @@ pub(crate) fn sysctls(name: &str) -> BTreeMap<String, String> {
 pub(crate) fn sysctl_path(path: &str, name: &str) -> std::path::PathBuf {
     let (family, key) = path.rsplit_once('/').unwrap_or((path, ""));
     Path::new(PROC).join(family).join(name).join(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(ip: &str) -> Message {
+        let mut message = Message::new(RTM_NEWADDR);
+        message.set_byte(0, AF_INET);
+        message.set_byte(IFA_PREFIXLEN, 16);
+        message.set_ip(IFA_LOCAL, ip.parse().unwrap());
+        message
+    }
+
+    #[test]
+    fn a_difference_names_what_is_missing_and_what_is_new() {
+        let mut route = Message::new(RTM_NEWROUTE);
+        route.set_byte(RTM_DST_LEN, 24);
+        route.set_ip(RTA_DST, [192, 168, 1, 0].into());
+        route.set_u32(RTA_TABLE, 100);
+        let mut rule = Message::new(RTM_NEWRULE);
+        rule.set_u32(FRA_PRIORITY, 1000);
+        rule.set_u32(FRA_TABLE, 100);
+        let all = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address);
+        let [one, two, three] = &all;
+        let of = |before: &[&Message], now: &[&Message]| {
+            let owned = |these: &[&Message]| these.iter().map(|m| (*m).clone()).collect::<Vec<_>>();
+            differing("things", &owned(before), &owned(now))
+        };
+        assert_eq!(of(&[one, two], &[one]), "missing things: 10.0.0.2/16");
+        assert_eq!(
+            of(&[one, two], &[one, three]),
+            "missing things: 10.0.0.2/16; new things: 10.0.0.3/16"
+        );
+        assert_eq!(of(&[one, two], &[two, one]), "its things are in another order");
+        assert_eq!(of(&[&route], &[]), "missing things: 192.168.1.0/24 table 100");
+        assert_eq!(of(&[], &[&rule]), "new things: 1000, lookup 100");
+    }
 }
