@@ -217,10 +217,9 @@ fn nextest(words: &[String]) -> Result<Outcome> {
     command.args(["nextest", "run", "--workspace", "--no-fail-fast", "--color", "never"]);
     command.args(["--cargo-quiet", "--status-level", "fail", "--final-status-level", "fail"]);
     command.args(["--show-progress", "none"]);
-    // Tests wait two thirds of their time: for processes, links and attacks that come late. With twice as many as
-    // processors, some waited in vain for others.
+    // Tests wait two thirds of their time: for processes, links and attacks that come late.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    command.args(["--test-threads", &(processors + 1).to_string()]);
+    command.args(["--test-threads", &(2 * processors).to_string()]);
     if !words.is_empty() {
         // Words may be of the lab's cases only.
         command.args(["--no-tests", "pass"]).args(words);
