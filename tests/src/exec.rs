@@ -124,7 +124,12 @@ impl Program {
 
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
-        Ok(self.child.try_wait()?.is_some())
+        Ok(self.status()?.is_some())
+    }
+
+    /// Its status as a shell gives it, if it has ended.
+    pub fn status(&mut self) -> Result<Option<i32>> {
+        Ok(self.child.try_wait()?.map(shell_status))
     }
 
     /// What it has written to stdout so far.

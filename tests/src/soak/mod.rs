@@ -30,6 +30,8 @@ const SCRIPT: &str = include_str!("../../scripts/soak.py");
 const LOOK: Duration = Duration::from_secs(2);
 /// Within this each scenario does its work once, in emulation.
 const SHORTEST: Duration = Duration::from_secs(90);
+/// When one has failed, the others' failures may say why.
+const FAREWELL: Duration = Duration::from_secs(30);
 /// Guests end a while after the time is over, when a round of theirs is done.
 const LAST_ROUND: Duration = Duration::from_secs(600);
 /// The address that comes and goes while events are meant to be seen.
@@ -117,7 +119,8 @@ struct Sandbox {
     role: &'static str,
     program: Program,
     watched: Watched,
-    has_ended: bool,
+    /// Its end: after how long, and with what status.
+    end: Option<(Duration, i32)>,
 }
 
 impl Scenario {
@@ -145,14 +148,20 @@ impl Scenario {
             let command = world.sandbox(&["--report", &report.to_string_lossy()], &words);
             let program = Program::start(command)?;
             let watched = Watched::of(program.pid());
-            sandboxes.push(Sandbox { role, program, watched, has_ended: false });
+            sandboxes.push(Sandbox { role, program, watched, end: None });
         }
         self.watch(world, each, &mut sandboxes)?;
         let seconds = begun.elapsed().as_secs();
         let mut faults = Vec::new();
         for (at, sandbox) in sandboxes.into_iter().enumerate() {
-            let Sandbox { role, program, watched, .. } = sandbox;
-            let ended = program.wait(PATIENCE)?.expect_status(0)?;
+            let Sandbox { role, program, watched, end } = sandbox;
+            // Another has failed: this one is killed.
+            let Some((after, status)) = end else { continue };
+            let ended = program.wait(PATIENCE)?;
+            if status != 0 {
+                faults.push(format!("{role}, after {} s: {ended}", after.as_secs()));
+                continue;
+            }
             let rounds = ended.stdout.lines().find_map(|line| line.strip_prefix("rounds "));
             let rounds = rounds.with_context(|| format!("{role} counts nothing: {ended}"))?;
             let requests = Report::read(&report(at))?.executed;
@@ -196,22 +205,28 @@ impl Scenario {
         Ok(words.map(str::to_owned).to_vec())
     }
 
-    /// Looks at the supervisors until their guests have ended.
+    /// Looks at the supervisors until their guests have ended, or one has failed and the others have had the time
+    /// to end, too.
     fn watch(&self, world: &World, each: Duration, sandboxes: &mut [Sandbox]) -> Result<()> {
         let netdev = world.netdev().unwrap_or_default();
         let mut deadline = exec::Deadline::after(each + LAST_ROUND);
         let begun = Instant::now();
         let mut is_there = false;
-        while sandboxes.iter().any(|sandbox| !sandbox.has_ended) {
+        while sandboxes.iter().any(|sandbox| sandbox.end.is_none()) {
             thread::sleep(LOOK);
-            for sandbox in sandboxes.iter_mut().filter(|sandbox| !sandbox.has_ended) {
-                sandbox.has_ended = sandbox.program.has_ended()?;
-                if !sandbox.has_ended {
+            for sandbox in sandboxes.iter_mut().filter(|sandbox| sandbox.end.is_none()) {
+                sandbox.end = sandbox.program.status()?.map(|status| (begun.elapsed(), status));
+                if sandbox.end.is_none() {
                     sandbox.watched.look();
                 }
             }
+            let failed = |sandbox: &Sandbox| sandbox.end.filter(|(_, status)| *status != 0);
+            let first = sandboxes.iter().filter_map(failed).map(|(after, _)| after).min();
+            if first.is_some_and(|first| begun.elapsed() > first + FAREWELL) {
+                break;
+            }
             if deadline.is_over() {
-                let late = sandboxes.iter_mut().find(|sandbox| !sandbox.has_ended);
+                let late = sandboxes.iter_mut().find(|sandbox| sandbox.end.is_none());
                 let late = late.map(|sandbox| sandbox.program.describe()).transpose()?;
                 bail!("a guest does not end: {}", late.unwrap_or_default());
             }
