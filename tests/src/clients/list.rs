@@ -100,9 +100,12 @@ const UCX_UD: &[(&str, &str)] = &[
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
 ];
-/// MPI brings the ends together, and moves no data. Containers share no memory.
-const MPI_APART: &[&str] =
-    &["mpirun", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,tcp"];
+/// MPI brings the ends together, and moves no data. Containers share no memory, and some machines of the lab have no
+/// network device but the one that Open MPI leaves out.
+#[rustfmt::skip]
+const MPI_APART: &[&str] = &[
+    "mpirun", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo",
+];
 const MOONCAKE: &str = "{fetched}/mooncake/mooncake/transfer_engine_bench";
 
 #[rustfmt::skip]
