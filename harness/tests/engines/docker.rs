@@ -38,8 +38,8 @@ pub(crate) fn works(world: &World) -> bool {
     native.status.success()
 }
 
-/// The program ends a moment after its last word: on a busy machine, Docker loses the output of a program that ends
-/// before Docker has opened it ("reading from a closed fifo").
+/// Runs a container whose program ends a moment after the program's last word: on a busy machine, Docker loses the
+/// output of a program that ends before Docker has opened the output ("reading from a closed fifo").
 pub(crate) fn docker_run(world: &World, options: &[&str], words: &[&str]) -> Output {
     let run = ["docker", "run", "--rm", "--network=none"];
     let slowly = ["sh", "-c", r#""$@"; status=$?; sleep 0.5; exit $status"#, "sh"];

@@ -16,8 +16,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The program under test, built now if it is not: cargo builds another crate's programs only with
-/// that crate's own tests. Of the whole workspace, as its tests are: another set of features would
-/// link the program anew under the tests that run it meanwhile.
+/// that crate's own tests, of which one small one is built here. Of the whole workspace, as its tests are:
+/// another set of features would link the program anew under the tests that run it meanwhile.
 fn verbgate() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
