@@ -40,6 +40,11 @@ use crate::cli::Command;
 use crate::cli::EnvCommand;
 use crate::failure::Failure;
 
+/// Supervisors live long and have a thread for each guest that waits.
+#[cfg(target_env = "gnu")]
+#[global_allocator]
+static HEAP: verbgate_sys::heap::FewSizes = verbgate_sys::heap::FewSizes;
+
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let args = verbgate_oci::called(&args).unwrap_or(args);

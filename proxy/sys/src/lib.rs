@@ -17,6 +17,7 @@ pub mod confine;
 pub mod control;
 pub mod frame;
 pub mod hand;
+pub mod heap;
 mod inject;
 pub mod lookup;
 pub mod mem;
