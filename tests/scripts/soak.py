@@ -20,6 +20,10 @@ LIMIT = 300
 REGISTRATIONS = 1_000_000
 CLIENTS = 8
 PINGS = 5
+# All sandboxes of clients start their rounds at multiples of PERIOD, and have rested before: longer than the time
+# between two looks at their supervisors, so that these are also seen without guests.
+PERIOD = 10
+REST = 4
 
 
 def left():
@@ -152,6 +156,8 @@ def call():
     """One of four sandboxes: with the others, 32 clients at once."""
     served = late = 0
     while left() > 0:
+        time.sleep(REST)
+        time.sleep(-time.time() % PERIOD)
         clients = [start("rping", "-c", "-v", "-V", "-C", str(PINGS), "-a", ADDRESS) for _ in range(CLIENTS)]
         for client in clients:
             said, _ = client.communicate(timeout=LIMIT)
