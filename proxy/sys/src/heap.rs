@@ -28,11 +28,14 @@ const SHARED: usize = 1032 + 1;
 /// The size that is asked for instead: a power of two with the C library's word, or one of which no thread keeps
 /// blocks.
 const fn rounded(size: usize) -> usize {
-    match size {
-        0..=SMALLEST => SMALLEST,
-        ..=LARGEST => (size + HEAD).next_power_of_two() - HEAD,
-        ..SHARED => SHARED,
-        _ => size,
+    if size <= SMALLEST {
+        SMALLEST
+    } else if size <= LARGEST {
+        (size + HEAD).next_power_of_two() - HEAD
+    } else if size < SHARED {
+        SHARED
+    } else {
+        size
     }
 }
 
@@ -81,8 +84,41 @@ mod tests {
 
     #[test]
     fn a_thread_keeps_blocks_of_five_sizes() {
-        let sizes: BTreeSet<usize> = (1..=4096).map(rounded).filter(|size| *size < SHARED).collect();
+        let sizes: BTreeSet<usize> =
+            (1..=4096).map(rounded).filter(|size| *size < SHARED).collect();
         assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [24, 56, 120, 248, 504]);
+    }
+
+    /// What the calling thread has freed of blocks of every size, and keeps for itself: mallinfo(3) counts that as
+    /// used.
+    #[cfg(target_env = "gnu")]
+    fn kept_of(heap: &impl GlobalAlloc) -> usize {
+        // SAFETY: a count, taken under the allocator's own locks.
+        let used = || unsafe { libc::mallinfo2() }.uordblks;
+        let mut blocks = Vec::with_capacity(16 * LARGEST);
+        let before = used();
+        for size in (8..SHARED).step_by(16) {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            for _ in 0..8 {
+                // SAFETY: the size is not 0.
+                blocks.push((unsafe { heap.alloc(layout) }, layout));
+            }
+        }
+        for (block, layout) in blocks.drain(..) {
+            // SAFETY: allocated above with this layout.
+            unsafe { heap.dealloc(block, layout) };
+        }
+        used().saturating_sub(before)
+    }
+
+    /// The C library itself is asked: its caches are what the sizes are made for.
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn a_thread_keeps_little() {
+        let of_all_sizes = std::thread::spawn(|| kept_of(&System)).join().unwrap();
+        let of_few_sizes = std::thread::spawn(|| kept_of(&FewSizes)).join().unwrap();
+        assert!(of_all_sizes > 200 << 10, "the C library keeps {of_all_sizes} bytes of all sizes");
+        assert!(of_few_sizes < 8 << 10, "a thread keeps {of_few_sizes} bytes");
     }
 
     #[test]
@@ -97,7 +133,9 @@ mod tests {
     fn bytes_stay_when_a_block_grows_and_shrinks() {
         let layout = |size| Layout::from_size_align(size, 16).unwrap();
         let bytes: Vec<u8> = (0..=255).cycle().take(1 << 13).collect();
-        for (from, to) in [(1, 24), (24, 25), (100, 600), (600, 1030), (1030, 5000), (5000, 500), (500, 3)] {
+        for (from, to) in
+            [(1, 24), (24, 25), (100, 600), (600, 1030), (1030, 5000), (5000, 500), (500, 3)]
+        {
             // SAFETY: the sizes are not 0, the block is of `from` bytes, then of `to`, and freed as such.
             #[allow(clippy::multiple_unsafe_ops_per_block, reason = "one block's life")]
             unsafe {
