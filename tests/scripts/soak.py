@@ -152,7 +152,7 @@ def fork():
 class Rsocket:
     """A stream of rsocket(7): librdmacm makes it of a queue pair, and both ends find each other by rdma_cm.
 
-    The server `rping -P` of rdma-core 56 stopped answering after 400 to 1,100 seconds of 32 clients that come at the same
+    The server `rping -P` of rdma-core 56 stopped answering after 500 to 1,100 seconds of 32 clients that come at the same
     time, also natively: four of them waited until the server was ended. (Its listen queue holds three.)
     """
 
