@@ -110,7 +110,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     options.extend(args.containers.then_some("--containers"));
     options.extend(args.census.then_some("--census"));
     eprintln!("building Verbgate");
-    let programs = Programs::build_without_fabric()?;
+    let programs = Programs::build()?;
     for wheel in WHEELS {
         fetch(wheel, &programs.folder().join(FOLDER))?;
     }

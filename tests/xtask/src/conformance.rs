@@ -23,7 +23,6 @@ use verbgate_lab::RunSpec;
 use verbgate_lab::Userland;
 
 use crate::guestbin;
-use crate::guestbin::Linking;
 use crate::guestbin::Profile;
 use crate::host::target_directory;
 
@@ -157,7 +156,7 @@ fn share(name: &str, arch: Arch) -> Result<PathBuf> {
             .with_context(|| format!("cannot remove the last run's {}", folder.display()))?;
     }
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let built = guestbin::build(arch, Linking::Static, Profile::Release, &["verbgate"])?;
+    let built = guestbin::build(arch, Profile::Release, &["verbgate"])?;
     let verbgate = built.get("verbgate").context("cargo built no verbgate")?;
     fs::copy(verbgate, folder.join("verbgate"))
         .with_context(|| format!("cannot copy {}", verbgate.display()))?;

@@ -246,7 +246,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         seen.read(folder)?;
     }
     if args.traces.is_empty() {
-        let mut programs = Programs::build()?;
+        let mut programs = Programs::build_for(Arch::Amd64)?;
         let folder = programs.traces();
         if !args.add && folder.exists() {
             fs::remove_dir_all(&folder)?;

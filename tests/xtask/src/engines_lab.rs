@@ -24,7 +24,6 @@ use verbgate_lab::Unpacked;
 use verbgate_lab::Vmm;
 
 use crate::guestbin;
-use crate::guestbin::Linking;
 use crate::guestbin::Profile;
 use crate::host::target_directory;
 
@@ -104,7 +103,7 @@ pub(crate) fn run(kernel: &str, word: Option<&str>) -> Result<ExitCode> {
     let progress = Progress::stderr();
     // Of the same suite, so that the userland's libraries fit.
     let engines = Engines::of(userland.name, &progress)?;
-    let built = guestbin::build(Arch::Amd64, Linking::Static, Profile::Quick, &["verbgate"])?;
+    let built = guestbin::build(Arch::Amd64, Profile::Quick, &["verbgate"])?;
     let verbgate = built.get("verbgate").context("cargo built no verbgate")?;
     let folder = target_directory()?.join("lab-engines");
     let bin = folder.join("bin");

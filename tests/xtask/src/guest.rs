@@ -5,9 +5,11 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context as _;
 use anyhow::Result;
+use anyhow::bail;
 use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_lab::Lab;
@@ -20,7 +22,6 @@ use verbgate_lab::Userland;
 use verbgate_tests::world;
 
 use crate::guestbin;
-use crate::guestbin::Linking;
 use crate::guestbin::Profile;
 use crate::host::target_directory;
 
@@ -28,6 +29,8 @@ use crate::host::target_directory;
 pub(crate) const TESTS: &str = "verbgate-lab-tests";
 /// `verbgate`, linked dynamically, as it is called in the lab.
 const FABRIC: &str = "verbgate-fabric";
+/// What takes lines for debuggers out of a program, and the package that holds it.
+const STRIP: (&str, &str) = ("strip", "binutils");
 /// What a guest needs, and the packages that hold it.
 const PROGRAMS: &[&str] = &["verbgate", "verbgate-guest", "verbgate-hostile", TESTS];
 const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-hostile", "verbgate-tests"];
@@ -46,42 +49,48 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// Builds them, optimized and static; and `verbgate` once more, for `verbgate fabric`, which
-    /// loads the guest's libibverbs, and soon: what waits for packets in emulation needs no optimization.
+    /// Builds them, optimized and static.
     pub(crate) fn build() -> Result<Self> {
-        let programs = Self::build_without_fabric()?;
-        let built = guestbin::build(Arch::Amd64, Linking::Dynamic, Profile::Quick, &["verbgate"])?;
-        programs.take(&built, "verbgate", FABRIC)?;
-        Ok(programs)
+        Self::built(Arch::Amd64, "lab-share", Profile::Release)
     }
 
-    /// Builds them without `verbgate fabric`, for what runs other programs.
-    pub(crate) fn build_without_fabric() -> Result<Self> {
-        Self::built(Arch::Amd64, "lab-share", Profile::Release)
+    /// The same, and for `verbgate fabric`, which loads the guest's libibverbs, the dynamic `verbgate` of
+    /// this machine's tests: what waits for packets in emulation needs no optimization.
+    fn build_with_fabric() -> Result<Self> {
+        let programs = Self::build()?;
+        let to = programs.folder.join(FABRIC);
+        verbgate_lab::require_programs(&[STRIP], &Progress::stderr())?;
+        // Two thirds of the file are for debuggers, and a guest copies the file.
+        let stripped =
+            Command::new(STRIP.0).arg("-o").arg(&to).arg(guestbin::of_tests("verbgate")?).status();
+        if !stripped.context("cannot run strip(1)")?.success() {
+            bail!("cannot make {}: strip(1) says why above", to.display());
+        }
+        Ok(programs)
     }
 
     /// What goes with kernels of a processor. For arm64 that is without `verbgate fabric`, and built
     /// quickly: emulation takes longer than any optimization saves.
     pub(crate) fn build_for(arch: Arch) -> Result<Self> {
         match arch {
-            Arch::Amd64 => Self::build(),
+            Arch::Amd64 => Self::build_with_fabric(),
             Arch::Arm64 => Self::built(arch, "lab-share-arm64", Profile::Quick),
         }
     }
 
-    /// The same without `verbgate fabric`, and sooner: for who waits to see them run.
+    /// Builds them sooner: for who waits to see them run.
     pub(crate) fn build_quickly() -> Result<Self> {
         Self::built(Arch::Amd64, "lab-share-quick", Profile::Quick)
     }
 
     fn built(arch: Arch, folder: &str, profile: Profile) -> Result<Self> {
-        let built = guestbin::build(arch, Linking::Static, profile, PACKAGES)?;
+        let built = guestbin::build(arch, profile, PACKAGES)?;
         let folder = target_directory()?.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
         let programs = Self { folder, traces: None };
         for name in PROGRAMS {
-            programs.take(&built, name, name)?;
+            programs.take(&built, name)?;
         }
         Ok(programs)
     }
@@ -99,9 +108,9 @@ impl Programs {
         Ok(())
     }
 
-    fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str, called: &str) -> Result<()> {
+    fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str) -> Result<()> {
         let from = built.get(name).with_context(|| format!("cargo built no {name}"))?;
-        let to = self.folder.join(called);
+        let to = self.folder.join(name);
         fs::copy(from, &to).with_context(|| format!("cannot copy {name} to {}", to.display()))?;
         Ok(())
     }

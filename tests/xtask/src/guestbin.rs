@@ -1,8 +1,9 @@
 //! Binaries for the lab's guests: linked statically, because a guest's libc may be older than this
-//! machine's, except for programs that must load the guest's own libraries.
+//! machine's, except for the program that must load the guest's own libraries.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::process::Command;
 use std::process::Stdio;
 
 use anyhow::Context as _;
@@ -37,15 +38,6 @@ struct Message {
     executable: Option<PathBuf>,
 }
 
-/// How a program is linked.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Linking {
-    /// Runs anywhere, and can load no library.
-    Static,
-    /// Runs where libc is as new as ours, and can load libraries.
-    Dynamic,
-}
-
 /// How long the compiler may take for how good a program (`[profile.*]` in Cargo.toml).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Profile {
@@ -64,27 +56,27 @@ impl Profile {
     }
 }
 
-/// Builds the executables of workspace packages; gives each by its name.
-///
-/// The two ways of linking have files of the same names: what the other way has built must be copied
-/// before.
+/// A program that this machine's tests run, which can load libraries; built if it is not yet.
+pub(crate) fn of_tests(name: &str) -> Result<PathBuf> {
+    let mut command = cargo();
+    // As the tests' own build does it: another set of features would link the program anew.
+    command.args(["test", "--no-run", "--workspace", "--test", "rooms"]);
+    let built = executables_of(command, "the tests' programs", "")?;
+    built.get(name).cloned().with_context(|| format!("cargo built no {name}"))
+}
+
+/// Builds the executables of workspace packages, linked statically; gives each by its name.
 pub(crate) fn build(
     arch: Arch,
-    linking: Linking,
     profile: Profile,
     packages: &[&str],
 ) -> Result<BTreeMap<String, PathBuf>> {
-    let flags = match linking {
-        Linking::Static => "target-feature=+crt-static",
-        Linking::Dynamic => "target-feature=-crt-static",
-    };
     let target = target(arch);
     let mut command = cargo();
     command
         .args(["build", "--profile", profile.name(), "--target", target])
-        .args(["--message-format", "json-render-diagnostics"])
         .arg("--config")
-        .arg(format!(r#"target.{target}.rustflags=["-C","{flags}"]"#));
+        .arg(format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#));
     if arch == Arch::Arm64 {
         verbgate_lab::require_programs(CROSS, &Progress::stderr())?;
         // Without the target cargo says so below.
@@ -94,13 +86,20 @@ pub(crate) fn build(
     for package in packages {
         command.args(["-p", package]);
     }
-    let output = command.stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    let remedy = format!(" (is the target there? `rustup target add {target}`)");
+    executables_of(command, &packages.join(", "), &remedy)
+}
+
+/// Has cargo build, and gives each executable by its name.
+fn executables_of(
+    mut command: Command,
+    what: &str,
+    remedy: &str,
+) -> Result<BTreeMap<String, PathBuf>> {
+    command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
+    let output = command.output().context("cannot run cargo")?;
     if !output.status.success() {
-        bail!(
-            "cannot build {} for the guest: cargo says why above (is the target there? `rustup \
-             target add {target}`)",
-            packages.join(", ")
-        );
+        bail!("cannot build {what} for the guest: cargo says why above{remedy}");
     }
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
