@@ -12,8 +12,9 @@
 //! supervisor ends. Nobody looks at the file while data moves: only MODIFY_QP and what ends a queue
 //! pair do.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::btree_map::Entry;
 use std::fs::DirBuilder;
 use std::fs::File;
 use std::fs::OpenOptions;
@@ -27,6 +28,7 @@ use std::io;
 use std::io::Read as _;
 use std::io::Seek as _;
 use std::io::Write as _;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -63,8 +65,9 @@ const MOST_DOMAINS: usize = 64;
 pub struct Register {
     locks: RangeLocks,
     key: (u64, u64),
-    /// How often this sandbox has claimed a place.
-    counts: Mutex<HashMap<u64, u32>>,
+    /// How often this sandbox has claimed a place. A table of hashes would keep the memory of most places ever,
+    /// and twice that after some turns of as many.
+    counts: Mutex<BTreeMap<u64, u32>>,
 }
 
 impl std::fmt::Debug for Register {
@@ -153,7 +156,6 @@ impl Drop for Claim {
 
 #[derive(Debug)]
 struct Claimed {
-    id: u64,
     /// The request that needs it has been made, and has succeeded.
     settled: bool,
     _claim: Claim,
@@ -176,7 +178,8 @@ struct Pending {
 /// closed. What is in flight while a queue pair is reset keeps its claim, whichever came first.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
-    held: HashMap<Handle, Vec<Claimed>>,
+    /// By queue pair, and by the number that [`Connections::made`] gave them.
+    held: BTreeMap<(Handle, u64), Claimed>,
     /// The peers' numbers, of queue pairs that have one.
     numbers: HashMap<Handle, u32>,
     pending: HashMap<u64, Pending>,
@@ -281,9 +284,9 @@ impl Connections {
             let refused = match register.claim(register.place(&place)) {
                 Ok(Some(claim)) => {
                     self.made += 1;
-                    let held = self.held.entry(connect.qp).or_default();
-                    if held.len() < MOST_OF_ONE {
-                        held.push(Claimed { id: self.made, settled: false, _claim: claim });
+                    if self.held.range(all_of(connect.qp)).count() < MOST_OF_ONE {
+                        let claimed = Claimed { settled: false, _claim: claim };
+                        self.held.insert((connect.qp, self.made), claimed);
                         pending.new.push(self.made);
                         continue;
                     }
@@ -329,23 +332,28 @@ impl Connections {
         if let Some(number) = number {
             self.numbers.insert(qp, number);
         }
-        let held = self.held.get_mut(&qp).into_iter().flatten();
-        held.filter(|held| new.contains(&held.id)).for_each(|held| held.settled = true);
-    }
-
-    fn settled(&self, qp: Handle) -> Vec<u64> {
-        let held = self.held.get(&qp).into_iter().flatten();
-        held.filter(|held| held.settled).map(|held| held.id).collect()
-    }
-
-    fn forget(&mut self, qp: Handle, ids: &[u64]) {
-        if let Entry::Occupied(mut entry) = self.held.entry(qp) {
-            entry.get_mut().retain(|held| !ids.contains(&held.id));
-            if entry.get().is_empty() {
-                entry.remove();
+        for id in new {
+            if let Some(held) = self.held.get_mut(&(qp, id)) {
+                held.settled = true;
             }
         }
     }
+
+    fn settled(&self, qp: Handle) -> Vec<u64> {
+        let held = self.held.range(all_of(qp));
+        held.filter(|(_, held)| held.settled).map(|((_, id), _)| *id).collect()
+    }
+
+    fn forget(&mut self, qp: Handle, ids: &[u64]) {
+        for id in ids {
+            self.held.remove(&(qp, *id));
+        }
+    }
+}
+
+/// All claims of a queue pair.
+fn all_of(qp: Handle) -> RangeInclusive<(Handle, u64)> {
+    (qp, 0)..=(qp, u64::MAX)
 }
 
 impl Sources<'_> {
@@ -405,6 +413,7 @@ mod tests {
         drop(first);
         assert!(other.claim(place).unwrap().is_none());
         drop(second);
+        assert!(one.counts.lock().is_empty());
         let claimed = other.claim(place).unwrap().unwrap();
         assert!(one.claim(place).unwrap().is_none());
         // As when its supervisor is killed.
