@@ -337,6 +337,9 @@ impl Life {
             anyhow!("the message about a filter came with {} listeners", files.len())
         })?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
+        // Also before a supervisor serves the listener, for a runtime asks dozens of times; which says so if the
+        // kernel cannot.
+        let _ = listener.wake_synchronously();
         if self.started {
             return self.serve(&guard, listener.into(), verbgate_sandbox::serve);
         }
