@@ -22,6 +22,12 @@ pub trait GidView: Send + Sync {
         None
     }
 
+    /// The number of slots of the host's table, from the first, of which there is anything to know: entries of
+    /// anybody, and room for the next ones. None where that is not known.
+    fn slots(&self, _ibdev: &str, _port: u32) -> Option<u32> {
+        None
+    }
+
     /// Whether others speak by the port, too, so that its counters tell of others.
     fn is_shared(&self, _ibdev: &str, _port: u32) -> bool {
         false

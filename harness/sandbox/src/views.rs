@@ -51,6 +51,10 @@ impl verbgate_sysfs::GidView for Shown {
         self.0.gids.length(ibdev, port)
     }
 
+    fn slots(&self, ibdev: &str, port: u32) -> Option<u32> {
+        self.0.gids.slots(ibdev, port)
+    }
+
     fn is_shared(&self, ibdev: &str, port: u32) -> bool {
         self.0.gids.is_shared(ibdev, port)
     }

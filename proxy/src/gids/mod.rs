@@ -278,8 +278,7 @@ impl Sides {
 
     /// The host's entry, all zeros if it is empty; none behind the end of the host's table.
     fn gid(&self, port: &Port, index: GidIndex) -> io::Result<Option<Ipv6Addr>> {
-        let gid = known(self.sandbox.read(&port.file("gids", index)))?;
-        gid.map(|gid| gid.parse().map_err(io::Error::other)).transpose()
+        side::gid(self.sandbox.network.sysfs.as_fd(), &port.file("gids", index))
     }
 
     /// What a sandbox sees of an entry of the host's.

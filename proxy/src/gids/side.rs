@@ -1,8 +1,9 @@
 //! One network namespace in which links are looked for, and the ports of sysfs.
 
-use std::fs::File;
 use std::io;
-use std::io::Read;
+use std::net::Ipv6Addr;
+use std::os::fd::AsFd as _;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::Mode;
@@ -40,7 +41,11 @@ pub(super) struct Port {
 
 impl Port {
     pub(super) fn file(&self, rest: &str, index: GidIndex) -> String {
-        format!("class/infiniband/{}/ports/{}/{rest}/{}", self.ibdev, self.number, index.0)
+        format!("{}/{}", self.directory(rest), index.0)
+    }
+
+    pub(super) fn directory(&self, rest: &str) -> String {
+        format!("class/infiniband/{}/ports/{}/{rest}", self.ibdev, self.number)
     }
 }
 
@@ -93,13 +98,31 @@ impl Side {
 
     /// An attribute of sysfs, without the end of its line.
     pub(super) fn read(&self, path: &str) -> io::Result<String> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file: OwnedFd = rustix::fs::openat(&self.network.sysfs, path, flags, Mode::empty())?;
-        let mut text = Vec::with_capacity(MAX_ATTRIBUTE);
-        File::from(file).take(MAX_ATTRIBUTE as u64).read_to_end(&mut text)?;
-        let text = String::from_utf8(text).map_err(io::Error::other)?;
-        Ok(text.trim_end().to_owned())
+        read(self.network.sysfs.as_fd(), path)
     }
+
+    /// A directory of sysfs.
+    pub(super) fn directory(&self, path: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.network.sysfs, path, flags, Mode::empty())?)
+    }
+}
+
+/// An attribute below a directory of sysfs, without the end of its line.
+pub(super) fn read(below: BorrowedFd<'_>, path: &str) -> io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(below, path, flags, Mode::empty())?;
+    // The kernel gives an attribute as a whole (`kernfs_fop_read_iter`, fs/kernfs/file.c).
+    let mut text = [0; MAX_ATTRIBUTE];
+    let length = rustix::io::read(&file, &mut text)?;
+    let text = text.get(..length).unwrap_or_default();
+    Ok(std::str::from_utf8(text).map_err(io::Error::other)?.trim_end().to_owned())
+}
+
+/// A GID below a directory of sysfs, all zeros if it is empty; none of a file that is not there.
+pub(super) fn gid(below: BorrowedFd<'_>, path: &str) -> io::Result<Option<Ipv6Addr>> {
+    let gid = known(read(below, path))?;
+    gid.map(|gid| gid.parse().map_err(io::Error::other)).transpose()
 }
 
 /// What is not there is nothing, and no error.

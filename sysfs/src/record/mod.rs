@@ -7,6 +7,7 @@ mod lists;
 pub(crate) mod read;
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -14,6 +15,8 @@ pub use self::lists::KEPT;
 pub use self::read::Detail;
 use self::read::Reader;
 use crate::collect::Error;
+use crate::gids::AllGids;
+use crate::gids::GidView;
 use crate::names;
 use crate::snapshot::Attrs;
 use crate::snapshot::Netdev;
@@ -31,10 +34,24 @@ const DECIDING: &[&str] = &["class"];
 /// # Errors
 /// That `root` cannot be read.
 pub fn record(root: &Path, detail: Detail) -> Result<Snapshot, Error> {
+    record_for(root, detail, &For { view: &AllGids, granted: None })
+}
+
+/// For whom a host is recorded.
+pub(crate) struct For<'a> {
+    /// Of ports' GID tables only those slots are recorded of which there is anything to know.
+    pub(crate) view: &'a dyn GidView,
+    /// The RDMA devices that may be shown, if not all may. Of others, only the GIDs are recorded, which tell whose
+    /// the interfaces are.
+    pub(crate) granted: Option<BTreeSet<String>>,
+}
+
+/// The same for somebody.
+pub(crate) fn record_for(root: &Path, detail: Detail, whom: &For<'_>) -> Result<Snapshot, Error> {
     let failed = |source| Error::Read { path: root.to_owned(), source };
     fs::read_dir(root).map_err(failed)?;
     let reader = Reader::new(root, detail).map_err(failed)?;
-    let rdma = rdma(&reader);
+    let rdma = rdma(&reader, whom);
     let verbs = verbs(&reader);
     let netdevs = netdevs(&reader);
     let parents = rdma.iter().map(|r| &r.parent).chain(netdevs.iter().map(|n| &n.parent));
@@ -53,12 +70,24 @@ pub fn record(root: &Path, detail: Detail) -> Result<Snapshot, Error> {
     })
 }
 
-fn rdma(reader: &Reader) -> Vec<Rdma> {
+fn rdma(reader: &Reader, whom: &For<'_>) -> Vec<Rdma> {
     let class = "class/infiniband";
     let entries = reader.names(class).into_iter().filter_map(|name| {
         let path = reader.entry(&format!("{class}/{name}"))?;
+        let ports = reader.names(&format!("{path}/ports"));
+        for port in &ports {
+            if let Some(slots) = port.parse().ok().and_then(|port| whom.view.slots(&name, port)) {
+                reader.bound_slots(format!("{path}/ports/{port}"), slots);
+            }
+        }
         let mut attrs = Attrs::new();
-        reader.all(&path, "", &mut attrs);
+        if whom.granted.as_ref().is_none_or(|granted| granted.contains(&name)) {
+            reader.all(&path, "", &mut attrs);
+        } else {
+            for gids in ports.iter().map(|port| format!("ports/{port}/gids")) {
+                reader.all(&format!("{path}/{gids}"), &format!("{gids}/"), &mut attrs);
+            }
+        }
         // What decides whether a NIC is usable.
         for (key, value) in &mut attrs {
             if key == "node_type" || key.ends_with("/link_layer") {

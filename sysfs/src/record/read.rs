@@ -52,6 +52,8 @@ pub(super) struct Reader {
     owner: (u32, u32),
     /// Of what was read: that which not everyone may, or which is not that owner's.
     access: RefCell<BTreeMap<String, Access>>,
+    /// By the paths of ports: how many slots of their GID tables are recorded, where that is not all of them.
+    slots: RefCell<BTreeMap<String, u32>>,
 }
 
 impl Reader {
@@ -62,7 +64,20 @@ impl Reader {
     pub(super) fn new(root: &Path, detail: Detail) -> io::Result<Self> {
         let meta = fs::metadata(root)?;
         let owner = (meta.uid(), meta.gid());
-        Ok(Self { root: root.to_owned(), detail, owner, access: RefCell::default() })
+        let (access, slots) = (RefCell::default(), RefCell::default());
+        Ok(Self { root: root.to_owned(), detail, owner, access, slots })
+    }
+
+    /// Records no more than so many slots of a port's GID table: thousands of names, of which a host uses dozens.
+    pub(super) fn bound_slots(&self, port: String, slots: u32) {
+        self.slots.borrow_mut().insert(port, slots);
+    }
+
+    /// The number of slots of which a directory has files: a port's `gids`, or one of its `gid_attrs`.
+    fn slots_of(&self, dir: &str) -> Option<u32> {
+        let attribute = || dir.rsplit_once('/')?.0.strip_suffix("/gid_attrs");
+        let port = dir.strip_suffix("/gids").or_else(attribute)?;
+        self.slots.borrow().get(port).copied()
     }
 
     /// What is to be known of who may read what was read.
@@ -124,8 +139,16 @@ impl Reader {
 
     /// Takes every attribute of `dir` and of the directories in it; no symbolic link is followed.
     pub(super) fn all(&self, dir: &str, prefix: &str, into: &mut Attrs) {
-        let is_meant =
-            |name: &str| names::is_name(name) && !SKIPPED.contains(&name) && !is_serial(dir, name);
+        let slots = self.slots_of(dir);
+        let is_there = |name: &str| {
+            slots.is_none_or(|slots| name.parse().is_ok_and(|index: u32| index < slots))
+        };
+        let is_meant = |name: &str| {
+            names::is_name(name)
+                && !SKIPPED.contains(&name)
+                && !is_serial(dir, name)
+                && is_there(name)
+        };
         self.take(dir, prefix, is_meant, into);
     }
 

@@ -27,6 +27,7 @@ use crate::gids::GidView;
 use crate::identity::Identity;
 use crate::record;
 use crate::record::Detail;
+use crate::record::For;
 use crate::record::KEPT;
 use crate::select;
 use crate::select::GidTables;
@@ -237,7 +238,8 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
         Granted::Named(_) => Detail::Names,
         Granted::Devices(..) => Detail::Served,
     };
-    let snapshot = record::record(&root_path(source), detail)?;
+    let whom = For { view, granted: granted.ibdevs(source) };
+    let snapshot = record::record_for(&root_path(source), detail, &whom)?;
     let guards = match source {
         Source::Live(root) => Guards::of(&snapshot, root.as_fd()),
         Source::Recorded => Guards::default(),
@@ -250,14 +252,29 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
     tree.make_dirs(KEPT.iter().filter(|dir| root_path(source).join(dir).is_dir()));
     let shown = snapshot.rdma.iter().filter(|rdma| selection.shows_rdma(&rdma.name));
     let ports = shown.map(|rdma| (rdma.name.clone(), rdma.ports().collect())).collect();
+    // A table that has grown since it was recorded differs at the next look.
+    let mut gid_tables = selection.gid_tables;
+    for ((name, port), length) in &mut gid_tables {
+        let rdma = snapshot.rdma.iter().find(|rdma| rdma.name == *name);
+        let recorded = rdma.map_or(0, |rdma| rdma.gids(*port).count());
+        *length = (*length).min(u32::try_from(recorded).unwrap_or(u32::MAX).max(1));
+    }
     let nics = only_nics(snapshot, &grant, &tables);
     let usable = select::usable_rdma(&nics, &grant, &tables);
     // Those that the tree was built with, whatever has happened since.
-    let look = Look { entries, usable, gid_tables: selection.gid_tables };
+    let look = Look { entries, usable, gid_tables };
     Ok((tree, guards, Current { look, grant, nics, ports, looked }))
 }
 
 impl Granted {
+    /// The names that the granted RDMA devices have and had, if they are not known by names.
+    fn ibdevs(&self, source: &Source) -> Option<BTreeSet<String>> {
+        let (Self::Devices(rdma, _), Source::Live(root)) = (self, source) else { return None };
+        let now = rdma.iter().filter_map(|was| Identity::read(root.as_fd(), was.number).ok());
+        let both = now.chain(rdma.iter().cloned());
+        Some(both.filter_map(|one| one.ibdev().map(str::to_owned)).collect())
+    }
+
     /// By the names that the granted devices have now, in a host that was recorded before.
     fn by_name(&self, snapshot: &Snapshot, source: &Source) -> Grant {
         let (rdma, gpus) = match self {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::AtomicU32;
 
 use verbgate_sysfs_fixtures::Changing;
 use verbgate_sysfs_fixtures::Software;
@@ -155,4 +156,58 @@ fn names_are_whoever_has_them() {
     host.add(&OTHER).unwrap();
     let now = later(&state);
     assert_eq!(guid_of(&state, &now, &OTHER).unwrap(), OTHER.node_guid);
+}
+
+/// A port whose table grows after it was first asked about.
+#[derive(Debug)]
+struct Growing(AtomicU32);
+
+impl GidView for Growing {
+    fn shows(&self, _: &str, _: u32, _: [u8; 16], _: Option<&str>) -> bool {
+        true
+    }
+
+    fn length(&self, _: &str, _: u32) -> Option<u32> {
+        Some(self.0.load(Ordering::Relaxed))
+    }
+
+    fn slots(&self, _: &str, _: u32) -> Option<u32> {
+        Some(self.0.swap(3, Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn a_table_that_grows_while_a_host_is_recorded_is_recorded_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Changing::new(dir.path()).unwrap();
+    host.add(&GRANTED).unwrap();
+    for index in 1..4 {
+        fs::write(dir.path().join(format!("{}/ports/1/gids/{index}", GRANTED.path())), "").unwrap();
+    }
+    let identity = Identity::below(dir.path(), DevNumber { major: 231, minor: 192 }).unwrap();
+    let root = fs::File::open(dir.path()).unwrap().into();
+    let view = Arc::new(Growing(AtomicU32::new(2)));
+    let state = State::granting(root, vec![identity], Names::All, view).unwrap();
+    let slots = |tree: &Numbered| {
+        let gids = tree.tree().find(&format!("{}/ports/1/gids", GRANTED.path())).unwrap();
+        tree.tree().entries(gids).len()
+    };
+    assert_eq!(slots(&state.last_tree()), 2);
+    assert!((0..100).any(|_| slots(&later(&state)) == 3));
+}
+
+#[test]
+fn of_devices_that_are_not_granted_only_gids_are_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Changing::new(dir.path()).unwrap();
+    host.add(&GRANTED).unwrap();
+    let other = Software { number: (231, 193), node: "uverbs1", ibdev: "rxe1", ..OTHER };
+    host.add(&other).unwrap();
+    let whom = For { view: &AllGids, granted: Some(["rxe0".to_owned()].into()) };
+    let snapshot = record::record_for(dir.path(), Detail::Served, &whom).unwrap();
+    let of = |name: &str| snapshot.rdma.iter().find(|rdma| rdma.name == name).unwrap();
+    assert!(of("rxe0").attrs.contains_key("node_guid"));
+    assert!(!of("rxe1").attrs.is_empty());
+    assert!(of("rxe1").attrs.keys().all(|path| path.starts_with("ports/1/gids/")));
+    assert_eq!(of("rxe1").gids(1).count(), of("rxe0").gids(1).count());
 }
