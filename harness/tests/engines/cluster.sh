@@ -40,6 +40,17 @@ start() {
     "$dir/$name" "$@" >"/tmp/$name.log" 2>&1 &
 }
 
+# What gives up where the API server takes more than ten seconds to be healthy, as on a busy machine: as a service,
+# it is started again.
+keep() {
+    name=$1
+    shift
+    until "$dir/$name" "$@"; do
+        echo "$name ended with $?, and is started again"
+        sleep 1
+    done >"/tmp/$name.log" 2>&1 &
+}
+
 echo "127.0.0.1 localhost" >/etc/hosts
 start etcd --data-dir "$state/etcd" --unsafe-no-fsync --listen-client-urls=http://127.0.0.1:2379 \
     --advertise-client-urls=http://127.0.0.1:2379 --listen-peer-urls=http://127.0.0.1:2380
@@ -50,10 +61,10 @@ start kube-apiserver --etcd-servers=http://127.0.0.1:2379 --cert-dir="$state/cer
     --service-account-signing-key-file="$dir/account.key" --service-account-issuer=https://cluster.invalid
 # The port in hexadecimal digits, listening.
 until grep -q ":192B 00000000:0000 0A" /proc/net/tcp; do sleep 1; done
-start kube-controller-manager --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0 \
+keep kube-controller-manager --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0 \
     --service-account-private-key-file="$dir/account.key" --use-service-account-credentials=true \
     --root-ca-file="$state/certificates/apiserver.crt"
-start kube-scheduler --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0
+keep kube-scheduler --kubeconfig="$state/kubeconfig" --leader-elect=false --port=0
 cat >"$state/kubelet.yaml" <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
