@@ -168,6 +168,7 @@ fn run(cli: Cli) -> Result<u8> {
         Command::Bench { nics: None } => {
             let world = look()?;
             bench::host::mechanism(&bench::host::Programs(world.folder().to_owned()))?;
+            bench::starts::run(&world)?;
             bench::sysfs::lab(&world)?;
             bench::lab::run(&world)?;
             bench::storm::run(&world)?;

@@ -9,6 +9,7 @@ pub mod lab;
 pub mod neighbours;
 pub mod nics;
 pub mod policy;
+pub mod starts;
 pub mod storm;
 pub mod sysfs;
 

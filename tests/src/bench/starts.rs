@@ -1,0 +1,90 @@
+//! The start of a sandbox on a host of one RDMA device, and of many.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::median;
+use crate::exec;
+use crate::table::Table;
+use crate::world::PATIENCE;
+use crate::world::World;
+
+/// Devices on the large host, the world's own included; each has a GID table of 1,024 slots.
+const DEVICES: u32 = 32;
+const ROUNDS: usize = 5;
+/// Making or removing all of them, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Makes devices of Soft-RoCE; `$1` is how many.
+const MAKE: &str = "for n in $(seq $1); do
+    ip link add many$n type veth peer name peer$n
+    ip address add 10.77.$n.1/24 dev many$n
+    ip link set peer$n up; ip link set many$n up
+    rdma link add many$n type rxe netdev many$n
+done";
+/// A device goes with its interface.
+const REMOVE: &str = "for n in $(seq $1); do ip link delete many$n || true; done";
+
+/// The devices besides the world's own; removed with this.
+struct Others(u32);
+
+impl Others {
+    fn make(count: u32) -> Result<Self> {
+        // Removed as far as they were made, too.
+        let others = Self(count);
+        others.shell(MAKE)?;
+        Ok(others)
+    }
+
+    fn shell(&self, script: &str) -> Result<()> {
+        let mut command = Command::new("sh");
+        command.args(["-ec", script, "sh", &self.0.to_string()]);
+        exec::run(command, LIMIT)?.expect_status(0).map(drop)
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        if let Err(why) = self.shell(REMOVE) {
+            eprintln!("devices of the bench are left over: {why:#}");
+        }
+    }
+}
+
+/// Prints the table.
+///
+/// # Errors
+///
+/// That a program failed.
+pub fn run(world: &World) -> Result<()> {
+    let ways: [(&str, &[&str]); 3] = [
+        ("one device granted", &["--device", &world.device]),
+        ("all devices granted", &["--device", "all"]),
+        ("the same, with the host's `/sys`", &["--device", "all", "--sysfs", "host"]),
+    ];
+    let measure = || -> Result<[f64; 3]> {
+        let mut times = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            for ((_, options), times) in ways.iter().zip(&mut times) {
+                let mut command = world.program("verbgate");
+                command.arg("run").args(*options).args(["--", "true"]);
+                let ended = exec::run(command, PATIENCE)?.expect_status(0)?;
+                times.push(ended.took.as_secs_f64() * 1e3);
+            }
+        }
+        Ok(times.map(|mut times| median(&mut times).unwrap_or(f64::NAN)))
+    };
+    let small = measure()?;
+    let others = Others::make(DEVICES - 1)?;
+    let large = measure();
+    drop(others);
+    let mut table =
+        Table::new(&["`verbgate run -- true`, ms", "host of 1 device", "of 32 devices"]);
+    for (((name, _), small), large) in ways.iter().zip(small).zip(large?) {
+        table.row(&[(*name).to_owned(), format!("{small:.0}"), format!("{large:.0}")]);
+    }
+    println!("{table}");
+    Ok(())
+}
