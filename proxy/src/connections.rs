@@ -332,11 +332,8 @@ impl Connections {
         if let Some(number) = number {
             self.numbers.insert(qp, number);
         }
-        for id in new {
-            if let Some(held) = self.held.get_mut(&(qp, id)) {
-                held.settled = true;
-            }
-        }
+        let held = self.held.range_mut(all_of(qp)).filter(|((_, id), _)| new.contains(id));
+        held.for_each(|(_, held)| held.settled = true);
     }
 
     fn settled(&self, qp: Handle) -> Vec<u64> {
