@@ -14,6 +14,7 @@ pub mod demo;
 pub mod differential;
 pub mod exec;
 pub mod line;
+pub mod many;
 pub mod pair;
 pub mod probe;
 pub mod report;

@@ -1,12 +1,10 @@
 //! The start of a sandbox on a host of one RDMA device, and of many.
 
-use std::process::Command;
-use std::time::Duration;
-
 use anyhow::Result;
 
 use super::median;
 use crate::exec;
+use crate::many::Others;
 use crate::table::Table;
 use crate::world::PATIENCE;
 use crate::world::World;
@@ -14,44 +12,6 @@ use crate::world::World;
 /// Devices on the large host, the world's own included; each has a GID table of 1,024 slots.
 const DEVICES: u32 = 32;
 const ROUNDS: usize = 5;
-/// Making or removing all of them, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// Makes devices of Soft-RoCE; `$1` is how many.
-const MAKE: &str = "for n in $(seq $1); do
-    ip link add many$n type veth peer name peer$n
-    ip address add 10.77.$n.1/24 dev many$n
-    ip link set peer$n up; ip link set many$n up
-    rdma link add many$n type rxe netdev many$n
-done";
-/// A device goes with its interface.
-const REMOVE: &str = "for n in $(seq $1); do ip link delete many$n || true; done";
-
-/// The devices besides the world's own; removed with this.
-struct Others(u32);
-
-impl Others {
-    fn make(count: u32) -> Result<Self> {
-        // Removed as far as they were made, too.
-        let others = Self(count);
-        others.shell(MAKE)?;
-        Ok(others)
-    }
-
-    fn shell(&self, script: &str) -> Result<()> {
-        let mut command = Command::new("sh");
-        command.args(["-ec", script, "sh", &self.0.to_string()]);
-        exec::run(command, LIMIT)?.expect_status(0).map(drop)
-    }
-}
-
-impl Drop for Others {
-    fn drop(&mut self) {
-        if let Err(why) = self.shell(REMOVE) {
-            eprintln!("devices of the bench are left over: {why:#}");
-        }
-    }
-}
 
 /// Prints the table.
 ///

@@ -1,5 +1,7 @@
 //! A sandbox's `/sys`, compared with the kernel's.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
@@ -13,6 +15,7 @@ use super::nodes::SecondDevice;
 use super::verbs::compare;
 use crate::exec;
 use crate::exec::Program;
+use crate::many::Others;
 use crate::shape;
 use crate::world::PATIENCE;
 use crate::world::Place;
@@ -26,6 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("sysfs_follows_addresses", follows_addresses),
         Case::new("sysfs_of_a_device_that_vanishes", vanishes),
         Case::new("sysfs_of_a_network_namespace", of_a_namespace),
+        Case::new("sysfs_of_many_devices", of_many_devices),
     ]
 }
 
@@ -78,6 +82,7 @@ fn same_attributes(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
+const MANY: u32 = 24;
 const NO_GID: &str = ":0000:0000:0000:0000:0000:0000:0000:0000";
 
 /// Which slot of a port's table of GIDs a line is about.
@@ -87,6 +92,41 @@ fn slot(line: &str) -> Option<usize> {
     let of = ["gids/", "gid_attrs/types/", "gid_attrs/ndevs/"];
     let slot = of.iter().find_map(|folder| attribute.strip_prefix(folder))?;
     slot.split(':').next()?.parse().ok()
+}
+
+/// All entries of all GID tables, on a host of 24 devices: a sandbox with all of them sees the host's, and a sandbox
+/// with one sees that device's.
+fn of_many_devices(world: &World) -> Result<Verdict> {
+    let others = Others::make(MANY - 1)?;
+    let script = "cd /sys/class/infiniband && grep -rv '^0000:0000:0000:0000:0000:0000:0000:0000$' */ports/1/gids | sort";
+    let native = || shell(world, Place::Native, script)?.expect_status(0);
+    // Addresses of the new interfaces come a moment later, by which the host's tables change.
+    let mut before = native()?;
+    let mut settled = None;
+    for _ in 0..10 {
+        let mut command = world.program("verbgate");
+        command.args(["run", "--device", "all", "--", "sh", "-c", script]);
+        let inside = exec::run(command, PATIENCE)?.expect_status(0)?;
+        let after = native()?;
+        if before.stdout == after.stdout {
+            settled = Some(inside);
+            break;
+        }
+        before = after;
+    }
+    let all = settled.context("the host's tables of GIDs change all the time")?;
+    let devices: BTreeSet<&str> =
+        before.stdout.lines().filter_map(|line| line.split('/').next()).collect();
+    if devices.len() != MANY as usize {
+        bail!("the host has GIDs of {} devices: {before}", devices.len());
+    }
+    compare(&before, &all, shape::exact_difference)?;
+    let own = format!("{}/", world.device);
+    let of_own = before.stdout.lines().filter(|line| line.starts_with(&own));
+    before.stdout = of_own.map(|line| format!("{line}\n")).collect();
+    compare(&before, &shell(world, Place::Sandbox, script)?, shape::exact_difference)?;
+    drop(others);
+    Ok(Verdict::Ok)
 }
 
 fn nothing_else(world: &World) -> Result<Verdict> {
