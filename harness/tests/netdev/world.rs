@@ -91,6 +91,16 @@ impl Net {
             let now = self.sh("ip addr");
             !now.contains("tentative") && !now.contains("NO-CARRIER")
         });
+        // The kernel makes an address's own route a moment after the address.
+        until("routes of addresses", || {
+            let routes = self.sh("ip -6 route show table local");
+            let addresses = self.sh("ip -6 -o address show up");
+            addresses.lines().filter(|line| !line.contains("dadfailed")).all(|line| {
+                let address = line.split_whitespace().nth(3).unwrap_or_default();
+                let address = address.split('/').next().unwrap_or_default();
+                routes.contains(&format!("local {address} dev "))
+            })
+        });
         self.sh(DUMP)
     }
 }
