@@ -131,40 +131,59 @@ fn a_shell_stops_continues_and_interrupts_it() {
     if !common::has("script") || !common::has("bash") {
         return;
     }
-    let mut shell = Command::new("script")
+    let shell = Command::new("script")
         .args(["-qec", "bash --norc --noprofile -i", "/dev/null"])
         .env("PS1", "$ ")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut keys = shell.stdin.take().unwrap();
+    let mut typist = Typist::at(shell);
     let run = format!(
         "{} run --device {} -- sh -c 'trap \"echo INT; exit 4\" INT; echo on; read x; echo got $x; \
          while :; do sleep 0.05; done'\n",
         common::verbgate(),
         common::NULL_AS_UVERBS
     );
-    for text in [
-        &*run,
-        "\x1a", // Ctrl-Z
-        "jobs; echo state=$?\n",
-        "fg\n",
-        "word\n", // read from the terminal
-        "\x03",   // Ctrl-C
-        "echo code=$?\n",
-        "exit\n",
-    ] {
-        sleep(Duration::from_millis(300));
-        keys.write_all(text.as_bytes()).unwrap();
+    let ends_with = |end: &'static str| move |line: &str| line.ends_with(end);
+    typist.enters(&run, ends_with("on"));
+    typist.enters("\x1a", |line| line.contains("Stopped")); // Ctrl-Z
+    typist.enters("jobs; echo state=$?\n", ends_with("state=0"));
+    // The shell says what it continues.
+    typist.enters("fg\n", |line| line.contains(" run --device "));
+    typist.enters("word\n", ends_with("got word")); // read from the terminal
+    typist.enters("\x03", ends_with("INT")); // Ctrl-C
+    typist.enters("echo code=$?\n", ends_with("code=4"));
+    typist.enters("exit\n", |line| line.ends_with("exit"));
+    assert!(typist.shell.wait().unwrap().success());
+}
+
+/// Who types at a shell, one thing after the other.
+struct Typist {
+    shell: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Typist {
+    fn at(mut shell: Child) -> Self {
+        let lines = BufReader::new(shell.stdout.take().unwrap());
+        Self { shell, lines }
     }
-    let output = shell.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    assert!(text.contains("Stopped"), "{text}");
-    assert!(text.contains("got word"), "{text}");
-    assert!(text.contains("INT\n"), "{text}");
-    assert!(text.contains("code=4"), "{text}");
+
+    /// Types, and reads on until the answer. The test's own limit is that of an answer that does not come.
+    fn enters(&mut self, keys: &str, is_answer: impl Fn(&str) -> bool) {
+        self.shell.stdin.as_mut().unwrap().write_all(keys.as_bytes()).unwrap();
+        let mut text = String::new();
+        loop {
+            let mut line = Vec::new();
+            assert!(self.lines.read_until(b'\n', &mut line).unwrap() > 0, "after {keys:?}: {text}");
+            let line = String::from_utf8_lossy(&line);
+            text += &line;
+            if is_answer(line.trim_end()) {
+                return;
+            }
+        }
+    }
 }
 
 /// A guest that does this at SIGTERM, and nothing else.
