@@ -65,8 +65,8 @@ const MOST_DOMAINS: usize = 64;
 pub struct Register {
     locks: RangeLocks,
     key: (u64, u64),
-    /// How often this sandbox has claimed a place. A table of hashes would keep the memory of most places ever,
-    /// and twice that after some turns of as many.
+    /// How often this sandbox has claimed a place. A table of hashes would keep the memory of as many places as
+    /// there ever were, and twice that after some turns.
     counts: Mutex<BTreeMap<u64, u32>>,
 }
 

@@ -337,8 +337,8 @@ impl Life {
             anyhow!("the message about a filter came with {} listeners", files.len())
         })?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
-        // Also before a supervisor serves the listener, for a runtime asks dozens of times; which says so if the
-        // kernel cannot.
+        // A runtime asks dozens of times before the container starts. Whether the kernel can do this is told of when
+        // the listener is served.
         let _ = listener.wake_synchronously();
         if self.started {
             return self.serve(&guard, listener.into(), verbgate_sandbox::serve);

@@ -6,8 +6,8 @@
 //! index, and every port has slot 0, as natively. Programs look for an empty slot, too: without one,
 //! rdma-core's own test of queries by an empty slot skips itself.
 //!
-//! To find the end takes a read of every slot, 1.7 us for each in the host's sysfs. So the end is kept until rtnetlink has news;
-//! rtnetlink reports everything that can make an entry of the sandbox come or go. The kernel
+//! To find the end takes a read of every slot, about 1.7 us for each. So the end is kept until
+//! rtnetlink has news; rtnetlink reports everything that can make an entry of the sandbox come or go. The kernel
 //! changes the table a moment after the report (by a work queue,
 //! drivers/infiniband/core/roce_gid_mgmt.c). So for [`SETTLE`] the table is read again and again,
 //! though not as a whole: a new entry takes the first empty slot (`find_gid`,
