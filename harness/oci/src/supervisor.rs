@@ -337,9 +337,6 @@ impl Life {
             anyhow!("the message about a filter came with {} listeners", files.len())
         })?;
         let (guard, listener) = (Guard::of(watch.windows)?, Listener::receive_from(file)?);
-        // A runtime asks dozens of times before the container starts. Whether the kernel can do this is told of when
-        // the listener is served.
-        let _ = listener.wake_synchronously();
         if self.started {
             return self.serve(&guard, listener.into(), verbgate_sandbox::serve);
         }

@@ -40,8 +40,8 @@ start() {
     "$dir/$name" "$@" >"/tmp/$name.log" 2>&1 &
 }
 
-# What gives up where the API server takes more than ten seconds to be healthy, as on a busy machine: as a service,
-# it is started again.
+# Starts a program that gives up when the API server takes more than ten seconds to be healthy, as on a busy machine.
+# The program is started again then, as a service would be.
 keep() {
     name=$1
     shift

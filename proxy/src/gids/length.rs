@@ -6,7 +6,7 @@
 //! index, and every port has slot 0, as natively. Programs look for an empty slot, too: without one,
 //! rdma-core's own test of queries by an empty slot skips itself.
 //!
-//! To find the end takes a read of every slot, about 1.7 us for each. So the end is kept until
+//! To find the end takes a read of every slot. So the end is kept until
 //! rtnetlink has news; rtnetlink reports everything that can make an entry of the sandbox come or go. The kernel
 //! changes the table a moment after the report (by a work queue,
 //! drivers/infiniband/core/roce_gid_mgmt.c). So for [`SETTLE`] the table is read again and again,
@@ -96,7 +96,7 @@ impl Sides {
         }
         let in_vain = Length::in_vain(known.as_ref(), self.changed, now);
         let (mut shown, mut used, mut foreign) = (0, 0, false);
-        // A search of the whole path for each slot would take half as long again.
+        // A search of the whole path for each slot would take longer.
         let table = side::known(self.sandbox.directory(&port.directory("gids")))?;
         for index in 0..MAX_INDEX {
             let Some(table) = &table else { break };

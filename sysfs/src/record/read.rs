@@ -121,15 +121,6 @@ impl Reader {
         self.is_attribute(path, &meta).then(|| read(&file)).flatten()
     }
 
-    /// What is recorded of a file that is there.
-    fn value_or_name(&self, path: &str) -> Option<Value> {
-        if self.detail == Detail::Values {
-            return self.value(path);
-        }
-        let meta = fs::symlink_metadata(self.root.join(path)).ok()?;
-        meta.is_file().then_some(Value::Unread(()))
-    }
-
     /// Whether a file holds something to be read, by somebody; and if not by everyone, by whom.
     fn is_attribute(&self, path: &str, file: &Metadata) -> bool {
         let access = Access::of(file.mode(), (file.uid(), file.gid()), self.owner);
@@ -148,17 +139,16 @@ impl Reader {
 
     /// Takes every attribute of `dir` and of the directories in it; no symbolic link is followed.
     pub(super) fn all(&self, dir: &str, prefix: &str, into: &mut Attrs) {
-        if let Some(slots) = self.slots_of(dir) {
-            // A list of the directory would be as long as the table.
-            let there = (0..slots).map_while(|index| {
-                let value = self.value_or_name(&format!("{dir}/{index}"))?;
-                Some((format!("{prefix}{index}"), value))
-            });
-            into.extend(there);
-            return;
-        }
-        let is_meant =
-            |name: &str| names::is_name(name) && !SKIPPED.contains(&name) && !is_serial(dir, name);
+        let slots = self.slots_of(dir);
+        let is_there = |name: &str| {
+            slots.is_none_or(|slots| name.parse().is_ok_and(|index: u32| index < slots))
+        };
+        let is_meant = |name: &str| {
+            names::is_name(name)
+                && !SKIPPED.contains(&name)
+                && !is_serial(dir, name)
+                && is_there(name)
+        };
         self.take(dir, prefix, is_meant, into);
     }
 

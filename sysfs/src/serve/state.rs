@@ -41,10 +41,8 @@ use crate::tree;
 use crate::tree::NodeId;
 use crate::tree::Tree;
 
-/// How old a look at the host may be when the guest looks something up; at least [`PAUSES`] times as long as the look
-/// took, or a host of many devices would be looked at all the time.
+/// How old a look at the host may be when the guest looks something up.
 pub(super) const FRESHNESS: Duration = Duration::from_millis(50);
-const PAUSES: u32 = 4;
 
 /// Where something that comes or goes shows.
 const WATCHED: &[&str] =
@@ -87,8 +85,6 @@ struct Current {
     /// Devices that are shown, with the numbers of their ports.
     ports: Vec<(String, Vec<u32>)>,
     looked: Instant,
-    /// How long the last look took, without what was made of a difference.
-    took: Duration,
 }
 
 /// What is served.
@@ -202,15 +198,13 @@ impl State {
         let Some(old) = current.as_mut() else {
             return;
         };
-        let now = Instant::now();
-        if now.duration_since(old.looked) < FRESHNESS.max(old.took * PAUSES) {
+        if old.looked.elapsed() < FRESHNESS {
             return;
         }
         let tables = Tables { source: &self.source, view: &*self.view };
         let entries = entries(&self.source);
         let usable = select::usable_rdma(&old.nics, &old.grant, &tables);
         let gid_tables = gid_tables(&old.ports, &*self.view);
-        let took = now.elapsed();
         if (Look { entries, usable, gid_tables }) != old.look {
             match build(&self.source, &self.granted, &*self.view) {
                 Ok((tree, guards, new)) => {
@@ -221,7 +215,7 @@ impl State {
                 Err(error) => log::warn!("cannot bring the sandbox's /sys up to date: {error}"),
             }
         }
-        (old.looked, old.took) = (Instant::now(), took);
+        old.looked = Instant::now();
     }
 }
 
@@ -236,7 +230,7 @@ fn root_path(source: &Source) -> PathBuf {
 type Built = (Tree, Guards, Current);
 
 fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built, Error> {
-    let (looked, took) = (Instant::now(), Duration::ZERO);
+    let looked = Instant::now();
     // Before all else: what changes from here on shows as a difference at the next look.
     let entries = entries(source);
     // A sandbox has KEPT from the host; whoever is granted by names, as by `sysfs serve`, has not.
@@ -269,7 +263,7 @@ fn build(source: &Source, granted: &Granted, view: &dyn GidView) -> Result<Built
     let usable = select::usable_rdma(&nics, &grant, &tables);
     // Those that the tree was built with, whatever has happened since.
     let look = Look { entries, usable, gid_tables };
-    Ok((tree, guards, Current { look, grant, nics, ports, looked, took }))
+    Ok((tree, guards, Current { look, grant, nics, ports, looked }))
 }
 
 impl Granted {

@@ -34,8 +34,6 @@ fn guid_of(state: &State, of: &Numbered, device: &Software<'_>) -> Result<String
 }
 
 fn later(state: &State) -> Arc<Numbered> {
-    // A busy machine may have put off the last look, and with that the next.
-    state.current.lock().as_mut().unwrap().took = Duration::ZERO;
     std::thread::sleep(FRESHNESS * 2);
     state.tree()
 }
