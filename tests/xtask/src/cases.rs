@@ -48,6 +48,9 @@ struct Heard {
     running: Option<String>,
     tally: Tally,
     flaky: Vec<String>,
+    reports: Vec<String>,
+    /// The lines that come are the last report's.
+    reporting: bool,
     closed: bool,
     /// The case in which a machine died, for a reason that may be the case's.
     suspect: Option<String>,
@@ -56,7 +59,13 @@ struct Heard {
 impl Heard {
     /// Takes a line; true if it is for people.
     fn line(&mut self, text: &str) -> bool {
-        match Line::read(text) {
+        let line = Line::read(text);
+        if line.is_some() {
+            self.reporting = false;
+        } else if let Some(report) = self.reports.last_mut().filter(|_| self.reporting) {
+            *report += &format!("\n{text}");
+        }
+        match line {
             // Of a run that goes on after another: it knows of the rest only.
             Some(Line::Chosen(count)) => self.chosen = self.ended + count,
             Some(Line::Begun(name)) => self.running = Some(name),
@@ -67,6 +76,10 @@ impl Heard {
                 self.tally += end.tally(&name);
                 self.ended += 1;
                 self.running = None;
+                if matches!(end, End::Failed | End::Flaky) {
+                    self.reports.push(text.to_owned());
+                    self.reporting = true;
+                }
                 if end == End::Flaky {
                     self.flaky.push(name);
                 }
@@ -89,11 +102,14 @@ impl Heard {
         if left > 0 {
             text += &format!("\n{left} more cases were not run");
         }
-        text.replace('\n', "\n    ")
+        let text = text.replace('\n', "\n    ");
+        self.reports.push(text.clone());
+        text
     }
 
     fn outcome(self) -> Outcome {
-        Outcome { tally: self.tally, skipped: Vec::new(), flaky: self.flaky }
+        let Self { tally, flaky, reports, .. } = self;
+        Outcome { tally, skipped: Vec::new(), flaky, reports }
     }
 }
 
@@ -213,9 +229,10 @@ fn count(
                 host::show(&heard.broken_off(&why));
             }
             Ok(status) if status != 0 && heard.tally.failed == 0 => {
-                host::show(&format!(
-                    "FAILED: all cases ended well, but their program with status {status}"
-                ));
+                let report =
+                    format!("FAILED: all cases ended well, but their program with status {status}");
+                host::show(&report);
+                heard.reports.push(report);
                 heard.tally += Tally::FAILED;
             }
             Ok(_) => {}
@@ -291,12 +308,15 @@ mod tests {
 
     #[test]
     fn flaky_cases_are_listed_and_attacks_among_them_fail() {
-        let script = "echo lab: 2 cases; echo lab: begin a; echo 'flaky a [1.0 s]: it failed'
+        let script =
+            "echo lab: 3 cases; echo lab: begin a; echo 'flaky a [1.0 s]: it failed'; echo '  why'
             echo lab: begin hostile_b; echo 'flaky hostile_b [1.0 s]: it failed'
-            echo lab: 0 passed, 1 failed, 0 skipped";
+            echo lab: begin c; echo ok c; echo said later; echo lab: 1 passed, 1 failed, 0 skipped";
         let outcome = fake(script, Duration::from_secs(20));
         assert_eq!(outcome.flaky, ["a", "hostile_b"]);
-        assert_eq!(outcome.tally, Tally { failed: 1, flaky: 1, ..Tally::NONE });
+        assert_eq!(outcome.tally, Tally { passed: 1, failed: 1, flaky: 1, ..Tally::NONE });
+        let reports = ["flaky a [1.0 s]: it failed\n  why", "flaky hostile_b [1.0 s]: it failed"];
+        assert_eq!(outcome.reports, reports);
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(crate) struct Outcome {
     pub(crate) skipped: Vec<String>,
     /// The names of those that failed once and passed once.
     pub(crate) flaky: Vec<String>,
+    /// What those said that failed, at least once, with their names first.
+    pub(crate) reports: Vec<String>,
 }
 
 impl Outcome {
@@ -70,11 +72,17 @@ impl Outcome {
     pub(crate) const FAILED: Self = Self::counting(Tally::FAILED);
 
     const fn counting(tally: Tally) -> Self {
-        Self { tally, skipped: Vec::new(), flaky: Vec::new() }
+        Self { tally, skipped: Vec::new(), flaky: Vec::new(), reports: Vec::new() }
     }
 
     pub(crate) fn of(passed: bool) -> Self {
         Self::counting(if passed { Tally::PASSED } else { Tally::FAILED })
+    }
+
+    /// One failure, which is said now and at the end.
+    pub(crate) fn failed(report: String) -> Self {
+        show(&report.replace('\n', "\n    "));
+        Self { reports: vec![report], ..Self::FAILED }
     }
 
     pub(crate) fn skipped(reason: &str) -> Self {
@@ -232,7 +240,7 @@ fn nextest(words: &[String]) -> Result<Outcome> {
         let nothing = passed && !words.is_empty();
         return Ok(if nothing { Outcome::NOTHING } else { Outcome::FAILED });
     };
-    let junit::Results { mut tally, skipped, engines } = junit::read(&text);
+    let junit::Results { mut tally, skipped, reports, engines } = junit::read(&text);
     if !engines.is_zero() {
         let seconds = engines.as_secs();
         show(&format!("of this, container engines: {} min {} s", seconds / 60, seconds % 60));
@@ -240,7 +248,7 @@ fn nextest(words: &[String]) -> Result<Outcome> {
     if !passed && tally.failed == 0 {
         tally += Tally::FAILED;
     }
-    Ok(Outcome { tally, skipped, flaky: Vec::new() })
+    Ok(Outcome { tally, skipped, flaky: Vec::new(), reports })
 }
 
 fn examples() -> Result<Outcome> {

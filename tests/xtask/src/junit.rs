@@ -15,6 +15,8 @@ const ENGINES: &str = "verbgate::engines";
 pub(crate) struct Results {
     pub(crate) tally: Tally,
     pub(crate) skipped: Vec<String>,
+    /// The name of each failed test, and the lines that the test wrote on stderr.
+    pub(crate) reports: Vec<String>,
     /// What the tests of engines took, one after another.
     pub(crate) engines: Duration,
 }
@@ -33,12 +35,18 @@ pub(crate) fn read(xml: &str) -> Results {
             true => "",
             false => rest.split("</testcase>").next().unwrap_or(""),
         };
+        let name =
+            || ["classname", "name"].map(|of| attribute(head, of).unwrap_or_default()).join(" ");
         if body.contains("<failure") || body.contains("<error") {
+            let said = body.split("<system-err>").nth(1).and_then(|rest| rest.split("</").next());
+            results.reports.push(format!(
+                "{}:\n{}",
+                name(),
+                unescaped(said.unwrap_or_default().trim())
+            ));
             results.tally += Tally::FAILED;
         } else if let Some(reason) = reason(body) {
-            let name = attribute(head, "name").unwrap_or_default();
-            let class = attribute(head, "classname").unwrap_or_default();
-            results.skipped.push(format!("{class} {name}: {reason}"));
+            results.skipped.push(format!("{}: {reason}", name()));
             results.tally += Tally::SKIPPED;
         } else {
             results.tally += Tally::PASSED;
@@ -96,6 +104,9 @@ ok &lt;failure</system-out>
         </testcase>
         <testcase name="fails" classname="verbgate::run" time="0.1">
             <failure type="test failure">no</failure>
+            <system-err>
+thread &apos;fails&apos; panicked
+</system-err>
         </testcase>
         <testcase name="needs" classname="verbgate::run" time="0.1">
             <system-err>SKIPPED: needs root, it&apos;s &quot;so&quot;</system-err>
@@ -105,6 +116,7 @@ ok &lt;failure</system-out>
         let results = read(xml);
         assert_eq!(results.tally, Tally { passed: 4, failed: 1, skipped: 1, flaky: 0 });
         assert_eq!(results.engines, Duration::from_millis(70_250));
+        assert_eq!(results.reports, ["verbgate::run fails:\nthread 'fails' panicked"]);
         assert_eq!(results.skipped, ["verbgate::run needs: needs root, it's \"so\""]);
     }
 }

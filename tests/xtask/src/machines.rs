@@ -60,8 +60,7 @@ pub(crate) fn chosen(kernel: &str, words: &[String], nics: bool) -> Vec<&'static
 /// Runs one, by name; once more if a machine died.
 pub(crate) fn run(programs: &Programs, kernel: &'static Kernel, name: &str) -> Outcome {
     let Some(pair) = PAIRS.iter().find(|pair| pair.name == name) else {
-        host::show(&format!("FAILED {name}: there is no such case"));
-        return Outcome::FAILED;
+        return Outcome::failed(format!("FAILED {name}: there is no such case"));
     };
     match both(programs, kernel, pair) {
         Ok(()) => {
@@ -71,16 +70,13 @@ pub(crate) fn run(programs: &Programs, kernel: &'static Kernel, name: &str) -> O
         Err(first) if first.is::<MachineDied>() => {
             host::show(&format!("again {name}: {first:#}"));
             if let Err(error) = both(programs, kernel, pair) {
-                host::show(&format!("FAILED {name}: {error:#}"));
-                return Outcome::FAILED;
+                return Outcome::failed(format!("FAILED {name}: {error:#}"));
             }
             host::show(&format!("flaky {name}: a machine died, and then it passed"));
-            Outcome { tally: Tally::FLAKY, skipped: Vec::new(), flaky: vec![name.to_owned()] }
+            let flaky = vec![name.to_owned()];
+            Outcome { tally: Tally::FLAKY, flaky, ..Outcome::NOTHING }
         }
-        Err(error) => {
-            host::show(&format!("FAILED {name}: {error:#}"));
-            Outcome::FAILED
-        }
+        Err(error) => Outcome::failed(format!("FAILED {name}: {error:#}")),
     }
 }
 

@@ -18,6 +18,8 @@ use crate::lane;
 /// How long nothing at all may be heard: no step that ends, no case. It is a last resort: steps and
 /// cases have limits of their own.
 const SILENCE: Duration = Duration::from_secs(85 * 60);
+/// So many lines of a report are said again at the end.
+const REPORT: usize = 30;
 /// How often the last resort looks.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -45,15 +47,13 @@ impl Stages {
     ) {
         lane::say(&format!("== {name}"));
         self.lock().begin(name);
-        let outcome = work(&mut |tally| self.lock().count(name, tally)).unwrap_or_else(|error| {
-            lane::say(&format!("    FAILED: {error:#}"));
-            Outcome::FAILED
-        });
+        let outcome = work(&mut |tally| self.lock().count(name, tally))
+            .unwrap_or_else(|error| Outcome::failed(format!("FAILED: {error:#}")));
         for line in &outcome.skipped {
             lane::say(&format!("    skipped {line}"));
         }
         lane::say(&format!("    {}", outcome.tally));
-        self.lock().end(name, outcome.tally, outcome.flaky);
+        self.lock().end(name, outcome);
     }
 
     /// See [`Record::close`].
@@ -78,6 +78,7 @@ struct Stage {
     name: String,
     tally: Tally,
     flaky: Vec<String>,
+    reports: Vec<String>,
     start: Instant,
     took: Duration,
 }
@@ -89,9 +90,8 @@ impl Record {
 
     fn begin(&mut self, name: &str) {
         let (name, start) = (name.to_owned(), Instant::now());
-        let stage =
-            Stage { name, tally: Tally::NONE, flaky: Vec::new(), start, took: Duration::ZERO };
-        self.running.push(stage);
+        let (flaky, reports, took) = (Vec::new(), Vec::new(), Duration::ZERO);
+        self.running.push(Stage { name, tally: Tally::NONE, flaky, reports, start, took });
         self.heard = start;
     }
 
@@ -102,12 +102,13 @@ impl Record {
         }
     }
 
-    fn end(&mut self, name: &str, tally: Tally, flaky: Vec<String>) {
-        self.count(name, tally);
+    fn end(&mut self, name: &str, outcome: Outcome) {
+        self.count(name, outcome.tally);
         if let Some(at) = self.running.iter().position(|stage| stage.name == name) {
             let stage = self.running.remove(at);
             let took = stage.start.elapsed();
-            self.stages.push(Stage { flaky, took, ..stage });
+            let Outcome { flaky, reports, .. } = outcome;
+            self.stages.push(Stage { flaky, reports, took, ..stage });
         }
     }
 
@@ -120,10 +121,11 @@ impl Record {
         }
     }
 
-    /// The table, flaky cases by name, and the sum, which is the closing line.
+    /// Reports of what failed, since what others keep of a long output is its end; the table, flaky cases by name,
+    /// and the sum, which is the closing line.
     fn close(&self) -> (String, Tally) {
         let mut table = Table::new(&["", "passed", "failed", "skipped", "flaky", "time"]);
-        let (mut all, mut flaky) = (Tally::NONE, String::new());
+        let (mut all, mut flaky, mut reports) = (Tally::NONE, String::new(), String::new());
         for stage in &self.stages {
             let Tally { passed, failed, skipped, flaky: again } = stage.tally;
             let [passed, failed, skipped, again] =
@@ -131,11 +133,15 @@ impl Record {
             let seconds = format!("{} s", stage.took.as_secs());
             table.row(&[stage.name.clone(), passed, failed, skipped, again, seconds]);
             all += stage.tally;
+            for report in &stage.reports {
+                let lines: Vec<&str> = report.lines().take(REPORT).map(str::trim_end).collect();
+                reports += &format!("\n{}: {}\n", stage.name, lines.join("\n    "));
+            }
             for name in &stage.flaky {
                 flaky += &format!("flaky: {name} ({}) failed once and passed once\n", stage.name);
             }
         }
-        (format!("\n{table}\n{flaky}{all}\n"), all)
+        (format!("{reports}\n{table}\n{flaky}{all}\n"), all)
     }
 }
 
@@ -166,15 +172,20 @@ mod tests {
         let mut record = Record::new();
         record.begin("tests of the crates");
         record.begin("Linux 6.12 with trixie");
-        record.end("tests of the crates", Tally { passed: 40, ..Tally::NONE }, Vec::new());
+        let crates = Outcome { tally: Tally { passed: 40, ..Tally::NONE }, ..Outcome::NOTHING };
+        record.end("tests of the crates", crates);
         let tally = Tally { passed: 94, skipped: 1, flaky: 1, failed: 0 };
-        record.end("Linux 6.12 with trixie", tally, vec!["ping_pong".to_owned()]);
+        let flaky = vec!["ping_pong".to_owned()];
+        let reports = vec!["flaky ping_pong [2.0 s]\n    no event".to_owned()];
+        record.end("Linux 6.12 with trixie", Outcome { tally, flaky, reports, ..Outcome::NOTHING });
         let (text, all) = record.close();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.last(), Some(&"134 passed, 0 failed, 1 skipped"), "{text}");
         let flaky = "flaky: ping_pong (Linux 6.12 with trixie) failed once and passed once";
         assert_eq!(lines.iter().rev().nth(1), Some(&flaky), "{text}");
         assert_eq!(all.total(), 136);
+        let report = "\nLinux 6.12 with trixie: flaky ping_pong [2.0 s]\n        no event\n\n";
+        assert!(text.starts_with(report), "{text}");
     }
 
     #[test]

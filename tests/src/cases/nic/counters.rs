@@ -40,7 +40,9 @@ fn own(world: &World) -> Result<Verdict> {
     let (ports, names) = ([world::free_port()?, world::free_port()?], [&two.left, &two.right]);
     let [talk, rest] = ports.map(|port| port.to_string());
     let [left, right] = names.map(|world| world.device.as_str());
-    let writes = |device| ["ib_write_lat", "-F", "-n", "20000", "-p", &*talk, "-d", device];
+    // More than come before the counters are seen: the first answer, which is good for five seconds, may be older
+    // than the queue pair.
+    let writes = |device| ["ib_write_lat", "-F", "-n", "1000000", "-p", &*talk, "-d", device];
     let talks = Container::new(&two.left, RUNTIME, "talks", &writes(left))?;
     let rests = Container::new(
         &two.left,
