@@ -117,9 +117,12 @@ impl Meter {
         self.0[2].store(now(), Ordering::SeqCst);
     }
 
-    pub(crate) fn end(&self) {
+    /// A request has ended, in which who made it waited so many nanoseconds for a processor: that is the time of
+    /// others of the same control group, and of the machine, and not of the supervisor.
+    pub(crate) fn end(&self, starved: u64) {
         let begun = self.0[2].swap(0, Ordering::SeqCst);
-        self.0[1].fetch_max(now().saturating_sub(begun), Ordering::SeqCst);
+        let took = now().saturating_sub(begun).saturating_sub(starved);
+        self.0[1].fetch_max(took, Ordering::SeqCst);
         self.0[0].fetch_add(1, Ordering::SeqCst);
     }
 

@@ -103,6 +103,21 @@ impl<'a> Container<'a> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(err).spawn()
     }
 
+    /// The most memory in KiB that the supervisor took, the kernel's own for it included, as its control group
+    /// tells; none where there is no such controller.
+    pub(crate) fn most_memory(&self) -> Option<u64> {
+        let states = fs::read_dir(format!("{}/state/oci", self.dir)).ok()?.flatten();
+        let groups =
+            states.filter_map(|state| fs::read_to_string(state.path().join("groups")).ok());
+        let groups: String = groups.collect();
+        let files = ["memory.peak", "memory.max_usage_in_bytes"];
+        let mut files =
+            groups.lines().flat_map(|group| files.map(|file| format!("{group}/{file}")));
+        let bytes: u64 =
+            files.find_map(|file| fs::read_to_string(file).ok())?.trim().parse().ok()?;
+        Some(bytes / 1024)
+    }
+
     fn command(&self) -> Command {
         let mut command = Command::new(&self.options.verbgate);
         command.args(["--root", &format!("{}/state", self.dir), "oci"]);

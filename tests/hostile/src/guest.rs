@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::Duration;
@@ -147,17 +149,28 @@ pub(crate) fn stand_by(dir: &str, which: &str) -> io::Result<u8> {
     for _ in 0..20 {
         request::query(fd);
     }
+    // Where the kernel does not tell, nothing is taken off.
+    let schedstat = File::open("/proc/self/schedstat").ok();
+    let starved = || schedstat.as_ref().and_then(run_delay).unwrap_or(0);
     meter.ready();
     loop {
+        let before = starved();
         meter.begin();
         let answer = request::query(fd);
-        meter.end();
+        meter.end(starved().saturating_sub(before));
         if answer != expected {
             println!("BROKEN: the bystander {which} was answered {}", raw::name(answer));
             sleep(500);
         }
         sleep(5);
     }
+}
+
+/// For how many nanoseconds this thread was ready to run and had no processor, as its `schedstat` says.
+fn run_delay(schedstat: &File) -> Option<u64> {
+    let mut text = [0; 128];
+    let length = schedstat.read_at(&mut text, 0).ok()?;
+    str::from_utf8(&text[..length]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Attacks.

@@ -45,6 +45,8 @@ const CROWD: u32 = 10;
 const USUAL: Duration = Duration::from_millis(20);
 /// How long a sandbox may take to be gone after SIGTERM.
 const GONE: Duration = Duration::from_secs(5);
+/// What a container's supervisor takes in KiB, with the kernel's memory for it, when nobody attacks.
+const SMALL: u64 = 8 << 10;
 /// How long the bystanders are watched before the attack.
 const QUIET: Duration = Duration::from_millis(400);
 
@@ -222,6 +224,12 @@ impl<'a> World<'a> {
             );
             if after > before + self.attack.growth {
                 self.broken("the supervisor grew without end");
+            }
+        }
+        if let Some(most) = container.as_ref().and_then(Container::most_memory) {
+            println!("supervisor: {most} KiB at most, with what the kernel has for it");
+            if most > SMALL + self.attack.growth {
+                self.broken("the supervisor's control group grew without end");
             }
         }
         if code.is_none() && !self.attack.goes_on && !ended_early {
