@@ -14,6 +14,7 @@ use super::letter::PATIENCE_MS;
 use super::place;
 use super::place::Place;
 use crate::options::Globals;
+use crate::pod;
 use verbgate_host::output::print;
 
 /// Lists containers.
@@ -119,6 +120,7 @@ pub fn gc(globals: &Globals, state_dir: &Path, as_json: bool) -> Result<u8, Erro
             removed.push(name);
         }
     }
+    pod::remove_held(&globals.root);
     if as_json {
         print(&format!("{}\n", json!({ "removed": removed, "home": home })))?;
     } else {

@@ -240,7 +240,10 @@ impl Place {
 
     /// Removes it.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        pod::remove(&self.0);
+        if let Some(root) = self.0.ancestors().nth(2) {
+            pod::remove_held(root);
+            pod::remove(&self.0, root);
+        }
         let mut tries = 0;
         loop {
             match fs::remove_dir_all(&self.0) {

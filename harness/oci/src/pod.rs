@@ -1,10 +1,13 @@
 //! The pod of a container: the pod's name; and the control groups of a container's supervisor, in the pod's
 //! or beside the container's, with a bound of their own on memory.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::fs::DirBuilder;
 use std::fs::File;
 use std::io;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,6 +57,8 @@ const PROCESSES: &str = "cgroup.procs";
 const BELOW: &str = "cgroup.subtree_control";
 /// The record, in a container's directory, of the groups that were made.
 const RECORD: &str = "groups";
+/// The folder, in the root, of notes of groups that outlive their containers.
+const HELD: &str = "held-groups";
 /// SIGKILL's bit in masks of signals, signal(7).
 const KILL: u64 = 1 << 8;
 /// To write that moves the writing process.
@@ -196,9 +201,11 @@ fn bound(group: &Path, mount: &Hierarchy, controllers: &str) -> io::Result<bool>
     Ok(true)
 }
 
-/// Removes the groups that were made for the supervisor of a container with this directory.
-pub(crate) fn remove(place: &Path) {
+/// Removes the groups that were made for the supervisor of a container with this directory. Those that the
+/// kernel still has processes in are noted below `root`.
+pub(crate) fn remove(place: &Path, root: &Path) {
     let Ok(text) = fs::read_to_string(place.join(RECORD)) else { return };
+    let mut held = String::new();
     let begun = Instant::now();
     let mut killed: Option<Instant> = None;
     for group in text.lines() {
@@ -212,11 +219,40 @@ pub(crate) fn remove(place: &Path) {
             let is_held = killed.is_some_and(|since| now - since > PATIENCE_FOR_KILLED);
             if is_held || now - begun > PATIENCE {
                 log::warn!(
-                    "control group {group} still has processes: remove the group when they end"
+                    "control group {group} still has processes; who starts or deletes a container after \
+                     their end, or `verbgate gc`, removes the group"
                 );
+                held += &format!("{group}\n");
                 break;
             }
             std::thread::sleep(PAUSE);
+        }
+    }
+    if !held.is_empty()
+        && let Err(e) = note(root, place.file_name().unwrap_or_default(), &held)
+    {
+        log::warn!("cannot note held control groups in {}: {e}", root.join(HELD).display());
+    }
+}
+
+/// Notes groups that are held, by the name of their container's directory.
+fn note(root: &Path, name: &OsStr, held: &str) -> io::Result<()> {
+    let notes = root.join(HELD);
+    DirBuilder::new().mode(0o700).recursive(true).create(&notes)?;
+    File::options().append(true).create(true).open(notes.join(name))?.write_all(held.as_bytes())
+}
+
+/// Removes groups that were held when their containers were deleted, unless they still are.
+pub(crate) fn remove_held(root: &Path) {
+    for note in fs::read_dir(root.join(HELD)).into_iter().flatten().flatten() {
+        let Ok(text) = fs::read_to_string(note.path()) else { continue };
+        let is_held = |group: &str| {
+            let removed = fs::remove_dir(group);
+            removed.is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)
+        };
+        // All are tried.
+        if text.lines().filter(|group| is_held(group)).count() == 0 {
+            let _ = fs::remove_file(note.path());
         }
     }
 }
@@ -366,6 +402,29 @@ mod tests {
             (text("memory.max"), text("memory.high")),
             ("268435456".into(), "201326592".into())
         );
+    }
+
+    #[test]
+    fn a_group_that_is_held_is_removed_when_nobody_holds_it() {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let Some(mount) = mount_of(&mounts, "memory").or_else(|| mount_of(&mounts, "")) else {
+            return println!("SKIPPED: needs control groups");
+        };
+        let group = mount.at.join(format!("verbgate-test-{}", std::process::id()));
+        if let Err(e) = fs::create_dir(&group) {
+            return println!("SKIPPED: needs a control group of its own: {e}");
+        }
+        let mut held = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        fs::write(group.join(PROCESSES), held.id().to_string()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        note(root.path(), OsStr::new("c1"), &format!("{}\n", group.display())).unwrap();
+        remove_held(root.path());
+        let notes = root.path().join(HELD).join("c1");
+        assert!(group.exists() && notes.exists());
+        held.kill().unwrap();
+        held.wait().unwrap();
+        remove_held(root.path());
+        assert!(!group.exists() && !notes.exists());
     }
 
     #[test]
