@@ -1,6 +1,7 @@
 //! The command line of `verbgate-hostile run`.
 
 use std::io;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::board::now;
@@ -31,6 +32,25 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The program in a sandbox, unless there is to be none; its arguments follow.
+    pub(crate) fn sandbox(&self, dir: &str, traced: bool) -> Command {
+        let program = format!("{dir}/program");
+        if self.native {
+            return Command::new(program);
+        }
+        let mut command = Command::new(&self.verbgate);
+        if traced {
+            command.args(["trace", "--output", &format!("{dir}/trace")]);
+        } else {
+            command.arg("run");
+        }
+        for (device, _) in &self.devices {
+            command.args(["--device", device]);
+        }
+        command.arg("--").arg(program);
+        command
+    }
+
     pub(crate) fn parse(words: &[&str]) -> io::Result<Self> {
         let mut options = Self {
             verbgate: String::new(),

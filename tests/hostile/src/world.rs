@@ -320,21 +320,8 @@ impl<'a> World<'a> {
 
     fn sandbox(&self, name: &str, part: &[&str], traced: bool) -> io::Result<i32> {
         let file = |what: &str| self.file(&format!("{name}.{what}"));
-        let mut command = Command::new(&self.options.verbgate);
-        if self.options.native {
-            let mut command = Command::new(format!("{}/program", self.dir));
-            command.args(part).stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
-            return Ok(command.spawn()?.id() as i32);
-        }
-        if traced {
-            command.args(["trace", "--output", &format!("{}/trace", self.dir)]);
-        } else {
-            command.arg("run");
-        }
-        for (device, _) in &self.options.devices {
-            command.args(["--device", device]);
-        }
-        command.arg("--").arg(format!("{}/program", self.dir)).args(part);
+        let mut command = self.options.sandbox(self.dir, traced);
+        command.args(part);
         command.stdin(Stdio::null()).stdout(file("out")?).stderr(file("err")?);
         Ok(command.spawn()?.id() as i32)
     }

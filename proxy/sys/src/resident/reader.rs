@@ -76,7 +76,7 @@ pub(crate) fn read_elsewhere(
     }
     for _ in 0..TRIES {
         let reader = Reader::free_or_new()?;
-        let job = Job { tid, ranges: mem::remote(from)?, data: vec![0; into.len()], result: 0 };
+        let job = ReadJob { tid, ranges: mem::remote(from)?, data: vec![0; into.len()], result: 0 };
         if let Some(read) = reader.read(job, into, &waits) {
             return read;
         }
@@ -93,7 +93,7 @@ pub fn reap() -> usize {
 }
 
 /// A read: the supervisor's, but while the reader has it ([`BUSY`]).
-struct Job {
+struct ReadJob {
     tid: Tid,
     ranges: Vec<libc::iovec>,
     data: Vec<u8>,
@@ -111,9 +111,9 @@ const DONE: u32 = 2;
 const OVER: u32 = 3;
 
 /// What a reader shares with those who have it read.
-struct Shared {
+struct Mailbox {
     state: AtomicU32,
-    job: AtomicPtr<Job>,
+    job: AtomicPtr<ReadJob>,
     /// The number of the supervisor's process.
     parent: u32,
 }
@@ -121,7 +121,7 @@ struct Shared {
 /// A process that reads.
 struct Reader {
     pidfd: OwnedFd,
-    shared: Box<Shared>,
+    shared: Box<Mailbox>,
     /// It runs on this.
     _stack: MmapMut,
 }
@@ -159,7 +159,7 @@ impl Reader {
 
     fn start() -> io::Result<Self> {
         let (state, job) = (AtomicU32::new(DONE), AtomicPtr::new(ptr::null_mut()));
-        let shared = Box::new(Shared { state, job, parent: std::process::id() });
+        let shared = Box::new(Mailbox { state, job, parent: std::process::id() });
         let mut stack = MmapMut::map_anon(STACK)?;
         let top = stack.as_mut_ptr_range().end.cast::<c_void>();
         let mut pidfd: c_int = -1;
@@ -185,7 +185,7 @@ impl Reader {
     /// Has it read; none when it ended before.
     fn read(
         self,
-        job: Job,
+        job: ReadJob,
         into: &mut [u8],
         waits: impl Fn() -> bool,
     ) -> Option<io::Result<usize>> {
@@ -226,7 +226,7 @@ impl Reader {
     }
 
     /// The job, which the reader must not have.
-    fn job(&self) -> Option<Box<Job>> {
+    fn job(&self) -> Option<Box<ReadJob>> {
         let job = self.shared.job.swap(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: made by `Box::into_raw` in `read`; whoever swaps it out owns it.
         NonNull::new(job).map(|job| unsafe { Box::from_raw(job.as_ptr()) })
@@ -304,7 +304,7 @@ impl Drop for Blocked {
 /// included: it may neither allocate nor lock, nor panic, nor set errno, and calls the kernel alone.
 extern "C" fn work(shared: *mut c_void) -> c_int {
     // SAFETY: who started this keeps it until this process has ended.
-    let shared = unsafe { &*shared.cast::<Shared>() };
+    let shared = unsafe { &*shared.cast::<Mailbox>() };
     // A table of its own with nothing in it: one that stays behind must not keep the listener open,
     // by whose end guests are told that nobody answers them.
     let unshare = [0, u32::MAX as usize, libc::CLOSE_RANGE_UNSHARE as usize, 0, 0, 0];
