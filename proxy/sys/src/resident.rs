@@ -10,6 +10,7 @@
 //! then waits in the kernel, and so does the end of the supervisor, which serves that guest's
 //! sandbox and nobody else's.
 
+mod call;
 mod reader;
 
 use std::fs::File;
@@ -18,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+pub use self::reader::dismiss;
 pub(crate) use self::reader::read_elsewhere;
 pub use self::reader::reap;
 use crate::Tid;

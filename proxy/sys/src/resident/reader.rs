@@ -30,6 +30,7 @@ use crate::Tid;
 use crate::check;
 use crate::mem;
 use crate::mem::Range;
+use crate::resident::call::call;
 
 /// How often it is looked whether anybody still waits for a read.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -55,6 +56,14 @@ struct Readers {
     left: Vec<Reader>,
 }
 
+impl Readers {
+    /// How many are left behind.
+    fn left(&mut self) -> usize {
+        self.left.retain(|reader| !reader.has_ended(0));
+        self.left.len()
+    }
+}
+
 fn readers() -> MutexGuard<'static, Readers> {
     READERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -71,7 +80,7 @@ pub(crate) fn read_elsewhere(
     into: &mut [u8],
     waits: impl Fn() -> bool,
 ) -> io::Result<usize> {
-    if reap() >= MOST_LEFT {
+    if readers().left() >= MOST_LEFT {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     for _ in 0..TRIES {
@@ -84,12 +93,18 @@ pub(crate) fn read_elsewhere(
     Err(io::Error::from_raw_os_error(libc::EINTR))
 }
 
-/// Takes note of the end of readers; gives how many of those that were left behind have not ended.
-pub fn reap() -> usize {
+/// Takes note of the end of readers.
+pub fn reap() {
     let mut readers = readers();
     readers.free.retain(|reader| !reader.has_ended(0));
-    readers.left.retain(|reader| !reader.has_ended(0));
-    readers.left.len()
+    readers.left();
+}
+
+/// Ends readers without work, which would keep the supervisor's control group from being removed for so long.
+pub fn dismiss() {
+    let free = std::mem::take(&mut readers().free);
+    free.iter().for_each(Reader::kill);
+    free.into_iter().for_each(Reader::leave);
 }
 
 /// A read: the supervisor's, but while the reader has it ([`BUSY`]).
@@ -233,17 +248,9 @@ impl Reader {
     }
 
     fn kill(&self) {
-        let none = ptr::null::<libc::siginfo_t>();
+        let (fd, none) = (self.pidfd.as_raw_fd(), ptr::null::<libc::siginfo_t>());
         // SAFETY: plain numbers, and a null siginfo, which the call allows.
-        unsafe {
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                self.pidfd.as_raw_fd(),
-                libc::SIGKILL,
-                none,
-                0,
-            )
-        };
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd, libc::SIGKILL, none, 0) };
     }
 
     /// Keeps what it runs on and works with until it has ended.
@@ -354,36 +361,6 @@ extern "C" fn work(shared: *mut c_void) -> c_int {
     }
 }
 
-/// A system call whose error is not written to errno, which is a thread's own: minus the error, or the result.
-///
-/// # Safety
-/// As the system call demands.
-unsafe fn call(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
-    let result: c_long;
-    // SAFETY: the caller's; what the kernel does not preserve is given up.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d, in("r8") e, in("r9") f,
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    // SAFETY: the same.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            inlateout("x0") a => result,
-            in("x1") b, in("x2") c, in("x3") d, in("x4") e, in("x5") f, in("x8") number,
-            options(nostack),
-        );
-    }
-    result
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,6 +421,8 @@ mod tests {
         let bytes = [7; 5];
         assert_eq!(read(&bytes).unwrap(), bytes);
         readers().free.iter().for_each(Reader::kill);
+        assert_eq!(read(&bytes).unwrap(), bytes);
+        dismiss();
         assert_eq!(read(&bytes).unwrap(), bytes);
     }
 }
