@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 use verbgate_sys::Tgid;
+use verbgate_sys::resident;
 
 /// Annotations by which containerd, and then CRI-O, name a pod to the runtime: namespace, name, uid, and the
 /// container's name in the pod.
@@ -165,13 +166,14 @@ impl Groups {
         Ok(())
     }
 
-    /// Moves this process back.
+    /// Moves this process back, and ends what it has started and does not need.
     pub(crate) fn leave(&self) {
         for mut file in &self.before {
             if let Err(e) = file.write_all(MYSELF) {
                 log::warn!("cannot leave the supervisor's control group: {e}");
             }
         }
+        resident::dismiss();
     }
 }
 

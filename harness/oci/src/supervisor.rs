@@ -37,7 +37,6 @@ use verbgate_sys::Tgid;
 use verbgate_sys::post::Letter;
 use verbgate_sys::post::Post;
 use verbgate_sys::process::PidFd;
-use verbgate_sys::resident;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::container;
 use verbgate_sys::seccomp::Listener;
@@ -215,7 +214,6 @@ impl Life {
         if !self.given_up {
             // Before the folder is free: who removes the folder removes the groups.
             self.groups.take().iter().for_each(Groups::leave);
-            resident::dismiss();
             rustix::stdio::dup2_stdin(fs::File::open("/dev/null")?)?;
             self.given_up = true;
         }

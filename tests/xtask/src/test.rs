@@ -38,6 +38,7 @@ const OTHER_PROCESSOR: (&str, &[&str]) = (
         "raw_node_of_a_granted_device",
         "several_processes_of_one_guest",
         "hostile_heirs",
+        "hostile_short_waits",
         "hostile_traced",
     ],
 );
