@@ -106,16 +106,28 @@ impl<'a> Container<'a> {
     /// The most memory in KiB that the supervisor took, the kernel's own for it included, as its control group
     /// tells; none where there is no such controller.
     pub(crate) fn most_memory(&self) -> Option<u64> {
-        let states = fs::read_dir(format!("{}/state/oci", self.dir)).ok()?.flatten();
-        let groups =
-            states.filter_map(|state| fs::read_to_string(state.path().join("groups")).ok());
-        let groups: String = groups.collect();
-        let files = ["memory.peak", "memory.max_usage_in_bytes"];
+        let (groups, files) = (self.groups(), ["memory.peak", "memory.max_usage_in_bytes"]);
         let mut files =
             groups.lines().flat_map(|group| files.map(|file| format!("{group}/{file}")));
         let bytes: u64 =
             files.find_map(|file| fs::read_to_string(file).ok())?.trim().parse().ok()?;
         Some(bytes / 1024)
+    }
+
+    /// The supervisor's processes.
+    pub(crate) fn supervisor(&self) -> Vec<i32> {
+        let groups = self.groups();
+        let mut lists =
+            groups.lines().map(|group| fs::read_to_string(format!("{group}/cgroup.procs")));
+        let list = lists.find_map(Result::ok).unwrap_or_default();
+        list.lines().filter_map(|pid| pid.parse().ok()).collect()
+    }
+
+    /// The supervisor's control groups, a line each.
+    fn groups(&self) -> String {
+        let states =
+            fs::read_dir(format!("{}/state/oci", self.dir)).into_iter().flatten().flatten();
+        states.filter_map(|state| fs::read_to_string(state.path().join("groups")).ok()).collect()
     }
 
     fn command(&self) -> Command {
