@@ -119,11 +119,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             stages.run("tests of the crates", |_| host::tests(&args.cases));
             return;
         }
-        in_order(&stages, host::CHECKS);
         in_order(&stages, host::STEPS);
         drop(done);
         lane::yield_to_others(with_lab);
-        in_order(&stages, host::HOUSE);
+        for steps in [host::CHECKS, host::EXAMPLES, host::HOUSE] {
+            in_order(&stages, steps);
+        }
     };
     let lab = |turn: Turn| {
         if with_lab {
