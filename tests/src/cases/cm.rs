@@ -28,7 +28,9 @@ type Exchange =
 
 #[rustfmt::skip]
 const EXCHANGES: &[Exchange] = &[
-    // Its client cancels the thread that waits for events.
+    // Its client cancels the thread that waits for events, or, in later versions, tells that thread by an eventfd.
+    // Those may hang at their end, natively, too: an id is destroyed, and its last event with it, after that thread
+    // has seen the event by poll(2), and before that thread asks for it.
     ("rping",         &["rping", "-C", "5", "-v", "-a", AT], &["-s"], &["-c"]),
     ("ucmatose",      &["ucmatose", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
     ("udaddy",        &["udaddy", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
