@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn the_kernel_tells_of_this_thread() {
         let me = std::process::id() as i32;
-        if scheduled(&[me]).is_empty() {
+        if fs::metadata("/proc/self/schedstat").is_err() {
             return println!("SKIPPED: needs a kernel that counts how long threads wait");
         }
         assert!(scheduled(&[me]).contains_key(&me.to_string()));

@@ -15,7 +15,7 @@ const ENGINES: &str = "verbgate::engines";
 pub(crate) struct Results {
     pub(crate) tally: Tally,
     pub(crate) skipped: Vec<String>,
-    /// The name of each failed test, and the lines that the test wrote on stderr.
+    /// The name of each failed test, and what the test wrote, on stderr first.
     pub(crate) reports: Vec<String>,
     /// What the tests of engines took, one after another.
     pub(crate) engines: Duration,
@@ -38,12 +38,10 @@ pub(crate) fn read(xml: &str) -> Results {
         let name =
             || ["classname", "name"].map(|of| attribute(head, of).unwrap_or_default()).join(" ");
         if body.contains("<failure") || body.contains("<error") {
-            let said = body.split("<system-err>").nth(1).and_then(|rest| rest.split("</").next());
-            results.reports.push(format!(
-                "{}:\n{}",
-                name(),
-                unescaped(said.unwrap_or_default().trim())
-            ));
+            let said = |tag| body.split_once(tag).and_then(|(_, rest)| rest.split("</").next());
+            let said =
+                ["<system-err>", "<system-out>"].map(|tag| said(tag).unwrap_or_default().trim());
+            results.reports.push(format!("{}:\n{}", name(), unescaped(said.join("\n").trim())));
             results.tally += Tally::FAILED;
         } else if let Some(reason) = reason(body) {
             results.skipped.push(format!("{}: {reason}", name()));

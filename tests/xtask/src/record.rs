@@ -19,7 +19,7 @@ use crate::lane;
 /// cases have limits of their own.
 const SILENCE: Duration = Duration::from_secs(85 * 60);
 /// So many lines of a report are said again at the end.
-const REPORT: usize = 30;
+const REPORT: usize = 60;
 /// How often the last resort looks.
 const LOOK: Duration = Duration::from_secs(10);
 

@@ -389,6 +389,24 @@ mod tests {
         Ok(into)
     }
 
+    /// The number of a reader without work.
+    fn free() -> Option<String> {
+        let fd = readers().free.last()?.pidfd.as_raw_fd();
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+        info.lines().find(|line| line.starts_with("Pid:")).map(str::to_owned)
+    }
+
+    #[test]
+    fn one_reader_reads_twice() {
+        // It may end in between, on a busy machine.
+        assert!((0..100).any(|_| {
+            read(&[1]).unwrap();
+            let first = free();
+            read(&[2]).unwrap();
+            alive() > 0 && first.is_some() && first == free()
+        }));
+    }
+
     #[test]
     fn readers_are_used_again_and_end_when_there_is_nothing_to_read() {
         const THREADS: usize = 4;
