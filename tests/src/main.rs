@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use clap::Parser;
 use clap::Subcommand;
 use verbgate_tests::bench;
-use verbgate_tests::cases;
-use verbgate_tests::cases::Setting;
+use verbgate_tests::cases::Device;
 use verbgate_tests::clients;
 use verbgate_tests::clients::Wanted;
 use verbgate_tests::demo;
@@ -19,7 +19,6 @@ use verbgate_tests::differential;
 use verbgate_tests::differential::Plan;
 use verbgate_tests::probe;
 use verbgate_tests::runner;
-use verbgate_tests::runner::Choice;
 use verbgate_tests::soak;
 use verbgate_tests::world::World;
 
@@ -39,15 +38,12 @@ enum Command {
     Run {
         #[arg(value_name = "WORD")]
         words: Vec<String>,
-        /// Leave out the cases before this one.
-        #[arg(long, value_name = "NAME")]
-        from: Option<String>,
         /// The cases that need NICs of the lab of this model, instead of those for any device.
-        #[arg(long, value_name = "MODEL", value_parser = ["efa", "erdma", "mlx5"])]
-        nics: Option<String>,
+        #[arg(long, value_name = "MODEL", default_value = "rxe", value_parser = ["efa", "erdma", "mlx5", "rxe"])]
+        nics: String,
     },
-    /// List the cases.
-    List,
+    /// Run the cases that the lines of stdin name, and say of each how it ends.
+    Serve,
     /// Run one case in this process.
     #[command(hide = true)]
     Case { name: String },
@@ -121,23 +117,12 @@ fn main() -> ExitCode {
 fn run(cli: Cli) -> Result<u8> {
     let look = || World::look(cli.device.as_deref());
     match &cli.command {
-        Command::Run { words, from, nics } => {
-            let setting = match nics.as_deref() {
-                None => Setting::Software,
-                Some("efa") => Setting::Nics,
-                Some("mlx5") => Setting::Ports,
-                Some(_) => Setting::Cards,
-            };
-            let choice = Choice { setting, words: words.clone(), from: from.clone() };
-            let tally = runner::run(&look()?, &choice)?;
-            return Ok(u8::from(tally.failed > 0));
+        Command::Run { words, nics } => {
+            let device = Device::find(nics).context("a device without cases")?;
+            return Ok(u8::from(!runner::run(&look()?, device, words)?));
         }
+        Command::Serve => runner::serve(&look()?)?,
         Command::Case { name } => return runner::run_one(&look()?, name),
-        Command::List => {
-            for case in cases::all() {
-                println!("{}", case.name);
-            }
-        }
         Command::Probe { arguments } => probe::run(arguments)?,
         Command::Demo => demo::run(&look()?)?,
         Command::Differential { seed, requests, round } => {

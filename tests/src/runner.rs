@@ -2,13 +2,16 @@
 
 use std::fs;
 use std::fs::Permissions;
-use std::io::Write;
+use std::io::BufRead as _;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -16,13 +19,11 @@ use anyhow::bail;
 
 use crate::cases;
 use crate::cases::Case;
-use crate::cases::Setting;
+use crate::cases::Device;
 use crate::cases::Verdict;
 use crate::exec;
-use crate::line::End;
-use crate::line::Line;
-use crate::line::is_hostile;
-use crate::tally::Tally;
+use crate::said::SEPARATOR;
+use crate::said::Said;
 use crate::world::TRACES;
 use crate::world::UNFINISHED;
 use crate::world::World;
@@ -35,143 +36,50 @@ const CELL: &str = "VERBGATE_TESTS_CELL";
 /// How long killed processes may take to be gone. Freeing a queue pair under emulation takes
 /// milliseconds; what is not gone after this hangs in the kernel.
 const GONE: Duration = Duration::from_secs(10);
+/// How often a machine says that its case goes on.
+const ALIVE: Duration = Duration::from_secs(5);
 
-/// Cases of about a minute each that try our own programs rather than the kernel. Where no word means
-/// them, they run on one kernel alone, which is the one on which Soft-RoCE carries data everywhere.
-const ON_ONE_KERNEL: &[&str] = &[
-    "bench_compares_both_ways",
-    "container_is_bounded_by_the_kernel_too",
-    "containers_execute_more",
-    "containers_leave_nothing",
-    "diagnose_causes",
-    "diagnose_networks",
-    "diagnose_programs",
-    "diagnose_routed",
-    "fabric_bench_of_four_ranks_and_two_rails",
-    "fabric_by_datagrams",
-    "fabric_by_rdma_cm",
-    "fabric_faults",
-    "fabric_goes_on_without_a_bad_rank",
-    "fabric_of_four_ranks_and_two_rails",
-    "fabric_routed",
-    "fabric_simultaneous_open",
-    "fabric_takes_chosen_pairs",
-    "many_processes_with_many_objects",
-    "podman_containers_speak_with_each_other",
-    "sixty_four_tenants_of_one_port",
-    "tenant_floods_and_costs_nobody_else",
-];
-const THE_KERNEL: &str = "7.2";
-
-/// Why a case is left to another kernel, if it is.
-fn left_to_another(name: &str, words: &[String], kernel: &str) -> Option<String> {
-    let is_here = !words.is_empty() || kernel.starts_with(THE_KERNEL);
-    (!is_here && ON_ONE_KERNEL.contains(&name))
-        .then(|| format!("runs on Linux {THE_KERNEL}, and elsewhere with --case {name}"))
-}
-
-/// How a case ended.
-#[derive(Clone, Debug, Eq, PartialEq)]
-enum Outcome {
-    Ok,
-    Failed(String),
-    Flaky(String),
-    Skipped(String),
-}
-
-/// Which cases to run.
-#[derive(Clone, Debug, Default)]
-pub struct Choice {
-    /// Of the cases of this setting.
-    pub setting: Setting,
-    /// Those whose names hold one of these words. Without any, all but the hostile ones: these take
-    /// as long as the rest of a kernel, and their like on this machine are run always.
-    pub words: Vec<String>,
-    /// Of these, this one and those after it.
-    pub from: Option<String>,
-}
-
-impl Choice {
-    /// The cases, in the order in which they run.
-    #[must_use]
-    pub fn cases(&self) -> Vec<Case> {
-        self.of(cases::of(self.setting))
-    }
-
-    fn of(&self, cases: Vec<Case>) -> Vec<Case> {
-        let is_early = |case: &Case| self.from.as_ref().is_some_and(|from| from != case.name);
-        let is_meant = |case: &Case| {
-            if self.words.is_empty() {
-                return !is_hostile(case.name);
-            }
-            self.words.iter().any(|word| case.name.contains(word))
-        };
-        cases.into_iter().skip_while(is_early).filter(is_meant).collect()
-    }
-}
-
-/// Runs the chosen cases; prints a line when each begins and ends, and a closing line.
-pub fn run(world: &World, choice: &Choice) -> Result<Tally> {
-    let chosen = choice.cases();
-    if chosen.is_empty() {
-        bail!("no case is called like {}", choice.words.join(" or "));
-    }
-    println!("{}", Line::Chosen(chosen.len()));
-    let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut tally = Tally::default();
-    for case in &chosen {
-        println!("{}", Line::Begun(case.name.to_owned()));
-        let start = Instant::now();
-        let outcome = match left_to_another(case.name, &choice.words, &kernel) {
-            Some(why) => Outcome::Skipped(why),
-            None => settle(case.name, || isolated(world, case)),
-        };
-        if let Some(folder) = traces(case.name) {
-            keep_traces(&folder, &outcome);
-        }
-        let (line, end) = told(case.name, &outcome, start.elapsed());
-        tally += end.tally(case.name);
-        println!("{line}");
+/// Runs the cases that the lines of stdin name, one after another, and says how each ends.
+pub fn serve(world: &World) -> Result<()> {
+    for line in std::io::stdin().lock().lines() {
+        let name = line?;
+        let (done, ended) = mpsc::channel::<()>();
+        let end = thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(ALIVE) == Err(RecvTimeoutError::Timeout) {
+                    println!("{}", Said::Alive);
+                }
+            });
+            let end = match cases::find(&name) {
+                Some(case) => isolated(world, &case),
+                None => Said::Failed(format!("there is no case {name}")),
+            };
+            drop(done);
+            end
+        });
+        println!("{end}");
         std::io::stdout().flush()?;
     }
-    println!("{}", Line::Closing(tally));
-    Ok(tally)
+    Ok(())
 }
 
-/// Runs a case, and once more if it fails: programs that measure time complain now and then under
-/// emulation, where a fault of ours fails again. What failed once has not passed in either case.
-fn settle(name: &str, mut run: impl FnMut() -> Outcome) -> Outcome {
-    let first = match run() {
-        Outcome::Failed(first) => first,
-        other => return other,
+/// Runs the cases of a device whose names hold one of these words, or all but attacks; true if none failed.
+pub fn run(world: &World, device: Device, words: &[String]) -> Result<bool> {
+    let is_meant = |case: &Case| match words {
+        [] => !cases::is_hostile(case.name),
+        words => words.iter().any(|word| case.name.contains(word)),
     };
-    println!("again {name}: {}", indented(&first));
-    match run() {
-        Outcome::Ok => Outcome::Flaky(first),
-        Outcome::Skipped(why) => Outcome::Failed(format!("{first}\nthen it was skipped: {why}")),
-        other => other,
+    let chosen: Vec<Case> = cases::of(device).into_iter().filter(is_meant).collect();
+    if chosen.is_empty() {
+        bail!("no case is called like {}", words.join(" or "));
     }
-}
-
-/// The line for a case that has ended, and how it counts.
-fn told(name: &str, outcome: &Outcome, took: Duration) -> (String, End) {
-    let took = format!("[{:.1} s]", took.as_secs_f64());
-    let line = |end| Line::Ended(name.to_owned(), end);
-    match outcome {
-        Outcome::Ok => (format!("{} {took}", line(End::Passed)), End::Passed),
-        Outcome::Failed(why) => {
-            (format!("{}: {} {took}", line(End::Failed), indented(why)), End::Failed)
-        }
-        Outcome::Flaky(first) => {
-            let counts = match is_hostile(name) {
-                true => "it failed, then it passed; an attack that succeeds once counts as failed",
-                false => "it failed, then it passed",
-            };
-            let first = indented(&format!("\nthe first time: {first}"));
-            (format!("{} {took}: {counts}{first}", line(End::Flaky)), End::Flaky)
-        }
-        Outcome::Skipped(why) => (format!("{}: {why}", line(End::Skipped)), End::Skipped),
+    let mut failed = false;
+    for case in &chosen {
+        let end = isolated(world, case);
+        failed |= matches!(end, Said::Failed(_));
+        println!("{}: {}", case.name, end.to_string().replace(SEPARATOR, "\n    "));
     }
+    Ok(!failed)
 }
 
 /// The body of `verbgate-lab-tests case NAME`; the process's exit status.
@@ -181,11 +89,7 @@ pub fn run_one(world: &World, name: &str) -> Result<u8> {
         fs::write(Path::new(&cell).join("cgroup.procs"), "0")
             .context("cannot enter the control group of the case")?;
     }
-    let all = cases::all();
-    let case = all
-        .iter()
-        .find(|case| case.name == name)
-        .with_context(|| format!("there is no case {name}"))?;
+    let case = cases::find(name).with_context(|| format!("there is no case {name}"))?;
     match (case.run)(world)? {
         Verdict::Ok => Ok(0),
         Verdict::Skipped(why) => {
@@ -195,29 +99,31 @@ pub fn run_one(world: &World, name: &str) -> Result<u8> {
     }
 }
 
-fn isolated(world: &World, case: &Case) -> Outcome {
-    let ended = in_a_cell(world, case);
-    match ended {
-        Err(error) => Outcome::Failed(format!("{error:#}")),
-        Ok(ended) if ended.status == 0 => Outcome::Ok,
+/// Runs a case in a process of its own, keeps its traces if it passes, and says how it ended.
+fn isolated(world: &World, case: &Case) -> Said {
+    let end = match in_a_cell(world, case) {
+        Err(error) => Said::Failed(format!("{error:#}")),
+        Ok(ended) if ended.status == 0 => Said::Passed,
         Ok(ended) if ended.status == i32::from(SKIPPED) => {
-            Outcome::Skipped(ended.stdout.trim().to_owned())
+            Said::Skipped(ended.stdout.trim().replace('\n', " "))
         }
-        Ok(ended) if ended.status == 1 => Outcome::Failed(ended.stderr.trim().to_owned()),
-        Ok(ended) => Outcome::Failed(ended.to_string()),
+        Ok(ended) if ended.status == 1 => Said::Failed(ended.stderr.trim().to_owned()),
+        Ok(ended) => Said::Failed(ended.to_string()),
+    };
+    if let Some(folder) = traces(case.name) {
+        keep_traces(&folder, end == Said::Passed);
     }
+    end
 }
 
-/// Of a case that did not find the same in a sandbox as natively, or that nobody saw the end of, the traces
-/// prove nothing.
-fn keep_traces(folder: &Path, outcome: &Outcome) {
+/// Traces prove nothing of a case that did not find the same in a sandbox as natively, or whose end nobody saw.
+fn keep_traces(folder: &Path, passed: bool) {
     let kept = folder.with_extension("");
-    let _ = match outcome {
-        Outcome::Ok => fs::remove_dir_all(&kept).or(Ok(())).and_then(|()| fs::rename(folder, kept)),
-        _ => fs::remove_dir_all(folder),
+    let _ = match passed {
+        true => fs::remove_dir_all(&kept).or(Ok(())).and_then(|()| fs::rename(folder, kept)),
+        false => fs::remove_dir_all(folder),
     };
 }
-
 /// Where the sandboxes of a case write traces, if they are to, until the case has ended.
 fn traces(name: &str) -> Option<PathBuf> {
     std::env::var_os(TRACES)
@@ -259,11 +165,6 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
     Ok(ended)
 }
 
-/// The later lines of a reason, under the first.
-fn indented(why: &str) -> String {
-    why.replace('\n', "\n    ")
-}
-
 /// A control group, by which all that a case started is found and killed, whatever became of its
 /// parents.
 #[derive(Debug)]
@@ -297,75 +198,5 @@ impl Cell {
             format!("{pid} ({}) {stack}", comm.trim())
         });
         named.collect::<Vec<_>>().join("; ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Settles a case that ends like this, time after time.
-    fn settled(outcomes: &[Outcome]) -> (Outcome, usize) {
-        let mut runs = 0;
-        let outcome = settle("a_case", || {
-            runs += 1;
-            outcomes[runs - 1].clone()
-        });
-        (outcome, runs)
-    }
-
-    #[test]
-    fn a_case_that_fails_and_passes_has_not_passed() {
-        let failed = |why: &str| Outcome::Failed(why.to_owned());
-        let (once, twice) = (failed("once"), failed("twice"));
-        assert_eq!(settled(&[Outcome::Ok]), (Outcome::Ok, 1));
-        let flaky = Outcome::Flaky("once".to_owned());
-        assert_eq!(settled(&[once.clone(), Outcome::Ok]), (flaky, 2));
-        assert_eq!(settled(&[once.clone(), twice.clone()]), (twice, 2));
-        let skipped = Outcome::Skipped("no device".to_owned());
-        let (outcome, _) = settled(&[once, skipped]);
-        assert!(matches!(&outcome, Outcome::Failed(why) if why.starts_with("once")), "{outcome:?}");
-    }
-
-    #[test]
-    fn both_outcomes_are_shown_and_an_attack_fails_the_run() {
-        let flaky = Outcome::Flaky("no such file\nat all".to_owned());
-        for (name, counts) in [("ping_pong", Tally::FLAKY), ("hostile_reuse", Tally::FAILED)] {
-            let (text, end) = told(name, &flaky, Duration::from_secs(1));
-            assert_eq!(end.tally(name), counts);
-            let mut lines = text.lines();
-            let first = lines.next().unwrap();
-            assert_eq!(Line::read(first), Some(Line::Ended(name.to_owned(), End::Flaky)), "{text}");
-            assert!(first.contains("it failed, then it passed"), "{text}");
-            assert_eq!(lines.next(), Some("    the first time: no such file"));
-            assert!(lines.all(|line| Line::read(line).is_none()), "{text}");
-        }
-    }
-
-    #[test]
-    fn cases_are_chosen_by_words_and_from_one_on() {
-        let names = |words: &[&str], from: Option<&str>| {
-            let words = words.iter().map(|word| (*word).to_owned()).collect();
-            let choice = Choice { words, from: from.map(ToOwned::to_owned), ..Choice::default() };
-            choice.of(cases::all()).iter().map(|case| case.name).collect::<Vec<_>>()
-        };
-        let all = names(&[], None);
-        assert_eq!(names(&[], Some(all[3])), all[3..]);
-        let fabric = names(&["fabric"], None);
-        assert!(fabric.len() > 2 && fabric.iter().all(|name| name.contains("fabric")));
-        assert_eq!(names(&["fabric"], Some(fabric[1])), fabric[1..]);
-        assert!(names(&["no such case"], None).is_empty());
-    }
-
-    #[test]
-    fn long_cases_run_on_one_kernel_unless_a_word_means_them() {
-        let all: Vec<_> = cases::of(Setting::Software).iter().map(|case| case.name).collect();
-        for name in ON_ONE_KERNEL {
-            assert!(all.contains(name), "{name}");
-            assert!(left_to_another(name, &[], "6.12.43-amd64").is_some());
-            assert_eq!(left_to_another(name, &[], "7.2-amd64"), None);
-            assert_eq!(left_to_another(name, &["fabric".to_owned()], "6.1.0-50-amd64"), None);
-        }
-        assert_eq!(left_to_another("ibv_rc_pingpong", &[], "6.1.0-50-amd64"), None);
     }
 }

@@ -163,7 +163,7 @@ export LAB_LOST=$control/lost
 cd "$lab_cwd" || fail "there is no folder $lab_cwd in the guest"
 : >$control/ready
 
-if [ "$lab_interactive" = yes ]; then
+if [ "$lab_terminal" = caller ]; then
     tty=/dev/hvc0
     [ "$lab_vmm" = uml ] && tty=/dev/tty1
     # The size is lost when the last user closes the terminal: set it in the session itself.
@@ -183,11 +183,16 @@ else
     done
     [ -n "$output" ] || fail "there is no output port"
 fi
-# Through a pipe, because the port can be opened only once, and programs reopen /dev/stdout.
+# Output goes through a pipe, because the port can be opened only once, and programs reopen /dev/stdout.
 mkfifo /run/output
-cat /run/output >$output &
+exec 3<>$output
+cat /run/output >&3 &
 copier=$!
-sh $control/command.sh </dev/null >/run/output 2>&1
+if [ "$lab_terminal" = lines ]; then
+    sh $control/command.sh <&3 3>&- >/run/output 2>&1
+else
+    sh $control/command.sh </dev/null 3>&- >/run/output 2>&1
+fi
 status=$?
 # A process left in the background may hold the pipe: what it has said by now is enough.
 tries=0

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
 use std::sync::mpsc::RecvTimeoutError;
+use std::sync::mpsc::TryRecvError;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -49,16 +51,20 @@ pub struct Attended {
 /// goes on complains of that for ever.
 ///
 /// `control` is the run's folder of files that the guest reads and writes: `lost` is written, and
-/// when `status` appears, the machine has some seconds to power off.
+/// when `status` appears, the machine has some seconds to power off. The machine reads the lines of `input`, and is
+/// killed when nobody can send any more.
 pub fn attend(
     mut command: Command,
     control: &Path,
     limit: Limit,
+    input: Option<&Receiver<String>>,
     output: &mut dyn Write,
 ) -> Result<Attended> {
     let start = Instant::now();
     let mut child = KillOnDrop(command.spawn().context("cannot start the lab's machine")?);
     let mut pipe = child.0.stdout.take().context("the lab's machine has no output")?;
+    // Kept open without input, too: at its end QEMU would close the output port.
+    let mut stdin = child.0.stdin.take();
     let (sender, chunks) = mpsc::channel();
     // Ends when the machine closes its end, which it does when it is killed.
     thread::spawn(move || {
@@ -91,6 +97,17 @@ pub fn attend(
             return Ok(Attended { ended: true, elapsed: start.elapsed(), lost: pace.lost() });
         } else {
             thread::sleep(Duration::from_millis(5));
+        }
+        match (input.map(Receiver::try_recv), &mut stdin) {
+            (Some(Ok(line)), Some(stdin)) => {
+                // A machine that has died says so below.
+                let _ = writeln!(stdin, "{line}");
+                patience.progress(&pace);
+            }
+            (Some(Err(TryRecvError::Disconnected)), _) => {
+                return Ok(Attended { ended: false, elapsed: start.elapsed(), lost: pace.lost() });
+            }
+            _ => {}
         }
         let elapsed = start.elapsed();
         if elapsed >= measured + MEASURE {
@@ -165,7 +182,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut output = Vec::new();
-        let attended = attend(command, control.path(), limit, &mut output).unwrap();
+        let attended = attend(command, control.path(), limit, None, &mut output).unwrap();
         (attended, String::from_utf8(output).unwrap(), control)
     }
 
@@ -211,7 +228,7 @@ mod tests {
         command.args(["-c", "sleep 2; echo off"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let limit = Limit::Whole(Duration::from_millis(500));
         let mut output = Vec::new();
-        let attended = attend(command, control.path(), limit, &mut output).unwrap();
+        let attended = attend(command, control.path(), limit, None, &mut output).unwrap();
         assert!(attended.ended && output == b"off\n", "{attended:?}");
     }
 }

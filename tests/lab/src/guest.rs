@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +21,23 @@ const INIT: &str = include_str!("../guest/init.sh");
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Where the shared folder is in the guest.
 const SHARE: &str = "/lab";
+
+/// What a guest's command reads, by the name in the guest's settings.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Terminal {
+    /// Nothing.
+    Null,
+    /// Lines that the host sends while the command runs.
+    Lines,
+    /// The caller's terminal, by which the command also writes.
+    Caller,
+}
+
+impl Terminal {
+    pub(crate) fn of(input: Option<&Receiver<String>>) -> Self {
+        if input.is_some() { Self::Lines } else { Self::Null }
+    }
+}
 
 /// One command to run in a lab, and what it gets.
 #[derive(Clone, Debug)]
@@ -143,7 +161,7 @@ impl RunSpec {
     }
 
     /// Writes what the guest reads into its control share.
-    pub(crate) fn write_control(&self, control: &Path, vmm: Vmm, interactive: bool) -> Result<()> {
+    pub(crate) fn write_control(&self, control: &Path, vmm: Vmm, terminal: Terminal) -> Result<()> {
         let share = self.shared_folder()?;
         let yes = |b: bool| if b { "yes" } else { "no" };
         let cwd = match (&self.cwd, &share) {
@@ -154,11 +172,15 @@ impl RunSpec {
         let share_path =
             share.as_deref().map(|p| p.to_string_lossy().into_owned()).unwrap_or_default();
         let settings = format!(
-            "lab_vmm={}\nlab_rdma={}\nlab_nics={}\nlab_interactive={}\nlab_share={}\nlab_share_path={}\nlab_cwd={}\nlab_mhz={}\n",
+            "lab_vmm={}\nlab_rdma={}\nlab_nics={}\nlab_terminal={}\nlab_share={}\nlab_share_path={}\nlab_cwd={}\nlab_mhz={}\n",
             if vmm == Vmm::Uml { "uml" } else { "qemu" },
             yes(self.rdma),
             self.nics.len(),
-            yes(interactive),
+            match terminal {
+                Terminal::Null => "null",
+                Terminal::Lines => "lines",
+                Terminal::Caller => "caller",
+            },
             yes(share.is_some()),
             quoted(&share_path),
             quoted(cwd),
@@ -202,7 +224,7 @@ mod tests {
 
     fn control(spec: &RunSpec) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        spec.write_control(dir.path(), Vmm::Qemu, false).unwrap();
+        spec.write_control(dir.path(), Vmm::Qemu, Terminal::Null).unwrap();
         dir
     }
 
@@ -231,7 +253,7 @@ mod tests {
     fn bad_specs_say_why() {
         let dir = tempfile::tempdir().unwrap();
         let error = |spec: RunSpec| {
-            format!("{:#}", spec.write_control(dir.path(), Vmm::Qemu, false).unwrap_err())
+            format!("{:#}", spec.write_control(dir.path(), Vmm::Qemu, Terminal::Null).unwrap_err())
         };
         assert!(error(RunSpec::new(["true"]).share("/no/such")).contains("/no/such"));
         assert!(error(RunSpec::new(["true"]).env("A-B", "c")).contains("A-B"));

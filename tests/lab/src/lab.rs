@@ -6,6 +6,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -26,6 +27,7 @@ use crate::driver;
 use crate::driver::NoHeaders;
 use crate::elapsed::seconds;
 use crate::guest::RunSpec;
+use crate::guest::Terminal;
 use crate::host;
 use crate::kernel;
 use crate::kernel::BootFiles;
@@ -187,11 +189,30 @@ impl Lab {
     ///
     /// The machine dies with the calling thread: call from one that waits for the result.
     pub fn run(&self, spec: &RunSpec, output: &mut dyn Write) -> Result<RunResult> {
-        let run = Run::new(self, spec, false)?;
+        self.attended(spec, None, output)
+    }
+
+    /// Boots and runs a command that reads the lines of `input`; kills the machine when nobody can send any more, which
+    /// is an error as any other end without a status.
+    pub fn serve(
+        &self,
+        spec: &RunSpec,
+        input: &Receiver<String>,
+        output: &mut dyn Write,
+    ) -> Result<RunResult> {
+        self.attended(spec, Some(input), output)
+    }
+
+    fn attended(
+        &self,
+        spec: &RunSpec,
+        input: Option<&Receiver<String>>,
+        output: &mut dyn Write,
+    ) -> Result<RunResult> {
+        let run = Run::new(self, spec, Terminal::of(input))?;
         let mut command = run.command(spec)?;
-        // Not the null device: at its end QEMU would close the output port too.
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        run.to_the_end(command, spec, Some(output))
+        run.to_the_end(command, spec, input, Some(output))
     }
 
     /// Boots and runs the command on the caller's terminal, without a limit.
@@ -205,9 +226,9 @@ impl Lab {
                 spec.env("LINES", size.ws_row.to_string()).env("COLUMNS", size.ws_col.to_string());
         }
         let spec = &spec;
-        let run = Run::new(self, spec, true)?;
+        let run = Run::new(self, spec, Terminal::Caller)?;
         let command = run.command(spec)?;
-        run.to_the_end(command, spec, None)
+        run.to_the_end(command, spec, None, None)
     }
 }
 
@@ -228,12 +249,12 @@ struct Run<'a> {
     lab: &'a Lab,
     dir: tempfile::TempDir,
     control: PathBuf,
-    interactive: bool,
+    terminal: Terminal,
     nics: Option<Nics>,
 }
 
 impl<'a> Run<'a> {
-    fn new(lab: &'a Lab, spec: &RunSpec, interactive: bool) -> Result<Self> {
+    fn new(lab: &'a Lab, spec: &RunSpec, terminal: Terminal) -> Result<Self> {
         let runs = cache::root()?.join("runs");
         fs::create_dir_all(&runs).with_context(|| format!("cannot create {}", runs.display()))?;
         remove_stale(&runs)?;
@@ -243,7 +264,7 @@ impl<'a> Run<'a> {
             .with_context(|| format!("cannot create a folder in {}", runs.display()))?;
         let control = dir.path().join("control");
         fs::create_dir(&control)?;
-        spec.write_control(&control, lab.kernel.vmm, interactive)?;
+        spec.write_control(&control, lab.kernel.vmm, terminal)?;
         let nics = match (&lab.nics, spec.nics.as_slice()) {
             (_, []) if spec.network.is_some() => bail!("a network needs NICs"),
             (_, []) => None,
@@ -261,7 +282,7 @@ impl<'a> Run<'a> {
                 Some(Nics::start(nics, lab.kernel.series, dir.path(), &control)?)
             }
         };
-        Ok(Self { lab, dir, control, interactive, nics })
+        Ok(Self { lab, dir, control, terminal, nics })
     }
 
     fn console_log(&self) -> PathBuf {
@@ -289,7 +310,7 @@ impl<'a> Run<'a> {
                     memory_mib: spec.memory_mib,
                     cpus: spec.cpus,
                     tsc_khz: machine::host_khz(),
-                    interactive: self.interactive,
+                    interactive: self.terminal == Terminal::Caller,
                     nics: self
                         .nics
                         .as_ref()
@@ -313,7 +334,7 @@ impl<'a> Run<'a> {
                     control: &self.control,
                     memory_mib: spec.memory_mib,
                     cpus: spec.cpus,
-                    interactive: self.interactive,
+                    interactive: self.terminal == Terminal::Caller,
                 };
                 machine.complete(&mut command);
             }
@@ -325,13 +346,14 @@ impl<'a> Run<'a> {
         &self,
         mut command: Command,
         spec: &RunSpec,
+        input: Option<&Receiver<String>>,
         output: Option<&mut dyn Write>,
     ) -> Result<RunResult> {
         let log = fs::File::create(self.vmm_log())?;
         let (start, start_of_day) = (Instant::now(), SystemTime::now());
         command.stderr(log);
         let attended = match output {
-            Some(output) => attend(command, &self.control, spec.limit, output)?,
+            Some(output) => attend(command, &self.control, spec.limit, input, output)?,
             None => {
                 let child = command.spawn().context("cannot start the lab's machine")?;
                 KillOnDrop(child).0.wait()?;

@@ -21,7 +21,7 @@ use crate::world::Place;
 use crate::world::World;
 
 /// `verbgate`, linked so that it can load libibverbs.
-pub(super) const PROGRAM: &str = "verbgate-fabric";
+pub(super) const PROGRAM: &str = "verbgate";
 
 /// Hundreds of opens, of which each waits for the slowest of four ranks.
 const OPENS: Duration = Duration::from_secs(300);

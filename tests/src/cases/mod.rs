@@ -40,18 +40,39 @@ use crate::world::World;
 /// How long a case may take, all told, when it names no limit of its own.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// On what kind of device a case runs.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Setting {
+/// The device that a case runs on, by the driver's name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Device {
     /// Soft-RoCE, or the device that is there.
-    #[default]
-    Software,
-    /// NICs of the lab that carry datagrams: EFAs.
-    Nics,
-    /// NICs of the lab that make reliable connections, each with a network interface: ERDMAs.
-    Cards,
-    /// NICs of the lab with InfiniBand ports: ConnectXs.
-    Ports,
+    Rxe,
+    /// Elastic Fabric Adapters, which carry datagrams.
+    Efa,
+    /// Elastic RDMA Adapters, which make reliable connections, each with a network interface.
+    Erdma,
+    /// ConnectXs, with InfiniBand ports.
+    Mlx5,
+}
+
+impl Device {
+    /// Every device, Soft-RoCE first.
+    pub const ALL: [Self; 4] = [Self::Rxe, Self::Efa, Self::Erdma, Self::Mlx5];
+
+    /// The driver's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Rxe => "rxe",
+            Self::Efa => "efa",
+            Self::Erdma => "erdma",
+            Self::Mlx5 => "mlx5",
+        }
+    }
+
+    /// The device of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|device| device.name() == name)
+    }
 }
 
 /// What a case does.
@@ -88,23 +109,26 @@ impl fmt::Debug for Case {
     }
 }
 
-/// Every case of a setting, in the order in which they run: what most depends on comes first.
-pub fn of(setting: Setting) -> Vec<Case> {
-    match setting {
-        Setting::Software => on_software(),
-        Setting::Nics => nic::cases(),
-        Setting::Cards => nic::connected(),
-        Setting::Ports => nic::infiniband(),
+/// Whether a case is an attack.
+#[must_use]
+pub fn is_hostile(name: &str) -> bool {
+    name.contains("hostile")
+}
+
+/// Every case of a device.
+pub fn of(device: Device) -> Vec<Case> {
+    match device {
+        Device::Rxe => on_software(),
+        Device::Efa => nic::cases(),
+        Device::Erdma => nic::connected(),
+        Device::Mlx5 => nic::infiniband(),
     }
 }
 
-/// Every case.
-pub fn all() -> Vec<Case> {
-    let mut all = on_software();
-    all.extend(nic::cases());
-    all.extend(nic::connected());
-    all.extend(nic::infiniband());
-    all
+/// The case of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Case> {
+    Device::ALL.into_iter().flat_map(of).find(|case| case.name == name)
 }
 
 fn on_software() -> Vec<Case> {
@@ -146,7 +170,7 @@ mod tests {
     #[test]
     fn names_are_unique_and_fit_a_control_group() {
         let mut seen = BTreeSet::new();
-        for case in all() {
+        for case in Device::ALL.into_iter().flat_map(of) {
             assert!(seen.insert(case.name), "{}", case.name);
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             assert!(case.name.chars().all(plain), "{}", case.name);

@@ -12,13 +12,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_host::files;
-use verbgate_lab::Limit;
 
 use crate::host;
 use crate::stream;
@@ -43,8 +41,6 @@ const CRATES: &[&str] = &[
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/public-api");
 /// Where this program finds rustdoc when cargo calls this program in its place.
 const RUSTDOC: &str = "VERBGATE_RUSTDOC";
-/// How long rustdoc may say nothing.
-const LIMIT: Limit = Limit::Silence(Duration::from_secs(20 * 60));
 /// Lines that differ, of which so many are shown.
 const SHOWN: usize = 20;
 
@@ -74,7 +70,7 @@ pub(crate) fn lists(check: bool, show: fn(&str)) -> Result<bool> {
     }
     command.env("RUSTDOC", std::env::current_exe()?).env(RUSTDOC, rustdoc()?);
     command.env("RUSTDOCFLAGS", "-Zunstable-options --output-format=json --cap-lints=allow");
-    if !stream::lines(command, LIMIT, show)? {
+    if !stream::lines(command, show)? {
         bail!("rustdoc failed");
     }
     let docs = host::target_directory()?.join("doc");

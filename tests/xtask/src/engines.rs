@@ -83,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     command.env(TABLE, &file);
     let tests = args.word.as_ref().map_or(TESTS, |word| word);
     command.arg(tests);
-    let passed = stream::lines(command, host::LIMIT, host::show)?;
+    let passed = stream::lines(command, host::show)?;
     let text = fs::read_to_string(&file).unwrap_or_default();
     let answers = text.lines().filter(|line| !line.is_empty()).map(serde_json::from_str);
     let answers: Vec<Answers> =
@@ -116,7 +116,7 @@ fn cluster() -> Result<ExitCode> {
     let programs = Cluster::of(&progress)?;
     let mut command = tests();
     command.env(CLUSTER, programs.dir()).arg(CLUSTER_TEST);
-    let passed = stream::lines(command, host::LIMIT, host::show)?;
+    let passed = stream::lines(command, host::show)?;
     Ok(ExitCode::from(u8::from(!passed)))
 }
 

@@ -26,7 +26,6 @@ use anyhow::bail;
 use verbgate_fuzz_targets::MAX_LEN;
 use verbgate_fuzz_targets::TARGETS;
 use verbgate_fuzz_targets::Target;
-use verbgate_lab::Limit;
 use verbgate_lab::Progress;
 use verbgate_tests::table::Table;
 
@@ -46,10 +45,6 @@ const FLAGS: &[&str] = &[
     "-Ccodegen-units=1",
     "--cfg=fuzzing",
 ];
-/// How long the build may go on without a sign of progress.
-const BUILD_LIMIT: Limit = Limit::Silence(Duration::from_secs(15 * 60));
-/// What a fuzzer may take beyond its time: it first runs all that earlier runs found.
-const SLACK: Duration = Duration::from_secs(3 * 60);
 /// Seconds that one input may take. It takes microseconds: more is a hang on any machine.
 const HANG: u32 = 60;
 /// How often the fuzzers' state is told.
@@ -190,7 +185,7 @@ impl Fuzzers {
         command.arg(&folder).args(["--color", "never"]);
         // Before all other flags that cargo may be told of.
         command.env("CARGO_ENCODED_RUSTFLAGS", FLAGS.join("\x1f"));
-        if !stream::lines(command, BUILD_LIMIT, |line| eprintln!("    {line}"))? {
+        if !stream::lines(command, |line| eprintln!("    {line}"))? {
             bail!("cargo could not build the fuzzers: cargo's output above says why");
         }
         let programs = folder.join(triple).join("release");
@@ -249,8 +244,7 @@ impl Fuzzers {
         command.env("RUST_BACKTRACE", "0");
         let start = Instant::now();
         let (mut status, mut crash) = (Status::default(), Crash::default());
-        let limit = Limit::Whole(self.time + SLACK);
-        let passed = stream::lines(command, limit, |line| match Status::read(line) {
+        let passed = stream::lines(command, |line| match Status::read(line) {
             Some(new) => {
                 status = new;
                 hear(Some(new));

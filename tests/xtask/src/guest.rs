@@ -1,11 +1,12 @@
 //! Transport of our programs into a lab, where they run.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -27,8 +28,6 @@ use crate::host::target_directory;
 
 /// The program of tests, as it is called in the lab.
 pub(crate) const TESTS: &str = "verbgate-lab-tests";
-/// `verbgate`, linked dynamically, as it is called in the lab.
-const FABRIC: &str = "verbgate-fabric";
 /// What takes lines for debuggers out of a program, and the package that holds it.
 const STRIP: (&str, &str) = ("strip", "binutils");
 /// What a guest needs, and the packages that hold it.
@@ -38,10 +37,19 @@ const PACKAGES: &[&str] = &["verbgate", "verbgate-sys", "verbgate-hostile", "ver
 /// neither owners nor capabilities.
 const INSTALL: &str = r#"cp /lab/verbgate* /usr/local/bin/ && cd / && exec "$0" "$@""#;
 
+/// How long a machine may say nothing while a case runs, which says every few seconds that it does.
+const SERVING: Limit = Limit::Silence(Duration::from_secs(5 * 60));
+
+/// A machine cannot be had: something could not be fetched or built. It says nothing of a case.
+#[derive(Debug, thiserror::Error)]
+#[error("a machine cannot be made")]
+pub(crate) struct Missing;
+
 /// The folder of traces.
 const TRACES: &str = "traces";
 
 /// A folder with our programs.
+#[derive(Clone)]
 pub(crate) struct Programs {
     folder: PathBuf,
     /// Sandboxes write traces, to this folder in ours.
@@ -54,28 +62,24 @@ impl Programs {
         Self::built(Arch::Amd64, "lab-share", Profile::Release)
     }
 
-    /// The same, and for `verbgate fabric`, which loads the guest's libibverbs, the dynamic `verbgate` of
-    /// this machine's tests: what waits for packets in emulation needs no optimization.
-    fn build_with_fabric() -> Result<Self> {
-        let programs = Self::build()?;
-        let to = programs.folder.join(FABRIC);
+    /// Those of this machine's tests. For arm64 the programs are cross-compiled, and without `verbgate fabric`.
+    pub(crate) fn build_for(arch: Arch) -> Result<Self> {
+        if arch == Arch::Arm64 {
+            return Self::built(arch, "lab-share-arm64", Profile::Quick);
+        }
         verbgate_lab::require_programs(&[STRIP], &Progress::stderr())?;
-        // Two thirds of the file are for debuggers, and a guest copies the file.
-        let stripped =
-            Command::new(STRIP.0).arg("-o").arg(&to).arg(guestbin::of_tests("verbgate")?).status();
-        if !stripped.context("cannot run strip(1)")?.success() {
-            bail!("cannot make {}: strip(1) says why above", to.display());
+        let built = guestbin::of_tests()?;
+        let programs = Self::in_folder("lab-share-tests")?;
+        for name in PROGRAMS {
+            let from = built.get(*name).with_context(|| format!("cargo built no {name}"))?;
+            let to = programs.folder.join(name);
+            // Two thirds of a file are for debuggers, and each machine copies the file.
+            let stripped = Command::new(STRIP.0).arg("-o").arg(&to).arg(from).status();
+            if !stripped.context("cannot run strip(1)")?.success() {
+                bail!("cannot make {}: strip(1) says why above", to.display());
+            }
         }
         Ok(programs)
-    }
-
-    /// What goes with kernels of a processor. For arm64 that is without `verbgate fabric`, and built
-    /// quickly: emulation takes longer than any optimization saves.
-    pub(crate) fn build_for(arch: Arch) -> Result<Self> {
-        match arch {
-            Arch::Amd64 => Self::build_with_fabric(),
-            Arch::Arm64 => Self::built(arch, "lab-share-arm64", Profile::Quick),
-        }
     }
 
     /// Builds them sooner: for who waits to see them run.
@@ -85,14 +89,21 @@ impl Programs {
 
     fn built(arch: Arch, folder: &str, profile: Profile) -> Result<Self> {
         let built = guestbin::build(arch, profile, PACKAGES)?;
+        let programs = Self::in_folder(folder)?;
+        for name in PROGRAMS {
+            let from = built.get(*name).with_context(|| format!("cargo built no {name}"))?;
+            let to = programs.folder.join(name);
+            fs::copy(from, &to)
+                .with_context(|| format!("cannot copy {name} to {}", to.display()))?;
+        }
+        Ok(programs)
+    }
+
+    fn in_folder(folder: &str) -> Result<Self> {
         let folder = target_directory()?.join(folder);
         fs::create_dir_all(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
-        let programs = Self { folder, traces: None };
-        for name in PROGRAMS {
-            programs.take(&built, name)?;
-        }
-        Ok(programs)
+        Ok(Self { folder, traces: None })
     }
 
     /// The folder of all traces.
@@ -105,13 +116,6 @@ impl Programs {
     pub(crate) fn trace(&mut self, boot: &str) -> Result<()> {
         fs::create_dir_all(self.traces().join(boot))?;
         self.traces = Some(format!("{TRACES}/{boot}"));
-        Ok(())
-    }
-
-    fn take(&self, built: &BTreeMap<String, PathBuf>, name: &str) -> Result<()> {
-        let from = built.get(name).with_context(|| format!("cargo built no {name}"))?;
-        let to = self.folder.join(name);
-        fs::copy(from, &to).with_context(|| format!("cannot copy {name} to {}", to.display()))?;
         Ok(())
     }
 
@@ -163,6 +167,34 @@ impl Programs {
             lab.prepare_nics(&Progress::stderr())?;
         }
         Ok(lab)
+    }
+
+    /// Boots a machine that runs the cases which the lines of `input` name, until nobody can send any more.
+    pub(crate) fn serve(
+        &self,
+        kernel: &'static Kernel,
+        nics: &[Nic],
+        input: &Receiver<String>,
+        output: &mut dyn Write,
+    ) -> Result<i32> {
+        let lab = Self::lab_for(kernel, nics).context(Missing)?;
+        let mut spec = self.spec(&[TESTS, "serve"], SERVING);
+        if !nics.is_empty() {
+            spec = spec.nics(nics).without_rdma();
+        }
+        Ok(lab.serve(&spec, input, output)?.status)
+    }
+
+    /// Boots a machine that runs one case, and goes on with a shell on this terminal.
+    pub(crate) fn keep(&self, kernel: &'static Kernel, nics: &[Nic], case: &str) -> Result<i32> {
+        let lab = Self::lab_for(kernel, nics)?;
+        let script =
+            format!("{TESTS} case {case}; echo \"{case} ended with status $?\"; exec bash -l");
+        let mut spec = self.spec(&["sh", "-c", &script], SERVING);
+        if !nics.is_empty() {
+            spec = spec.nics(nics).without_rdma();
+        }
+        Ok(lab.shell(&spec)?.status)
     }
 
     /// What runs one of the programs in a guest with NICs, of which other machines have some, too.

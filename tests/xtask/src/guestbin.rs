@@ -36,6 +36,13 @@ const CROSS: &[(&str, &str)] = &[
 struct Message {
     reason: String,
     executable: Option<PathBuf>,
+    #[serde(default)]
+    profile: Built,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Built {
+    test: bool,
 }
 
 /// How long the compiler may take for how good a program (`[profile.*]` in Cargo.toml).
@@ -56,13 +63,14 @@ impl Profile {
     }
 }
 
-/// A program that this machine's tests run, which can load libraries; built if it is not yet.
-pub(crate) fn of_tests(name: &str) -> Result<PathBuf> {
+/// Builds the tests of all crates and the programs that they run; gives each program by its name. The lab runs the
+/// same programs: with checks for overflows and debug assertions, and linked as the fabric commands need it, which
+/// load the guest's libibverbs.
+pub(crate) fn of_tests() -> Result<BTreeMap<String, PathBuf>> {
     let mut command = cargo();
-    // As the tests' own build does it: another set of features would link the program anew.
-    command.args(["test", "--no-run", "--workspace", "--test", "rooms"]);
-    let built = executables_of(command, "the tests' programs", "")?;
-    built.get(name).cloned().with_context(|| format!("cargo built no {name}"))
+    // As nextest builds them: another set of features would build and link everything anew.
+    command.args(["test", "--no-run", "--workspace"]);
+    executables_of(command, "the tests", "")
 }
 
 /// Builds the executables of workspace packages, linked statically; gives each by its name.
@@ -99,7 +107,7 @@ fn executables_of(
     command.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = command.output().context("cannot run cargo")?;
     if !output.status.success() {
-        bail!("cannot build {what} for the guest: cargo says why above{remedy}");
+        bail!("cannot build {what}: cargo says why above{remedy}");
     }
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
@@ -108,7 +116,9 @@ fn executables(messages: &str) -> BTreeMap<String, PathBuf> {
     let built = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
-        .filter(|message| message.reason == "compiler-artifact");
+        .filter(|message| message.reason == "compiler-artifact")
+        // A program with its own unit tests in it has the program's name, too.
+        .filter(|message| !message.profile.test);
     built
         .filter_map(|message| {
             let path = message.executable?;

@@ -12,8 +12,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use crate::host;
-use crate::host::Outcome;
-use crate::lane;
+use crate::outcome::Outcome;
 use crate::stream;
 use crate::stream::cargo;
 
@@ -142,7 +141,7 @@ pub(crate) fn dependencies() -> Result<Outcome> {
     if host::has("deny") {
         let mut command = cargo();
         command.args(["deny", "--manifest-path", "harness/Cargo.toml", "--exclude-dev", "check"]);
-        return Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?));
+        return Ok(Outcome::of(stream::lines(command, host::show)?));
     }
     let text = fs::read_to_string(Path::new(stream::workspace()).join("deny.toml"))?;
     let deny: Deny = toml::from_str(&text).context("deny.toml")?;
@@ -193,7 +192,7 @@ pub(crate) fn documentation() -> Result<Outcome> {
     let mut command = cargo();
     command.args(["doc", "--quiet", "--no-deps", "--workspace", "--keep-going"]);
     command.env("RUSTDOCFLAGS", "-D warnings");
-    Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?))
+    Ok(Outcome::of(stream::lines(command, host::show)?))
 }
 
 /// Whether what is shipped compiles for the other processor.
@@ -203,7 +202,7 @@ pub(crate) fn other_processor() -> Result<Outcome> {
     }
     let mut command = cargo();
     command.args(["check", "--quiet", "--locked", "-p", SHIPPED, "--target", OTHER]);
-    Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?))
+    Ok(Outcome::of(stream::lines(command, host::show)?))
 }
 
 /// Whether the oldest compiler that Cargo.toml promises (`rust-version`) can build what is shipped.
@@ -227,7 +226,7 @@ pub(crate) fn oldest_compiler() -> Result<Outcome> {
             return Ok(skipped);
         }
     }
-    let mut command = lane::command("rustup".into());
+    let mut command = Command::new("rustup");
     command.current_dir(stream::workspace()).args(["run", &toolchain, "cargo"]);
     command.args(["check", "--quiet", "--locked", "-p", SHIPPED, "--target-dir"]);
     command.arg(host::target_directory()?.join("oldest"));
@@ -235,7 +234,7 @@ pub(crate) fn oldest_compiler() -> Result<Outcome> {
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(name);
     }
-    Ok(Outcome::of(stream::lines(command, host::LIMIT, host::show)?))
+    Ok(Outcome::of(stream::lines(command, host::show)?))
 }
 
 /// Fetches the standard library of a target where it is missing; what is skipped without the target.
@@ -255,7 +254,7 @@ fn fetched(remedy: &[&str]) -> Option<Outcome> {
         return Some(Outcome::skipped(&format!("needs: {line} (--install does that)")));
     }
     host::show(&line);
-    let done = stream::lines(command, host::LIMIT, |_| {});
+    let done = stream::lines(command, |_| {});
     let why = || format!("`{line}` fails");
     if done.is_ok_and(|well| well) { None } else { Some(Outcome::skipped(&why())) }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -19,6 +20,11 @@ use verbgate_lab::RunSpec;
 use verbgate_lab::Userland;
 use verbgate_lab::Verdict;
 use verbgate_lab::Vmm;
+use verbgate_tests::said::Said;
+
+use crate::broker;
+use crate::broker::Broker;
+use crate::guest::Programs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -48,6 +54,22 @@ enum LabCommand {
         #[command(flatten)]
         guest: Guest,
     },
+    /// List the cases: on which kernel and device each runs, by default or by `test --all`, and why.
+    Cases {
+        /// Part of a trial's name, KERNEL::DEVICE::CASE; may be repeated.
+        #[arg(value_name = "WORD")]
+        words: Vec<String>,
+    },
+    /// Run one case in a machine of its own.
+    Case {
+        /// The trial's name: KERNEL::DEVICE::CASE.
+        name: String,
+        /// Go on with a shell in the machine, as which the case has left it.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Keep machines for tests that run without `cargo xtask test`, until this is interrupted.
+    Serve,
     /// List what the lab needs, and what is missing on this machine.
     Doctor,
     /// Fetch and build, so that later runs start at once.
@@ -166,6 +188,19 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             }
             Ok(exit_code(pair.prepare_for(&guest)?.shell(&spec)?.status))
         }
+        LabCommand::Cases { words } => {
+            println!("{}", broker::table(&words));
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Case { name, keep } => case(&name, keep),
+        LabCommand::Serve => {
+            let broker = Broker::start()?;
+            broker.programs(Arch::Amd64).map_err(anyhow::Error::msg)?;
+            println!("ready: cargo nextest run -p verbgate-tests --test lab NAME");
+            loop {
+                std::thread::park();
+            }
+        }
         LabCommand::Doctor => doctor(),
         LabCommand::Prepare { pair, all } => {
             if all {
@@ -180,6 +215,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Runs a trial, and says how it ended.
+fn case(name: &str, keep: bool) -> Result<ExitCode> {
+    let trial = broker::find(name)?;
+    if keep {
+        if trial.is_of_two_machines() {
+            bail!("{name} takes two machines, of which none can be kept: leave out --keep");
+        }
+        let kernel = Kernel::find(trial.kernel)?;
+        let programs = Programs::build_for(kernel.arch)?;
+        return Ok(exit_code(programs.keep(kernel, broker::nics(trial.device), trial.case)?));
+    }
+    let end = Arc::new(Broker::default()).run(name);
+    println!("{}: {}", trial, end.to_string().replace('\u{1e}', "\n    "));
+    Ok(ExitCode::from(u8::from(matches!(end, Said::Failed(_)))))
 }
 
 fn exit_code(status: i32) -> ExitCode {

@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::anyhow;
 use anyhow::bail;
@@ -12,30 +13,25 @@ use verbgate_lab::Limit;
 use verbgate_lab::MachineDied;
 use verbgate_lab::Network;
 use verbgate_lab::Nic;
-use verbgate_tests::tally::Tally;
 
 use crate::guest::Lines;
+use crate::guest::Missing;
 use crate::guest::Programs;
-use crate::host;
-use crate::host::Outcome;
 
 /// How long a machine may say nothing: booting, and waiting for the other machine.
 const LIMIT: Limit = Limit::Silence(Duration::from_secs(5 * 60));
-/// The kernel and the NIC that are tried where nobody asks for more.
-const SHORT: (&str, &str) = ("6.12", "mlx5");
 
 /// A case: what both machines run, in `$how` natively or in a sandbox, with `$rank`, the rank's device
 /// `$dev`, the first machine's address `$at`, and a port `$port` that nobody else has.
 struct Pair {
     name: &'static str,
     nic: Nic,
-    model: &'static str,
     script: &'static str,
 }
 
-const VERIFY: &str = "$how verbgate-fabric fabric verify --rendezvous $at:$port --rank $rank --ranks 2 \
+const VERIFY: &str = "$how verbgate fabric verify --rendezvous $at:$port --rank $rank --ranks 2 \
                       --timeout 120 --device $dev";
-const VERIFY_SRD: &str = "$how verbgate-fabric fabric verify --transport srd --rendezvous $at:$port \
+const VERIFY_SRD: &str = "$how verbgate fabric verify --transport srd --rendezvous $at:$port \
                           --rank $rank --ranks 2 --timeout 120 --device $dev";
 /// Old drivers of ERDMAs are connected by rdma_cm alone. These are the addresses of the two machines' cards.
 const RPING: &str = "if [ $rank = 0 ]; then $how timeout 200 rping -s -a 10.98.0.1 -p $port -C 10; \
@@ -43,47 +39,21 @@ const RPING: &str = "if [ $rank = 0 ]; then $how timeout 200 rping -s -a 10.98.0
                      do tries=$((tries + 1)); [ $tries -lt 60 ]; sleep 1; done; fi";
 
 const PAIRS: &[Pair] = &[
-    Pair { name: "two_machines_efa", nic: Nic::Efa, model: "efa", script: VERIFY_SRD },
-    Pair { name: "two_machines_erdma", nic: Nic::Erdma, model: "erdma", script: RPING },
-    Pair { name: "two_machines_mlx5", nic: Nic::Mlx5, model: "mlx5", script: VERIFY },
+    Pair { name: "two_machines_efa", nic: Nic::Efa, script: VERIFY_SRD },
+    Pair { name: "two_machines_erdma", nic: Nic::Erdma, script: RPING },
+    Pair { name: "two_machines_mlx5", nic: Nic::Mlx5, script: VERIFY },
 ];
 
-/// The names of the cases that are meant by words, or by `nics`; without either, one on one kernel.
-pub(crate) fn chosen(kernel: &str, words: &[String], nics: bool) -> Vec<&'static str> {
-    let is_meant = |pair: &&Pair| match words {
-        [] => nics || (kernel, pair.model) == SHORT,
-        words => words.iter().any(|word| pair.name.contains(word.as_str())),
-    };
-    PAIRS.iter().filter(is_meant).map(|pair| pair.name).collect()
-}
-
-/// Runs one, by name; once more if a machine died.
-pub(crate) fn run(programs: &Programs, kernel: &'static Kernel, name: &str) -> Outcome {
-    let Some(pair) = PAIRS.iter().find(|pair| pair.name == name) else {
-        return Outcome::failed(format!("FAILED {name}: there is no such case"));
-    };
-    match both(programs, kernel, pair) {
-        Ok(()) => {
-            host::show(&format!("ok {name}"));
-            Outcome::of(true)
-        }
-        Err(first) if first.is::<MachineDied>() => {
-            host::show(&format!("again {name}: {first:#}"));
-            if let Err(error) = both(programs, kernel, pair) {
-                return Outcome::failed(format!("FAILED {name}: {error:#}"));
-            }
-            host::show(&format!("flaky {name}: a machine died, and then it passed"));
-            let flaky = vec![name.to_owned()];
-            Outcome { tally: Tally::FLAKY, flaky, ..Outcome::NOTHING }
-        }
-        Err(error) => Outcome::failed(format!("FAILED {name}: {error:#}")),
-    }
+/// Runs one, by name.
+pub(crate) fn run(programs: &Programs, kernel: &'static Kernel, name: &str) -> Result<()> {
+    let pair = PAIRS.iter().find(|pair| pair.name == name).context("there is no such pair")?;
+    both(programs, kernel, pair)
 }
 
 /// Boots both machines, and has each run its part.
 fn both(programs: &Programs, kernel: &'static Kernel, pair: &Pair) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let lab = Programs::lab_for(kernel, &[pair.nic])?;
+    let lab = Programs::lab_for(kernel, &[pair.nic]).context(Missing)?;
     let at = Network::new(folder.path(), 1)?.address();
     let part = |place: u16| -> Result<()> {
         let rank = place - 1;
@@ -117,21 +87,5 @@ fn both(programs: &Programs, kernel: &'static Kernel, pair: &Pair) -> Result<()>
             Err(second)
         }
         (first, second) => first.and(second),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_is_run_where_nobody_asks_for_more() {
-        let words =
-            |words: &[&str]| -> Vec<String> { words.iter().map(ToString::to_string).collect() };
-        assert_eq!(chosen("6.12", &[], false), ["two_machines_mlx5"]);
-        assert!(chosen("6.1", &[], false).is_empty());
-        assert_eq!(chosen("6.1", &[], true).len(), PAIRS.len());
-        assert_eq!(chosen("7.2", &words(&["erdma"]), false), ["two_machines_erdma"]);
-        assert!(chosen("7.2", &words(&["nic_devices"]), true).is_empty());
     }
 }

@@ -5,7 +5,7 @@
 mod abi;
 mod api;
 mod bench;
-mod cases;
+mod broker;
 mod clients;
 mod conformance;
 mod coverage;
@@ -20,11 +20,10 @@ mod guestbin;
 mod host;
 mod house;
 mod image;
-mod junit;
 mod lab;
-mod lane;
 mod machines;
-mod record;
+mod nextest;
+mod outcome;
 mod soak;
 mod stream;
 mod test;
@@ -105,7 +104,7 @@ fn main() -> ExitCode {
     let result = match cli.task {
         Task::Demo(args) => demo::run(args),
         Task::Check(args) => test::check(&args),
-        Task::Test(args) => test::run(args),
+        Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(args),
         Task::Clients(args) => clients::run(args),
         Task::Conformance(args) => conformance::run(args),

@@ -1,53 +1,36 @@
 //! `cargo xtask test`: runs every test that this machine can run, and counts in the closing line.
 
-use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::mpsc;
-use std::sync::mpsc::Receiver;
-use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
-use verbgate_lab::Lab;
-use verbgate_lab::Progress;
-use verbgate_tests::tally::Tally;
+use verbgate_tests::trial;
 
-use crate::cases;
+use crate::broker;
+use crate::broker::Broker;
 use crate::guest::Programs;
 use crate::host;
-use crate::host::Outcome;
-use crate::lane;
-use crate::machines;
-use crate::record::Stages;
+use crate::nextest;
+use crate::outcome;
+use crate::outcome::Outcome;
+use crate::outcome::Stage;
+use crate::stream;
 
-/// The kernels that everything is tested on, each with the userland of its distribution.
-const TESTED: &[&str] = &["6.1", "6.12", "7.2"];
-/// An emulated machine of the other processor, where nobody chooses: a few cases, which take as long as its
-/// programs take to be compiled.
-const OTHER_PROCESSOR: (&str, &[&str]) = (
-    "arm64-6.12",
-    &[
-        "ibv_rc_pingpong_checked",
-        "ib_send_bw_e",
-        "malformed_requests",
-        "raw_node_of_a_granted_device",
-        "several_processes_of_one_guest",
-        "hostile_heirs",
-        "hostile_short_waits",
-        "hostile_traced",
-    ],
-);
-/// Processors for the tests of this machine and for those of the lab at the same time: a lab's
-/// machine has two.
-const ENOUGH: usize = 4;
-/// Machines of the lab at once, where processors are enough: each has two, and keeps a bit more than one
-/// of ours busy. On two processors, two machines take as long as one after the other.
-const MACHINES: usize = 2;
+/// What a run may take on two idle processors, less what is fetched: from a fresh clone, and `--quick` when warm.
+const BUDGET: Duration = Duration::from_secs(30 * 60);
+const BUDGET_QUICK: Duration = Duration::from_secs(4 * 60);
+/// The kernel of another processor, whose programs are built beside the first tests.
+const ARM64: &str = "arm64-6.12";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -57,16 +40,22 @@ pub(crate) struct Args {
     /// Run only the cases of the lab.
     #[arg(long, conflicts_with = "no_lab")]
     no_host: bool,
-    /// Kernel of the lab to run the cases on; may be repeated. [default: 6.1, 6.12, 7.2; and a few cases on
-    /// arm64-6.12]
+    /// Kernel of the lab to run the cases on; may be repeated. [default: each case on the kernels that it depends on]
     #[arg(long = "kernel", value_name = "K", conflicts_with = "no_lab")]
     kernels: Vec<String>,
-    /// Part of a name: run only the tests and cases whose names hold WORD; may be repeated.
+    /// Part of a name: run only the tests and cases whose names hold WORD, on every kernel; may be repeated.
     #[arg(long = "case", value_name = "WORD")]
     cases: Vec<String>,
-    /// Run all cases on the lab's own NICs, instead of a few on one kernel: twenty minutes more.
-    #[arg(long, conflicts_with = "no_lab")]
-    nics: bool,
+    /// Run what one runs before a commit: the tests of this machine but those of attacks, netdevs and engines, and the
+    /// slowest, which are named.
+    #[arg(long, conflicts_with_all = ["no_host", "kernels", "cases", "all"])]
+    quick: bool,
+    /// Run every case on every kernel: hours, in parts.
+    #[arg(long)]
+    all: bool,
+    /// Part of what is chosen, as 1/3: the first of three that take as long.
+    #[arg(long, value_name = "N/M", requires = "all")]
+    part: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -78,205 +67,237 @@ pub(crate) struct CheckArgs {
 
 /// What does not run the project's code: what a change is held against every minute.
 pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let mut all = Tally::NONE;
-    let house = if args.house { host::HOUSE } else { &[] };
-    for (name, step) in host::CHECKS.iter().chain(house) {
+    let stages = Stages::default();
+    stages.each(host::CHECKS);
+    if args.house {
+        stages.each(host::HOUSE);
+    }
+    Ok(stages.close(None))
+}
+
+/// The stages that have ended, in the order of their ends.
+#[derive(Default)]
+struct Stages(Mutex<Vec<Stage>>);
+
+impl Stages {
+    /// Runs one; an error is a failure.
+    fn run(&self, name: &str, work: impl FnOnce() -> Result<Outcome>) {
         println!("== {name}");
-        let outcome = step()?;
-        outcome.skipped.iter().for_each(|line| println!("    skipped {line}"));
-        all += outcome.tally;
+        let start = Instant::now();
+        let outcome = work().unwrap_or_else(|error| Outcome::failed(format!("FAILED: {error:#}")));
+        let took = start.elapsed();
+        println!("== {name}: {} in {} s", outcome.tally, took.as_secs());
+        self.add([Stage { name: name.to_owned(), outcome, took }]);
     }
-    println!("{all}");
-    Ok(ExitCode::from(u8::from(all.failed > 0)))
-}
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let kernels: Result<Vec<&Kernel>> = match args.kernels.as_slice() {
-        [] => TESTED.iter().map(|name| Kernel::find(name)).collect(),
-        named => named.iter().map(|name| Kernel::find(name)).collect(),
-    };
-    let kernels = kernels?;
-    if kernels.iter().any(|k| kernels.iter().any(|other| k.arch != other.arch)) {
-        bail!("kernels of two processors in one run: give the arm64 kernel alone");
+    fn each(&self, steps: &[host::Step]) {
+        steps.iter().for_each(|(name, step)| self.run(name, step));
     }
-    let is_chosen = !args.kernels.is_empty() || !args.cases.is_empty();
-    let other = (!is_chosen).then(|| Kernel::find(OTHER_PROCESSOR.0)).transpose()?;
-    let stages = Stages::watched();
-    let has_case = |k: &&Kernel| {
-        !cases::settings(k.name, &args.cases, args.nics).is_empty()
-            || !machines::chosen(k.name, &args.cases, args.nics).is_empty()
-    };
-    let with_lab = !args.no_lab && kernels.iter().any(has_case);
-    // Tests of this machine measure time, and so do those of the lab.
-    let enough = thread::available_parallelism().is_ok_and(|n| n.get() >= ENOUGH);
-    let together = args.no_host || enough;
-    let machines = if enough { MACHINES } else { 1 };
-    let host = |done: Done| {
-        if args.no_host {
-            return;
-        }
-        if !args.cases.is_empty() {
-            stages.run("tests of the crates", |_| host::tests(&args.cases));
-            return;
-        }
-        in_order(&stages, host::STEPS);
-        drop(done);
-        lane::yield_to_others(with_lab);
-        for steps in [host::CHECKS, host::EXAMPLES, host::HOUSE] {
-            in_order(&stages, steps);
-        }
-    };
-    let lab = |turn: Turn| {
-        if with_lab {
-            lane::enter(if args.no_host { "" } else { "lab | " });
-            in_labs(&stages, (&kernels, machines), (&args.cases, args.nics), turn);
-            if let Some(other) = other {
-                let words: Vec<String> =
-                    OTHER_PROCESSOR.1.iter().map(ToString::to_string).collect();
-                in_labs(&stages, (&[other], 1), (&words, false), Turn(None));
-            }
-        }
-    };
-    side_by_side(together, host, lab);
-    let (text, all) = stages.close();
-    print!("{text}");
-    if !args.cases.is_empty() && all.total() == 0 {
-        bail!("no name of a test or a case holds {}", args.cases.join(" or "));
+
+    fn add(&self, stages: impl IntoIterator<Item = Stage>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(stages);
     }
-    Ok(ExitCode::from(u8::from(all.failed > 0)))
-}
 
-/// Dropped when what measures time on this machine is over, however it ends.
-struct Done(#[expect(dead_code, reason = "its end is the message")] Sender<()>);
-
-/// When the lab's tests may begin.
-struct Turn(Option<Receiver<()>>);
-
-impl Turn {
-    fn wait(self) {
-        // Nothing is ever sent: the other lane lets go.
-        let _ = self.0.map(|lane| lane.recv());
+    /// Prints the table and the closing line, and a line if the run took longer than it may.
+    fn close(&self, run: Option<(Duration, Duration)>) -> ExitCode {
+        let (text, all) = outcome::close(&self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some((took, budget)) = run {
+            let minutes = |time: Duration| format!("{:.1} min", time.as_secs_f64() / 60.0);
+            let over = if took > budget { "OVER ITS BUDGET: " } else { "" };
+            println!(
+                "\n{over}the run took {} of {}, less what was fetched",
+                minutes(took),
+                minutes(budget)
+            );
+        }
+        print!("{text}");
+        ExitCode::from(u8::from(all.failed > 0))
     }
 }
 
-/// Runs the two lanes; the lab's turn comes at once, or when the host's lane has let go.
-fn side_by_side(together: bool, host: impl FnOnce(Done), lab: impl FnOnce(Turn) + Send) {
-    let (done, turn) = mpsc::channel();
-    let (done, turn) = (Done(done), Turn((!together).then_some(turn)));
-    thread::scope(move |scope| {
-        scope.spawn(move || lab(turn));
-        host(done);
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    for kernel in &args.kernels {
+        if !trial::KERNELS.contains(&kernel.as_str()) {
+            bail!(
+                "no case runs on the kernel {kernel:?}: use one of {}",
+                trial::KERNELS.join(", ")
+            );
+        }
+    }
+    let is_whole = args.kernels.is_empty() && args.cases.is_empty() && !args.no_host && !args.quick;
+    let with_lab = !args.no_lab && !args.quick;
+    let stages = Stages::default();
+    if !args.no_host {
+        stages.run("what tests need, fetched", || Ok(host::prepare()));
+    }
+    if with_lab {
+        stages.run("machines of the lab, fetched", || Ok(fetch(args)));
+    }
+    let start = Instant::now();
+    let broker = Broker::start()?;
+    // Of all tests, or each test program would be linked anew for the lab.
+    stages.run("building", || {
+        broker.programs(Arch::Amd64).map(|_| Outcome::default()).map_err(anyhow::Error::msg)
     });
-}
-
-fn in_order(stages: &Stages, steps: &[host::Step]) {
-    for (name, step) in steps {
-        stages.run(name, |_| step());
-    }
-}
-
-/// Builds and fetches what labs need, waits for its turn, and runs the cases of each kernel in one
-/// machine, so many machines at a time.
-fn in_labs(
-    stages: &Stages,
-    (kernels, machines): (&[&'static Kernel], usize),
-    (words, nics): (&[String], bool),
-    turn: Turn,
-) {
-    lane::yield_to_others(true);
-    let mut programs = None;
-    let arch = kernels.first().map_or(Arch::Amd64, |kernel| kernel.arch);
-    let name = match arch {
-        Arch::Amd64 => "building for the lab",
-        Arch::Arm64 => "building for the lab's arm64",
-    };
-    stages.run(name, |_| {
-        programs = Some(Programs::build_for(arch)?);
-        Ok(Outcome::NOTHING)
-    });
-    for kernel in kernels {
-        // The stage that needs it says why that cannot be had.
-        let fetched = kernel
-            .default_userland()
-            .and_then(|userland| Lab::prepare(kernel, userland, &Progress::stderr()));
-        drop(fetched);
-    }
-    turn.wait();
-    lane::yield_to_others(false);
-    let Some(programs) = programs else { return };
-    let of = |k: &&'static Kernel| {
-        let kernel = *k;
-        cases::settings(kernel.name, words, nics).into_iter().map(move |it| (kernel, it))
-    };
-    let all: VecDeque<_> = kernels.iter().flat_map(of).collect();
-    let machines = machines.min(all.len());
-    let all = Mutex::new(all);
-    let next = || all.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-    let run = || {
-        while let Some((kernel, (setting, words))) = next() {
-            if machines > 1 {
-                lane::enter(format!("{} | ", kernel.name));
-            }
-            let name = format!("Linux {} with {}", kernel.name, cases::equipment(kernel, setting));
-            stages.run(&name, |told| Ok(cases::in_lab(&programs, kernel, setting, &words, told)));
-        }
-    };
     thread::scope(|scope| {
-        (1..machines).for_each(|_| drop(scope.spawn(run)));
-        run();
+        scope.spawn(|| {
+            // On Linux the priority is the thread's own, and of the processes that it starts.
+            let _ = rustix::process::setpriority_process(None, 19);
+            if with_lab
+                && args.cases.is_empty()
+                && (args.kernels.is_empty() || args.kernels.iter().any(|k| k == ARM64))
+            {
+                stages.run("building for arm64", || {
+                    broker
+                        .programs(Arch::Arm64)
+                        .map(|_| Outcome::default())
+                        .map_err(anyhow::Error::msg)
+                });
+            }
+            if is_whole {
+                [host::CHECKS, host::EXAMPLES, host::HOUSE]
+                    .iter()
+                    .for_each(|steps| stages.each(steps));
+            }
+        });
+        let beginning = Instant::now();
+        match tests(args) {
+            Ok(tested) => stages.add(tested),
+            Err(error) => stages.run("tests", || Err(error)),
+        }
+        let (name, outcome) = ("all tests, beside each other".to_owned(), Outcome::default());
+        stages.add([Stage { name, outcome, took: beginning.elapsed() }]);
     });
-    for kernel in kernels {
-        for case in machines::chosen(kernel.name, words, nics) {
-            let name = format!("Linux {}: {case}", kernel.name);
-            stages.run(&name, |_| Ok(machines::run(&programs, kernel, case)));
+    let budget = if args.quick { BUDGET_QUICK } else { BUDGET };
+    Ok(stages.close((is_whole && !args.all || args.quick).then_some((start.elapsed(), budget))))
+}
+
+/// Fetches and builds what the machines of the chosen trials take.
+fn fetch(args: &Args) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut known = Vec::new();
+    for trial in trial::all() {
+        let machine = (trial.kernel, trial.device);
+        let is_chosen = args.all || !args.cases.is_empty() || trial.why.is_some();
+        let is_of = args.kernels.is_empty() || args.kernels.iter().any(|name| name == trial.kernel);
+        let is_named = args.cases.is_empty()
+            || args.cases.iter().any(|word| trial.to_string().contains(word.as_str()));
+        if !is_chosen || !is_of || !is_named || known.contains(&machine) {
+            continue;
+        }
+        known.push(machine);
+        let lab = Kernel::find(trial.kernel)
+            .and_then(|kernel| Programs::lab_for(kernel, broker::nics(trial.device)));
+        if let Err(error) = lab {
+            outcome.skipped.push(format!("{}::{}: {error:#}", trial.kernel, trial.device.name()));
         }
     }
+    outcome
+}
+
+/// Runs nextest, and reads its record.
+fn tests(args: &Args) -> Result<Vec<Stage>> {
+    let profile = if args.quick { "quick" } else { "default" };
+    // Not in cargo's target folder, wherever that is: nextest's own default.
+    let report =
+        Path::new(stream::workspace()).join("target/nextest").join(profile).join("junit.xml");
+    // An older one must not be taken for this run's.
+    let _ = fs::remove_file(&report);
+    let mut command = nextest::command()?;
+    command.args(["run", "--workspace", "--no-fail-fast", "--color", "never", "--cargo-quiet"]);
+    command.args(["--status-level", "slow", "--final-status-level", "none"]);
+    command.args(["--show-progress", "none", "--profile", profile, "--no-tests", "pass"]);
+    // Tests wait most of their time: for processes, links, machines and attacks that come late.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    command.args(["--test-threads", &(2 * processors + 2).to_string()]);
+    command.args(["-E", &filterset(args)]);
+    if args.all || !args.cases.is_empty() {
+        command.args(["--run-ignored", "all"]);
+    }
+    if let Some(part) = &args.part {
+        command.args(["--partition", &format!("slice:{part}")]);
+    }
+    // A failed test says why in its own words.
+    command.env("RUST_BACKTRACE", "0");
+    println!("== tests");
+    if args.quick {
+        println!("    left out, see profile.quick in .config/nextest.toml:");
+        left_out().iter().for_each(|line| println!("        {line}"));
+    }
+    let passed = stream::lines(command, host::show)?;
+    let text = fs::read_to_string(&report);
+    let text = text.context("nextest wrote no record: its output above says why")?;
+    let mut stages = outcome::of_junit(&text).context("cannot read nextest's record")?;
+    let count =
+        |stages: &[Stage]| -> usize { stages.iter().map(|of| of.outcome.tally.failed).sum() };
+    if !passed && count(&stages) == 0 {
+        let outcome = Outcome::failed("nextest failed, and its record has no failure".to_owned());
+        stages.push(Stage { name: "nextest".to_owned(), outcome, took: Duration::ZERO });
+    }
+    if stages.is_empty() {
+        let near = args.cases.first().and_then(|word| broker::find(word).err());
+        let near = near.map(|error| format!("; {error}")).unwrap_or_default();
+        bail!("no name of a test or a case holds {}{near}", args.cases.join(" or "));
+    }
+    Ok(stages)
+}
+
+/// The tests that are meant, in nextest's language.
+fn filterset(args: &Args) -> String {
+    let mut all = Vec::new();
+    if args.no_lab || args.quick {
+        all.push("not binary(lab)".to_owned());
+    }
+    if args.no_host {
+        all.push("binary(lab)".to_owned());
+    }
+    let one_of = |parts: Vec<String>| format!("({})", parts.join(" | "));
+    if !args.kernels.is_empty() {
+        let kernels =
+            args.kernels.iter().map(|name| format!("test(/^{}::/)", name.replace('.', r"\.")));
+        all.push(one_of(std::iter::once("not binary(lab)".to_owned()).chain(kernels).collect()));
+    }
+    if !args.cases.is_empty() {
+        all.push(one_of(args.cases.iter().map(|word| format!("test(~{word})")).collect()));
+    }
+    if all.is_empty() { "all()".to_owned() } else { all.join(" & ") }
+}
+
+/// What the quick profile leaves out, a line each.
+fn left_out() -> Vec<String> {
+    let text = include_str!("../../../.config/nextest.toml");
+    let lines = text.lines().skip_while(|line| *line != "[profile.quick]");
+    let lines = lines.skip(1).take_while(|line| !line.starts_with('['));
+    lines.filter_map(|line| line.trim().strip_prefix("| ")).map(ToOwned::to_owned).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use clap::Parser;
 
     use super::*;
 
-    fn order(together: bool) -> Vec<&'static str> {
-        let seen = Mutex::new(Vec::new());
-        let say = |what| seen.lock().unwrap().push(what);
-        // Meets both lanes in the middle of the host's tests if they run at the same time.
-        let pause = Duration::from_millis(if together { 1500 } else { 200 });
-        side_by_side(
-            together,
-            |done| {
-                thread::sleep(pause);
-                say("host");
-                drop(done);
-            },
-            |turn| {
-                turn.wait();
-                say("lab");
-            },
-        );
-        seen.into_inner().unwrap()
+    #[derive(Parser)]
+    struct Typed {
+        #[command(flatten)]
+        args: Args,
     }
 
     #[test]
-    fn cases_on_the_other_processor_are_there() {
-        let (kernel, words) = OTHER_PROCESSOR;
-        assert_eq!(Kernel::find(kernel).unwrap().arch, Arch::Arm64);
-        for word in words {
-            let words = [(*word).to_owned()];
-            assert_eq!(cases::settings(kernel, &words, false).len(), 1, "{word}");
-        }
+    fn what_is_typed_becomes_a_filterset() {
+        let of = |words: &[&str]| filterset(&Typed::parse_from([&["test"], words].concat()).args);
+        assert_eq!(of(&[]), "all()");
+        assert_eq!(of(&["--no-lab"]), "not binary(lab)");
+        let kernel =
+            r"binary(lab) & (not binary(lab) | test(/^6\.1::/)) & (test(~rping) | test(~udaddy))";
+        let words = ["--no-host", "--kernel", "6.1", "--case", "rping", "--case", "udaddy"];
+        assert_eq!(of(&words), kernel);
     }
 
     #[test]
-    fn the_lab_waits_for_the_tests_of_this_machine_where_processors_are_few() {
-        assert_eq!(order(false), ["host", "lab"]);
-        assert_eq!(order(true), ["lab", "host"]);
-    }
-
-    #[test]
-    fn a_lane_that_ends_early_keeps_nobody_waiting() {
-        side_by_side(false, |_| (), Turn::wait);
+    fn the_quick_profile_names_what_it_leaves_out() {
+        let left_out = left_out();
+        assert!(left_out.iter().any(|line| line.contains("verbgate-hostile")), "{left_out:?}");
+        assert!(left_out.len() > 12, "{left_out:?}");
     }
 }

@@ -1,0 +1,263 @@
+//! Trials: a case on a device of a kernel, and why `cargo xtask test` runs the trial by default.
+
+use std::fmt;
+
+use crate::cases;
+use crate::cases::Device;
+
+/// The kernels whose machines run cases, by the lab's names.
+pub const KERNELS: &[&str] = &["6.1", "6.12", "7.2", "arm64-6.12"];
+/// A kernel of another processor, without models of NICs. Attacks that forge the stub of x86-64 skip themselves there.
+const ARM64: &str = "arm64-6.12";
+
+/// A case on one kernel; prints as `KERNEL::DEVICE::CASE`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Trial {
+    /// The kernel, by the lab's name.
+    pub kernel: &'static str,
+    /// The device.
+    pub device: Device,
+    /// The case.
+    pub case: &'static str,
+    /// Why `cargo xtask test` runs the trial; none if only `--all` does.
+    pub why: Option<&'static str>,
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}::{}::{}", self.kernel, self.device.name(), self.case)
+    }
+}
+
+impl Trial {
+    /// The trial of this name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<Self> {
+        all().into_iter().find(|trial| trial.to_string() == name)
+    }
+
+    /// Whether the trial takes two machines, which a case does not know.
+    #[must_use]
+    pub fn is_of_two_machines(&self) -> bool {
+        BETWEEN_MACHINES.iter().any(|(case, _)| *case == self.case)
+    }
+}
+
+/// Cases between two machines whose NICs are on one wire.
+pub const BETWEEN_MACHINES: &[(&str, Device)] = &[
+    ("two_machines_efa", Device::Efa),
+    ("two_machines_erdma", Device::Erdma),
+    ("two_machines_mlx5", Device::Mlx5),
+];
+
+/// The kernel of an Rxe case that depends on no kernel: on 7.2, Soft-RoCE carries data between namespaces.
+const ANY: &str = "any kernel";
+
+/// Cases by the kernels and devices on which they run by default, and why.
+const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
+    (
+        "rdma-core 44, 56 and 65 make other requests for the same verbs",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &[
+            "ibv_devinfo_v",
+            "ibv_rc_pingpong",
+            "ibv_rc_pingpong_e",
+            "ibv_rc_pingpong_odp",
+            "ibv_rc_pingpong_stamps",
+            "ibv_rc_pingpong_dm",
+            "ibv_ud_pingpong",
+            "ibv_srq_pingpong_e",
+            "ibv_xsrq_pingpong",
+            "ib_send_bw_e",
+            "ib_write_bw",
+            "ib_read_lat",
+            "ib_atomic_lat",
+        ],
+    ),
+    (
+        "rdma_cm's commands grow with kernels",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &["rping", "ucmatose", "raw_commands_of_rdma_cm", "stopped_while_waiting_for_an_event"],
+    ),
+    (
+        "the kernel's own checks and attributes differ",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &[
+            "malformed_requests",
+            "unusual_requests",
+            "refused_requests",
+            "trace",
+            "differential",
+            "differential_of_old",
+        ],
+    ),
+    (
+        "seccomp, ptrace, pidfds and mseal differ",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &[
+            "several_processes_of_one_guest",
+            "raw_node_of_a_granted_device",
+            "raw_node_of_rdma_cm",
+            "raw_descriptor_that_was_inherited",
+            "raw_descriptor_that_was_passed",
+            "requests_without_a_supervisor",
+            "guest_killed",
+            "supervisor_ended_by_a_signal",
+            "supervisor_under_a_tracer",
+            "guest_under_a_debugger",
+            "sandbox_of_an_ordinary_user",
+            "hostile_heirs",
+            "hostile_short_waits",
+        ],
+    ),
+    (
+        "GID tables, netlink and sysfs differ",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &[
+            "gids_of_two_sandboxes",
+            "gid_of_a_new_address",
+            "gids_of_a_look_alike",
+            "devices_by_netlink",
+            "network_namespace",
+            "device_that_is_replaced",
+            "sysfs_is_the_hosts_for_a_granted_device",
+            "sysfs_keeps_modes_and_has_no_serials",
+            "sysfs_of_a_device_that_vanishes",
+            "sysfs_of_a_network_namespace",
+        ],
+    ),
+    (
+        "control groups, namespaces and netdevs differ",
+        &["6.1", "6.12"],
+        &[Device::Rxe],
+        &[
+            "containers_speak_with_each_other",
+            "container_with_a_nic",
+            "tenant_floods_and_meets_its_quotas",
+            "supervisor_is_bounded_and_ends_closed",
+            "rails_are_prepared_and_restored",
+            "fabric_verify",
+        ],
+    ),
+    (
+        "another processor",
+        &[ARM64],
+        &[Device::Rxe],
+        &[
+            "ibv_rc_pingpong_checked",
+            "ib_send_bw_e",
+            "malformed_requests",
+            "raw_node_of_a_granted_device",
+            "several_processes_of_one_guest",
+            "hostile_heirs",
+            "hostile_short_waits",
+            "hostile_traced",
+        ],
+    ),
+    (
+        "a NIC is seen, carries data, costs no trap, and may go away",
+        &["6.12"],
+        &[Device::Efa],
+        &[
+            "nic_devices",
+            "nic_srd_send_lat",
+            "nic_no_trap_for_any_work_request",
+            "nic_dmabuf_is_its_holders",
+            "nic_fabric_srd_dma_buf",
+            "nic_removed_under_doorbells",
+        ],
+    ),
+    (
+        "a NIC is seen and connects",
+        &["6.12"],
+        &[Device::Erdma],
+        &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"],
+    ),
+    (
+        "a NIC is seen, carries data, costs no trap, is shared, and outlives a supervisor",
+        &["6.12"],
+        &[Device::Mlx5],
+        &[
+            "nic_mlx5_devices",
+            "nic_mlx5_rc_pingpong_e",
+            "nic_mlx5_write_bw",
+            "nic_mlx5_xrc_domain_is_one_sandboxs",
+            "nic_mlx5_fabric_verify",
+            "nic_mlx5_fabric_ud",
+            "nic_mlx5_counters_are_the_tenants_own",
+            "nic_mlx5_no_trap_for_any_work_request",
+            "nic_mlx5_supervisor_killed_under_doorbells",
+            "two_machines_mlx5",
+        ],
+    ),
+];
+
+/// Every trial, kernel by kernel.
+#[must_use]
+pub fn all() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for kernel in KERNELS {
+        let has_nics = *kernel != ARM64;
+        for device in Device::ALL.into_iter().filter(|device| has_nics || *device == Device::Rxe) {
+            let between = BETWEEN_MACHINES.iter().filter(|(_, of)| *of == device);
+            let cases = cases::of(device).into_iter().map(|case| case.name);
+            trials.extend(cases.chain(between.map(|(case, _)| *case)).map(|case| Trial {
+                kernel,
+                device,
+                case,
+                why: why(kernel, device, case),
+            }));
+        }
+    }
+    trials
+}
+
+fn why(kernel: &str, device: Device, case: &str) -> Option<&'static str> {
+    let listed = DEFAULT.iter().find(|(_, kernels, devices, cases)| {
+        kernels.contains(&kernel) && devices.contains(&device) && cases.contains(&case)
+    });
+    // Attacks take as long as all else, and are tried on this machine, with stand-ins for the device.
+    let anywhere = kernel == "7.2" && device == Device::Rxe && !cases::is_hostile(case);
+    listed.map(|(why, ..)| *why).or(anywhere.then_some(ANY))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_of_the_default_names_trials() {
+        for (why, kernels, devices, cases) in DEFAULT {
+            for kernel in *kernels {
+                for device in *devices {
+                    for case in *cases {
+                        let name = format!("{kernel}::{}::{case}", device.name());
+                        assert_eq!(
+                            Trial::find(&name).map(|trial| trial.why),
+                            Some(Some(*why)),
+                            "{name}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_each_case_runs_by_default_or_by_all() {
+        let all = all();
+        let names: std::collections::BTreeSet<String> = all.iter().map(Trial::to_string).collect();
+        assert_eq!(names.len(), all.len());
+        let software =
+            |trial: &&Trial| trial.device == Device::Rxe && !cases::is_hostile(trial.case);
+        let by_default = all.iter().filter(software).filter(|trial| trial.why.is_some());
+        let cases: std::collections::BTreeSet<&str> = by_default.map(|trial| trial.case).collect();
+        let of = cases::of(Device::Rxe);
+        assert!(of.iter().all(|case| cases::is_hostile(case.name) || cases.contains(case.name)));
+    }
+}
