@@ -60,7 +60,7 @@ impl Profile {
 pub(crate) fn of_tests(name: &str) -> Result<PathBuf> {
     let mut command = cargo();
     // As the tests' own build does it: another set of features would link the program anew.
-    command.args(["test", "--no-run", "--workspace", "--test", "rooms"]);
+    command.args(["test", "--no-run", "--workspace", "--test", "house"]);
     let built = executables_of(command, "the tests' programs", "")?;
     built.get(name).cloned().with_context(|| format!("cargo built no {name}"))
 }

@@ -7,8 +7,8 @@ use verbgate_tests::tally::Tally;
 /// What a test that cannot run here prints, before the reason.
 const MARK: &str = "SKIPPED: ";
 
-/// The test program of container engines, each of which runs alone.
-const ENGINES: &str = "verbgate::engines";
+/// Tests of container engines, each of which runs alone.
+const ENGINES: &str = "verbgate::containers engines::";
 
 /// The outcome of a run: counts, and for each skipped test its name and reason.
 #[derive(Debug, Default, Eq, PartialEq)]
@@ -26,7 +26,9 @@ pub(crate) fn read(xml: &str) -> Results {
     let mut results = Results::default();
     for case in xml.split("<testcase ").skip(1) {
         let (head, rest) = case.split_once('>').unwrap_or((case, ""));
-        if attribute(head, "classname").is_some_and(|class| class == ENGINES) {
+        let name =
+            || ["classname", "name"].map(|of| attribute(head, of).unwrap_or_default()).join(" ");
+        if name().starts_with(ENGINES) {
             let seconds = attribute(head, "time").and_then(|time| time.parse().ok());
             let took = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
             results.engines += took.unwrap_or_default();
@@ -35,8 +37,6 @@ pub(crate) fn read(xml: &str) -> Results {
             true => "",
             false => rest.split("</testcase>").next().unwrap_or(""),
         };
-        let name =
-            || ["classname", "name"].map(|of| attribute(head, of).unwrap_or_default()).join(" ");
         if body.contains("<failure") || body.contains("<error") {
             let said = |tag| body.split_once(tag).and_then(|(_, rest)| rest.split("</").next());
             let said =
@@ -89,24 +89,24 @@ mod tests {
     fn each_outcome_is_counted() {
         let xml = r#"<?xml version="1.0"?>
 <testsuites name="nextest-run" tests="4" failures="1">
-    <testsuite name="verbgate::engines" tests="2">
-        <testcase name="one" classname="verbgate::engines" time="61.5"/>
-        <testcase name="two" classname="verbgate::engines" time="8.75">
+    <testsuite name="verbgate::containers" tests="2">
+        <testcase name="engines::one" classname="verbgate::containers" time="61.5"/>
+        <testcase name="engines::two" classname="verbgate::containers" time="8.75">
         </testcase>
     </testsuite>
-    <testsuite name="verbgate::run" tests="4">
-        <testcase name="plain" classname="verbgate::run" time="0.1"/>
-        <testcase name="talks" classname="verbgate::run" time="0.1">
+    <testsuite name="verbgate::sandbox" tests="4">
+        <testcase name="plain" classname="verbgate::sandbox" time="0.1"/>
+        <testcase name="talks" classname="verbgate::sandbox" time="0.1">
             <system-out>running 1 test
 ok &lt;failure</system-out>
         </testcase>
-        <testcase name="fails" classname="verbgate::run" time="0.1">
+        <testcase name="fails" classname="verbgate::sandbox" time="0.1">
             <failure type="test failure">no</failure>
             <system-err>
 thread &apos;fails&apos; panicked
 </system-err>
         </testcase>
-        <testcase name="needs" classname="verbgate::run" time="0.1">
+        <testcase name="needs" classname="verbgate::sandbox" time="0.1">
             <system-err>SKIPPED: needs root, it&apos;s &quot;so&quot;</system-err>
         </testcase>
     </testsuite>
@@ -114,7 +114,7 @@ thread &apos;fails&apos; panicked
         let results = read(xml);
         assert_eq!(results.tally, Tally { passed: 4, failed: 1, skipped: 1, flaky: 0 });
         assert_eq!(results.engines, Duration::from_millis(70_250));
-        assert_eq!(results.reports, ["verbgate::run fails:\nthread 'fails' panicked"]);
-        assert_eq!(results.skipped, ["verbgate::run needs: needs root, it's \"so\""]);
+        assert_eq!(results.reports, ["verbgate::sandbox fails:\nthread 'fails' panicked"]);
+        assert_eq!(results.skipped, ["verbgate::sandbox needs: needs root, it's \"so\""]);
     }
 }
