@@ -30,7 +30,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // With all causes. An error's text holds its cause or has it as its source, never both:
-        // tests/errors.rs reads every definition.
+        // tests/house/errors.rs reads every definition.
         write!(f, "{:#}", self.error)
     }
 }

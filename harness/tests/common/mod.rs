@@ -2,6 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod bundle;
+pub(crate) mod chart;
+pub(crate) mod guest;
+
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;

@@ -14,9 +14,9 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::chart::read;
-use crate::chart::rendered;
 use crate::common::CONTAINERD_1;
+use crate::common::chart::read;
+use crate::common::chart::rendered;
 use crate::common::stdout;
 use crate::machine::Machine;
 use crate::machine::tool;

@@ -8,8 +8,6 @@
     reason = "tests; clippy sees only the test functions themselves as such"
 )]
 
-#[path = "../chart/mod.rs"]
-mod chart;
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -21,6 +19,7 @@ mod fixtures;
 mod kubernetes;
 mod machine;
 mod nodes;
+mod oci;
 mod refusals;
 mod round_trip;
 mod routed;

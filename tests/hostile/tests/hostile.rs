@@ -23,7 +23,7 @@ fn verbgate() -> &'static Path {
     PROGRAM.get_or_init(|| {
         let beside = Path::new(env!("CARGO_BIN_EXE_verbgate-hostile")).with_file_name("verbgate");
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        build.args(["test", "--quiet", "--no-run", "--workspace", "--test", "rooms"]);
+        build.args(["test", "--quiet", "--no-run", "--workspace", "--test", "house"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }

@@ -24,18 +24,18 @@ use crate::stream;
 use crate::stream::cargo;
 use crate::stream::workspace;
 
-/// Names the file that gets the answers: `harness/tests/engines/matrix.rs`.
+/// Names the file that gets the answers: `harness/tests/containers/engines/matrix.rs`.
 const TABLE: &str = "VERBGATE_ENGINES_TABLE";
 const README: &str = "harness/README.md";
 /// The table is between these.
 const BEGIN: &str = "<!-- The table of: cargo xtask engines --write -->\n";
 const END: &str = "<!-- End of the table -->\n";
 /// Beginning of the names of the tests that answer.
-const TESTS: &str = "engines_matrix_";
+const TESTS: &str = "engines::matrix::";
 
-/// Names the folder with a cluster's programs: `harness/tests/engines/cluster.rs`.
+/// Names the folder with a cluster's programs: `harness/tests/containers/engines/cluster.rs`.
 const CLUSTER: &str = "VERBGATE_CLUSTER";
-const CLUSTER_TEST: &str = "engines_cluster_of_one_node";
+const CLUSTER_TEST: &str = "engines::cluster::";
 /// Its containerd is the newest that speaks with such an old kubelet.
 const CLUSTER_SUITE: &str = "trixie";
 
@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// The tests of engines, one after another; the words that choose among them follow.
 fn tests() -> Command {
     let mut command = cargo();
-    command.args(["test", "--quiet", "--package", "verbgate", "--test", "engines", "--"]);
+    command.args(["test", "--quiet", "--package", "verbgate", "--test", "containers", "--"]);
     command.args(["--test-threads=1", "--show-output"]).env("RUST_BACKTRACE", "0");
     command
 }

@@ -31,7 +31,7 @@ use crate::host::target_directory;
 const SCRIPTS: [(&str, &str); 4] = [
     ("lab.sh", include_str!("../engines/lab.sh")),
     ("cri.py", include_str!("../engines/cri.py")),
-    ("cluster.sh", include_str!("../../../harness/tests/engines/cluster.sh")),
+    ("cluster.sh", include_str!("../../../harness/tests/containers/engines/cluster.sh")),
     ("kubernetes.py", include_str!("../engines/kubernetes.py")),
 ];
 /// The programs of an engines' folder that the userland has not, or has in another version.

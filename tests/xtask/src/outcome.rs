@@ -112,8 +112,8 @@ pub(crate) fn close(stages: &[Stage]) -> (String, Tally) {
     (format!("{lines}\n{table}\n{flaky}{all}\n"), all)
 }
 
-/// Reads nextest's record of a run, in JUnit's XML: a stage for each test program, and for each device of each
-/// kernel of the lab.
+/// Reads nextest's record of a run, in JUnit's XML: a stage for each test program, for container engines, and for
+/// each device of each kernel of the lab.
 pub(crate) fn of_junit(xml: &str) -> Result<Vec<Stage>, roxmltree::Error> {
     let mut stages: Vec<Stage> = Vec::new();
     let document = Document::parse(xml)?;
@@ -122,6 +122,7 @@ pub(crate) fn of_junit(xml: &str) -> Result<Vec<Stage>, roxmltree::Error> {
         let (program, test) = (attribute("classname"), attribute("name"));
         let name = match program.ends_with("::lab") {
             true => test.rsplit_once("::").map_or(test, |(of, _)| of),
+            false if test.starts_with("engines::") => "engines",
             false => program,
         };
         let took = attribute("time").parse().ok();

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// The rest takes a mount namespace: harness/tests/sysfs.rs.
+    /// The rest takes a mount namespace: harness/tests/sandbox/sysfs.rs.
     #[test]
     fn devices_are_found_by_links_that_lead_nowhere_else() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,137 @@
+//! The log of supervisors, and the places where the log goes.
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+use crate::common::bundle::Bundle;
+use crate::common::bundle::runtimes;
+use crate::common::stderr;
+use crate::common::verbgate;
+
+/// A line that the supervisor alone writes.
+const LINE: &str = "starts with uverbs9";
+
+#[test]
+fn a_supervisor_logs_to_the_file_that_the_runtime_was_given() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        let log = bundle.path().join("log");
+        bundle.global =
+            ["--log", log.to_str().unwrap(), "--log-level", "info"].map(Into::into).to_vec();
+        assert!(bundle.run().status.success());
+        bundle.assert_nothing_left();
+        let text = fs::read_to_string(&log).unwrap();
+        assert!(text.contains(LINE), "{text}");
+    }
+}
+
+/// Words before a command that has the socket of a directory in the place of the journal's.
+fn with_journal_in(bundle: &Bundle) -> Vec<String> {
+    let script = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
+                  mount --bind $1 /run/systemd/journal && shift && exec \"$@\"";
+    let dir = bundle.path().join("logs");
+    let words = ["unshare", "--mount", "sh", "-c", script, "sh", dir.to_str().unwrap()];
+    words.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_supervisor_without_a_file_logs_to_the_journal() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        fs::create_dir(bundle.path().join("logs")).unwrap();
+        let journal = UnixDatagram::bind(bundle.path().join("logs/socket")).unwrap();
+        journal.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        bundle.prefix = with_journal_in(&bundle);
+        bundle.global = ["--log-level", "info"].map(Into::into).to_vec();
+        let output = bundle.run();
+        assert!(output.status.success(), "{output:?}");
+        let mut bytes = [0; 4096];
+        let mut text = String::new();
+        while !text.contains(LINE) {
+            let len = journal.recv(&mut bytes).expect("a line of the supervisor's");
+            text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        }
+        assert!(text.contains("\nPRIORITY=6\n"), "{text}");
+        assert!(text.contains("\nSYSLOG_IDENTIFIER=verbgate\n"), "{text}");
+        // Its socket would be found among those of the bundle.
+        drop(journal);
+        bundle.prefix.clear();
+        bundle.assert_nothing_left();
+    }
+}
+
+/// Words before a command that has a machine without a journal: `/dev/log` alone is there, the socket of a directory.
+fn with_syslog_in(bundle: &Bundle) -> Vec<String> {
+    let script = "mount -t tmpfs none /run && dev=$1/dev && mkdir $dev && mount -t tmpfs none $dev && \
+                  cd /dev && cp -a null zero full random urandom tty fuse $dev && cd / && \
+                  ln -s $1/socket $dev/log && mount --move $dev /dev && shift && exec \"$@\"";
+    let dir = bundle.path().join("logs");
+    let words = ["unshare", "--mount", "sh", "-c", script, "sh", dir.to_str().unwrap()];
+    words.map(str::to_owned).to_vec()
+}
+
+#[test]
+fn a_supervisor_without_a_journal_logs_to_syslog() {
+    for runtime in runtimes() {
+        if !std::path::Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: needs /dev/fuse");
+            return;
+        }
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        fs::create_dir(bundle.path().join("logs")).unwrap();
+        let syslog = UnixDatagram::bind(bundle.path().join("logs/socket")).unwrap();
+        syslog.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        bundle.prefix = with_syslog_in(&bundle);
+        bundle.global = ["--log-level", "info"].map(Into::into).to_vec();
+        let output = bundle.run();
+        assert!(output.status.success(), "{output:?}");
+        let mut bytes = [0; 4096];
+        let mut text = String::new();
+        while !text.contains(LINE) {
+            let len = syslog.recv(&mut bytes).expect("a line of the supervisor's");
+            text = String::from_utf8_lossy(&bytes[..len]).into_owned();
+        }
+        // The facility of daemons, and a note (RFC 5424): 3 * 8 + 6.
+        assert!(text.starts_with("<30>verbgate["), "{text}");
+        // Its socket would be found among those of the bundle.
+        drop(syslog);
+        bundle.prefix.clear();
+        bundle.assert_nothing_left();
+    }
+}
+
+/// Engines are told a link's path, and no options: those come from the configuration file.
+#[test]
+fn a_runtime_that_is_called_by_a_link_reads_its_configuration() {
+    for runtime in runtimes() {
+        let mut bundle = Bundle::new(runtime, &["true"]);
+        // No device of this host: the wish fails, after the log has begun.
+        bundle.edit(|config| config["annotations"]["org.verbgate.devices"] = "mlx5_77".into());
+        let link = bundle.path().join(format!("verbgate-oci-{}", runtime.name));
+        std::os::unix::fs::symlink(verbgate(), &link).unwrap();
+        bundle.called = Some(link);
+        let (file, log) = (bundle.path().join("config.toml"), bundle.path().join("log"));
+        let hide = "mount -t tmpfs none /etc && mkdir /etc/verbgate && \
+                    cp $1 /etc/verbgate/config.toml && shift && exec \"$@\"";
+        let words = ["unshare", "--mount", "sh", "-c", hide, "sh", file.to_str().unwrap()];
+        bundle.prefix = words.map(str::to_owned).to_vec();
+
+        let text =
+            format!("log = {log:?}\nlog-level = \"debug\"\nprofile = \"hpc\"\nsysfs = \"host\"\n");
+        fs::write(&file, text).unwrap();
+        let told = stderr(&bundle.run());
+        assert!(told.contains("mlx5_77"), "{told}");
+        assert!(log.exists());
+
+        for (text, needle) in [("profil = \"hpc\"", "profil"), ("log-level = \"loud\"", "loud")] {
+            fs::write(&file, text).unwrap();
+            let output = bundle.run();
+            let told = stderr(&output);
+            assert!(!output.status.success() && told.contains(needle), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+        bundle.prefix.clear();
+        bundle.called = None;
+    }
+}

@@ -1,0 +1,194 @@
+//! Requests, good and bad, made by raw system calls; and the cost of a request.
+
+use crate::common;
+use crate::common::guest;
+use crate::common::guest::DEVICE;
+use crate::common::guest::native;
+use crate::common::guest::run;
+
+#[test]
+fn a_good_request_reaches_the_device_and_a_bad_one_gets_the_kernels_error() {
+    let ran = run(&["errors", DEVICE]);
+    let expected = [
+        ("good", "ENOTTY"),
+        ("length too short", "EINVAL"),
+        ("length too long", "EINVAL"),
+        ("length over a page", "EINVAL"),
+        ("first reserved field", "EPROTONOSUPPORT"),
+        ("second reserved field", "EPROTONOSUPPORT"),
+        ("unknown object", "EPROTONOSUPPORT"),
+        ("unknown method", "EPROTONOSUPPORT"),
+        ("attribute twice", "EINVAL"),
+        ("unknown mandatory attribute", "EPROTONOSUPPORT"),
+        ("unknown optional attribute", "ENOTTY"),
+        ("missing mandatory attribute", "EINVAL"),
+        ("reserved field of an attribute", "EINVAL"),
+        ("attribute too short", "EINVAL"),
+        ("header nowhere", "EFAULT"),
+        ("header in the kernel", "EFAULT"),
+        ("header at the end of addresses", "EFAULT"),
+        ("request that ends with its page", "ENOTTY"),
+        ("request cut by the end of memory", "EFAULT"),
+        ("header cut by the end of memory", "EFAULT"),
+        ("request that is not in memory", "ENOTTY"),
+        ("request whose end is not in memory", "ENOTTY"),
+        ("payload nowhere", "EFAULT"),
+        ("descriptor that is not open", "EBADF"),
+        ("descriptor -1", "EBADF"),
+        ("a plain file", "ENOTTY"),
+        ("a pipe", "ENOTTY"),
+        ("upper words are ignored", "ENOTTY"),
+        // Never ENOTTY, on which libibverbs gives up ioctls.
+        ("method not granted", "EPROTONOSUPPORT"),
+        ("command not granted", "EOPNOTSUPP"),
+        ("QP type not granted", "EOPNOTSUPP"),
+        ("QP type granted", "ENOTTY"),
+        ("command that does not exist", "EOPNOTSUPP"),
+        ("bits that no command has", "EINVAL"),
+        ("another ioctl", another_ioctl()),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 7, "{ran:#?}");
+    assert_eq!(ran.count("planted"), 1);
+    assert!(ran.status.success());
+    // Each refusal by policy is one line, which says everything once.
+    for (asked, grants) in [
+        ("method COUNTERS.COUNTERS_DESTROY", "hpc"),
+        ("command ATTACH_MCAST", "hpc"),
+        ("queue pair type RAW_PACKET", "full"),
+    ] {
+        let line = format!(
+            "{asked} is not granted by profile \"standard\"; profile \"{grants}\" grants it"
+        );
+        let said = ran.log().into_iter().filter(|said| said.ends_with(&line));
+        assert_eq!(said.count(), 1, "{line}: {ran:#?}");
+    }
+    assert!(!ran.errors.contains("kind="), "{ran:#?}");
+}
+
+/// What the kernel says of an ioctl that is no request, on a descriptor that stands for no open file;
+/// an ordinary user's guest has the file.
+fn another_ioctl() -> &'static str {
+    if rustix::process::geteuid().is_root() { "EBADF" } else { "ENOTTY" }
+}
+
+#[test]
+fn the_null_device_itself_answers_every_request_with_enotty() {
+    // What the sandbox says beyond that is the supervisor's judgement, not the device's.
+    let ran = native(&["errors", DEVICE]);
+    let others = ran.pairs().into_iter().filter(|(_, errno)| *errno != "ENOTTY");
+    let others: Vec<_> = others.collect();
+    assert_eq!(others, [("descriptor that is not open", "EBADF"), ("descriptor -1", "EBADF")]);
+}
+
+#[test]
+fn a_flood_of_refusals_is_a_few_lines_and_a_count() {
+    let ran = run(&["refused", DEVICE, "100000"]);
+    assert_eq!(ran.lines[0], r#"{"EPROTONOSUPPORT": 100000}"#, "{ran:#?}");
+    assert_eq!(ran.line("after"), "ENOTTY");
+    assert_eq!(ran.report["refused"]["method not granted"], 100_000);
+    assert_eq!(ran.count("executed"), 1);
+    // One a second, and the machine may be slow.
+    assert!((1..60).contains(&ran.log().len()), "{} lines", ran.log().len());
+}
+
+#[test]
+fn other_interfaces_to_the_same_call_are_closed() {
+    let ran = run(&["foreign", DEVICE]).well();
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(native(&["foreign", DEVICE]).line("32-bit"), "ENOTTY");
+    }
+    assert_eq!(ran.line("native"), "ENOTTY");
+    assert_eq!(ran.line("32-bit"), "EOPNOTSUPP");
+    assert_eq!(ran.line("32-bit, another ioctl"), another_ioctl());
+    assert_eq!(ran.line("x32"), "ENOSYS");
+    assert_eq!(ran.count("executed"), 1);
+}
+
+#[test]
+fn commands_given_with_write_are_requests() {
+    let ran = run(&["writes", DEVICE]);
+    let expected = [
+        ("command", "ENOTTY"),
+        ("command of another length", "EINVAL"),
+        ("no command", "EINVAL"),
+        ("command that is not granted", "EOPNOTSUPP"),
+        ("command that does not exist", "EOPNOTSUPP"),
+        ("command nowhere", "EFAULT"),
+        ("vector", "ENOTTY"),
+        ("vector nowhere", "EFAULT"),
+    ];
+    assert_eq!(ran.pairs(), expected, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 2, "{ran:#?}");
+    // The null device would have taken them all.
+    assert_eq!(native(&["writes", DEVICE]).line("command that is not granted"), "ok");
+}
+
+#[test]
+fn plain_files_at_watched_numbers_work_as_everywhere() {
+    let ran = run(&["watched-numbers", DEVICE]).well();
+    assert_eq!(ran.lines, native(&["watched-numbers", DEVICE]).lines);
+    assert_eq!(ran.lines.len(), 12, "{ran:#?}");
+}
+
+#[test]
+fn two_hundred_threads_at_once() {
+    let ran = run(&["many", DEVICE, "200", "20"]).well();
+    assert_eq!(ran.lines[0], r#"{"ENOTTY 20": 200}"#, "{ran:#?}");
+    assert_eq!(ran.count("executed"), 4000);
+    assert!(ran.count("planted") <= 8, "{ran:#?}");
+}
+
+#[test]
+fn ucontexts_take_turns_with_and_without_a_stub_for_each() {
+    for ucontexts in ["2", "12"] {
+        let ran = run(&["turns", DEVICE, ucontexts]).well();
+        let all = 300 * ucontexts.parse::<u64>().unwrap();
+        assert_eq!(ran.lines[0], format!("{{\"ENOTTY\": {all}}}"), "{ran:#?}");
+        assert_eq!(ran.count("executed"), all);
+        assert_eq!(ran.count("opened"), ucontexts.parse::<u64>().unwrap());
+    }
+}
+
+#[test]
+fn a_request_costs_two_notifications_and_few_calls() {
+    let cost = |requests: &str| {
+        let ran = run(&["requests", DEVICE, requests]).well();
+        assert_eq!(ran.count("executed"), requests.parse::<u64>().unwrap());
+        (ran.count("notifications"), ran.count("calls"))
+    };
+    // The difference is what requests cost, without start and planting.
+    let (small, large) = (cost("100"), cost("1100"));
+    assert_eq!(large.0 - small.0, 2 * 1000);
+    let calls = large.1 - small.1;
+    // Of these, seven find out whether a number still names what it named, and one whether the
+    // request is in memory. Looking after guests meanwhile adds a few.
+    assert!(calls <= 15 * 1000 + 100, "{calls} calls for 1000 requests");
+}
+
+#[test]
+fn a_trace_is_summed_up() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut command = std::process::Command::new(common::verbgate());
+    command.args(["trace", "--summary", "--json", "--device", common::NULL_AS_UVERBS, "-o"]);
+    command.arg(file.path()).arg("--").arg(guest::program()).args(["requests", DEVICE, "20"]);
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let sums: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |name: &str| {
+        let kinds = sums["requests"].as_array().unwrap();
+        kinds.iter().find(|kind| kind["request"] == name).cloned().unwrap_or_default()
+    };
+    assert_eq!(of("open")["count"], 1, "{text}");
+    let requests: u64 = sums["requests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|kind| kind["request"] != "open")
+        .map(|kind| kind["count"].as_u64().unwrap())
+        .sum();
+    assert_eq!((requests, sums["stubs"].as_u64()), (20, Some(1)), "{text}");
+    assert!(sums["first_open"].as_f64().unwrap() > 0.0, "{text}");
+    assert!(sums["first_ready_to_send"].is_null(), "{text}");
+}
