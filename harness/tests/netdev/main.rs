@@ -1,8 +1,10 @@
 //! Moves of NICs into a container's namespace and back: veth devices in namespaces that the test
 //! makes, with a directory tree that stands for sysfs and ties the devices to RDMA devices.
 
+#![forbid(unsafe_code)]
 #![allow(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     reason = "tests; clippy sees only the test functions themselves as such"
