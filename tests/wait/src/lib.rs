@@ -301,7 +301,7 @@ mod tests {
     fn slow_child_is_awaited() {
         let _turn = alone();
         // Longer than the wait is patient with what does nothing.
-        let mut child = sh("for n in 1 2 3 4 5 6 7 8; do sleep 0.6; done");
+        let mut child = sh("for n in 1 2 3 4 5 6 7 8; do sleep 0.9; done");
         soon("the slow child").until(|| child.0.try_wait().unwrap());
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn spinning_child_is_a_livelock() {
         let _turn = alone();
         let _child = sh("while :; do :; done");
-        let why = fails(soon("godot").usual(Duration::from_millis(10)));
+        let why = fails(soon("godot").usual(LOOK / 10));
         assert!(why.contains("of processor time were used, 20 times the usual"), "{why}");
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let mut child = sh("(sleep 1; while :; do :; done) >&- & echo $!; sleep 0.5");
         soon("the parent's end").until(|| child.0.try_wait().unwrap());
         let daemon = io::read_to_string(child.0.stdout.take().unwrap()).unwrap();
-        let why = fails(soon("godot").usual(Duration::from_millis(10)));
+        let why = fails(soon("godot").usual(LOOK / 10));
         kill(daemon.trim().parse().unwrap());
         assert!(why.contains("of processor time were used"), "{why}");
     }
@@ -330,7 +330,7 @@ mod tests {
         let _turn = alone();
         let (ends, end) = mpsc::channel::<()>();
         let thread = thread::spawn(move || while end.try_recv() == Err(TryRecvError::Empty) {});
-        let why = fails(soon("godot").usual(Duration::from_millis(10)));
+        let why = fails(soon("godot").usual(LOOK / 10));
         drop(ends);
         assert!(why.contains("of processor time were used"), "{why}");
         join("the thread", thread);

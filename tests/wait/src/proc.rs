@@ -67,16 +67,16 @@ fn all() -> BTreeMap<u32, Stat> {
     numbered(Path::new("/proc")).filter_map(|(pid, path)| Some((pid, stat(&path)?))).collect()
 }
 
-/// The roots' children, and theirs.
-fn below(all: &BTreeMap<u32, Stat>, mut roots: Vec<u32>) -> BTreeSet<u32> {
+/// The roots' children, and theirs: parents before children.
+fn below(all: &BTreeMap<u32, Stat>, mut roots: Vec<u32>) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for (pid, stat) in all {
         children.entry(stat.parent).or_default().push(*pid);
     }
-    let mut found = BTreeSet::new();
+    let mut found = Vec::new();
     while let Some(pid) = roots.pop() {
         let of_it = children.remove(&pid).unwrap_or_default();
-        found.extend(&of_it);
+        found.extend_from_slice(&of_it);
         roots.extend(of_it);
     }
     found
@@ -85,7 +85,7 @@ fn below(all: &BTreeMap<u32, Stat>, mut roots: Vec<u32>) -> BTreeSet<u32> {
 /// The children of a process, and theirs.
 #[must_use]
 pub fn descendants(root: u32) -> Vec<u32> {
-    below(&all(), vec![root]).into_iter().collect()
+    below(&all(), vec![root])
 }
 
 /// Whether a process is there and not a zombie.
@@ -182,7 +182,7 @@ fn watched(also: &[u32]) -> Vec<(u32, Stat)> {
     roots.extend(found.iter().map(|(pid, _)| *pid));
     let ours = below(&all, roots);
     found.extend(ours.iter().map(|pid| (*pid, all[pid].start)));
-    let mut pids = below(&all, also.to_vec());
+    let mut pids: BTreeSet<u32> = below(&all, also.to_vec()).into_iter().collect();
     pids.extend(also.iter().copied().chain(found.iter().map(|(pid, _)| *pid)));
     pids.into_iter().filter_map(|pid| Some((pid, *all.get(&pid)?))).collect()
 }
