@@ -37,7 +37,7 @@ pub use proc::threads_in_state;
 
 use crate::proc::Sight;
 
-/// How often a wait asks whether the thing happened.
+/// How often a wait asks whether the thing happened, after some sooner questions.
 pub const TICK: Duration = Duration::from_millis(10);
 /// How often a wait looks at the watched processes.
 const LOOK: Duration = Duration::from_millis(500);
@@ -49,6 +49,9 @@ const QUIET: Duration = Duration::from_secs(60);
 const USUAL: Duration = Duration::from_secs(30);
 /// A wait that takes so many times the usual processor time is a livelock.
 const LIVELOCK: u32 = 20;
+
+/// Processes that do little at each look, as daemons with timers, count as if they used this part of the time.
+const TICKING: u32 = 10;
 
 /// A probe's answer: `false`, `None`: not yet.
 pub trait Answer {
@@ -131,13 +134,12 @@ pub fn end(child: &mut Child) -> ExitStatus {
         })
 }
 
-/// Runs a command without input to its end, as `Command::output` does. When nothing happens any more, kills what
+/// Runs a command to its end, as `Command::output` does, but with the input that the command has. When nothing happens any more, kills what
 /// the command started, and panics with the output.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     let what = format!("the end of {command:?}");
     let child = command
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -211,7 +213,7 @@ impl Wait {
     ) -> Result<A::Found, E> {
         // A wait that ends at once costs no look.
         let (mut last, mut next, mut period) = (None, Instant::now() + 10 * TICK, LOOK);
-        let (mut quiet, mut used) = (Duration::ZERO, Duration::ZERO);
+        let (mut quiet, mut used, mut pause) = (Duration::ZERO, Duration::ZERO, TICK / 16);
         loop {
             if let Some(found) = probe()?.found() {
                 return Ok(found);
@@ -219,11 +221,14 @@ impl Wait {
             if Instant::now() >= next {
                 let begun = Instant::now();
                 let sight = Sight::take(&self.also);
-                if let Some(last) = &last {
-                    used += sight.used_since(last);
-                    // Looks are counted, not seconds: this process may have been kept from its processors, too.
-                    let is_quiet = !sight.progressed_since(last);
-                    quiet = if is_quiet { quiet + period } else { Duration::ZERO };
+                // Looks are counted, not seconds: this process may have been kept from its processors, too.
+                match &last {
+                    Some(last) if sight.progressed_since(last) => {
+                        used += sight.used_since(last).max(period / TICKING);
+                        quiet = Duration::ZERO;
+                    }
+                    Some(_) => quiet += period,
+                    None => {}
                 }
                 last = Some(sight);
                 period = LOOK.max(begun.elapsed() * SHARE);
@@ -235,7 +240,8 @@ impl Wait {
             } else if used > *usual * LIVELOCK {
                 format!("{used:.0?} of processor time were used, {LIVELOCK} times the usual")
             } else {
-                thread::sleep(TICK);
+                thread::sleep(pause);
+                pause = TICK.min(pause * 2);
                 continue;
             };
             let text = format!("waited for {what}: {why}{}", proc::where_they_wait(also));
@@ -311,6 +317,14 @@ mod tests {
         let _child = sh("while :; do :; done");
         let why = fails(soon("godot").usual(LOOK / 10));
         assert!(why.contains("of processor time were used, 20 times the usual"), "{why}");
+    }
+
+    #[test]
+    fn ticking_child_is_not_awaited_for_ever() {
+        let _turn = alone();
+        let _child = sh("while :; do sleep 0.2; done");
+        let why = fails(soon("godot").usual(LOOK / 50));
+        assert!(why.contains("of processor time were used"), "{why}");
     }
 
     #[test]
