@@ -22,7 +22,8 @@ from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
-PATIENCE = 20
+# How often a wait looks before it gives up.
+LOOKS = 1000
 RC = 2  # enum ibv_qp_type
 EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
 
@@ -104,7 +105,10 @@ def add(device, netdev, address):
             # Soft-RoCE's table has a thousand, and reading them all takes its time.
             "sysfs": lambda: gid in sysfs(device, range(16)).values(),
         }
-        while waited and time.monotonic() < started + PATIENCE:
+        for _ in range(LOOKS):
+            if not waited:
+                break
+            time.sleep(0.1)
             for way, seen in list(waited.items()):
                 if seen():
                     del waited[way]

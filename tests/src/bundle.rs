@@ -14,7 +14,6 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::exec;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// A bundle in the host's network namespace, which shows the host's programs. Deleted with this.
@@ -133,7 +132,7 @@ impl Drop for Container {
         let mut command = self.wrapped("delete");
         command.arg("--force").arg(&self.id);
         // It has ended and is gone already, but when the case has failed.
-        let _ = exec::run(command, PATIENCE);
+        let _ = exec::run(command);
     }
 }
 

@@ -1,22 +1,16 @@
-//! Programs that are started, waited for with a limit, and never left behind.
+//! Programs that are started, waited for, and never left behind.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::fmt::Write as _;
-use std::fs;
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::io::Seek;
 use std::os::unix::process::CommandExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
-use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::ExitStatus;
 use std::process::Stdio;
-use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -25,12 +19,20 @@ use anyhow::Result;
 use anyhow::bail;
 use rustix::process::Pid;
 use rustix::process::Signal;
+pub use verbgate_wait::TICK;
+use verbgate_wait::Wait;
+pub use verbgate_wait::descendants;
+pub use verbgate_wait::is_alive;
+pub use verbgate_wait::kill;
+pub use verbgate_wait::signal;
+pub use verbgate_wait::threads_in_state;
 
-/// How often a wait looks.
-pub const TICK: Duration = Duration::from_millis(10);
-/// Names the file by which the lab tells for how many milliseconds its machine was kept from its
-/// processors.
-const LOST: &str = "LAB_LOST";
+/// For how long nothing happens before a wait gives up: drivers give a device a minute for each command, and the
+/// connection manager gives a peer as much.
+const QUIET: Duration = Duration::from_secs(150);
+/// The processor time of a program with all that it starts, on emulated processors: these count the time, too, in
+/// which others are on the processors below.
+const USUAL: Duration = Duration::from_secs(120);
 /// How much of a program's output an error quotes.
 const QUOTED_LINES: usize = 30;
 
@@ -142,36 +144,32 @@ impl Program {
         content(&mut self.stderr)
     }
 
-    /// For an error: what it has said so far, and where it is.
+    /// For an error: what it has said so far.
     pub fn describe(&mut self) -> Result<String> {
-        let mut text = String::new();
-        for (what, file) in [("stdout", &mut self.stdout), ("stderr", &mut self.stderr)] {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "{}", Quoted(what, &content(file)?));
-        }
-        let tasks = where_it_waits(self.pid());
-        Ok(format!("has said{text}\nand waits at{tasks}"))
+        let (stdout, stderr) = (self.stdout_so_far()?, self.stderr_so_far()?);
+        Ok(format!("has said{}{}", Quoted("stdout", &stdout), Quoted("stderr", &stderr)))
     }
 
-    /// Waits until it ends; one that takes longer than the limit is an error, and is killed.
-    pub fn wait(mut self, limit: Duration) -> Result<Ended> {
-        let mut deadline = Deadline::after(limit);
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(Ended {
-                    name: self.name.clone(),
-                    status: shell_status(status),
-                    stdout: content(&mut self.stdout)?,
-                    stderr: content(&mut self.stderr)?,
-                    took: self.start.elapsed(),
-                });
-            }
-            if deadline.is_over() {
-                let (name, seconds) = (self.name.clone(), limit.as_secs());
-                bail!("`{name}` did not end in {seconds} s; it {}", self.describe()?);
-            }
-            thread::sleep(TICK);
-        }
+    /// Waits for its end; a program that does nothing any more is an error, and is killed.
+    pub fn wait(self) -> Result<Ended> {
+        self.wait_usually(USUAL)
+    }
+
+    /// Waits for the end of a program that usually takes so much processor time.
+    pub fn wait_usually(mut self, usual: Duration) -> Result<Ended> {
+        let what = format!("the end of `{}`", self.name);
+        let status =
+            match wait_for(&what).usual(usual).try_until(|| anyhow::Ok(self.child.try_wait()?)) {
+                Ok(status) => shell_status(status),
+                Err(error) => bail!("{error:#}\nwhich {}", self.describe()?),
+            };
+        Ok(Ended {
+            name: self.name.clone(),
+            status,
+            stdout: content(&mut self.stdout)?,
+            stderr: content(&mut self.stderr)?,
+            took: self.start.elapsed(),
+        })
     }
 
     /// Asks the process to end.
@@ -201,147 +199,18 @@ impl Drop for Program {
     }
 }
 
-/// A moment by which something must have happened. In the lab it is put off by as long as the
-/// machine below kept this one from its processors: under emulation, clocks run on meanwhile.
-#[derive(Debug)]
-pub struct Deadline {
-    at: Instant,
-    /// What was lost by the time for which `at` was computed.
-    lost: Duration,
-    tells: Option<PathBuf>,
-}
-
-impl Deadline {
-    /// After so much time from now.
-    #[must_use]
-    pub fn after(limit: Duration) -> Self {
-        Self::told_by(std::env::var_os(LOST).map(PathBuf::from), limit)
-    }
-
-    fn told_by(tells: Option<PathBuf>, limit: Duration) -> Self {
-        Self { at: Instant::now() + limit, lost: lost(tells.as_deref()), tells }
-    }
-
-    /// Whether it is over.
-    pub fn is_over(&mut self) -> bool {
-        if Instant::now() < self.at {
-            return false;
-        }
-        // Asked only now: the file is the host's, and reading it takes a millisecond.
-        let lost = lost(self.tells.as_deref());
-        self.at += lost.saturating_sub(self.lost);
-        self.lost = lost;
-        Instant::now() >= self.at
-    }
-}
-
-/// What the lab says it lost so far; nothing elsewhere.
-fn lost(file: Option<&Path>) -> Duration {
-    let text = file.and_then(|file| fs::read_to_string(file).ok()).unwrap_or_default();
-    Duration::from_millis(text.trim().parse().unwrap_or(0))
-}
-
 /// Runs a program to its end.
-pub fn run(command: Command, limit: Duration) -> Result<Ended> {
-    Program::start(command)?.wait(limit)
+pub fn run(command: Command) -> Result<Ended> {
+    Program::start(command)?.wait()
 }
 
-/// Polls until it is so, or the limit is reached.
-pub fn wait_until(
-    what: &str,
-    limit: Duration,
-    mut is_so: impl FnMut() -> Result<bool>,
-) -> Result<()> {
-    let mut deadline = Deadline::after(limit);
-    while !is_so()? {
-        if deadline.is_over() {
-            bail!("waited {} s for {what}", limit.as_secs());
-        }
-        thread::sleep(TICK);
-    }
-    Ok(())
+/// Polls until it is so, or nothing happens any more.
+pub fn wait_until(what: &str, is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_for(what).try_until(is_so)
 }
 
-/// Kills a process, if it is there.
-pub fn kill(pid: u32) {
-    signal(pid, Signal::KILL);
-}
-
-/// Sends a process a signal, if it is there.
-pub fn signal(pid: u32, signal: Signal) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        let _ = rustix::process::kill_process(pid, signal);
-    }
-}
-
-/// How many threads of a process are in a state (proc_pid_stat(5)).
-pub fn threads_in_state(pid: u32, state: char) -> usize {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let ids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    ids.filter(|tid| stat(*tid).is_some_and(|(found, _)| found == state)).count()
-}
-
-/// Whether a process is there and not a corpse.
-pub fn is_alive(pid: u32) -> bool {
-    stat(pid).is_some_and(|(state, _)| state != 'Z' && state != 'X')
-}
-
-/// The children of a process, and theirs.
-pub fn descendants(root: u32) -> Vec<u32> {
-    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let pid: Option<u32> = entry.file_name().to_str().and_then(|n| n.parse().ok());
-        if let Some(pid) = pid
-            && let Some((_, parent)) = stat(pid)
-        {
-            children.entry(parent).or_default().push(pid);
-        }
-    }
-    let mut found = Vec::new();
-    let mut next = vec![root];
-    while let Some(pid) = next.pop() {
-        let of_it = children.remove(&pid).unwrap_or_default();
-        found.extend_from_slice(&of_it);
-        next.extend(of_it);
-    }
-    found
-}
-
-/// State and parent.
-fn stat(pid: u32) -> Option<(char, u32)> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let mut fields = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.next()?.parse().ok()?))
-}
-
-/// For an error about a program that hangs: each of its tasks, and what it waits for.
-fn where_it_waits(root: u32) -> String {
-    let mut text = String::new();
-    for pid in std::iter::once(root).chain(descendants(root)) {
-        let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-        for task in tasks.into_iter().flatten().flatten() {
-            let read = |file: &str| {
-                let text = fs::read_to_string(task.path().join(file)).unwrap_or_default();
-                text.trim().to_owned()
-            };
-            let stack: Vec<String> = read("stack")
-                .lines()
-                .filter_map(|line| line.split_ascii_whitespace().nth(1))
-                .filter_map(|frame| frame.split('+').next().map(ToOwned::to_owned))
-                .take(6)
-                .collect();
-            text.push_str(&format!(
-                "\ntask {} ({}) of {pid}: syscall {} {}",
-                task.file_name().to_string_lossy(),
-                read("comm"),
-                read("syscall"),
-                stack.join(" < ")
-            ));
-        }
-    }
-    text
+fn wait_for(what: &str) -> Wait {
+    Wait::new(what).quiet(QUIET)
 }
 
 /// A file without a name: one end to write and one to read, each with a position of its own.
@@ -366,24 +235,4 @@ fn command_line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<_> = words.map(|w| w.to_string_lossy()).collect();
     words.join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_is_put_off_by_what_the_machine_lost() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let limit = Duration::from_millis(200);
-        let tells = Some(file.path().to_owned());
-        fs::write(file.path(), "5000").unwrap();
-        let (mut late, mut plain) =
-            (Deadline::told_by(tells, limit), Deadline::told_by(None, limit));
-        // Lost before is no reason; what is lost now is.
-        fs::write(file.path(), "65000").unwrap();
-        thread::sleep(limit);
-        assert!(plain.is_over());
-        assert!(!late.is_over() && late.at > Instant::now() + Duration::from_secs(50));
-    }
 }

@@ -1,14 +1,10 @@
 //! A host of many RDMA devices.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::exec;
-
-/// Making or removing all of them, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Makes devices of Soft-RoCE; `$1` is how many.
 const MAKE: &str = "for n in $(seq $1); do
@@ -36,7 +32,7 @@ impl Others {
     fn shell(&self, script: &str) -> Result<()> {
         let mut command = Command::new("sh");
         command.args(["-ec", script, "sh", &self.0.to_string()]);
-        exec::run(command, LIMIT)?.expect_status(0).map(drop)
+        exec::run(command)?.expect_status(0).map(drop)
     }
 }
 

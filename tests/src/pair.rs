@@ -1,21 +1,15 @@
 //! Two ends of one exchange: a server and its client.
 
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use anyhow::bail;
 
 use crate::exec;
-use crate::exec::Deadline;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 
-/// How long a server may take until it listens.
-const LISTEN: Duration = Duration::from_secs(30);
 /// The server, as its client calls it: the address of the exchange over TCP, not of the traffic.
 const SERVER: &str = "127.0.0.1";
 
@@ -49,11 +43,10 @@ impl Pair {
         let mut words: Vec<&str> = argv.iter().map(String::as_str).collect();
         words.extend(["-p", &number]);
         let mut server = Program::start(launch("server", &words)?)?;
-        let mut deadline = Deadline::after(LISTEN);
         // A server that gives up before it listens is told by its status; its client fails too.
-        while !world::is_listening(port) && !server.has_ended()? && !deadline.is_over() {
-            thread::sleep(exec::TICK);
-        }
+        exec::wait_until("a server that listens", || {
+            Ok(world::is_listening(port) || server.has_ended()?)
+        })?;
         words.push(SERVER);
         let client = Program::start(launch("client", &words)?)?;
         Ok(Self { server, client })
@@ -61,17 +54,12 @@ impl Pair {
 
     /// Waits for both.
     pub fn wait(self) -> Result<BothEnded> {
-        self.wait_for(PATIENCE)
-    }
-
-    /// Waits so long for each.
-    pub fn wait_for(self, limit: Duration) -> Result<BothEnded> {
         let mut server = self.server;
-        let client = match self.client.wait(limit) {
+        let client = match self.client.wait() {
             Ok(client) => client,
             Err(error) => bail!("{error:#}\nand its server {}", server.describe()?),
         };
-        match server.wait(limit) {
+        match server.wait() {
             Ok(server) => Ok(BothEnded { server, client }),
             Err(error) => bail!("{error:#}\nwhile its client had ended: {client}"),
         }

@@ -33,9 +33,8 @@ use crate::world::resources;
 const SKIPPED: u8 = 77;
 /// Tells a case its control group.
 const CELL: &str = "VERBGATE_TESTS_CELL";
-/// How long killed processes may take to be gone. Freeing a queue pair under emulation takes
-/// milliseconds; what is not gone after this hangs in the kernel.
-const GONE: Duration = Duration::from_secs(10);
+/// The processor time of a case: as much as any takes, since each wait of a case ends by itself.
+const USUAL: Duration = Duration::from_secs(3600);
 /// How often a machine says that its case goes on.
 const ALIVE: Duration = Duration::from_secs(5);
 
@@ -148,7 +147,7 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
         fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
         command.env(TRACES, folder);
     }
-    let ended = exec::run(command, case.limit);
+    let ended = exec::Program::start(command)?.wait_usually(USUAL);
     if let Some(cell) = cell {
         cell.clear()?;
     }
@@ -156,7 +155,7 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
     // Of a case that failed, the reason matters more than what it left behind.
     if ended.status == 0 {
         let mut after = resources();
-        exec::wait_until("the kernel to free what the case made", GONE, || {
+        exec::wait_until("the kernel to free what the case made", || {
             after = resources();
             Ok(after == before)
         })
@@ -184,7 +183,7 @@ impl Cell {
             let events = fs::read_to_string(self.0.join("cgroup.events"))?;
             Ok(events.lines().any(|line| line == "populated 0"))
         };
-        exec::wait_until("killed processes to be gone", GONE, is_empty)
+        exec::wait_until("killed processes to be gone", is_empty)
             .with_context(|| format!("these do not end: {}", self.processes()))?;
         Ok(fs::remove_dir(&self.0)?)
     }

@@ -9,17 +9,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
 use crate::exec;
-
-/// How long one program may take. Under emulation a ping-pong takes a second, and a machine that
-/// shares its processors three.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const CLASS: &str = "/sys/class/infiniband";
 
@@ -94,6 +89,14 @@ impl World {
         let file = Path::new(CLASS).join(&self.device).join(format!("ports/1/gids/{index}"));
         let gid: Ipv6Addr = fs::read_to_string(&file)?.trim().parse()?;
         Ok(gid.to_ipv4_mapped().context("a GID that is no IPv4 address")?.to_string())
+    }
+
+    /// The packets that the device has sent.
+    pub fn packets(&self) -> Result<u64> {
+        let port = Path::new(CLASS).join(&self.device).join("ports/1");
+        let counters = ["hw_counters/sent_pkts", "counters/port_xmit_packets"];
+        let text = counters.iter().find_map(|file| fs::read_to_string(port.join(file)).ok());
+        Ok(text.context("the device counts no packets")?.trim().parse()?)
     }
 
     /// The network device of the first GID; none on InfiniBand.
@@ -246,7 +249,7 @@ pub fn is_listening(port: u16) -> bool {
 pub fn resources() -> BTreeMap<String, u64> {
     let mut command = Command::new("rdma");
     command.args(["-j", "resource", "show"]);
-    let Ok(ended) = exec::run(command, PATIENCE) else {
+    let Ok(ended) = exec::run(command) else {
         return BTreeMap::new();
     };
     let devices: Vec<BTreeMap<String, serde_json::Value>> =

@@ -140,7 +140,7 @@ mod tests {
     use crate::hardware::Rails;
     use crate::rendezvous::tests::pair;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const PATIENCE: Duration = Duration::from_secs(600);
 
     #[test]
     fn rails_that_share_a_port_at_either_end_are_in_one_turn() {

@@ -125,7 +125,7 @@ mod tests {
             }
             asked
         });
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_secs(600);
         let mut pmi = Pmi { stream: mine, deadline };
         let got = pmi.exchange(say);
         drop(pmi);

@@ -8,8 +8,8 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
+
+use verbgate_wait::until;
 
 use crate::common;
 use crate::common::output;
@@ -52,16 +52,13 @@ fn a_device_that_is_not_there_is_a_cause_and_strangers_are_told_of() {
     let at = free_port();
     let zero = start(&at, "0", &NONE);
     let mut strangers = 0;
-    for _ in 0..1000 {
+    until("the rendezvous", || {
         if let Ok(mut stranger) = TcpStream::connect(&at) {
             stranger.write_all(b"SSH-2.0-scanner\r\n").unwrap();
             strangers += 1;
         }
-        if strangers == 2 {
-            break;
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
+        strangers == 2
+    });
     let one = start(&at, "1", &NONE);
     for (rank, child) in [zero, one].into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();

@@ -4,14 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
-use std::time::Duration;
-use std::time::Instant;
 
 use crate::common::is_root;
 use crate::common::stdout;
 
-const PATIENCE: Duration = Duration::from_secs(60);
 const MANAGER: &str = "/usr/lib/systemd/systemd";
 const UNITS: [&str; 2] = ["verbgate-cdi.path", "verbgate-cdi.service"];
 /// More than systemd starts a unit in ten seconds by default: as many virtual functions come at once.
@@ -109,25 +105,22 @@ fn systemd_refreshes_the_specification_whenever_a_device_comes_or_goes() {
     }
     let groups = dir.path().join("groups");
     let name = format!("verbgate-units-{}", std::process::id());
-    let limit = PATIENCE.as_secs().to_string();
-    let output = Command::new("timeout")
-        .args(["-s", "KILL", &limit, "sh", "-c", OUTSIDE, "sh"])
+    let mut machine = Command::new("sh");
+    machine
+        .args(["-c", OUTSIDE, "sh"])
         .arg(&groups)
         .arg(&name)
         .args(["sh", "-c", INSIDE, "sh"])
         .arg(&units)
-        .args([MANAGER, &CHANGES.to_string()])
-        .output()
-        .unwrap();
+        .args([MANAGER, &CHANGES.to_string()]);
+    let output = verbgate_wait::output(&mut machine);
     let groups = fs::read_to_string(&groups).unwrap_or_default();
     let groups: Vec<PathBuf> = groups.lines().map(PathBuf::from).collect();
-    let deadline = Instant::now() + PATIENCE;
-    while groups.iter().any(|group| group.exists()) && Instant::now() < deadline {
+    verbgate_wait::until("the end of the groups", || {
         groups.iter().for_each(|group| remove(group));
-        thread::sleep(Duration::from_millis(20));
-    }
+        !groups.iter().any(|group| group.exists())
+    });
     let said = stdout(&output);
     assert!(output.status.success(), "{output:?}");
     assert!(said.ends_with(&format!("change {CHANGES}\ncdi refresh")), "{said}");
-    assert!(groups.iter().all(|group| !group.exists()), "{groups:?}");
 }

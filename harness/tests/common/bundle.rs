@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -10,12 +11,12 @@ use std::process::Output;
 use std::process::Stdio;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
-use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
+use verbgate_wait::Stalled;
+use verbgate_wait::Wait;
 
 use crate::common::NULL_AS_UVERBS;
 use crate::common::has;
@@ -49,9 +50,6 @@ fn works(runtime: &'static Runtime) -> bool {
     }
     output.status.success()
 }
-
-/// Longer than a container takes to start on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Debian's crun refuses to run where version 2 of cgroups is mounted beside version 1.
 const WITHOUT_UNIFIED: &str =
@@ -193,16 +191,17 @@ impl Bundle {
         let mut command = self.command(words);
         if quiet {
             // What a detached container inherits would be waited for.
-            let status = command.status().unwrap();
+            let status = verbgate_wait::end(&mut command.spawn().unwrap());
             return Output { status, stdout: Vec::new(), stderr: Vec::new() };
         }
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap()
+        verbgate_wait::output(&mut command)
     }
 
     fn command(&self, words: &[String]) -> Command {
-        let mut command = Command::new("timeout");
-        command.args(["-s", "KILL", &PATIENCE.as_secs().to_string()]).args(&self.prefix);
-        command.args(["unshare", "--mount", "sh", "-c", WITHOUT_UNIFIED, "sh"]).args(words);
+        let within = ["unshare", "--mount", "sh", "-c", WITHOUT_UNIFIED, "sh"].map(str::to_owned);
+        let mut all = self.prefix.iter().chain(&within).chain(words);
+        let mut command = Command::new(all.next().unwrap());
+        command.args(all).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
@@ -292,11 +291,7 @@ impl Bundle {
         self.create();
         let output = self.verb("start", &[]);
         assert!(output.status.success(), "{output:?}");
-        let deadline = Instant::now() + PATIENCE;
-        while self.ps()[0]["started"] != true {
-            assert!(Instant::now() < deadline, "it does not start");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        verbgate_wait::until("the container's start", || self.ps()[0]["started"] == true);
     }
 
     pub(crate) fn verb(&self, verb: &str, args: &[&str]) -> Output {
@@ -367,11 +362,10 @@ impl Bundle {
     }
 
     fn await_no(&self, left: impl Fn() -> Vec<String>) {
-        let deadline = Instant::now() + PATIENCE;
         // A supervisor ends right after its container, and nobody waits for it.
-        while !left().is_empty() {
-            assert!(Instant::now() < deadline, "left: {:?}", left());
-            std::thread::sleep(Duration::from_millis(20));
+        let gone = Wait::new("what is left of the container to be gone");
+        if let Err(stalled) = gone.try_until(|| Ok::<_, Stalled>(left().is_empty())) {
+            panic!("left: {:?}: {stalled}", left());
         }
     }
 

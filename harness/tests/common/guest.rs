@@ -19,17 +19,17 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
-use std::time::Instant;
+use std::sync::mpsc::TryRecvError;
+
+use verbgate_wait::Stalled;
+use verbgate_wait::Wait;
+use verbgate_wait::until;
 
 use crate::common::NULL_AS_UVERBS;
 use crate::common::verbgate;
 
 /// The device's path in the sandbox.
 pub(crate) const DEVICE: &str = "/dev/infiniband/uverbs9";
-
-/// Longer than any test takes on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The guest's program, built now if it is not: cargo builds another crate's programs only with
 /// that crate's own tests.
@@ -133,23 +133,23 @@ pub(crate) fn finish(command: &mut Command) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     // Files, because whoever is left behind keeps a pipe open.
     let [out, err] = ["out", "err"].map(|name| dir.path().join(name));
-    let child = command
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(File::create(&out).unwrap())
         .stderr(File::create(&err).unwrap())
         .process_group(0)
         .spawn()
         .unwrap();
-    let group = child.id();
-    let ended = wait(child).recv_timeout(PATIENCE);
+    let ended =
+        Wait::new("the guest's end").try_until(|| Ok::<_, Stalled>(child.try_wait().unwrap()));
     if ended.is_err() {
-        kill_group(group);
+        kill_group(child.id());
     }
     let [lines, errors] =
         [out, err].map(|path| String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned());
-    let Ok(status) = ended else {
-        panic!("{command:?} does not end; so far:\n{lines}\n{errors}");
-    };
+    let status = ended.unwrap_or_else(|stalled| {
+        panic!("{command:?}: {stalled}; so far:\n{lines}\n{errors}");
+    });
     let lines = lines.lines().map(str::to_owned).collect();
     Ran { status, lines, errors, report: serde_json::Value::Null }
 }
@@ -157,15 +157,6 @@ pub(crate) fn finish(command: &mut Command) -> Ran {
 /// The code of an exit, or 128 and the signal.
 pub(crate) fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
-
-fn wait(mut child: Child) -> Receiver<ExitStatus> {
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let status = child.wait().unwrap();
-        let _ = tell.send(status);
-    });
-    told
 }
 
 fn kill_group(group: u32) {
@@ -177,8 +168,7 @@ fn kill_group(group: u32) {
 pub(crate) struct Talk {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    ended: Receiver<ExitStatus>,
-    group: u32,
+    child: Child,
 }
 
 impl Talk {
@@ -196,8 +186,7 @@ impl Talk {
                 }
             }
         });
-        let group = child.id();
-        Self { stdin, lines, ended: wait(child), group }
+        Self { stdin, lines, child }
     }
 
     /// The guest in its sandbox, with a device `PATH`.
@@ -215,7 +204,10 @@ impl Talk {
     /// The next line that it prints.
     #[track_caller]
     pub(crate) fn line(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("no line came")
+        until("a line", || match self.lines.try_recv() {
+            Err(TryRecvError::Disconnected) => panic!("no line came"),
+            line => line.ok(),
+        })
     }
 
     /// Tells it something.
@@ -233,29 +225,36 @@ impl Talk {
 
     /// Id of the process: the supervisor's, of a guest.
     pub(crate) fn pid(&self) -> u32 {
-        self.group
+        self.child.id()
     }
 
     /// Ends its input, and waits for its end.
     #[track_caller]
     pub(crate) fn end(mut self) -> ExitStatus {
         self.stdin = None;
-        self.ended.recv_timeout(PATIENCE).expect("it does not end")
+        verbgate_wait::end(&mut self.child)
     }
 }
 
 impl Drop for Talk {
     fn drop(&mut self) {
-        kill_group(self.group);
+        kill_group(self.child.id());
+        let _ = self.child.wait();
     }
 }
 
 /// Waits until something is so.
 #[track_caller]
 pub(crate) fn eventually<T: std::fmt::Debug>(what: &str, mut look: impl FnMut() -> Result<(), T>) {
-    let begun = Instant::now();
-    while let Err(seen) = look() {
-        assert!(begun.elapsed() < PATIENCE, "{what} does not happen; last seen: {seen:?}");
-        std::thread::sleep(Duration::from_millis(10));
+    let mut last = None;
+    let is_so = Wait::new(what).try_until(|| match look() {
+        Ok(()) => Ok::<_, Stalled>(true),
+        Err(seen) => {
+            last = Some(seen);
+            Ok(false)
+        }
+    });
+    if let Err(stalled) = is_so {
+        panic!("{stalled}\nlast seen: {last:?}");
     }
 }

@@ -47,7 +47,7 @@ pub(crate) fn run_sh(script: &str) -> Command {
 }
 
 pub(crate) fn output(command: &mut Command) -> Output {
-    command.output().unwrap()
+    verbgate_wait::output(command)
 }
 
 pub(crate) fn code(command: &mut Command) -> i32 {

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
+use tempfile::TempDir;
+
 use crate::common;
 use crate::common::CONTAINERD_1;
 use crate::common::has;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
-use tempfile::TempDir;
 
 const DOCKER: &str = "{\n\t\"runtimes\": {\"nvidia\": {\"path\": \"nvidia-container-runtime\"}},\n\
                       \t\"data-root\": \"/srv/docker\"   }\n\n";
@@ -207,16 +208,15 @@ fn podman_finds_the_runtime() {
         .output()
         .unwrap();
     assert!(configured.status.success() && configured.stderr.is_empty(), "{configured:?}");
-    let output = Command::new("timeout")
-        // Podman mounts its storage, and leaves it so.
-        .args(["-s", "KILL", "240", "unshare", "--mount", "podman", "--root"])
+    let mut info = Command::new("unshare");
+    // Podman mounts its storage, and leaves it so.
+    info.args(["--mount", "podman", "--root"])
         .arg(file.dir.path().join("storage"))
         .arg("--runroot")
         .arg(file.dir.path().join("run"))
         .args(["--runtime", "verbgate", "info", "--format", "{{.Host.OCIRuntime.Path}}"])
-        .env("CONTAINERS_CONF", file.path())
-        .output()
-        .unwrap();
+        .env("CONTAINERS_CONF", file.path());
+    let output = verbgate_wait::output(&mut info);
     assert_eq!(stdout(&output), called.to_str().unwrap(), "{output:?}");
 }
 

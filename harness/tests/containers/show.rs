@@ -1,13 +1,13 @@
 //! `verbgate show` and `verbgate stats` of a running container.
 
-use std::io::Read;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::process::Output;
-use std::time::Duration;
-use std::time::Instant;
+
+use serde_json::Value;
+use verbgate_wait::until;
 
 use crate::common::bundle;
 use crate::common::bundle::Bundle;
@@ -16,9 +16,6 @@ use crate::common::guest;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
-use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 fn tell(bundle: &Bundle, args: &[&str]) -> Output {
     let root = bundle.path().join("state");
@@ -29,20 +26,16 @@ fn tell(bundle: &Bundle, args: &[&str]) -> Output {
 fn started(runtime: &'static bundle::Runtime) -> (Bundle, String) {
     // A shell would give the descriptors other numbers, which are known when they are used only.
     let node = guest::DEVICE;
-    let script = format!("open(my $a, '+<', '{node}') && open(my $b, '+<', '{node}') && sleep 60");
+    let script = format!("open(my $a, '+<', '{node}') && open(my $b, '+<', '{node}') && sleep");
     let bundle = Bundle::new(runtime, &["perl", "-e", &script]);
     bundle.start();
     let id = bundle.ps()[0]["id"].as_str().unwrap().to_owned();
-    let deadline = Instant::now() + PATIENCE;
-    loop {
+    until("two opens", || {
         let output = tell(&bundle, &["show", &id, "--json"]);
         let one: Value = serde_json::from_slice(&output.stdout).unwrap();
-        if one["served"][0]["opened"] == 2 {
-            return (bundle, id);
-        }
-        assert!(Instant::now() < deadline, "{one}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+        one["served"][0]["opened"] == 2
+    });
+    (bundle, id)
 }
 
 #[test]
@@ -124,21 +117,14 @@ fn numbers_are_served_on_a_socket_of_its_owner() {
         .arg(&socket)
         .spawn()
         .unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let is_there =
-        || std::fs::metadata(&socket).is_ok_and(|m| m.permissions().mode() & 0o777 == 0o600);
-    while !is_there() {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("the socket", || {
+        std::fs::metadata(&socket).is_ok_and(|m| m.permissions().mode() & 0o777 == 0o600)
+    });
     let ask = |words: &[u8]| {
         let mut stream = UnixStream::connect(&socket).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(words).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
+        verbgate_wait::call("an answer", || std::io::read_to_string(stream)).unwrap()
     };
     let text = ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
     let (head, body) = text.split_once("\r\n\r\n").unwrap();

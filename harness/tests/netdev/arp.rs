@@ -12,7 +12,7 @@ fn resolved(world: &World) -> Vec<String> {
         // A datagram to nobody, so that the kernel resolves the address.
         format!(
             "ip neigh flush 10.0.0.{n}
-             for try in $(seq 50); do
+             for try in $(seq 500); do
                bash -c 'echo > /dev/udp/10.0.0.{n}/9' 2>/dev/null || true
                mac=$(ip neigh show 10.0.0.{n} | sed -n 's/.*lladdr \\([^ ]*\\).*/\\1/p')
                test -z \"$mac\" || break

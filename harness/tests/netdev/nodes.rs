@@ -175,7 +175,7 @@ impl Nodes {
             "docker",
             "#!/bin/sh\nset -e\ncase \"$1\" in\n\
              run) case \" $* \" in\n\
-             *' -d '*) unshare -n sleep 300 >/dev/null 2>&1 &\n\
+             *' -d '*) unshare -n sleep infinity >/dev/null 2>&1 &\n\
              pid=$!\n\
              while [ \"$(readlink /proc/$pid/ns/net)\" = \"$(readlink /proc/$$/ns/net)\" ]; do sleep 0.05; done\n\
              nsenter --net=/proc/$pid/ns/net sh -c 'ip link add eth7 type veth peer name p && \\\n\

@@ -112,7 +112,7 @@ fn nics_are_in_the_container_and_come_home_when_it_is_deleted() {
         let output = bundle.run();
         assert!(stdout(&output).contains("rail1@"), "{output:?}");
         scene.assert_home(&bundle, "all");
-        let bundle = scene.bundle("rail1", &["sleep", "60"]);
+        let bundle = scene.bundle("rail1", &["sleep", "infinity"]);
         bundle.create();
         assert!(!scene.has_rails());
         bundle.delete();
@@ -153,7 +153,7 @@ fn a_container_gets_settings_by_annotation() {
 #[test]
 fn nics_come_home_when_the_container_ends_and_nobody_deletes_it() {
     for scene in scenes() {
-        let bundle = scene.bundle("rail0,rail1", &["sleep", "60"]);
+        let bundle = scene.bundle("rail0,rail1", &["sleep", "infinity"]);
         bundle.start();
         assert!(!scene.has_rails());
         let pid = bundle.ps()[0]["pid"].to_string();
@@ -168,7 +168,8 @@ fn nics_come_home_when_the_container_ends_and_nobody_deletes_it() {
 #[test]
 fn whatever_is_killed_gc_brings_the_nics_home_and_the_next_create_works() {
     for scene in scenes() {
-        let bundle = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "60"]));
+        let bundle =
+            scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "infinity"]));
         bundle.start();
         let supervisor = bundle.ps()[0]["supervisor"].to_string();
         let container = bundle.ps()[0]["pid"].to_string();
@@ -202,7 +203,7 @@ fn whatever_is_killed_gc_brings_the_nics_home_and_the_next_create_works() {
 #[test]
 fn containers_of_one_network_namespace_share_its_nics() {
     for scene in scenes() {
-        let first = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "60"]));
+        let first = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "infinity"]));
         first.start();
         for netdevs in ["rail0,rail1", "rail1", "all"] {
             let second = scene.in_lasting_namespace(scene.bundle(netdevs, &["sh", "-c", LOOK]));
@@ -240,7 +241,8 @@ fn containers_with_nics_come_and_go_at_once() {
 fn a_move_that_is_cut_short_is_undone() {
     for scene in scenes() {
         for delay in [0, 10, 20, 40, 80, 160] {
-            let bundle = scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "60"]));
+            let bundle =
+                scene.in_lasting_namespace(scene.bundle("rail0,rail1", &["sleep", "infinity"]));
             let mut creating = bundle.begin_to_create();
             let mut keepers = Vec::new();
             until("the move to begin", || {

@@ -6,9 +6,6 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
-use std::time::Instant;
 
 use crate::common::has;
 use crate::common::is_root;
@@ -31,8 +28,7 @@ cd /proc/sys/net
 for d in ipv4/conf ipv4/neigh ipv6/conf ipv6/neigh; do grep -r . $d 2>/dev/null | sort; done
 ";
 
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use verbgate_wait::until;
 
 /// A network namespace, held by a process.
 pub(crate) struct Net(Child);
@@ -40,7 +36,7 @@ pub(crate) struct Net(Child);
 impl Net {
     pub(crate) fn new() -> Self {
         let mut command = Command::new("unshare");
-        command.args(["-n", "sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-n", "sleep", "infinity"]).stdin(Stdio::null()).stdout(Stdio::null());
         let net = Self(command.spawn().unwrap());
         let ours = fs::read_link("/proc/self/ns/net").unwrap();
         until("a namespace", || fs::read_link(net.path()).is_ok_and(|its| its != ours));
@@ -109,15 +105,6 @@ impl Drop for Net {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-/// Waits for something that must come.
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

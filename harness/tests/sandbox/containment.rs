@@ -304,7 +304,7 @@ fn a_network_namespace_comes_with_its_sysfs() {
         return;
     }
     let mut holder = Command::new("unshare")
-        .args(["-n", "sh", "-c", "echo; sleep 20"])
+        .args(["-n", "sh", "-c", "echo; exec sleep infinity"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();

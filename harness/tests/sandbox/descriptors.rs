@@ -14,8 +14,10 @@ use std::path::Path;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
-use std::sync::mpsc;
-use std::time::Duration;
+
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::io::FdFlags;
 
 use crate::common;
 use crate::common::NULL_AS_UVERBS;
@@ -24,12 +26,6 @@ use crate::common::output;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
-use rustix::fs::Mode;
-use rustix::fs::OFlags;
-use rustix::io::FdFlags;
-
-/// Longer than anything takes here on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// `$VERBGATE` is what starts a program in a sandbox.
 fn bash(script: &str, dir: &Path) -> Command {
@@ -119,7 +115,7 @@ fn what_the_program_closes_is_closed() {
     if !has("bash") {
         return;
     }
-    let (mut reader, writer) = io::pipe().unwrap();
+    let (reader, writer) = io::pipe().unwrap();
     let writer = inheritable(OwnedFd::from(writer));
     let number = writer.as_raw_fd();
     let mut guest = Command::new(verbgate())
@@ -129,17 +125,12 @@ fn what_the_program_closes_is_closed() {
         .spawn()
         .unwrap();
     drop(writer);
-    let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut text = String::new();
-        let read = reader.read_to_string(&mut text).map(|_| text);
-        let _ = tell.send(read);
-    });
-    let text = told.recv_timeout(PATIENCE);
+    // Whoever else holds the pipe keeps the reader waiting.
+    let text = verbgate_wait::call("the end of the pipe", || io::read_to_string(reader));
     let is_alive = guest.try_wait().unwrap().is_none();
     drop(guest.stdin.take());
     guest.wait().unwrap();
-    assert_eq!(text.expect("somebody else holds the pipe").unwrap(), "last\n");
+    assert_eq!(text.unwrap(), "last\n");
     assert!(is_alive, "the program ended too early for this to prove anything");
 }
 

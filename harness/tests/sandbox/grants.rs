@@ -23,7 +23,7 @@ const HOST: &str = "
     }
     soon() {
         tries=0
-        until \"$@\"; do tries=$((tries + 1)); [ $tries -lt 200 ] || exit 98; sleep 0.05; done
+        until \"$@\"; do tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 98; sleep 0.05; done
     }
     mount -t tmpfs none /mnt; cd /mnt
     register 1";
@@ -34,7 +34,7 @@ const GUEST: &str = r#"
     echo granted $(try uverbs9) $(try uverbs8)
     : >/mnt/ready
     tries=0
-    until [ -e /mnt/go ]; do tries=$((tries + 1)); [ $tries -lt 200 ] || exit 98; sleep 0.05; done
+    until [ -e /mnt/go ]; do tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 98; sleep 0.05; done
     echo replaced $(try uverbs9) $(try uverbs9) $(try uverbs8)"#;
 
 /// Runs the guest, with its own `/sys` or the host's, and what is to be done to the host when it has

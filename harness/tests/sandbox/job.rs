@@ -13,10 +13,10 @@ use std::thread::sleep;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_wait::until;
+
 use crate::common;
 use crate::common::run_sh;
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Starts a guest and waits for the line `ready`; the output that follows stays unread.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
@@ -44,14 +44,6 @@ fn rest(mut out: impl Read) -> String {
     text
 }
 
-fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !condition() {
-        assert!(begun.elapsed() < PATIENCE, "{what} does not happen");
-        sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_session_from_outside_of_the_pid_namespace_is_no_hindrance() {
     if !common::is_root() {
@@ -74,7 +66,7 @@ fn signals_to_the_supervisor_reach_the_program_once() {
     for name in ["TERM", "INT", "HUP", "USR1", "QUIT"] {
         let script = format!(
             "n=0; trap 'n=$((n+1))' {name}; echo ready; \
-             for i in 1 2 3 4 5 6; do sleep 0.05; done; echo $n; exit 9"
+             while [ $n = 0 ]; do sleep 0.05; done; sleep 0.2; echo $n; exit 9"
         );
         let (mut child, out) = started(&script);
         signal(&child, name);
@@ -85,7 +77,7 @@ fn signals_to_the_supervisor_reach_the_program_once() {
 
 #[test]
 fn a_program_without_a_handler_dies_and_the_code_says_so() {
-    let (mut child, _out) = started("echo ready; exec sleep 60");
+    let (mut child, _out) = started("echo ready; exec sleep infinity");
     signal(&child, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
 }
@@ -106,14 +98,15 @@ fn a_killed_supervisor_leaves_the_program_running() {
         started(&format!("echo ready; sleep 0.3; echo on > {}", mark.display()));
     signal(&child, "KILL");
     child.wait().unwrap();
-    eventually("the program's end", || fs::read_to_string(&mark).is_ok_and(|text| text == "on\n"));
+    until("the program's end", || fs::read_to_string(&mark).is_ok_and(|text| text == "on\n"));
 }
 
 #[test]
 fn a_stop_by_pid_does_not_stop_the_supervisor() {
     // Without a shell above, nothing would continue it.
-    let (mut child, out) =
-        started("echo ready; (sleep 0.3; kill -CONT $$) & kill -TSTP $$; echo on");
+    let (mut child, out) = started(
+        "echo ready; (while sleep 0.3; do kill -CONT $$; done) & kill -TSTP $$; echo on; kill $!",
+    );
     assert_eq!(rest(out), "on\n");
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
@@ -190,7 +183,7 @@ fn a_program_that_ignores_sigterm_is_killed_after_a_while() {
     signal(&child, "TERM");
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(128 + 9));
-    assert!((2..8).contains(&begun.elapsed().as_secs()), "after {:?}", begun.elapsed());
+    assert!(begun.elapsed().as_secs() >= 2, "after {:?}", begun.elapsed());
 }
 
 /// A shell blocks all signals while it starts a program: four of six such shells stayed for ever.
@@ -206,13 +199,23 @@ fn a_shell_that_blocks_signals_for_moments_is_killed_as_well() {
 
 #[test]
 fn a_program_that_handles_sigterm_has_its_time_until_another_comes() {
-    let (mut child, mut out) = stays("echo asked");
-    signal(&child, "TERM");
-    let mut line = String::new();
-    out.read_line(&mut line).unwrap();
-    assert_eq!(line, "asked\n");
-    // At once it means the same.
-    signal(&child, "TERM");
+    let asked_twice = || {
+        let (mut child, mut out) = stays("echo asked");
+        let begun = Instant::now();
+        signal(&child, "TERM");
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "asked\n");
+        // At once it means the same.
+        signal(&child, "TERM");
+        if begun.elapsed() < Duration::from_secs(1) {
+            return Some(child);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        None
+    };
+    let mut child = until("two signals at once", asked_twice);
     sleep(Duration::from_millis(4500));
     assert!(child.try_wait().unwrap().is_none());
     signal(&child, "TERM");

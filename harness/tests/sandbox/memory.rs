@@ -43,7 +43,7 @@ fn the_supervisor_of_run_stays_in_memory() {
 #[test]
 fn the_supervisor_of_a_container_has_none_and_the_container_has_what_the_caller_has() {
     for runtime in runtimes() {
-        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.start();
         let supervisor = huge_pages(&bundle.ps()[0]["supervisor"].to_string());
         let inside = bundle.verb("exec", &["grep", "THP_enabled", "/proc/1/status"]);

@@ -6,8 +6,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
 
 use crate::common;
 use crate::common::code;
@@ -122,11 +120,9 @@ fn renames_and_links_across_directories_work() {
 fn what_the_program_leaves_behind_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     // A child of a child in another session, which would write later; its parents are gone.
-    let script = "(setsid sh -c 'echo $$ > pid; sleep 60' </dev/null >/dev/null 2>&1 &) \
+    let script = "(setsid sh -c 'echo $$ > pid; sleep infinity' </dev/null >/dev/null 2>&1 &) \
                   ; while ! [ -s pid ]; do sleep 0.01; done; exit 5";
-    let begun = Instant::now();
     assert_eq!(code(run_sh(script).current_dir(dir.path())), 5);
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let pid = fs::read_to_string(dir.path().join("pid")).unwrap();
     assert!(!fs::exists(format!("/proc/{}", pid.trim())).unwrap());
 }
@@ -176,7 +172,7 @@ fn a_program_without_queue_pairs_is_ended_if_rdma_is_required_and_the_journal_he
                 devices = [{ name = \"uverbs9\" }]\n";
     fs::write(policy.join("own.toml"), text).unwrap();
     let journal = UnixDatagram::bind(dir.path().join("socket")).unwrap();
-    journal.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    journal.set_nonblocking(true).unwrap();
     let inside = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
                   mount --bind $1 /run/systemd/journal && shift && exec \"$@\"";
     for (policy, tenant) in [(policy, "own"), (dir.path().join("none"), "uid 0")] {
@@ -184,12 +180,12 @@ fn a_program_without_queue_pairs_is_ended_if_rdma_is_required_and_the_journal_he
         command.args(["--mount", "sh", "-c", inside, "sh"]).arg(dir.path());
         command.args([verbgate(), "run", "--audit", "journald", "--require-rdma"]);
         command.args(["--rdma-within", "1", "--policy-dir"]).arg(policy);
-        command.args(["--device", common::NULL_AS_UVERBS, "--", "sleep", "600"]);
+        command.args(["--device", common::NULL_AS_UVERBS, "--", "sleep", "infinity"]);
         let ended = output(&mut command);
         assert_eq!(ended.status.code(), Some(128 + 9), "{ended:?}");
         assert!(stderr(&ended).contains("verbgate ends it (--require-rdma)"), "{ended:?}");
         let mut bytes = [0; 4096];
-        let length = journal.recv(&mut bytes).unwrap();
+        let length = verbgate_wait::until("the event", || journal.recv(&mut bytes).ok());
         let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
         let message = text.strip_prefix("SYSLOG_IDENTIFIER=verbgate-audit\nPRIORITY=5\nMESSAGE=");
         let event: serde_json::Value =

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::process::Output;
 
+use verbgate_sysfs_fixtures::Fixture;
+
 use crate::common;
 use crate::common::is_root;
 use crate::common::output;
@@ -12,7 +14,6 @@ use crate::common::run_sh;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
-use verbgate_sysfs_fixtures::Fixture;
 
 /// A fixture in memory, and a place for files beside it.
 struct Host {
@@ -147,7 +148,7 @@ fn while_served(host: &Host, options: &str, script: &str) -> Output {
         "mkdir {dir}/mnt && {verbgate} sysfs serve {options} {dir}/mnt & server=$!
          tries=0
          until grep -q {dir}/mnt /proc/self/mounts; do
-             tries=$((tries + 1)); [ $tries -lt 200 ] || exit 99; sleep 0.05
+             tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 99; sleep 0.05
          done
          cd {dir}/mnt
          {script}",
@@ -239,7 +240,7 @@ fn a_live_tree_follows_the_host() {
         "cd {dir}/mnt; sys={dir}/sys
          soon() {{
              tries=0
-             until \"$@\"; do tries=$((tries + 1)); [ $tries -lt 200 ] || exit 98; sleep 0.05; done
+             until \"$@\"; do tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 98; sleep 0.05; done
          }}
          not() {{ ! \"$@\"; }}
          ls class/infiniband
@@ -322,7 +323,7 @@ fn a_dead_supervisor_leaves_errors() {
     }
     let script = "kill -9 $PPID; tries=0
         while cat /sys/class/net/lo/mtu >/dev/null 2>&1; do
-            tries=$((tries + 1)); [ $tries -lt 200 ] || exit 98; sleep 0.05
+            tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 98; sleep 0.05
         done
         cat /sys/class/net/lo/mtu 2>/dev/null || echo gone";
     let inside = output(&mut run_sh(script));

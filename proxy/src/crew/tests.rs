@@ -1,5 +1,9 @@
 //! Threads that serve, rest and end, without guests.
 
+use std::sync::atomic::AtomicUsize;
+
+use verbgate_wait::until;
+
 use super::*;
 
 /// A thread's place in a crew, that does what the crew tells.
@@ -65,11 +69,12 @@ fn the_last_to_receive_is_replaced_at_once_when_guests_make_threads_wait() {
 
 #[test]
 fn threads_end_that_are_not_needed_while_others_serve_by_turns() {
-    let crew = Arc::new(Crew::default());
+    let (crew, turns) = (Arc::new(Crew::default()), Arc::new(AtomicUsize::new(0)));
     let serves = |seat: Arc<Seat>| {
-        let crew = Arc::clone(&crew);
+        let (crew, turns) = (Arc::clone(&crew), Arc::clone(&turns));
         std::thread::spawn(move || {
             while crew.ready(&seat) {
+                turns.fetch_add(1, Ordering::Relaxed);
                 crew.received(&seat, None);
                 // Long, so that who has given way rests before the next does, however busy the machine is.
                 std::thread::sleep(REST / 10);
@@ -79,11 +84,10 @@ fn threads_end_that_are_not_needed_while_others_serve_by_turns() {
         })
     };
     let threads = [sat(&crew), sat(&crew), sat(&crew), sat(&crew)].map(serves);
-    let begun = Instant::now();
-    while crew.pool.lock().seats.len() > 2 {
-        assert!(begun.elapsed() < 30 * REST, "all are kept");
-        std::thread::sleep(REST / 10);
-    }
+    until("ends of those that are not needed", || {
+        assert!(turns.load(Ordering::Relaxed) < 1000, "all are kept");
+        crew.pool.lock().seats.len() <= 2
+    });
     crew.dismiss();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

@@ -269,12 +269,13 @@ mod tests {
         assert_eq!(tokens.ended(Vec::new), []);
         drop(other);
         // Another test may be starting a program, which has them all for a moment.
-        let begun = std::time::Instant::now();
-        let mut ended = Vec::new();
-        while ended.is_empty() && begun.elapsed() < std::time::Duration::from_secs(10) {
-            ended = tokens.ended(Vec::new);
-        }
-        assert_eq!(ended, [end]);
+        assert_eq!(next_ended(&tokens), [end]);
+    }
+
+    fn next_ended(tokens: &Tokens) -> Vec<End> {
+        verbgate_wait::until("an end", || {
+            Some(tokens.ended(Vec::new)).filter(|ended| !ended.is_empty())
+        })
     }
 
     #[test]
@@ -293,9 +294,7 @@ mod tests {
         let known = [over.end, living.end];
         drop((over, guest));
         // Another test may be starting a program, which has them all for a moment.
-        while tokens.living().unwrap().contains(&known[0]) {
-            std::thread::yield_now();
-        }
+        verbgate_wait::until("an end", || !tokens.living().unwrap().contains(&known[0]));
         assert_eq!(tokens.ended(|| known.to_vec()), [known[0]]);
         drop(kept);
     }
@@ -312,12 +311,7 @@ mod tests {
         assert_eq!(tokens.living().unwrap(), HashSet::from([end]));
         drop(other);
         // Another test may be starting a program, which has them all for a moment.
-        let begun = std::time::Instant::now();
-        let mut ended = Vec::new();
-        while ended.is_empty() && begun.elapsed() < std::time::Duration::from_secs(10) {
-            ended = tokens.ended(Vec::new);
-        }
-        assert_eq!(ended, [end]);
+        assert_eq!(next_ended(&tokens), [end]);
         assert_eq!(tokens.ended(Vec::new), []);
         assert!(tokens.living().unwrap().is_empty());
     }

@@ -82,7 +82,7 @@ if [ "$lab_rdma" = yes ]; then
     tries=0
     until rxe_ready; do
         tries=$((tries + 1))
-        [ $tries -le 100 ] || fail "rxe0 did not become active with the GID of 10.99.0.1 in 10 s"
+        [ $tries -le 1000 ] || fail "rxe0 did not become active with the GID of 10.99.0.1"
         sleep 0.1
     done
     # udev would make these; programs that look under /dev/infiniband find them there anyway.
@@ -132,12 +132,12 @@ if [ "$lab_nics" -gt 0 ]; then
     tries=0
     until nics_ready; do
         tries=$((tries + 1))
-        if [ $tries -gt 300 ]; then
+        if [ $tries -gt 3000 ]; then
             {
                 dmesg | tail -n 40
                 ls -l /sys/class/infiniband /sys/bus/pci/drivers/*/0000*
             } >/dev/console 2>&1
-            fail "not all of the $lab_nics NICs have a driver after 30 s; the kernel's last words are on the console"
+            fail "not all of the $lab_nics NICs have a driver; the kernel's last words are on the console"
         fi
         sleep 0.1
     done
@@ -157,8 +157,8 @@ if [ "$lab_nics" -gt 0 ]; then
     [ ! -e /dev/infiniband/rdma_cm ] || chmod 666 /dev/infiniband/rdma_cm
 fi
 
-# Where programs with limits learn how long this machine was kept from its processors.
-export LAB_LOST=$control/lost
+# Where programs make requests about NICs.
+export LAB_CONTROL=$control
 . $control/environment.sh
 cd "$lab_cwd" || fail "there is no folder $lab_cwd in the guest"
 : >$control/ready

@@ -17,21 +17,16 @@ use std::time::Instant;
 use anyhow::Context as _;
 use anyhow::Result;
 
-use verbgate_host::files;
-
 use crate::pace::Limit;
 use crate::pace::Pace;
 use crate::pace::Patience;
 
 /// How often a run looks at its limit and its machine.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the pace of the machine is measured, and told to the guest.
+/// How often the pace of the machine is measured.
 const MEASURE: Duration = Duration::from_secs(1);
 /// How long a machine that has reported its status may take to power off.
 const POWER_OFF: Duration = Duration::from_secs(15);
-/// The file in a run's control folder by which the guest learns, in milliseconds, how long its
-/// machine was kept waiting for a processor.
-const LOST: &str = "lost";
 /// The file by which the guest reports its command's status.
 pub(crate) const STATUS: &str = "status";
 
@@ -50,9 +45,8 @@ pub struct Attended {
 /// is killed. Output is the sign of progress: a console is not, because a kernel in which nothing
 /// goes on complains of that for ever.
 ///
-/// `control` is the run's folder of files that the guest reads and writes: `lost` is written, and
-/// when `status` appears, the machine has some seconds to power off. The machine reads the lines of `input`, and is
-/// killed when nobody can send any more.
+/// `control` is the run's folder of files that the guest reads and writes: when `status` appears, the machine has some
+/// seconds to power off. The machine reads the lines of `input`, and is killed when nobody can send any more.
 pub fn attend(
     mut command: Command,
     control: &Path,
@@ -78,7 +72,7 @@ pub fn attend(
     });
     let (mut pace, mut patience) = (Pace::default(), Patience::new(limit));
     let mut measured = Duration::ZERO;
-    let mut powering_off: Option<Instant> = None;
+    let mut powering_off = None;
     let mut open = true;
     loop {
         if open {
@@ -113,27 +107,19 @@ pub fn attend(
         if elapsed >= measured + MEASURE {
             measured = elapsed;
             pace.look(child.0.id(), elapsed);
-            tell(control, pace.lost())?;
         }
         // The work is done: a machine that cannot power off is not waited for.
         if powering_off.is_none() && control.join(STATUS).exists() {
-            powering_off = Some(Instant::now());
+            powering_off = Some(pace.counted());
         }
         let is_over = match powering_off {
-            Some(since) => since.elapsed() >= POWER_OFF,
+            Some(since) => pace.counted().saturating_sub(since) >= POWER_OFF,
             None => patience.is_over(&pace),
         };
         if is_over {
             return Ok(Attended { ended: false, elapsed, lost: pace.lost() });
         }
     }
-}
-
-/// In one step, so that the guest never reads half of it.
-fn tell(control: &Path, lost: Duration) -> Result<()> {
-    let text = lost.as_millis().to_string();
-    files::replace(&control.join(LOST), text.as_bytes(), files::PUBLIC)
-        .with_context(|| format!("cannot write into {}", control.display()))
 }
 
 /// A machine that does not outlive its run.
@@ -177,19 +163,19 @@ mod tests {
 
     use super::*;
 
-    fn run(script: &str, limit: Limit) -> (Attended, String, tempfile::TempDir) {
+    fn run(script: &str, limit: Limit) -> (Attended, String) {
         let control = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
         let mut output = Vec::new();
         let attended = attend(command, control.path(), limit, None, &mut output).unwrap();
-        (attended, String::from_utf8(output).unwrap(), control)
+        (attended, String::from_utf8(output).unwrap())
     }
 
     #[test]
     fn what_goes_on_slowly_goes_on() {
         let script = "for i in 1 2 3 4 5 6 7; do echo $i; sleep 1; done";
-        let (attended, said, _) = run(script, Limit::Silence(Duration::from_secs(5)));
+        let (attended, said) = run(script, Limit::Silence(Duration::from_secs(5)));
         assert!(attended.ended && attended.elapsed > Duration::from_secs(5), "{attended:?}");
         assert_eq!(said, "1\n2\n3\n4\n5\n6\n7\n");
     }
@@ -198,8 +184,8 @@ mod tests {
     fn what_hangs_is_killed_and_what_it_said_is_kept() {
         for limit in [Limit::Silence(Duration::from_secs(2)), Limit::Whole(Duration::from_secs(2))]
         {
-            let (attended, said, _) = run("echo begun; exec sleep 60", limit);
-            assert!(!attended.ended && attended.elapsed < Duration::from_secs(40), "{attended:?}");
+            let (attended, said) = run("echo begun; exec sleep infinity", limit);
+            assert!(!attended.ended, "{attended:?}");
             assert_eq!(said, "begun\n");
         }
     }
@@ -208,16 +194,14 @@ mod tests {
     #[test]
     fn time_in_which_there_was_no_processor_does_not_count() {
         let script = "cpu=$(taskset -cp $$ | sed 's/.*[ ,-]//'); taskset -cp $cpu $$ >/dev/null
-            for i in 1 2 3 4; do timeout 60 sh -c 'while :; do :; done' & others=\"$others $!\"; done
+            for i in 1 2 3 4; do timeout 600 sh -c 'while :; do :; done' & others=\"$others $!\"; done
             trap 'kill $others' EXIT
             renice -n 19 $$ >/dev/null
             read -r now rest </proc/uptime; end=$((${now%.*} + 12))
             while [ ${now%.*} -lt $end ]; do read -r now rest </proc/uptime; done; echo done";
-        let (attended, said, control) = run(script, Limit::Whole(Duration::from_secs(6)));
+        let (attended, said) = run(script, Limit::Whole(Duration::from_secs(6)));
         assert!(attended.ended, "{attended:?}: {said}");
         assert!(attended.lost > Duration::from_secs(4), "{attended:?}");
-        let told: u128 = fs::read_to_string(control.path().join(LOST)).unwrap().parse().unwrap();
-        assert!(told > 3000, "{told}");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -21,8 +20,6 @@ const ROUNDS: usize = 5;
 const CALLS: &str = "4000";
 /// gVisor's ways to trap system calls, the best first.
 const PLATFORMS: &[&str] = &["systrap", "ptrace"];
-/// A compiler and a database take some seconds on a quiet machine, and a multiple of that in gVisor.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Whole programs, as a shell starts them in a folder of their own.
 const WHOLE: &[(&str, &str)] = &[
@@ -90,7 +87,7 @@ fn platform(runsc: &Path) -> Option<&'static str> {
     PLATFORMS.iter().copied().find(|platform| {
         let mut command = Command::new(runsc);
         command.args(["--network=none", &format!("--platform={platform}"), "do", "--", "true"]);
-        exec::run(command, PATIENCE).is_ok_and(|ended| ended.status == 0)
+        exec::run(command).is_ok_and(|ended| ended.status == 0)
     })
 }
 
@@ -156,7 +153,7 @@ fn in_place(programs: &Programs, place: &Place<'_>) -> Result<Vec<(String, f64)>
     let file = dir.path().join("file").to_string_lossy().into_owned();
     let guest = programs.0.join("verbgate-guest").to_string_lossy().into_owned();
     let command = place.command(programs, &[&guest, "calls", &file, CALLS]);
-    let said = exec::run(command, PATIENCE)?.expect_status(0)?.stdout;
+    let said = exec::run(command)?.expect_status(0)?.stdout;
     said.lines()
         .map(|line| figure(line).with_context(|| format!("a strange line: {line}")))
         .collect()
@@ -178,7 +175,7 @@ fn started(programs: &Programs, place: &Place<'_>, script: &str) -> Result<f64> 
          echo took $(($(date +%s%N) - from))"
     );
     let begun = Instant::now();
-    let said = exec::run(place.command(programs, &["sh", "-c", &script]), PATIENCE)?;
+    let said = exec::run(place.command(programs, &["sh", "-c", &script]))?;
     let said = said.expect_status(0)?.stdout;
     let took = said.split("took ").nth(1).and_then(|ns| ns.trim().parse::<f64>().ok());
     let took = took.with_context(|| format!("no time in {said:?} after {:?}", begun.elapsed()))?;

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -22,7 +21,6 @@ use crate::table::Table;
 
 /// Containers of each kind, by turns, so that a busy machine disturbs all alike.
 const RUNS: usize = 21;
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The device that stands for an RDMA device.
 const GRANT: &str = "uverbs9=/dev/null";
 const DEVICE: &str = "uverbs9";
@@ -164,7 +162,7 @@ fn resident(scene: &Scene<'_>) -> Result<f64> {
         }
         thread::sleep(exec::TICK);
     }
-    program.wait(PATIENCE)?.expect_status(0)?;
+    program.wait()?.expect_status(0)?;
     let kib = u32::try_from(most)?;
     if kib == 0 {
         bail!("the supervisor was not seen");
@@ -178,6 +176,6 @@ fn ask(scene: &Scene<'_>) -> Result<Option<u64>> {
     let (program, words) = words.split_first().context("no words")?;
     let mut ps = Command::new(program);
     ps.args(words).args(["ps", "--json"]);
-    let shown: Value = serde_json::from_str(&exec::run(ps, PATIENCE)?.stdout)?;
+    let shown: Value = serde_json::from_str(&exec::run(ps)?.stdout)?;
     Ok(shown.pointer("/0/supervisor").and_then(Value::as_u64))
 }

@@ -9,7 +9,6 @@ use super::median;
 use crate::cases::nic::Meeting;
 use crate::cases::nic::Two;
 use crate::table::Table;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -50,7 +49,7 @@ pub fn run(world: &World, model: &str) -> Result<()> {
                 let words = [&["taskset", "-c", own], words].concat();
                 two.end(role).command(place, &words)
             })?;
-            let client = pair.wait_for(PATIENCE)?.client.expect_status(0)?;
+            let client = pair.wait()?.client.expect_status(0)?;
             result(&client, *column).with_context(|| format!("no result: {client}"))
         };
         // The last is the first once more: how much two runs differ that are alike.

@@ -17,7 +17,6 @@ const RANKS: u32 = 1000;
 /// With how many others each rank connects.
 const ROUNDS: u32 = 10;
 const REPEATS: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A cluster on two processors, and the bounds that it must keep.
 const NODES: u32 = 128;
@@ -39,7 +38,7 @@ pub fn run(verbgate: &Path) -> Result<()> {
         let mut command = Command::new(verbgate);
         command.args(["fabric", "simulate", "--ranks", &RANKS.to_string()]);
         command.args(["--rounds", &ROUNDS.to_string()]);
-        let ended = exec::run(command, PATIENCE)?;
+        let ended = exec::run(command)?;
         if ended.status == 2 {
             println!("{RANKS} ranks are left out: {}", ended.stderr.trim());
             return Ok(());
@@ -76,7 +75,7 @@ fn cluster(verbgate: &Path) -> Result<()> {
     command.args(["fabric", "simulate", "--ranks", &NODES.to_string()]);
     command.args(["--rails", &RAILS.to_string()]);
     command.args(INJECTED.iter().flat_map(|(fault, _)| ["--fault", fault]));
-    let ended = exec::run(command, LONGEST).context("taskset, of util-linux")?.expect_status(0)?;
+    let ended = exec::run(command).context("taskset, of util-linux")?.expect_status(0)?;
     let outcome: Value = serde_json::from_str(&ended.stdout).context("fabric simulate")?;
     let causes = outcome.get("causes").and_then(Value::as_array).context("no causes")?;
     let names: Vec<&str> = causes.iter().filter_map(|one| one["cause"].as_str()).collect();

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -29,8 +28,6 @@ const STARTS: usize = 40;
 const DEVICE: &str = "/dev/null";
 const GRANT: &str = "uverbs9=/dev/null";
 const NODE: &str = "/dev/infiniband/uverbs9";
-/// None of these runs takes a second on a quiet machine.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The folder of `verbgate` and `verbgate-guest`.
 #[derive(Clone, Debug)]
@@ -75,7 +72,7 @@ impl Programs {
             let file = dir.path().join("report");
             let options = ["--report", &file.to_string_lossy()];
             let arguments = ["requests", NODE, &requests.to_string()];
-            exec::run(self.guest(&options, &arguments), PATIENCE)?.expect_status(0)?;
+            exec::run(self.guest(&options, &arguments))?.expect_status(0)?;
             Report::read(&file)
         };
         let (short, long) = (counts(few)?, counts(many)?);
@@ -135,8 +132,7 @@ const OTHERS: [(&str, &str, Option<[&str; 2]>); 3] = [
 
 fn measure(programs: &Programs, series: &mut Series) -> Result<()> {
     let count = REQUESTS.to_string();
-    let run =
-        |command| -> Result<String> { Ok(exec::run(command, PATIENCE)?.expect_status(0)?.stdout) };
+    let run = |command| -> Result<String> { Ok(exec::run(command)?.expect_status(0)?.stdout) };
     let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
     let path = file.path().to_string_lossy();
 
@@ -244,7 +240,7 @@ fn rate(programs: &Programs, processes: u32) -> Result<f64> {
         guest.display()
     );
     let start = Instant::now();
-    exec::run(programs.sandbox(&[], &["sh", "-c", &script]), PATIENCE)?.expect_status(0)?;
+    exec::run(programs.sandbox(&[], &["sh", "-c", &script]))?.expect_status(0)?;
     Ok(f64::from(processes * EACH) / start.elapsed().as_secs_f64())
 }
 
@@ -253,7 +249,7 @@ fn bare_rate(programs: &Programs, processes: u32, threads: usize) -> Result<f64>
     let (processes, threads) = (processes.to_string(), threads.to_string());
     let each = (EACH * 4).to_string();
     let command = programs.native(&["bare-crowd", &processes, &threads, &each]);
-    let said = exec::run(command, PATIENCE)?.expect_status(0)?.stdout;
+    let said = exec::run(command)?.expect_status(0)?.stdout;
     let rate = said.split("rate ").nth(1).and_then(|rate| rate.trim().parse().ok());
     rate.with_context(|| format!("no rate in {said:?}"))
 }
@@ -291,7 +287,7 @@ fn resident_memory(programs: &Programs) -> Result<Vec<(String, u64)>> {
         }
         thread::sleep(exec::TICK);
     }
-    program.wait(PATIENCE)?.expect_status(0)?;
+    program.wait()?.expect_status(0)?;
     found.insert(0, ("most resident memory of the supervisor, at its start".to_owned(), most));
     Ok(found)
 }

@@ -11,7 +11,6 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::pair::Pair;
 use crate::table::Table;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -70,7 +69,7 @@ fn costs(world: &World, place: Place, figures: &mut Figures) -> Result<Vec<Strin
     fs::write(&script, SCRIPT)?;
     let gid = world.gid_index.unwrap_or(0).to_string();
     let argv = ["python3", &script.to_string_lossy(), &world.device, &gid, CALLS];
-    let ended = exec::run(world.command(place, &argv)?, PATIENCE * 3)?.expect_status(0)?;
+    let ended = exec::run(world.command(place, &argv)?)?.expect_status(0)?;
     let mut order = Vec::new();
     for line in ended.stdout.lines() {
         if let Some((name, time)) = line.split_once('\t') {

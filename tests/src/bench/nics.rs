@@ -7,7 +7,6 @@ use std::path::Path;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -19,7 +18,6 @@ use crate::table::Table;
 const NICS: u32 = 16;
 const NODES: u32 = 1000;
 const ROUNDS: usize = 7;
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Prints the table; `verbgate` is the program.
 pub fn run(verbgate: &Path) -> Result<()> {
@@ -51,7 +49,7 @@ impl Net {
         let net = Self(command.spawn().context("cannot run unshare")?);
         let ours = fs::read_link("/proc/self/ns/net")?;
         let path = net.path();
-        exec::wait_until("a network namespace", PATIENCE, || {
+        exec::wait_until("a network namespace", || {
             Ok(fs::read_link(&path).is_ok_and(|its| its != ours))
         })?;
         Ok(net)
@@ -91,12 +89,12 @@ fn moves(verbgate: &Path, dir: &Path) -> Result<(Vec<f64>, Vec<f64>)> {
     }
     let mut shell = home.command(Path::new("sh"));
     shell.args(["-ec", &script]);
-    exec::run(shell, PATIENCE)?.expect_status(0)?;
+    exec::run(shell)?.expect_status(0)?;
     let timed = |words: &[&str]| -> Result<f64> {
         let mut command = home.command(verbgate);
         command.arg("netdev").args(words).arg("--sysfs-root").arg(&sysfs);
         command.arg("--state-dir").arg(dir.join("state"));
-        Ok(exec::run(command, PATIENCE)?.expect_status(0)?.took.as_secs_f64())
+        Ok(exec::run(command)?.expect_status(0)?.took.as_secs_f64())
     };
     let (mut there, mut back) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -128,7 +126,7 @@ fn agreements(verbgate: &Path, dir: &Path) -> Result<Vec<f64>> {
         .map(|_| {
             let mut command = Command::new(verbgate);
             command.args(["manifest", "agree"]).args(&files);
-            Ok(exec::run(command, PATIENCE)?.expect_status(0)?.took.as_secs_f64())
+            Ok(exec::run(command)?.expect_status(0)?.took.as_secs_f64())
         })
         .collect()
 }

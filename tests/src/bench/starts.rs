@@ -6,7 +6,6 @@ use super::median;
 use crate::exec;
 use crate::many::Others;
 use crate::table::Table;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// Devices on the large host, the world's own included; each has a GID table of 1,024 slots.
@@ -30,7 +29,7 @@ pub fn run(world: &World) -> Result<()> {
             for ((_, options), times) in ways.iter().zip(&mut times) {
                 let mut command = world.program("verbgate");
                 command.arg("run").args(*options).args(["--", "true"]);
-                let ended = exec::run(command, PATIENCE)?.expect_status(0)?;
+                let ended = exec::run(command)?.expect_status(0)?;
                 times.push(ended.took.as_secs_f64() * 1e3);
             }
         }

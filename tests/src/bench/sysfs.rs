@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -14,15 +13,11 @@ use super::host::Programs;
 use super::median;
 use crate::exec;
 use crate::table::Table;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
 /// Rounds of everything.
 const ROUNDS: usize = 5;
-/// A walk of ten thousand files by `cat` takes two seconds on a busy machine.
-const LIMIT: Duration = Duration::from_secs(120);
-
 /// Serves the fixture in a mount namespace of its own: `$1` is the folder, `$2` is `verbgate`, `$3` reads.
 const SERVED: &str = "cd $1; mkdir mnt; $2 sysfs serve --root sys mnt & server=$!
 tries=0
@@ -52,7 +47,7 @@ pub fn host(programs: &Programs) -> Result<()> {
         command.args(["sysfs", "snapshot", "--root"]).arg(&sys);
         command.arg("-o").arg(dir.path().join("snapshot"));
         let start = Instant::now();
-        exec::run(command, PATIENCE)?.expect_status(0)?;
+        exec::run(command)?.expect_status(0)?;
         times.push(start.elapsed().as_secs_f64() * 1e3);
     }
     let took = median(&mut times).unwrap_or(f64::NAN);
@@ -65,7 +60,7 @@ pub fn host(programs: &Programs) -> Result<()> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", SERVED, "sh"]);
     command.arg(dir.path()).arg(&verbgate).arg(programs.0.join("verbgate-guest"));
-    let said = exec::run(command, LIMIT)?.expect_status(0)?.stdout;
+    let said = exec::run(command)?.expect_status(0)?.stdout;
     for (word, figure, name) in [
         ("sys", "median", "files a second to one reader: plain files in memory"),
         ("mnt", "first", "the same, served, the first time"),
@@ -99,7 +94,7 @@ pub fn lab(world: &World) -> Result<()> {
         for _ in 0..ROUNDS {
             for (at, place) in [Place::Native, Place::Sandbox].into_iter().enumerate() {
                 let argv = ["verbgate-guest", "reads", "5", &dir];
-                let ended = exec::run(world.command(place, &argv)?, PATIENCE)?.expect_status(0)?;
+                let ended = exec::run(world.command(place, &argv)?)?.expect_status(0)?;
                 for (figure, rates) in ["first", "median"].iter().zip(rates.iter_mut().skip(at * 2))
                 {
                     rates.push(number(&ended.stdout, "files", figure)?);

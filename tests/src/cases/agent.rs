@@ -17,7 +17,6 @@ use crate::bundle::bind;
 use crate::exec;
 use crate::exec::Program;
 use crate::pair::Pair;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -54,11 +53,11 @@ fn serve(
         command.arg("--policy-dir").arg(policies);
     }
     let mut agent = Program::start(command)?;
-    exec::wait_until("the agent to listen", PATIENCE, || Ok(socket.exists()))?;
+    exec::wait_until("the agent to listen", || Ok(socket.exists()))?;
     test(world, runtime, &socket).with_context(|| {
         agent.describe().map_or_else(|e| e.to_string(), |said| format!("the agent {said}"))
     })?;
-    exec::wait_until("the supervisors to end", PATIENCE, || {
+    exec::wait_until("the supervisors to end", || {
         Ok(fs::read_dir(dir.path().join("oci"))?.next().is_none())
     })?;
     let said = agent.describe()?;
@@ -90,7 +89,7 @@ fn locks(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
         let script = format!("python3 -c '{REGISTER}' {} {mebibytes} & wait $!", world.device);
         let container = bare(world, (runtime, socket), "locks", &["sh", "-c", &script])?;
         container.for_nobody()?;
-        exec::run(container.run(), PATIENCE)
+        exec::run(container.run())
     };
     register(32)?.expect_status(0)?;
     let beyond = register(96)?;
@@ -104,12 +103,12 @@ fn locks(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
 fn served(world: &World, runtime: &'static str, socket: &Path) -> Result<()> {
     let bare = |id: &str, argv: &[&str]| bare(world, (runtime, socket), id, argv);
     let container = bare("info", &["ibv_devinfo"])?;
-    let shown = exec::run(container.run(), PATIENCE)?.expect_status(0)?;
+    let shown = exec::run(container.run())?.expect_status(0)?;
     if !shown.stdout.contains(&world.device) {
         bail!("ibv_devinfo does not show {}: {shown}", world.device);
     }
     let container = bare("attack", &["sh", "-c", &attacks(world)?])?;
-    let ended = exec::run(container.run(), PATIENCE)?.expect_status(0)?;
+    let ended = exec::run(container.run())?.expect_status(0)?;
     if ended.stdout.trim() != "done" {
         bail!("the container could do what it may not: {ended}");
     }
@@ -153,5 +152,5 @@ fn profile(world: &World, runtime: &str, socket: &Path) -> Result<Value> {
     if runtime == "crun" {
         command.arg("--write");
     }
-    Ok(serde_json::from_str(&exec::run(command, PATIENCE)?.expect_status(0)?.stdout)?)
+    Ok(serde_json::from_str(&exec::run(command)?.expect_status(0)?.stdout)?)
 }

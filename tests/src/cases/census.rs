@@ -10,7 +10,6 @@ use anyhow::Result;
 
 use crate::exec;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// Everything of which containers have some, on a machine where nothing else starts or ends.
@@ -71,9 +70,9 @@ fn folders(dir: &Path) -> usize {
 pub(super) fn no_containers(world: &World) -> Result<()> {
     let mut ps = world.program("verbgate");
     ps.args(["ps", "--json"]);
-    exec::wait_until("no container to be left", PATIENCE, || {
+    exec::wait_until("no container to be left", || {
         let mut again = Command::new(ps.get_program());
         again.args(ps.get_args());
-        Ok(exec::run(again, PATIENCE)?.stdout.trim() == "[]")
+        Ok(exec::run(again)?.stdout.trim() == "[]")
     })
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::Context as _;
 use anyhow::Result;
 
+use super::fabric::PATIENT;
 use super::fabric::PROGRAM;
 use super::nodes::Namespace;
 use super::nodes::ip;
@@ -14,7 +15,6 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -79,8 +79,8 @@ impl Cluster {
                 if let Some(rail) = network.checked_sub(FIRST_RAIL) {
                     let device = device(host, rail);
                     let argv = ["rdma", "link", "add", &device, "type", "rxe", "netdev", netdev];
-                    exec::run(inside(name, &argv), PATIENCE)?.expect_status(0)?;
-                    exec::wait_until(&device, PATIENCE, || {
+                    exec::run(inside(name, &argv))?.expect_status(0)?;
+                    exec::wait_until(&device, || {
                         let node = world::node_of(&device);
                         Ok(node.is_ok_and(|node| Path::new("/dev/infiniband").join(node).exists()))
                     })?;
@@ -109,7 +109,7 @@ impl Cluster {
                 devices.iter().flat_map(|device| ["--device", device]).collect();
             let (rank, options) = (rank.to_string(), options(rank));
             let mut argv = vec![program, "fabric", command, "--rendezvous", &at, "--rank", &rank];
-            argv.extend(["--ranks", &ranks, "--timeout", "40"]);
+            argv.extend(["--ranks", &ranks, "--timeout", PATIENT]);
             argv.extend(&devices);
             argv.extend(options.iter().map(String::as_str));
             Program::start(match place {
@@ -123,7 +123,7 @@ impl Cluster {
             })
         };
         let started: Result<Vec<Program>> = self.hosts.iter().enumerate().map(start).collect();
-        started?.into_iter().map(|program| program.wait(PATIENCE * 2)).collect()
+        started?.into_iter().map(|program| program.wait()).collect()
     }
 }
 

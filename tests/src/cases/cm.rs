@@ -14,7 +14,6 @@ use crate::exec::Ended;
 use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::resources;
@@ -61,7 +60,7 @@ fn same(world: &World, exchange: &Exchange) -> Result<Verdict> {
 
 /// Good and bad commands end as natively, but for those by files that the supervisor did not give.
 fn raw(world: &World) -> Result<Verdict> {
-    let run = |place| exec::run(world.probe(place, &["cm"])?, PATIENCE)?.expect_status(0);
+    let run = |place| exec::run(world.probe(place, &["cm"])?)?.expect_status(0);
     let (native, inside) = (run(Place::Native)?, run(Place::Sandbox)?);
     let denied = rustix::io::Errno::ACCESS.raw_os_error().to_string();
     let expected = native.stdout.lines().map(|line| match line.split_once(": ") {
@@ -90,17 +89,17 @@ fn stopped(world: &World) -> Result<Verdict> {
     let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
     let before = ids();
     let server = Program::start(world.command(Place::Sandbox, &argv)?)?;
-    exec::wait_until("a server that listens", PATIENCE, || Ok(ids() > before))?;
+    exec::wait_until("a server that listens", || Ok(ids() > before))?;
     let guest = *exec::descendants(server.pid()).first().context("no guest")?;
     // Itself and the one that waits; the stub takes part in a stop for moments only.
     let stopped = || exec::threads_in_state(guest, 'T') >= 2;
     exec::signal(guest, Signal::STOP);
-    exec::wait_until("the threads of the server to stop", PATIENCE, || Ok(stopped()))?;
+    exec::wait_until("the threads of the server to stop", || Ok(stopped()))?;
     exec::signal(guest, Signal::CONT);
-    exec::wait_until("the server to go on", PATIENCE, || Ok(!stopped()))?;
+    exec::wait_until("the server to go on", || Ok(!stopped()))?;
     let argv = ["rping", "-c", "-C", "5", "-a", &address];
-    exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?.expect_status(0)?;
-    server.wait(PATIENCE)?.expect_status(0)?;
+    exec::run(world.command(Place::Sandbox, &argv)?)?.expect_status(0)?;
+    server.wait()?.expect_status(0)?;
     Ok(Verdict::Ok)
 }
 
@@ -114,10 +113,10 @@ fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Res
     let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
     let before = ids();
     let mut server = start(server)?;
-    exec::wait_until("a server that listens", PATIENCE, || {
+    exec::wait_until("a server that listens", || {
         // One that gives up before is told by its status.
         Ok(ids() > before || server.has_ended()?)
     })?;
-    let client = start(client)?.wait(PATIENCE)?;
-    Ok(BothEnded { server: server.wait(PATIENCE)?, client })
+    let client = start(client)?.wait()?;
+    Ok(BothEnded { server: server.wait()?, client })
 }

@@ -20,7 +20,6 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::pair::Pair;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 const RUNTIMES: [&str; 2] = ["runc", "crun"];
@@ -39,12 +38,12 @@ pub(super) fn of_each(
     case: fn(&World, &'static str) -> Result<()>,
 ) -> Result<Verdict> {
     for runtime in RUNTIMES {
-        if exec::run(version(runtime), PATIENCE).is_err() {
+        if exec::run(version(runtime)).is_err() {
             return Ok(Verdict::Skipped(format!("needs {runtime}")));
         }
         let before = world::resources();
         case(world, runtime).context(runtime)?;
-        exec::wait_until("the kernel's objects to be as before", PATIENCE, || {
+        exec::wait_until("the kernel's objects to be as before", || {
             Ok(world::resources() == before)
         })?;
     }
@@ -85,15 +84,15 @@ fn speak(world: &World, runtime: &'static str) -> Result<()> {
 }
 
 fn run(container: Container) -> Result<Ended> {
-    exec::run(container.run(), PATIENCE)
+    exec::run(container.run())
 }
 
 /// A container that is there, and programs that come to it.
 fn execute(world: &World, runtime: &'static str) -> Result<()> {
-    let container = Container::new(world, runtime, "sleeper", &["sleep", "600"])?;
+    let container = Container::new(world, runtime, "sleeper", &["sleep", "infinity"])?;
     let mut create = container.wrapped("run");
     create.arg("--detach").arg("--bundle").arg(container.dir.path()).arg(&container.id);
-    exec::run(create, PATIENCE)?.expect_status(0)?;
+    exec::run(create)?.expect_status(0)?;
     let mut argv: Vec<String> = ["ibv_rc_pingpong", "-n", "100"].map(str::to_owned).to_vec();
     argv.extend(world.pingpong_options());
     let ended = Pair::start(&argv, |_, words| Ok(container.execute(words)))?.wait()?;
@@ -114,7 +113,7 @@ fn execute(world: &World, runtime: &'static str) -> Result<()> {
     ] {
         // A shell that ends by the failure, so that only success is 0.
         let script = format!("set -e; {attack}");
-        let ended = exec::run(container.execute(&["sh", "-c", &script]), PATIENCE)?;
+        let ended = exec::run(container.execute(&["sh", "-c", &script]))?;
         if ended.status == 0 {
             bail!("the container could do what it may not: {attack}: {ended}");
         }
@@ -138,11 +137,11 @@ fn in_parallel(world: &World, runtime: &'static str) -> Result<()> {
             .map(|container| exec::Program::start(container.run()))
             .collect::<Result<_>>()?;
         for program in running {
-            program.wait(2 * PATIENCE)?.expect_status(0)?;
+            program.wait()?.expect_status(0)?;
         }
     }
     no_containers(world)?;
-    let same = exec::wait_until("nothing to be left", PATIENCE, || Ok(Census::take()? == before));
+    let same = exec::wait_until("nothing to be left", || Ok(Census::take()? == before));
     same.with_context(|| format!("before: {before:?}, now: {:?}", Census::take()))
 }
 
@@ -164,7 +163,7 @@ fn there_and_back(world: &World, runtime: &'static str, port: &Path) -> Result<(
     ip(&["address", "add", NIC_ADDRESS, "dev", NIC])?;
     ip(&["link", "set", NIC, "up"])?;
     let has_gid = || Ok(ndevs(port).contains(&NIC.to_owned()));
-    exec::wait_until("its GID", PATIENCE, has_gid)?;
+    exec::wait_until("its GID", has_gid)?;
     let before = ip(&["-o", "-4", "address", "show", "dev", NIC])?.stdout;
     let look = format!(
         "ip -o -4 address; cd /sys/class/infiniband/{}/ports/1/gid_attrs/ndevs; \
@@ -185,7 +184,7 @@ fn there_and_back(world: &World, runtime: &'static str, port: &Path) -> Result<(
     if fs::read_dir("/var/lib/verbgate/oci").is_ok_and(|mut all| all.next().is_some()) {
         bail!("a journal is left in /var/lib/verbgate/oci");
     }
-    exec::wait_until("its GID to be back", PATIENCE, has_gid)
+    exec::wait_until("its GID to be back", has_gid)
 }
 
 /// The netdevs of the port's GIDs.

@@ -1,8 +1,6 @@
 //! Supervisors and guests that are killed while traffic flows.
 
 use std::fs;
-use std::thread;
-use std::time::Duration;
 
 use anyhow::Result;
 use anyhow::bail;
@@ -13,17 +11,16 @@ use super::requests::Script;
 use crate::exec;
 use crate::exec::Program;
 use crate::pair::Pair;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::resources;
 
 /// How long traffic flows in all; long enough that what is killed is killed in its midst.
 const FLOW: &str = "8";
-/// How long after its start.
-const MIDST: Duration = Duration::from_secs(3);
-/// Nothing may hang longer than this when its peer or its supervisor is gone.
-const END: Duration = Duration::from_secs(40);
+/// Longer than a case takes.
+const LONG: &str = "3600";
+/// So many packets later traffic flows.
+const PACKETS: u64 = 100;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -46,17 +43,13 @@ enum End {
 }
 
 /// Starts writes of one sandbox into the memory of another, and waits until they flow.
-fn flow(world: &World) -> Result<Pair> {
+fn flow(world: &World, seconds: &str) -> Result<Pair> {
     let mut argv: Vec<String> =
-        ["ib_write_bw", "-s", "65536", "-D", FLOW].map(ToOwned::to_owned).to_vec();
+        ["ib_write_bw", "-s", "65536", "-D", seconds].map(ToOwned::to_owned).to_vec();
     argv.extend(world.perftest_options());
-    let regions = || resources().get(&format!("{} mr", world.device)).copied();
-    let before = regions();
+    let before = world.packets()?;
     let pair = Pair::start(&argv, |_, words| world.command(Place::Sandbox, words))?;
-    exec::wait_until("both ends' memory regions", PATIENCE, || {
-        Ok(regions() >= before.map(|n| n + 2))
-    })?;
-    thread::sleep(MIDST);
+    exec::wait_until("traffic", || Ok(world.packets()? >= before + PACKETS))?;
     Ok(pair)
 }
 
@@ -69,7 +62,7 @@ fn guest_of(supervisor: &mut Program) -> Result<u32> {
 }
 
 fn supervisor_killed(world: &World, end: End) -> Result<Verdict> {
-    let mut pair = flow(world)?;
+    let mut pair = flow(world, FLOW)?;
     let victim = if end == End::Server { &mut pair.server } else { &mut pair.client };
     let guest = guest_of(victim)?;
     victim.kill_alone()?;
@@ -79,17 +72,17 @@ fn supervisor_killed(world: &World, end: End) -> Result<Verdict> {
     match end {
         // The kernel answers for a passive end; the other must see nothing of it.
         End::Server => {
-            let client = pair.client.wait(END)?.expect_status(0)?;
+            let client = pair.client.wait()?.expect_status(0)?;
             if !client.stdout.contains("65536") {
                 bail!("the traffic did not go on: {client}");
             }
         }
         // A software device sends by system calls, which fail now: the end must see it and end.
         End::Client => {
-            pair.server.wait(END)?;
+            pair.server.wait()?;
         }
     }
-    exec::wait_until("the guest without a supervisor to end", END, || Ok(!exec::is_alive(guest)))?;
+    exec::wait_until("the guest without a supervisor to end", || Ok(!exec::is_alive(guest)))?;
     Ok(Verdict::Ok)
 }
 
@@ -100,13 +93,13 @@ fn requests_without(world: &World) -> Result<Verdict> {
     let argv = script.argv(&["idle", &world.node_path(), &flag]);
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let mut program = Program::start(world.command(Place::Sandbox, &argv)?)?;
-    exec::wait_until("the guest's first request", PATIENCE, || {
+    exec::wait_until("the guest's first request", || {
         Ok(program.stdout_so_far()?.contains("before") || program.has_ended()?)
     })?;
     let guest = guest_of(&mut program)?;
     program.kill_alone()?;
     fs::write(&flag, "")?;
-    exec::wait_until("the guest to end", END, || Ok(!exec::is_alive(guest)))?;
+    exec::wait_until("the guest to end", || Ok(!exec::is_alive(guest)))?;
     let said = program.stdout_so_far()?;
     for line in ["before 0", "after ENOSYS", "open ENOSYS"] {
         if !said.lines().any(|said| said == line) {
@@ -119,36 +112,36 @@ fn requests_without(world: &World) -> Result<Verdict> {
 /// What a killed guest held is freed, and its supervisor tells by what it was killed.
 fn guest_killed(world: &World) -> Result<Verdict> {
     let before = resources();
-    let mut pair = flow(world)?;
+    let mut pair = flow(world, LONG)?;
     if resources() == before {
         bail!("`rdma resource show` counts nothing: {before:?}");
     }
     for supervisor in [&mut pair.server, &mut pair.client] {
         exec::kill(guest_of(supervisor)?);
     }
-    let ended = pair.wait_for(END)?;
+    let ended = pair.wait()?;
     for end in [ended.server, ended.client] {
         end.expect_status(128 + 9)?;
     }
-    exec::wait_until("the kernel to free what the guests held", END, || Ok(resources() == before))?;
+    exec::wait_until("the kernel to free what the guests held", || Ok(resources() == before))?;
     Ok(Verdict::Ok)
 }
 
 /// A signal to `verbgate run` is one to the guest.
 fn terminated(world: &World) -> Result<Verdict> {
     let before = resources();
-    let pair = flow(world)?;
+    let pair = flow(world, LONG)?;
     for supervisor in [&pair.server, &pair.client] {
         let pid = i32::try_from(supervisor.pid()).ok().and_then(rustix::process::Pid::from_raw);
         if let Some(pid) = pid {
             rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
         }
     }
-    let ended = pair.wait_for(END)?;
+    let ended = pair.wait()?;
     // Perftest has no handler, so the guest dies of it.
     for end in [ended.server, ended.client] {
         end.expect_status(128 + 15)?;
     }
-    exec::wait_until("the kernel to free what the guests held", END, || Ok(resources() == before))?;
+    exec::wait_until("the kernel to free what the guests held", || Ok(resources() == before))?;
     Ok(Verdict::Ok)
 }

@@ -1,7 +1,5 @@
 //! The differential test, as a case: a fixed sequence, and requests that once differed.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use anyhow::bail;
 
@@ -16,13 +14,9 @@ use crate::world::World;
 /// Requests that once showed a difference, each behind what made it possible: steps of scripts, as
 /// `verbgate-guest replay` reads them.
 const KNOWN: &str = include_str!("../../data/differential.txt");
-/// It takes two minutes; a busy machine three times that.
-const LIMIT: Duration = Duration::from_secs(9 * 60);
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut generated = Case::new("differential", generated);
-    generated.limit = LIMIT;
-    vec![generated, Case::new("differential_of_old", of_old)]
+    vec![Case::new("differential", generated), Case::new("differential_of_old", of_old)]
 }
 
 fn generated(world: &World) -> Result<Verdict> {

@@ -1,8 +1,6 @@
 //! `verbgate fabric`, natively and between sandboxes: the reports on a fabric that works, and on
 //! faults of one that does not.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
@@ -16,20 +14,19 @@ use super::nodes::ip;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
+
+/// For ranks that all come and answer: whatever else runs, these take less than so many seconds.
+pub(crate) const PATIENT: &str = "600";
 
 /// `verbgate`, linked so that it can load libibverbs.
 pub(super) const PROGRAM: &str = "verbgate";
 
-/// Hundreds of opens, of which each waits for the slowest of four ranks.
-const OPENS: Duration = Duration::from_secs(300);
-
 pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new("fabric_verify", verify),
-        Case { limit: OPENS, ..Case::new("fabric_simultaneous_open", simultaneous_open) },
+        Case::new("fabric_simultaneous_open", simultaneous_open),
         Case::new("fabric_ranks_that_differ", differ),
         Case::new("fabric_of_four_ranks_and_two_rails", two_rails),
         Case::new("fabric_faults", faults),
@@ -74,7 +71,7 @@ impl<'a> Job<'a> {
         let mut argv = vec![&*self.program, "fabric", self.command, "--rendezvous", &self.at];
         argv.extend(["--rank", &rank, "--ranks", &ranks]);
         if !options.contains(&"--timeout") {
-            argv.extend(["--timeout", "40"]);
+            argv.extend(["--timeout", PATIENT]);
         }
         if !options.contains(&"--device") {
             argv.extend(["--device", &rail]);
@@ -110,7 +107,7 @@ impl<'a> Job<'a> {
                 self.start(place, rank, &options)
             })
             .collect();
-        started?.into_iter().map(|program| program.wait(PATIENCE * 4)).collect()
+        started?.into_iter().map(|program| program.wait()).collect()
     }
 }
 

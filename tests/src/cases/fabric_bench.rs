@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -28,18 +27,14 @@ use super::nodes::SecondDevice;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::written::Written;
 
-/// A machine that does other things, too, has taken 72 s.
-const LIMIT: Duration = Duration::from_secs(300);
-
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case { limit: LIMIT, ..Case::new("fabric_bench_of_four_ranks_and_two_rails", four_ranks) },
-        Case { limit: LIMIT, ..Case::new("fabric_takes_chosen_pairs", chosen_pairs) },
+        Case::new("fabric_bench_of_four_ranks_and_two_rails", four_ranks),
+        Case::new("fabric_takes_chosen_pairs", chosen_pairs),
         Case::new("fabric_bench_by_send_and_read", by_other_verbs),
         Case::new("fabric_bench_marks_what_fails", failures),
         Case::new("fabric_bench_interrupted", interrupted),
@@ -356,13 +351,13 @@ fn failures(world: &World) -> Result<Verdict> {
 /// Two ranks that measure for long, once the first cell is there.
 fn begun(job: &mut Job<'_>) -> Result<(Program, Program)> {
     job.command = "bench";
-    let options = "--sweep sizes --sizes 64 --seconds 0.3 --repeat 1000 --window 4 --timeout 3 \
+    let options = "--sweep sizes --sizes 64 --seconds 0.3 --repeat 1000 --window 4 --timeout 20 \
                    --ack-timeout 14 --retry-cnt 3 --all --details";
     let options = words(options);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let mut zero = job.start(Place::Native, 0, &options)?;
     let one = job.start(Place::Native, 1, &options)?;
-    exec::wait_until("the first cell", PATIENCE, || {
+    exec::wait_until("the first cell", || {
         if zero.has_ended()? {
             bail!("it ended: {}", zero.describe()?);
         }
@@ -376,7 +371,7 @@ fn interrupted(world: &World) -> Result<Verdict> {
     let mut job = job!(world, 2);
     let (zero, one) = begun(&mut job)?;
     exec::signal(zero.pid(), Signal::INT);
-    let (zero, one) = (zero.wait(PATIENCE)?, one.wait(PATIENCE)?);
+    let (zero, one) = (zero.wait()?, one.wait()?);
     let (zero, _) = (zero.expect_status(130)?, one.expect_status(130)?);
     for words in ["verdict on sizes: PASS", "bench: not all was measured: "] {
         if !zero.stdout.contains(words) {
@@ -391,7 +386,7 @@ fn hung(world: &World) -> Result<Verdict> {
     let mut job = job!(world, 2);
     let (zero, one) = begun(&mut job)?;
     exec::signal(one.pid(), Signal::STOP);
-    let zero = zero.wait(PATIENCE)?.expect_status(3)?;
+    let zero = zero.wait()?.expect_status(3)?;
     exec::signal(one.pid(), Signal::CONT);
     if !zero.stdout.contains("FAIL  rank 1 hangs: ") {
         bail!("{zero}");
@@ -411,7 +406,7 @@ fn hung(world: &World) -> Result<Verdict> {
 fn both_ways(world: &World) -> Result<Verdict> {
     let mut command = world.program(PROGRAM);
     command.args(["bench", "--rounds", "1", "--json", &world.device]);
-    let ended = exec::run(command, LIMIT)?.expect_status(0)?;
+    let ended = exec::run(command)?.expect_status(0)?;
     let compared: Value = serde_json::from_str(&ended.stdout)?;
     let operations = compared.get("operations").and_then(Value::as_array);
     let operations = operations.context("no operations")?;
@@ -425,7 +420,7 @@ fn both_ways(world: &World) -> Result<Verdict> {
     }
     let mut wrong = world.program(PROGRAM);
     wrong.args(["bench", "nosuch0"]);
-    let ended = exec::run(wrong, PATIENCE)?.expect_status(1)?;
+    let ended = exec::run(wrong)?.expect_status(1)?;
     if !ended.stderr.contains("nosuch0") || !ended.stderr.contains(&world.device) {
         bail!("the error names neither what was asked for nor what there is: {ended}");
     }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::net::Ipv6Addr;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -20,15 +19,11 @@ use super::nodes::SecondDevice;
 use super::nodes::ip;
 use crate::exec;
 use crate::exec::Ended;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
-/// Many short runs in one machine.
-const LIMIT: Duration = Duration::from_secs(600);
-
 pub(super) fn cases() -> Vec<Case> {
-    vec![Case { limit: LIMIT, ..Case::new("fabric_by_rdma_cm", by_rdma_cm) }]
+    vec![Case::new("fabric_by_rdma_cm", by_rdma_cm)]
 }
 
 /// What a rank does, and the cause that rank 0 must name, alone.
@@ -81,7 +76,7 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
             let ended = diagnose.run(place, |rank| {
                 let inject =
                     if rank == *bad { format!(" --inject {inject}") } else { String::new() };
-                let patience = if silent.is_some() { " --timeout 10" } else { "" };
+                let patience = if silent.is_some() { " --timeout 20" } else { "" };
                 words(&format!("--connect rdma-cm{patience}{inject}"))
             })?;
             drop(silent);
@@ -144,7 +139,7 @@ impl Small {
             gid == Ok(Some(Self::ADDRESS)) && kind.is_ok_and(|kind| kind.trim() == "RoCE v2")
         };
         let mut found = None;
-        exec::wait_until("the GID of the small device", PATIENCE, || {
+        exec::wait_until("the GID of the small device", || {
             found = (0..64).find(of);
             Ok(found.is_some())
         })?;

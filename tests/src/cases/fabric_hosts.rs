@@ -10,6 +10,7 @@ use anyhow::bail;
 use super::Case;
 use super::Verdict;
 use super::fabric::Job;
+use super::fabric::PATIENT;
 use super::fabric::job;
 use super::nodes::Namespace;
 use super::nodes::ip;
@@ -17,7 +18,6 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -61,7 +61,7 @@ fn hosts() -> Result<[Host; 2]> {
     let [one, other] = spaces;
     let hosts = [make(a, one)?, make(b, other)?];
     for host in &hosts {
-        exec::wait_until(host.rail, PATIENCE, || {
+        exec::wait_until(host.rail, || {
             let node = world::node_of(host.rail);
             Ok(node.is_ok_and(|node| Path::new("/dev/infiniband").join(node).exists()))
         })?;
@@ -72,7 +72,7 @@ fn hosts() -> Result<[Host; 2]> {
 fn inside(namespace: &str, argv: &[&str]) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).args(argv);
-    exec::run(command, PATIENCE)?.expect_status(0)
+    exec::run(command)?.expect_status(0)
 }
 
 /// What two hosts say, each of its own rail.
@@ -87,7 +87,7 @@ fn between(
     let start = |rank: usize, host: &Host| {
         let rank = rank.to_string();
         let mut argv = vec![&*job.program, "fabric", "verify", "--rendezvous", &at];
-        argv.extend(["--rank", &rank, "--ranks", "2", "--timeout", "40", "--device", host.rail]);
+        argv.extend(["--rank", &rank, "--ranks", "2", "--timeout", PATIENT, "--device", host.rail]);
         argv.extend(more);
         let command = match place {
             Place::Native => {
@@ -106,7 +106,7 @@ fn between(
     };
     let [zero, one] = hosts;
     let (zero, one) = (start(0, zero)?, start(1, one)?);
-    Ok([zero.wait(PATIENCE)?, one.wait(PATIENCE)?])
+    Ok([zero.wait()?, one.wait()?])
 }
 
 /// What is done to a host's network, how it is undone, and what must be said of it.
@@ -186,7 +186,7 @@ fn two_hosts(world: &World) -> Result<Verdict> {
             HOSTS[1].1,
         ]);
         let mut wire = Program::start(wire)?;
-        exec::wait_until("a look at the wire", PATIENCE, || {
+        exec::wait_until("a look at the wire", || {
             Ok(wire.stdout_so_far()?.contains("ready") || wire.has_ended()?)
         })?;
         let class = ["--traffic-class", CLASS];

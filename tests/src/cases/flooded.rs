@@ -14,7 +14,6 @@ use super::Case;
 use super::Verdict;
 use super::tenants::Partner;
 use crate::exec;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// The flooding tenant's bounds. A request takes milliseconds under emulation, a hundred times what it takes
@@ -112,7 +111,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         // Its processes were killed, and are gone a moment later.
         let gone = || Ok(fs::read_to_string(&self.procs)?.is_empty());
-        let _ = exec::wait_until("the flood's processes to end", PATIENCE, gone);
+        let _ = exec::wait_until("the flood's processes to end", gone);
         let _ = fs::remove_dir(GROUP);
     }
 }

@@ -18,7 +18,6 @@ use super::nodes::Namespace;
 use super::nodes::ip;
 use crate::exec;
 use crate::exec::Ended;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -77,7 +76,7 @@ impl Tenant {
                 command
             }
         };
-        exec::run(command, PATIENCE)
+        exec::run(command)
     }
 }
 
@@ -119,7 +118,7 @@ impl Gids {
 
     fn index(&self, gid: &str) -> Result<u32> {
         let mut found = None;
-        exec::wait_until(gid, PATIENCE, || {
+        exec::wait_until(gid, || {
             found = self.all()?.into_iter().find(|(_, other)| other == gid).map(|(i, _)| i);
             Ok(found.is_some())
         })?;
@@ -239,7 +238,7 @@ fn counters(world: &World) -> Result<Verdict> {
     let script =
         format!("grep -rs '' {}/*/ 2>/dev/null | cut -d: -f1 | sort -u", gids.port.display());
     let read = |place| -> Result<Vec<String>> {
-        let ended = exec::run(world.command(place, &["sh", "-c", &script])?, PATIENCE)?;
+        let ended = exec::run(world.command(place, &["sh", "-c", &script])?)?;
         let lines = ended.expect_status(0)?.stdout;
         let counts =
             |line: &&str| !["/gids/", "/gid_attrs/", "/pkeys/"].iter().any(|d| line.contains(d));

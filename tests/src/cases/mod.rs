@@ -31,14 +31,10 @@ mod tenants;
 mod verbs;
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::world::World;
-
-/// How long a case may take, all told, when it names no limit of its own.
-const LIMIT: Duration = Duration::from_secs(180);
 
 /// The device that a case runs on, by the driver's name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -82,8 +78,6 @@ pub type Body = Box<dyn Fn(&World) -> Result<Verdict>>;
 pub struct Case {
     /// Unique, and a file name.
     pub name: &'static str,
-    /// Longer than this it may not take.
-    pub limit: Duration,
     /// An error is a failure, and says why.
     pub run: Body,
 }
@@ -99,7 +93,7 @@ pub enum Verdict {
 
 impl Case {
     fn new(name: &'static str, run: impl Fn(&World) -> Result<Verdict> + 'static) -> Self {
-        Self { name, limit: LIMIT, run: Box::new(run) }
+        Self { name, run: Box::new(run) }
     }
 }
 

@@ -19,7 +19,6 @@ use super::nodes::Namespace;
 use super::nodes::ip;
 use super::tenants::Partner;
 use crate::exec;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -46,9 +45,7 @@ const NO_ADDRESS: &str = "errno99";
 const NO_HANDLE: &str = "1000000";
 
 pub(super) fn cases() -> Vec<Case> {
-    let mut many = Case::new("sixty_four_tenants_of_one_port", many);
-    many.limit = 20 * PATIENCE;
-    vec![many]
+    vec![Case::new("sixty_four_tenants_of_one_port", many)]
 }
 
 /// A tenant, and what it said of itself.
@@ -78,7 +75,7 @@ fn many(world: &World) -> Result<Verdict> {
     let netdev = world.netdev().context("the device has no network device")?;
     let _namespaces = namespaces(&netdev)?;
     let mut table = BTreeMap::new();
-    exec::wait_until("the tenants' GIDs", PATIENCE, || {
+    exec::wait_until("the tenants' GIDs", || {
         table = gids(&port)?;
         Ok((1..=TENANTS).all(|number| table.contains_key(&gid(number))))
     })?;
@@ -275,7 +272,7 @@ fn batch(options: &[&str], lines: &str) -> Result<()> {
     fs::write(file.path(), lines)?;
     let mut command = Command::new("ip");
     command.args(options).arg("-batch").arg(file.path());
-    exec::run(command, PATIENCE)?.expect_status(0).map(drop)
+    exec::run(command)?.expect_status(0).map(drop)
 }
 
 /// Memory of a process, and the mappings that have most of it.

@@ -20,7 +20,6 @@ use crate::exec::Program;
 use crate::probe::OPENED;
 use crate::shape;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -65,12 +64,12 @@ impl SecondDevice {
         }
         let mut command = Command::new("rdma");
         command.args(["link", "add", SECOND, "type", "rxe", "netdev", SPARE_NETDEV]);
-        exec::run(command, PATIENCE)?.expect_status(0)?;
+        exec::run(command)?.expect_status(0)?;
         // From here on it is removed whatever happens.
         let mut second = Self { node: String::new() };
         second.node = world::node_of(SECOND)?;
         let node = format!("/dev/infiniband/{}", second.node);
-        exec::wait_until(&node, PATIENCE, || Ok(Path::new(&node).exists()))?;
+        exec::wait_until(&node, || Ok(Path::new(&node).exists()))?;
         Ok(Ok(second))
     }
 }
@@ -80,7 +79,7 @@ impl Drop for SecondDevice {
         let mut command = Command::new("rdma");
         command.args(["link", "delete", SECOND]);
         if let Ok(program) = Program::start(command) {
-            let _ = program.wait(PATIENCE);
+            let _ = program.wait();
         }
     }
 }
@@ -89,8 +88,8 @@ impl Drop for SecondDevice {
 /// it can change none.
 fn by_netlink(world: &World) -> Result<Verdict> {
     for argv in [&["rdma", "-d", "dev", "show"][..], &["rdma", "-j", "link", "show"]] {
-        let native = exec::run(world.command(Place::Native, argv)?, PATIENCE)?;
-        let inside = exec::run(world.command(Place::Sandbox, argv)?, PATIENCE)?;
+        let native = exec::run(world.command(Place::Native, argv)?)?;
+        let inside = exec::run(world.command(Place::Sandbox, argv)?)?;
         compare(&native, &inside, shape::exact_difference)?;
         if !native.stdout.contains(&world.device) {
             bail!("{} is not even there natively: {native}", world.device);
@@ -99,7 +98,7 @@ fn by_netlink(world: &World) -> Result<Verdict> {
     for words in ["link delete", "resource show qp link"] {
         let argv: Vec<&str> =
             ["rdma"].into_iter().chain(words.split(' ')).chain([&*world.device]).collect();
-        let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+        let inside = exec::run(world.command(Place::Sandbox, &argv)?)?;
         if inside.status == 0 {
             bail!("not refused: {inside}");
         }
@@ -108,7 +107,7 @@ fn by_netlink(world: &World) -> Result<Verdict> {
         Ok(second) => second,
         Err(why) => return Ok(Verdict::Skipped(why)),
     };
-    let list = exec::run(world.command(Place::Sandbox, &["rdma", "link"])?, PATIENCE)?;
+    let list = exec::run(world.command(Place::Sandbox, &["rdma", "link"])?)?;
     if list.stdout.contains(SECOND) || !list.stdout.contains(&world.device) {
         bail!("granted {} only, but {list}", world.device);
     }
@@ -121,8 +120,7 @@ fn not_granted(world: &World) -> Result<Verdict> {
         Ok(second) => second,
         Err(why) => return Ok(Verdict::Skipped(why)),
     };
-    let list =
-        |place| exec::run(world.command(place, &["ibv_devices"])?, PATIENCE)?.expect_status(0);
+    let list = |place| exec::run(world.command(place, &["ibv_devices"])?)?.expect_status(0);
     let (native, inside) = (list(Place::Native)?, list(Place::Sandbox)?);
     if !native.stdout.contains(SECOND) {
         bail!("{SECOND} is not even there natively: {native}");
@@ -131,11 +129,11 @@ fn not_granted(world: &World) -> Result<Verdict> {
         bail!("granted {} only, but {inside}", world.device);
     }
     let path = format!("/dev/infiniband/{}", second.node);
-    let opened = exec::run(world.probe(Place::Sandbox, &["open", &path])?, PATIENCE)?;
+    let opened = exec::run(world.probe(Place::Sandbox, &["open", &path])?)?;
     if opened.stdout.trim() != "ENOENT" {
         bail!("open {path} should be ENOENT: {opened}");
     }
-    let info = exec::run(world.command(Place::Sandbox, &["ibv_devinfo", "-d", SECOND])?, PATIENCE)?;
+    let info = exec::run(world.command(Place::Sandbox, &["ibv_devinfo", "-d", SECOND])?)?;
     if info.status == 0 {
         bail!("it can be asked for: {info}");
     }
@@ -150,7 +148,7 @@ fn no_escape(world: &World, node: &str, granted: Option<&str>) -> Result<Verdict
     let link = CharLink::new(meta.rdev(), &path)?;
     let mut arguments = vec!["escape", &rdev, node];
     arguments.extend(granted);
-    let run = |place| exec::run(world.probe(place, &arguments)?, PATIENCE)?.expect_status(0);
+    let run = |place| exec::run(world.probe(place, &arguments)?)?.expect_status(0);
     let (native, inside) = (run(Place::Native)?, run(Place::Sandbox)?);
     drop(link);
     let opened = |output: &str| -> Vec<String> {
@@ -216,8 +214,7 @@ fn inherited(world: &World, node: &str) -> Result<()> {
         .collect();
     let native = format!("exec 7<>{node}; exec {guest}");
     let inside = format!("exec 7<>{node}; exec {} {guest}", launch.join(" "));
-    let run =
-        |script: &str| exec::run(world.command(Place::Native, &["sh", "-c", script])?, PATIENCE);
+    let run = |script: &str| exec::run(world.command(Place::Native, &["sh", "-c", script])?);
     let native = run(&native)?.expect_status(0)?;
     useful(&native.stdout, true).with_context(|| format!("the attempt is void: {native}"))?;
     useful(&run(&inside)?.expect_status(0)?.stdout, false)
@@ -231,10 +228,10 @@ fn passed(world: &World, node: &str) -> Result<()> {
         let sender = script.argv(&["send", &socket, node]);
         let sender: Vec<&str> = sender.iter().map(String::as_str).collect();
         let sender = Program::start(world.command(Place::Native, &sender)?)?;
-        exec::wait_until("the sender", PATIENCE, || Ok(Path::new(&socket).exists()))?;
+        exec::wait_until("the sender", || Ok(Path::new(&socket).exists()))?;
         let got = script.run(world, place, &["received", &socket])?.expect_status(0)?;
         useful(&got.stdout, is_useful)?;
-        sender.wait(PATIENCE)?;
+        sender.wait()?;
     }
     Ok(())
 }
@@ -267,7 +264,7 @@ impl Drop for Namespace {
 pub(super) fn ip(arguments: &[&str]) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(arguments);
-    exec::run(command, PATIENCE)?.expect_status(0)
+    exec::run(command)?.expect_status(0)
 }
 
 /// `--netns` enters the namespace, and the device goes with the program.
@@ -277,7 +274,7 @@ fn network_namespace(world: &World) -> Result<Verdict> {
     let inode = fs::metadata(&path)?.ino();
     let script = format!("readlink /proc/self/ns/net && ibv_devinfo -d {}", world.device);
     let guest = ["sh", "-c", &script];
-    let inside = exec::run(world.sandbox(&["--netns", &path], &guest), PATIENCE)?;
+    let inside = exec::run(world.sandbox(&["--netns", &path], &guest))?;
     let inside = inside.expect_status(0)?;
     if !inside.stdout.starts_with(&format!("net:[{inode}]\n")) {
         bail!("not in the namespace {inode}: {inside}");

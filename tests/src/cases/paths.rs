@@ -18,7 +18,6 @@ use super::tenants::Script;
 use super::tenants::run;
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::resources;
@@ -70,7 +69,7 @@ fn paths(world: &World) -> Result<Verdict> {
         }
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
         let inside = world.sandbox(&["--policy-dir", &policies], &argv);
-        let inside = exec::run(inside, PATIENCE)?.expect_status(0)?;
+        let inside = exec::run(inside)?.expect_status(0)?;
         if inside.stdout.trim() != errno {
             bail!("inside {path:?} is to end with {errno}, and ends so: {inside}");
         }
@@ -99,9 +98,7 @@ fn connects(world: &World) -> Result<Verdict> {
         let before = ids();
         let argv = ["rping", "-s", "-C", "2", "-a", &address];
         let mut server = Program::start(world.command(Place::Native, &argv)?)?;
-        exec::wait_until("a server that listens", PATIENCE, || {
-            Ok(ids() > before || server.has_ended()?)
-        })?;
+        exec::wait_until("a server that listens", || Ok(ids() > before || server.has_ended()?))?;
         if let Some(peers) = peers {
             rules(peers)?;
         }
@@ -109,10 +106,10 @@ fn connects(world: &World) -> Result<Verdict> {
             Place::Native => world.command(place, &client)?,
             Place::Sandbox => world.sandbox(&options, &client),
         };
-        let ended = exec::run(command, PATIENCE)?;
+        let ended = exec::run(command)?;
         if peers != Some("10.7.0.0/16") {
             ended.expect_status(0)?;
-            server.wait(PATIENCE)?.expect_status(0)?;
+            server.wait()?.expect_status(0)?;
             continue;
         }
         server.kill_alone()?;
@@ -169,7 +166,7 @@ impl Drop for Other {
 fn index_of(port: &Path) -> Result<String> {
     let wanted: Ipv6Addr = format!("::ffff:{OTHER}").parse()?;
     let mut found = None;
-    exec::wait_until("the other tenant's GID", PATIENCE, || {
+    exec::wait_until("the other tenant's GID", || {
         for entry in fs::read_dir(port.join("gids"))?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             let gid: Ipv6Addr = fs::read_to_string(entry.path())?.trim().parse()?;

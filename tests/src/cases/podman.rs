@@ -6,7 +6,6 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -20,19 +19,13 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::pair::Pair;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// The first is podman's own choice, and tried in full.
 const RUNTIMES: [&str; 2] = ["crun", "runc"];
 
-/// Under emulation podman alone takes some seconds for a container.
-const LIMIT: Duration = Duration::from_secs(420);
-
 pub(super) fn cases() -> Vec<Case> {
-    let mut case = Case::new("podman_containers_speak_with_each_other", podman);
-    case.limit = LIMIT;
-    vec![case]
+    vec![Case::new("podman_containers_speak_with_each_other", podman)]
 }
 
 /// A podman with storage of its own, which ends with this.
@@ -51,7 +44,7 @@ impl<'a> Podman<'a> {
         // The machine's own system; what else is mounted in it is not seen.
         let mut mount = Command::new("mount");
         mount.args(["--bind", "/"]).arg(podman.rootfs());
-        exec::run(mount, PATIENCE)?.expect_status(0)?;
+        exec::run(mount)?.expect_status(0)?;
         Ok(podman)
     }
 
@@ -92,17 +85,17 @@ impl Drop for Podman<'_> {
     fn drop(&mut self) {
         // Nothing is there any more, but when the case has failed.
         let remove = self.command(&["rm", "--all", "--force", "--time", "0"]);
-        let _ = exec::run(remove, PATIENCE);
+        let _ = exec::run(remove);
         let mut unmount = Command::new("umount");
         unmount.arg("--lazy").arg(self.rootfs());
-        let _ = exec::run(unmount, PATIENCE);
+        let _ = exec::run(unmount);
     }
 }
 
 fn podman(world: &World) -> Result<Verdict> {
     let mut version = Command::new("podman");
     version.arg("--version");
-    if exec::run(version, PATIENCE).is_err() {
+    if exec::run(version).is_err() {
         return Ok(Verdict::Skipped("needs podman".to_owned()));
     }
     let before = world::resources();
@@ -114,9 +107,7 @@ fn podman(world: &World) -> Result<Verdict> {
         }
         no_containers(world)?;
     }
-    exec::wait_until("the kernel's objects to be as before", PATIENCE, || {
-        Ok(world::resources() == before)
-    })?;
+    exec::wait_until("the kernel's objects to be as before", || Ok(world::resources() == before))?;
     Ok(Verdict::Ok)
 }
 
@@ -137,7 +128,7 @@ fn both(
 /// Two containers.
 fn speak(podman: &Podman<'_>) -> Result<()> {
     let world = podman.world;
-    let shown = exec::run(podman.run(&["--rm"], &["ibv_devinfo"]), PATIENCE)?.expect_status(0)?;
+    let shown = exec::run(podman.run(&["--rm"], &["ibv_devinfo"]))?.expect_status(0)?;
     if !shown.stdout.contains(&world.device) {
         bail!("ibv_devinfo does not show {}: {shown}", world.device);
     }
@@ -156,19 +147,22 @@ fn speak(podman: &Podman<'_>) -> Result<()> {
 fn execute(podman: &Podman<'_>) -> Result<()> {
     let world = podman.world;
     for name in ["server", "client"] {
-        let run = podman.run(&["--detach", "--name", name], &["sleep", "600"]);
-        exec::run(run, PATIENCE)?.expect_status(0)?;
+        let run = podman.run(&["--detach", "--name", name], &["sleep", "infinity"]);
+        exec::run(run)?.expect_status(0)?;
     }
     let argv = with(&["ibv_rc_pingpong", "-e", "-n", "100"], world.pingpong_options());
     both(&argv, |end, words| Ok(podman.command(&[&["exec", end], words].concat())))?;
-    let attack: Ended = exec::run(
-        podman.command(&["exec", "server", "sh", "-c", &format!("exec 3<{}", world.node_path())]),
-        PATIENCE,
-    )?;
+    let attack: Ended = exec::run(podman.command(&[
+        "exec",
+        "server",
+        "sh",
+        "-c",
+        &format!("exec 3<{}", world.node_path()),
+    ]))?;
     if attack.status == 0 {
         bail!("the node could be opened for reading: {attack}");
     }
     let remove = podman.command(&["rm", "--force", "--time", "0", "server", "client"]);
-    exec::run(remove, PATIENCE)?.expect_status(0)?;
+    exec::run(remove)?.expect_status(0)?;
     Ok(())
 }

@@ -18,7 +18,6 @@ use super::tenants::Script;
 use crate::bundle::Container;
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -76,14 +75,12 @@ fn flood(world: &World) -> Result<Verdict> {
     }
     one.expect("drop", "dropped")?;
     // Ids end with their file, whose end the kernel tells a moment later.
-    exec::wait_until("what was dropped", PATIENCE, || Ok(other.ask("cm")? == "16 EAGAIN"))?;
+    exec::wait_until("what was dropped", || Ok(other.ask("cm")? == "16 EAGAIN"))?;
     other.expect("qp", "8 EAGAIN")?;
     other.expect("mr", "16 ENOMEM")?;
     one.expect("qp", "0 EAGAIN")?;
     other.program.kill_alone()?;
-    exec::wait_until("what a killed supervisor held", PATIENCE, || {
-        Ok(one.ask("qp")? == "8 EAGAIN")
-    })?;
+    exec::wait_until("what a killed supervisor held", || Ok(one.ask("qp")? == "8 EAGAIN"))?;
     let lines = fs::read_to_string(&audit)?;
     let told = |words: &[&str]| lines.lines().any(|l| words.iter().all(|word| l.contains(word)));
     if !told(&["quota reached", "QP_CREATE", "EAGAIN", "remedy", "rules.quota"])
@@ -143,14 +140,14 @@ fn ports(world: &World) -> Result<Verdict> {
         one.expect(step, answer)?;
     }
     // What ends with a file ends a moment later.
-    exec::wait_until("ids that are gone", PATIENCE, || Ok(one.ask("bind 20000")? == "ok"))?;
+    exec::wait_until("ids that are gone", || Ok(one.ask("bind 20000")? == "ok"))?;
     one.expect("drop", "dropped")?;
-    exec::wait_until("four ports", PATIENCE, || {
+    exec::wait_until("four ports", || {
         let all = one.ask("ports")?;
         one.expect("drop", "dropped")?;
         Ok(all == "4 EAGAIN")
     })?;
-    exec::wait_until("ports that are free", PATIENCE, || Ok(one.ask("bind 20000")? == "ok"))?;
+    exec::wait_until("ports that are free", || Ok(one.ask("bind 20000")? == "ok"))?;
     for (step, answer) in [
         // 128, and the 72 that are left.
         ("listen 20001 0", "ok"),
@@ -206,14 +203,14 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
          [tenant.bounded.rules]\nquota = { ucontexts = 5, objects = 70 }\n";
     fs::write(policies.path().join("bounded.toml"), text)?;
     let policies = policies.path();
-    let container = of_nobody(world, (runtime, policies), "lab-bounded", &["sleep", "600"])?;
+    let container = of_nobody(world, (runtime, policies), "lab-bounded", &["sleep", "infinity"])?;
     let mut create = container.wrapped("run");
     create.arg("--detach").arg("--bundle").arg(container.dir.path()).arg(&container.id);
-    exec::run(create, PATIENCE)?.expect_status(0)?;
+    exec::run(create)?.expect_status(0)?;
 
     let mut state = container.wrapped("state");
     state.arg(&container.id);
-    let state: Value = serde_json::from_str(&exec::run(state, PATIENCE)?.expect_status(0)?.stdout)?;
+    let state: Value = serde_json::from_str(&exec::run(state)?.expect_status(0)?.stdout)?;
     let pid = state.get("pid").and_then(Value::as_i64).context("no pid")?;
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
     let of = |prefix| groups.lines().find_map(|line| line.split_once(prefix).map(|parts| parts.1));
@@ -230,7 +227,7 @@ fn bounded(world: &World, runtime: &'static str) -> Result<()> {
     let register = |mebibytes: &str| {
         let argv = ["python3", "-c", REGISTER, &world.device, mebibytes];
         let container = of_nobody(world, (runtime, policies), "lab-registers", &argv)?;
-        exec::run(container.run(), PATIENCE)
+        exec::run(container.run())
     };
     register("32")?.expect_status(0)?;
     let beyond = register("96")?;
@@ -261,13 +258,13 @@ fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
     let argv = ["python3", "-c", AGAIN, &world.node_path()];
     let container = Container::new(world, runtime, "closed", &argv)?;
     let mut program = Program::start(container.run())?;
-    exec::wait_until("the container to open the device", PATIENCE, || {
+    exec::wait_until("the container to open the device", || {
         Ok(program.stdout_so_far()?.contains("opened") || program.has_ended()?)
     })?;
     let one = || -> Result<Value> {
         let mut ps = world.program("verbgate");
         ps.args(["ps", "--json"]);
-        let all: Value = serde_json::from_str(&exec::run(ps, PATIENCE)?.expect_status(0)?.stdout)?;
+        let all: Value = serde_json::from_str(&exec::run(ps)?.expect_status(0)?.stdout)?;
         let one = all.as_array().and_then(|all| all.iter().find(|one| one["id"] == *container.id));
         one.cloned().with_context(|| format!("{} is not among {all}", container.id))
     };
@@ -289,18 +286,14 @@ fn ends_closed(world: &World, runtime: &'static str) -> Result<()> {
     println!("    {runtime}: the supervisor's group uses {} bytes", used.trim());
     // The kernel has the group reclaim, and then ends who is in the group.
     fs::write(group.join("memory.max"), "0")?;
-    exec::wait_until(
-        "the supervisor's end",
-        PATIENCE,
-        || Ok(pid(&one()?, "supervisor").is_none()),
-    )?;
+    exec::wait_until("the supervisor's end", || Ok(pid(&one()?, "supervisor").is_none()))?;
     fs::write(format!("/proc/{first}/root/tmp/go"), "")?;
-    let ended = program.wait(PATIENCE)?;
+    let ended = program.wait()?;
     if ended.stdout.split_whitespace().collect::<Vec<_>>() != ["opened", "ENOSYS", "ENOSYS"] {
         bail!("without its supervisor: {ended}");
     }
     drop(container);
-    exec::wait_until("the group's end", PATIENCE, || Ok(!group.exists()))
+    exec::wait_until("the group's end", || Ok(!group.exists()))
 }
 
 /// A container of a user without rights, whose engine would let the user lock little.

@@ -14,7 +14,6 @@ use super::Case;
 use super::Verdict;
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// Where Soft-RoCE's packets find their way between namespaces.
@@ -71,7 +70,7 @@ impl<'a> Nodes<'a> {
     fn sh(&self, options: &str, script: &str) -> Result<String> {
         let mut command = Command::new("sh");
         command.args(["-c", &format!("{options}\n{script}")]).env("V", self.0.beside("verbgate"));
-        Ok(exec::run(command, PATIENCE)?.expect_status(0)?.stdout)
+        Ok(exec::run(command)?.expect_status(0)?.stdout)
     }
 
     /// The same in the namespace of a node or of a container.
@@ -91,7 +90,7 @@ impl Drop for Nodes<'_> {
 fn two_nodes(world: &World, traffic: bool) -> Result<Verdict> {
     let nodes = Nodes::new(world)?;
     // Operational, and every address usable.
-    exec::wait_until("the link", PATIENCE, || {
+    exec::wait_until("the link", || {
         let now = nodes.within("node-a", "ip addr; nsenter --net=/run/netns/node-b ip addr")?;
         Ok(!now.contains("tentative") && !now.contains("NO-CARRIER"))
     })?;
@@ -127,7 +126,7 @@ fn two_nodes(world: &World, traffic: bool) -> Result<Verdict> {
         let restore = format!("$V netdev restore --state-dir /tmp/rails-{n}");
         nodes.within(&format!("node-{n}"), &restore)?;
     }
-    exec::wait_until("the NICs to be as before", PATIENCE, || Ok(dumps(&nodes)? == before))
+    exec::wait_until("the NICs to be as before", || Ok(dumps(&nodes)? == before))
         .with_context(|| format!("before: {before}\nafter: {:?}", dumps(&nodes)))?;
     Ok(Verdict::Ok)
 }
@@ -151,13 +150,13 @@ fn write_bw(nodes: &Nodes<'_>) -> Result<()> {
         Program::start(command)
     };
     let mut server = start("a", &[])?;
-    exec::wait_until("a server that listens", PATIENCE, || {
+    exec::wait_until("a server that listens", || {
         let port: u16 = PORT.parse()?;
         let sockets = nodes.within("verbgate-a", "cat /proc/net/tcp /proc/net/tcp6")?;
         Ok(sockets.contains(&format!(":{port:04X} ")) || server.has_ended()?)
     })?;
-    let client = start("b", &["10.77.0.1"])?.wait(PATIENCE)?.expect_status(0)?;
-    server.wait(PATIENCE)?.expect_status(0)?;
+    let client = start("b", &["10.77.0.1"])?.wait()?.expect_status(0)?;
+    server.wait()?.expect_status(0)?;
     // Size and count, as in its table's last line.
     if !client.stdout.lines().any(|line| line.trim_start().starts_with("4096 ")) {
         bail!("no result: {client}");

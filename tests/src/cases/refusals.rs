@@ -12,7 +12,6 @@ use super::Verdict;
 use crate::exec;
 use crate::exec::Ended;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -50,7 +49,7 @@ fn unknown_device(world: &World) -> Result<Verdict> {
     let mut command = world.program("verbgate");
     command.args(["run", "--device", "no-such0", "--", "true"]);
     // It lists those there are.
-    one_line(exec::run(command, PATIENCE)?, &["no-such0", &world.device])
+    one_line(exec::run(command)?, &["no-such0", &world.device])
 }
 
 /// The same command by somebody who is not root.
@@ -82,16 +81,15 @@ impl Drop for ModeOf {
 fn no_permission(world: &World) -> Result<Verdict> {
     let _mode = ModeOf::set(world.node_path(), 0o600)?;
     let command = as_nobody(&world.sandbox(&[], &["true"]));
-    one_line(exec::run(command, PATIENCE)?, &[&world.node_path(), "permission"])
+    one_line(exec::run(command)?, &[&world.node_path(), "permission"])
 }
 
 /// No privilege is needed beyond that of the node.
 fn ordinary_user(world: &World) -> Result<Verdict> {
     let _mode = ModeOf::set(world.node_path(), 0o666)?;
     let argv = ["ibv_devinfo", "-v", "-d", &world.device];
-    let native =
-        exec::run(as_nobody(&world.command(Place::Native, &argv)?), PATIENCE)?.expect_status(0)?;
-    let inside = exec::run(as_nobody(&world.sandbox(&[], &argv)), PATIENCE)?.expect_status(0)?;
+    let native = exec::run(as_nobody(&world.command(Place::Native, &argv)?))?.expect_status(0)?;
+    let inside = exec::run(as_nobody(&world.sandbox(&[], &argv)))?.expect_status(0)?;
     if let Some(difference) = shape::exact_difference(&native.stdout, &inside.stdout) {
         bail!("{difference}");
     }
@@ -101,7 +99,7 @@ fn ordinary_user(world: &World) -> Result<Verdict> {
 fn strace() -> bool {
     let mut command = Command::new("strace");
     command.arg("-V");
-    exec::run(command, PATIENCE).is_ok()
+    exec::run(command).is_ok()
 }
 
 /// Tracers are told to trace the program inside.
@@ -113,7 +111,7 @@ fn traced_from_outside(world: &World) -> Result<Verdict> {
     let mut command = Command::new("strace");
     command.args(["-f", "-qq", "-o", "/dev/null"]);
     command.arg(verbgate.get_program()).args(verbgate.get_args());
-    one_line(exec::run(command, PATIENCE)?, &["traces", "verbgate trace"])
+    one_line(exec::run(command)?, &["traces", "verbgate trace"])
 }
 
 /// A process that is traced can be given no descriptor of a device: it fails after the five seconds in
@@ -123,7 +121,7 @@ fn traced_inside(world: &World) -> Result<Verdict> {
         return Ok(Verdict::Skipped("needs strace".to_owned()));
     }
     let argv = ["strace", "-f", "-qq", "-o", "/dev/null", "ibv_devinfo", "-d", &world.device];
-    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?)?;
     if inside.status == 0 {
         bail!("it went well, which is better than known: {inside}");
     }

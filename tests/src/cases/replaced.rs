@@ -21,7 +21,6 @@ use super::nodes::ip;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// An address of the second device's network device.
@@ -90,8 +89,7 @@ fn replaced(world: &World) -> Result<Verdict> {
          exec 3</sys/class/infiniband/{SECOND}/node_guid
          cd -P /sys/class/infiniband/{SECOND}/ports/1 || exit 2
          : >{ready}
-         tries=0
-         until [ -e {go} ]; do tries=$((tries + 1)); [ $tries -lt 600 ] || exit 3; sleep 0.05; done
+         until [ -e {go} ]; do sleep 0.05; done
          cat <&3 2>&1; cat state 2>&1; cat gids/0 2>&1
          look
          look",
@@ -101,7 +99,7 @@ fn replaced(world: &World) -> Result<Verdict> {
     );
     let before = number(&second.node)?;
     let running = Program::start(guest(world, &[SECOND, &world.device], &script))?;
-    exec::wait_until("the guest to look", PATIENCE, || Ok(Path::new(&ready).exists()))?;
+    exec::wait_until("the guest to look", || Ok(Path::new(&ready).exists()))?;
     let node = second.node.clone();
     drop(second);
     let second = match SecondDevice::new()? {
@@ -112,14 +110,14 @@ fn replaced(world: &World) -> Result<Verdict> {
         bail!("the attempt is void: {} has another number than {node} had", second.node);
     }
     fs::write(&go, [])?;
-    let ended = running.wait(PATIENCE)?.expect_status(0)?;
+    let ended = running.wait()?.expect_status(0)?;
     seen(&ended, &node)?;
     // Whoever is granted what is there now has it.
     let fresh = format!(
         "{probe} open /dev/infiniband/{node}; {probe} listen {ADDRESS}",
         probe = format_args!("{} probe", world.beside("verbgate-lab-tests").display()),
     );
-    let fresh = exec::run(guest(world, &[SECOND], &fresh), PATIENCE)?.expect_status(0)?;
+    let fresh = exec::run(guest(world, &[SECOND], &fresh))?.expect_status(0)?;
     if fresh.stdout != "0\n0\n" {
         bail!("the device that came is of no use to whom it is granted: {fresh}");
     }
@@ -171,7 +169,7 @@ fn by_another(world: &World) -> Result<Verdict> {
     for (device, expected) in
         [(&*world.device, format!("0\n{enodev}\n0\n")), (SECOND, format!("{enodev}\n0\n0\n"))]
     {
-        let ended = exec::run(guest(world, &[device], &script), PATIENCE)?.expect_status(0)?;
+        let ended = exec::run(guest(world, &[device], &script))?.expect_status(0)?;
         if ended.stdout != expected || !ended.stderr.contains("CM_LISTEN goes by RDMA device ") {
             bail!("granted {device}, it should be {expected:?}: {ended}");
         }

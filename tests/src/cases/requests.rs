@@ -12,7 +12,6 @@ use super::Case;
 use super::Verdict;
 use crate::exec;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -68,7 +67,7 @@ impl Script {
     ) -> Result<exec::Ended> {
         let argv = self.argv(arguments);
         let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-        exec::run(world.command(place, &argv)?, PATIENCE)
+        exec::run(world.command(place, &argv)?)
     }
 }
 
@@ -138,10 +137,10 @@ fn flood(world: &World) -> Result<Verdict> {
 /// `verbgate trace` shows requests by the kernel's names, and leaves stdout to the program.
 fn trace(world: &World) -> Result<Verdict> {
     let argv = ["ibv_devinfo", "-d", &world.device];
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let native = exec::run(world.command(Place::Native, &argv)?)?.expect_status(0)?;
     let mut command = world.program("verbgate");
     command.args(["trace", "--device", &world.device, "--"]).args(argv);
-    let traced = exec::run(command, PATIENCE)?.expect_status(0)?;
+    let traced = exec::run(command)?.expect_status(0)?;
     if let Some(difference) = shape::exact_difference(&native.stdout, &traced.stdout) {
         bail!("another stdout: {difference}");
     }

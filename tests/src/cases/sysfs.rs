@@ -17,7 +17,6 @@ use crate::exec;
 use crate::exec::Program;
 use crate::many::Others;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -34,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 fn shell(world: &World, place: Place, script: &str) -> Result<exec::Ended> {
-    exec::run(world.command(place, &["sh", "-c", script])?, PATIENCE)
+    exec::run(world.command(place, &["sh", "-c", script])?)
 }
 
 /// Every attribute and link of the RDMA device and its node, errors included. What has to do with
@@ -106,7 +105,7 @@ fn of_many_devices(world: &World) -> Result<Verdict> {
     for _ in 0..10 {
         let mut command = world.program("verbgate");
         command.args(["run", "--device", "all", "--", "sh", "-c", script]);
-        let inside = exec::run(command, PATIENCE)?.expect_status(0)?;
+        let inside = exec::run(command)?.expect_status(0)?;
         let after = native()?;
         if before.stdout == after.stdout {
             settled = Some(inside);
@@ -182,8 +181,7 @@ fn nothing_else(world: &World) -> Result<Verdict> {
         device = world.device
     );
     shell(world, Place::Sandbox, &kept)?.expect_status(0)?;
-    let off =
-        exec::run(world.sandbox(&["--sysfs", "host"], &["ls", "/sys/class/infiniband"]), PATIENCE)?;
+    let off = exec::run(world.sandbox(&["--sysfs", "host"], &["ls", "/sys/class/infiniband"]))?;
     if !off.stdout.contains(SECOND) {
         bail!("--sysfs host does not show the host's: {off}");
     }
@@ -246,7 +244,7 @@ fn follows_addresses(world: &World) -> Result<Verdict> {
          until_gids() {{
              tries=0
              while [ $(gids) = 0 ] && [ $1 = some ] || [ $(gids) != 0 ] && [ $1 = none ]; do
-                 tries=$((tries + 1)); [ $tries -lt 100 ] || exit 2; sleep 0.05
+                 tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 2; sleep 0.05
              done
          }}
          until_gids none
@@ -260,7 +258,7 @@ fn follows_addresses(world: &World) -> Result<Verdict> {
         return Ok(Verdict::Skipped("needs RoCE, whose GIDs are addresses".to_owned()));
     }
     let command = world.sandbox(&["--keep-cap", "NET_ADMIN"], &["sh", "-c", &script]);
-    exec::run(command, PATIENCE)?.expect_status(0)?;
+    exec::run(command)?.expect_status(0)?;
     Ok(Verdict::Ok)
 }
 
@@ -277,7 +275,7 @@ fn vanishes(world: &World) -> Result<Verdict> {
          : >{ready}
          tries=0
          while [ -e /sys/class/infiniband/{SECOND} ] || [ -e /sys/class/infiniband_verbs/{node} ]; do
-             tries=$((tries + 1)); [ $tries -lt 200 ] || exit 2; sleep 0.05
+             tries=$((tries + 1)); [ $tries -lt 2000 ] || exit 2; sleep 0.05
          done
          cat <&3
          cat node_guid
@@ -288,9 +286,9 @@ fn vanishes(world: &World) -> Result<Verdict> {
     let mut command = world.program("verbgate");
     command.args(["run", "--device", SECOND, "--", "sh", "-c", &script]);
     let guest = Program::start(command)?;
-    exec::wait_until("the guest to open the file", PATIENCE, || Ok(ready.exists()))?;
+    exec::wait_until("the guest to open the file", || Ok(ready.exists()))?;
     drop(second);
-    let ended = guest.wait(PATIENCE)?.expect_status(0)?;
+    let ended = guest.wait()?.expect_status(0)?;
     let said = format!("{}{}", ended.stdout, ended.stderr);
     // As the kernel says of its own.
     if !["-: No such device", "node_guid: No such file"].iter().all(|line| said.contains(line)) {
@@ -304,8 +302,7 @@ fn of_a_namespace(world: &World) -> Result<Verdict> {
     let namespace = Namespace::new("verbgate-sysfs")?;
     let path = namespace.path();
     let argv = ["sh", "-c", "ls /sys/class/net /sys/class/infiniband"];
-    let inside =
-        exec::run(world.sandbox(&["--netns", &path], &argv), PATIENCE)?.expect_status(0)?;
+    let inside = exec::run(world.sandbox(&["--netns", &path], &argv))?.expect_status(0)?;
     let words: Vec<&str> = inside.stdout.split_whitespace().collect();
     if words != ["/sys/class/infiniband:", &*world.device, "/sys/class/net:", "lo"] {
         bail!("not the namespace's interfaces: {inside}");

@@ -26,7 +26,6 @@ use crate::bundle::Container;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -132,7 +131,7 @@ impl Partner {
 
     pub(super) fn hear(&mut self) -> Result<String> {
         let mut line = None;
-        exec::wait_until("an answer", PATIENCE, || {
+        exec::wait_until("an answer", || {
             let text = self.program.stdout_so_far()?;
             let whole = text.matches('\n').count();
             line = text.lines().take(whole).nth(self.heard).map(str::to_owned);
@@ -165,7 +164,7 @@ impl Partner {
 
 pub(super) fn run(world: &World, place: Place, argv: &[String]) -> Result<Ended> {
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    exec::run(world.command(place, &argv)?, PATIENCE)
+    exec::run(world.command(place, &argv)?)
 }
 
 /// A namespace with the spare network device, which leaves the device in the host's.
@@ -197,13 +196,13 @@ impl<'a> Attacker<'a> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", NAMESPACE]);
         command.args(script.argv(&["udp", ATTACKER, target, number, text]));
-        Ok(exec::run(command, PATIENCE)?.expect_status(0)?.stdout.trim().to_owned())
+        Ok(exec::run(command)?.expect_status(0)?.stdout.trim().to_owned())
     }
 
     fn netdev(&self, words: &[&str]) -> Result<Ended> {
         let mut command = self.world.program("verbgate");
         command.arg("netdev").args(words).args(["--state-dir", "/tmp/verbgate-attacker"]);
-        exec::run(command, PATIENCE)?.expect_status(0)
+        exec::run(command)?.expect_status(0)
     }
 }
 
@@ -212,7 +211,7 @@ impl Drop for Attacker<'_> {
         // When the case has failed, some of this is done already.
         let mut command = self.world.program("verbgate");
         command.args(["netdev", "restore", "--state-dir", "/tmp/verbgate-attacker"]);
-        let _ = exec::run(command, PATIENCE);
+        let _ = exec::run(command);
         let _ = fs::remove_dir_all("/tmp/verbgate-attacker");
         let _ = ip(&["-n", NAMESPACE, "link", "set", SPARE_NETDEV, "netns", "1"]);
         let _ = ip(&["address", "flush", "dev", SPARE_NETDEV]);
@@ -307,7 +306,7 @@ fn through_the_fence(world: &World) -> Result<Verdict> {
 }
 
 fn fence(world: &World, what: &str) -> Result<()> {
-    exec::run(world.probe(Place::Native, &["fence", what])?, PATIENCE)?.expect_status(0).map(drop)
+    exec::run(world.probe(Place::Native, &["fence", what])?)?.expect_status(0).map(drop)
 }
 
 /// Sockets that the kernel itself carries by RDMA, or by UDP to whatever port.
@@ -366,9 +365,7 @@ fn connection(world: &World) -> Result<Verdict> {
             thief.expect("connect", "0")?;
             // The server acknowledges to the owner's queue pair: the thief never hears how the write ends.
             thief.expect("post", "0")?;
-            exec::wait_until("the thief's write", PATIENCE, || {
-                Ok(server.ask("show")? == "holds thief")
-            })?;
+            exec::wait_until("the thief's write", || Ok(server.ask("show")? == "holds thief"))?;
             owner.expect("write", "status 0")?;
             server.expect("show", "holds thief").context("natively the owner's write is lost")?;
             continue;
@@ -378,7 +375,7 @@ fn connection(world: &World) -> Result<Verdict> {
         server.expect("show", "holds owner")?;
         // With its supervisor the owner's claim goes, however that ends.
         owner.program.kill_alone()?;
-        exec::wait_until("the claim to be given back", PATIENCE, || {
+        exec::wait_until("the claim to be given back", || {
             let (mut next, _) =
                 client(&format!("next-{}", fs::read_dir(script.dir.path())?.count()))?;
             Ok(next.ask("connect")? == "0")
@@ -413,12 +410,12 @@ fn annotation(world: &World) -> Result<Verdict> {
         Container::under(wrapper, &world.device, &format!("lab-{id}"), &["sh", "-c", script])
     };
     let granting = make("granting", &["--annotations", "grant"])?;
-    let shown = exec::run(granting.run(), PATIENCE)?.expect_status(0)?;
+    let shown = exec::run(granting.run())?.expect_status(0)?;
     if !shown.stdout.contains(&world.node) {
         bail!("where annotations grant, the container sees {shown}");
     }
     let bare = make("bare", &[])?;
-    let refused = exec::run(bare.run(), PATIENCE)?;
+    let refused = exec::run(bare.run())?;
     if refused.status == 0 || !refused.stderr.contains("an annotation selects among those") {
         bail!("an annotation alone: {refused}");
     }
@@ -428,7 +425,7 @@ fn annotation(world: &World) -> Result<Verdict> {
     let given = make("given", &[])?;
     let node = json!({"path": world.node_path(), "type": "c", "major": major, "minor": minor});
     given.add("/linux", "devices", json!([node]))?;
-    let shown = exec::run(given.run(), PATIENCE)?.expect_status(0)?;
+    let shown = exec::run(given.run())?.expect_status(0)?;
     if shown.stdout.trim() != world.node {
         bail!("with one node given, the container sees {shown}");
     }
@@ -440,7 +437,7 @@ fn annotation(world: &World) -> Result<Verdict> {
     let other = make("other", &[])?;
     other.add("/linux", "devices", json!([node]))?;
     other.add("/annotations", "org.verbgate.devices", SECOND.into())?;
-    let refused = exec::run(other.run(), PATIENCE)?;
+    let refused = exec::run(other.run())?;
     if refused.status == 0 || !refused.stderr.contains(SECOND) {
         bail!("an annotation for {SECOND}: {refused}");
     }

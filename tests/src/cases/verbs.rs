@@ -1,7 +1,5 @@
 //! Programs that must run: natively and sandboxed, with the same status and output.
 
-use std::time::Duration;
-
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
@@ -13,7 +11,6 @@ use crate::exec::Ended;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -107,8 +104,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// A program whose output is the same every time.
 fn same_output(world: &World, argv: &[&str]) -> Result<Verdict> {
-    let native = exec::run(world.command(Place::Native, argv)?, PATIENCE)?.expect_status(0)?;
-    let inside = exec::run(world.command(Place::Sandbox, argv)?, PATIENCE)?;
+    let native = exec::run(world.command(Place::Native, argv)?)?.expect_status(0)?;
+    let inside = exec::run(world.command(Place::Sandbox, argv)?)?;
     compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }
@@ -138,15 +135,7 @@ fn exchange(world: &World, place: Place, family: Family, argv: &[&str]) -> Resul
         Perftest => world.perftest_options(),
     };
     let argv: Vec<String> = argv.iter().map(ToString::to_string).chain(options).collect();
-    Pair::start(&argv, |_, words| world.command(place, words))?.wait_for(patience_for(place))
-}
-
-/// Every message of a software device is a trapped system call, and is slow when emulated.
-fn patience_for(place: Place) -> Duration {
-    match place {
-        Place::Native => PATIENCE / 2,
-        Place::Sandbox => PATIENCE,
-    }
+    Pair::start(&argv, |_, words| world.command(place, words))?.wait()
 }
 
 /// Compares how a program ended natively and in a sandbox.

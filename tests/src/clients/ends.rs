@@ -6,8 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -24,17 +24,13 @@ use crate::bundle;
 use crate::bundle::Container;
 use crate::cases::nic;
 use crate::exec;
-use crate::exec::Deadline;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::report::Report;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::World;
 
-/// How long a server may take until it listens.
-const LISTEN: Duration = Duration::from_secs(60);
-/// How long a server may take to end after its client, if it does.
+/// How long a server has to end by itself after its client.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// What makes the containers, under `verbgate oci`.
 const RUNTIME: &str = "crun";
@@ -282,17 +278,20 @@ impl Stage<'_> {
         let words = self.fill("client", other);
         let words: Vec<String> =
             words.iter().map(|word| word.replace("{server}", &address)).collect();
-        let ended = Program::start(self.end("client", "client", &words)?)?.wait(PATIENCE * 3);
+        let ended = Program::start(self.end("client", "client", &words)?)?.wait();
         let ended = match ended {
             Ok(ended) if ended.status == 0 => ended,
             Ok(ended) => bail!("{ended}\nand its server {}", server.describe()?),
             Err(error) => bail!("{error:#}\nand its server {}", server.describe()?),
         };
         // Some wait for the next client, until they are told to end.
-        if !ends(&mut server)? {
-            server.terminate()?;
-            ends(&mut server)?;
-        }
+        let farewell = Instant::now() + FAREWELL;
+        exec::wait_until("the server's end", || {
+            if Instant::now() > farewell {
+                server.terminate()?;
+            }
+            server.has_ended()
+        })?;
         Ok(ended)
     }
 
@@ -318,20 +317,8 @@ impl Stage<'_> {
         command.arg(format!("TMPDIR={}", shared.display()));
         command.args(self.settings("server")).args(self.fill("server", launcher));
         command.args(["-np", "2", "sh", "-c", IN_ITS_PLACE]).arg(shared);
-        exec::run(command, PATIENCE * 3)
+        exec::run(command)
     }
-}
-
-/// Whether a program ends within a while.
-fn ends(program: &mut Program) -> Result<bool> {
-    let mut left = Deadline::after(FAREWELL);
-    while !program.has_ended()? {
-        if left.is_over() {
-            return Ok(false);
-        }
-        thread::sleep(exec::TICK);
-    }
-    Ok(true)
 }
 
 /// Identifiers of the connection manager that a device has: of a server that listens by `rdma_cm` no port tells.
@@ -345,22 +332,19 @@ fn listening(
     hears: impl Fn() -> bool,
     ready: Option<&str>,
 ) -> Result<String> {
-    let mut deadline = Deadline::after(LISTEN);
-    loop {
+    let mut address = LOOPBACK.to_owned();
+    exec::wait_until("a server that can be spoken with", || {
         let said = server.stdout_so_far()? + &server.stderr_so_far()?;
-        match ready {
-            Some(word) => {
-                if let Some((_, rest)) = said.split_once(word) {
-                    return Ok(rest.split_whitespace().next().unwrap_or_default().to_owned());
-                }
+        let is_ready = match ready.map(|word| said.split_once(word)) {
+            Some(Some((_, rest))) => {
+                address = rest.split_whitespace().next().unwrap_or_default().to_owned();
+                true
             }
-            None if hears() => return Ok(LOOPBACK.to_owned()),
-            None => {}
-        }
-        // The client's failure then shows why.
-        if server.has_ended()? || deadline.is_over() {
-            return Ok(LOOPBACK.to_owned());
-        }
-        thread::sleep(exec::TICK);
-    }
+            Some(None) => false,
+            None => hears(),
+        };
+        // Of one that has ended, the client's failure shows why.
+        Ok(is_ready || server.has_ended()?)
+    })?;
+    Ok(address)
 }

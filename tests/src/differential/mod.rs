@@ -17,7 +17,6 @@ mod written;
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -35,8 +34,6 @@ use compare::Summary;
 pub const SEED: u64 = 1;
 /// So many requests it has.
 pub const REQUESTS: usize = 20_800;
-/// How long one run of a script may take.
-const LIMIT: Duration = Duration::from_secs(900);
 /// The profile that grants everything, and the capability for raw packets, so that what is refused is
 /// the kernel's refusal.
 const PROFILE: [&str; 4] = ["--profile", "full", "--keep-cap", "NET_RAW"];
@@ -101,7 +98,7 @@ fn replay(world: &World, place: Place, script: &Path) -> Result<Vec<Answer>> {
         Place::Native => world.command(place, &argv)?,
         Place::Sandbox => world.sandbox(&PROFILE, &argv),
     };
-    let ended = exec::run(command, LIMIT)?;
+    let ended = exec::run(command)?;
     if ended.status != 0 {
         let said = ended.stdout.lines().count();
         bail!("after {said} answers {} ended with {}: {}", ended.name, ended.status, ended.stderr);

@@ -7,7 +7,6 @@ mod watched;
 
 use std::fs;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -15,12 +14,12 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 use tempfile::TempDir;
+use verbgate_wait::Wait;
 
 use crate::exec;
 use crate::exec::Program;
 use crate::report::Report;
 use crate::table::Table;
-use crate::world::PATIENCE;
 use crate::world::World;
 use crate::world::resources;
 use watched::Watched;
@@ -32,8 +31,6 @@ const LOOK: Duration = Duration::from_secs(2);
 const SHORTEST: Duration = Duration::from_secs(90);
 /// When one has failed, the others' failures may say why.
 const FAREWELL: Duration = Duration::from_secs(30);
-/// Guests end a while after the time is over, when a round of theirs is done.
-const LAST_ROUND: Duration = Duration::from_secs(600);
 /// The address that comes and goes while events are meant to be seen.
 const FLEETING: &str = "10.97.0.1/32";
 
@@ -157,7 +154,7 @@ impl Scenario {
             let Sandbox { role, program, watched, end } = sandbox;
             // Another has failed: this one is killed.
             let Some((after, status)) = end else { continue };
-            let ended = program.wait(PATIENCE)?;
+            let ended = program.wait()?;
             if status != 0 {
                 faults.push(format!("{role}, after {} s: {ended}", after.as_secs()));
                 continue;
@@ -181,7 +178,7 @@ impl Scenario {
         }
         // The supervisor of what was killed closes what it had open a moment later.
         let free = || Ok(resources() == before);
-        if exec::wait_until("the objects of guests that have ended", PATIENCE, free).is_err() {
+        if exec::wait_until("the objects of guests that have ended", free).is_err() {
             faults.push(format!("objects are left: {before:?} before, {:?} after", resources()));
         }
         Ok(faults)
@@ -209,11 +206,13 @@ impl Scenario {
     /// to end, too.
     fn watch(&self, world: &World, each: Duration, sandboxes: &mut [Sandbox]) -> Result<()> {
         let netdev = world.netdev().unwrap_or_default();
-        let mut deadline = exec::Deadline::after(each + LAST_ROUND);
-        let begun = Instant::now();
-        let mut is_there = false;
-        while sandboxes.iter().any(|sandbox| sandbox.end.is_none()) {
-            thread::sleep(LOOK);
+        let (begun, mut next, mut is_there) = (Instant::now(), Instant::now(), false);
+        // All the time that they work is usual.
+        Wait::new("the end of all guests").usual(each).try_until(|| {
+            if Instant::now() < next {
+                return Ok(false);
+            }
+            next = Instant::now() + LOOK;
             for sandbox in sandboxes.iter_mut().filter(|sandbox| sandbox.end.is_none()) {
                 sandbox.end = sandbox.program.status()?.map(|status| (begun.elapsed(), status));
                 if sandbox.end.is_none() {
@@ -223,22 +222,17 @@ impl Scenario {
             let failed = |sandbox: &Sandbox| sandbox.end.filter(|(_, status)| *status != 0);
             let first = sandboxes.iter().filter_map(failed).map(|(after, _)| after).min();
             if first.is_some_and(|first| begun.elapsed() > first + FAREWELL) {
-                break;
-            }
-            if deadline.is_over() {
-                let late = sandboxes.iter_mut().find(|sandbox| sandbox.end.is_none());
-                let late = late.map(|sandbox| sandbox.program.describe()).transpose()?;
-                bail!("a guest does not end: {}", late.unwrap_or_default());
+                return Ok(true);
             }
             // Not at the end: a queue pair of perftest's names a GID by its index until then.
             if self.has_events && (is_there || begun.elapsed() < each) {
                 let what = if is_there { "del" } else { "add" };
                 let mut ip = Command::new("ip");
                 ip.args(["address", what, FLEETING, "dev", &netdev]);
-                exec::run(ip, PATIENCE)?.expect_status(0)?;
+                exec::run(ip)?.expect_status(0)?;
                 is_there = !is_there;
             }
-        }
-        Ok(())
+            Ok(sandboxes.iter().all(|sandbox| sandbox.end.is_some()))
+        })
     }
 }

@@ -39,7 +39,7 @@ use crate::rendezvous::Server;
 use crate::rendezvous::VERSION;
 use crate::steps::rounds;
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(600);
 /// By how many percent a value may change, as of a benchmark.
 const TOLERANCE: f64 = 10.0;
 /// How often time passes for an endpoint.

@@ -20,12 +20,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::thread;
-use std::time::Duration;
-use std::time::Instant;
 
-use crate::common::has;
-use crate::common::stderr;
-use crate::common::verbgate;
 use kubelet::Claim;
 use kubelet::Claims;
 use kubelet::Device;
@@ -38,8 +33,12 @@ use serde_json::Value;
 use serde_json::json;
 use tempfile::TempDir;
 use verbgate_sysfs_fixtures::Fixture;
+use verbgate_wait::until;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::common::has;
+use crate::common::stderr;
+use crate::common::verbgate;
+
 const SLICE: &str = "n1-verbgate.org";
 const DESCRIBED: &str =
     r#"{"kind": "verbgate.org/rdma", "containerEdits": {"hooks": [{"path": "/opt/v"}]}}"#;
@@ -160,14 +159,6 @@ impl Node {
         driver.arg("--account").arg(self.path("account"));
         driver.arg("--host-root").arg(self.dir.path());
         driver
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
-        thread::sleep(Duration::from_millis(50));
     }
 }
 

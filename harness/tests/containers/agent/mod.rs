@@ -12,8 +12,12 @@ use std::process::Child;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
-use std::time::Duration;
-use std::time::Instant;
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+use tempfile::TempDir;
+use verbgate_wait::until;
 
 use crate::common::NULL_AS_UVERBS;
 use crate::common::bundle;
@@ -25,12 +29,6 @@ use crate::common::guest::DEVICE;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
-use serde_json::Map;
-use serde_json::Value;
-use serde_json::json;
-use tempfile::TempDir;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running agent.
 struct Agent {
@@ -62,7 +60,7 @@ impl Agent {
             .unwrap();
         let agent = Self { dir, process };
         // Its mode is the last that it changes.
-        wait_until("it does not listen", || {
+        until("its socket", || {
             fs::metadata(agent.socket())
                 .is_ok_and(|meta| meta.permissions().mode() & 0o777 == 0o600)
         });
@@ -115,14 +113,6 @@ impl Drop for Agent {
     }
 }
 
-fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 fn ok(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     stdout(output)
@@ -139,7 +129,7 @@ fn answers(
     bundle.edit(edit);
     let text = ok(&bundle.run_natively());
     assert!(text.contains("good: ENOTTY"), "{text}\n{}", agent.log());
-    wait_until("its supervisor stays", || agent.containers().is_empty());
+    until("its supervisor's end", || agent.containers().is_empty());
     text
 }
 
@@ -188,18 +178,16 @@ fn a_container_with_the_engines_default_capabilities_is_served_and_warned_of() {
 fn what_is_executed_later_is_served_by_the_same_supervisor() {
     let agent = Agent::start();
     for runtime in runtimes() {
-        let bundle = agent.bundle(runtime, &["sleep", "60"]);
+        let bundle = agent.bundle(runtime, &["sleep", "infinity"]);
         bundle.natively("create", &["--bundle", bundle.path().to_str().unwrap()], &[]);
         ok(&bundle.natively("start", &[], &[]));
-        wait_until("it does not start", || {
-            agent.containers().first().is_some_and(|one| one["started"] == true)
-        });
+        until("its start", || agent.containers().first().is_some_and(|one| one["started"] == true));
         let script = "exec 3<>/dev/infiniband/uverbs9 && echo opened; exit 7";
         let output = bundle.natively("exec", &[], &["sh", "-c", script]);
         assert_eq!((stdout(&output).as_str(), output.status.code()), ("opened", Some(7)));
         assert_eq!(agent.containers().len(), 1);
         bundle.natively("delete", &["--force"], &[]);
-        wait_until("its supervisor stays", || agent.containers().is_empty());
+        until("its supervisor's end", || agent.containers().is_empty());
     }
     assert_eq!(agent.log(), "");
 }
@@ -277,7 +265,7 @@ fn a_container_that_cannot_be_served_says_why_in_the_log() {
             bundle.edit(edit);
             let output = bundle.run_natively();
             assert_eq!(stdout(&output), "", "{output:?}");
-            wait_until("nothing is said", || agent.log().contains(needle));
+            until("a line of the log", || agent.log().contains(needle));
             assert_eq!(agent.log().lines().count(), 1, "{}", agent.log());
         }
     }
@@ -300,7 +288,7 @@ fn nonsense_from_a_runtime_is_one_line_of_the_log() {
     let agent = Agent::start();
     for (at, text) in ["{\"fds\": 1}", "xxx"].iter().enumerate() {
         UnixStream::connect(agent.socket()).unwrap().write_all(text.as_bytes()).unwrap();
-        wait_until("nothing is said", || agent.log().lines().count() == at + 1);
+        until("a line of the log", || agent.log().lines().count() == at + 1);
     }
     assert_eq!(agent.log().matches("not a container process state").count(), 2, "{}", agent.log());
     let second = Command::new(verbgate()).arg("agent").arg("--socket").arg(agent.socket()).output();
@@ -314,7 +302,7 @@ fn nonsense_from_a_runtime_is_one_line_of_the_log() {
 fn a_socket_is_taken_over_and_readiness_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let notified = std::os::unix::net::UnixDatagram::bind(dir.path().join("notify")).unwrap();
-    notified.set_read_timeout(Some(PATIENCE)).unwrap();
+    notified.set_nonblocking(true).unwrap();
     let passed = std::os::unix::net::UnixListener::bind(dir.path().join("passed")).unwrap();
     // Of the shell, because its process id is told to whom it becomes.
     let mut process = Command::new("sh")
@@ -327,11 +315,11 @@ fn a_socket_is_taken_over_and_readiness_is_told() {
         .spawn()
         .unwrap();
     let mut word = [0; 64];
-    let len = notified.recv(&mut word).unwrap();
+    let len = until("readiness", || notified.recv(&mut word).ok());
     assert_eq!(String::from_utf8_lossy(&word[..len]).trim(), "READY=1");
     UnixStream::connect(dir.path().join("passed")).unwrap().write_all(b"x").unwrap();
     let log = || fs::read_to_string(dir.path().join("log")).unwrap();
-    wait_until("it does not hear", || log().contains("process state"));
+    until("a line of the log", || log().contains("process state"));
     assert!(!dir.path().join("agent.sock").exists());
     process.kill().unwrap();
     process.wait().unwrap();

@@ -1,5 +1,7 @@
 //! An agent whose policy has tenants, and a policy that changes.
 
+use verbgate_wait::until;
+
 use super::*;
 
 /// The operator's policy: a tenant whose name is a namespace's beginning, and the tenant's profile.
@@ -32,7 +34,7 @@ fn the_agent_serves_tenants_and_nobody_else_and_survives_a_slip_in_the_policy() 
         };
         let served = |text: &str| text.contains("RC: ENOTTY");
         let told = |words: [&str; 2], from: usize| {
-            wait_until("nothing is said", || {
+            until("a line of the log", || {
                 let log = agent.log();
                 let all = |line: &str| words.iter().all(|word| line.contains(word));
                 log.lines().skip(from).any(all)
@@ -63,13 +65,11 @@ fn a_reload_narrows_a_container_of_the_agents_and_a_directory_that_is_none_chang
     let agent = Agent::with(&["--policy-dir", place]);
     for runtime in runtimes() {
         write_policy(&policies, "team", "full");
-        let mut bundle = agent.bundle(runtime, &["sleep", "600"]);
+        let mut bundle = agent.bundle(runtime, &["sleep", "infinity"]);
         of_namespace(&mut bundle, "team-a");
         bundle.natively("create", &["--bundle", bundle.path().to_str().unwrap()], &[]);
         ok(&bundle.natively("start", &[], &[]));
-        wait_until("it does not start", || {
-            agent.containers().first().is_some_and(|one| one["started"] == true)
-        });
+        until("its start", || agent.containers().first().is_some_and(|one| one["started"] == true));
         let raw = || {
             let text = ok(&bundle.natively("exec", &[], &["/guest", "types", DEVICE]));
             let line = text.lines().find_map(|line| line.strip_prefix("RAW_PACKET: "));
@@ -104,6 +104,6 @@ fn a_reload_narrows_a_container_of_the_agents_and_a_directory_that_is_none_chang
         ok(&reload());
         assert_eq!(raw(), "ENOTTY");
         bundle.natively("delete", &["--force"], &[]);
-        wait_until("its supervisor stays", || agent.containers().is_empty());
+        until("its supervisor's end", || agent.containers().is_empty());
     }
 }

@@ -11,10 +11,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 use serde_json::Value;
 use serde_json::json;
+use verbgate_wait::Stalled;
+use verbgate_wait::Wait;
 
 use crate::common::chart;
 use crate::common::stderr;
@@ -39,9 +40,6 @@ const PORT: &str = "6443";
 /// The port in hexadecimal digits, listening.
 const LISTENS: [&str; 4] = ["grep", "-q", ":192B 00000000:0000 0A", "/proc/net/tcp"];
 const TOKEN: &str = "of-the-cluster's-administrator";
-/// A cluster takes its time, and machines are shared.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 struct Cluster {
     world: World,
     _programs: Daemon,
@@ -89,20 +87,20 @@ impl Cluster {
 
     /// Asks again and again, until there is an answer.
     fn await_some<T>(&self, what: &str, mut ask: impl FnMut() -> Result<T, String>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match ask() {
-                Ok(answer) => return answer,
-                Err(why) if Instant::now() > deadline => {
-                    let logs = self
-                        .world
-                        .sh("for log in /tmp/kube*.log /tmp/etcd.log; do echo \"-- $log\"
-                        grep -E '^[EF]|panic|\"error' $log | tail -n 12 | cut -c1-300; done");
-                    panic!("waited in vain for {what}: {why}\n{logs}");
-                }
-                Err(_) => thread::sleep(Duration::from_millis(500)),
+        let mut why = String::new();
+        let answer = Wait::new(what).try_until(|| match ask() {
+            Ok(answer) => Ok::<_, Stalled>(Some(answer)),
+            Err(not_yet) => {
+                why = not_yet;
+                thread::sleep(Duration::from_millis(500));
+                Ok(None)
             }
-        }
+        });
+        answer.unwrap_or_else(|stalled| {
+            let logs = self.world.sh("for log in /tmp/kube*.log /tmp/etcd.log; do echo \"-- $log\"
+                grep -E '^[EF]|panic|\"error' $log | tail -n 12 | cut -c1-300; done");
+            panic!("{stalled}\n{why}\n{logs}")
+        })
     }
 
     /// The answer as soon as it is right.

@@ -21,8 +21,6 @@ use crate::engines::world::World;
 const SOCKET: &str = "/run/containerd/containerd.sock";
 /// Not compressed; the length follows in four bytes.
 const PREFIX: [u8; 5] = [0; 5];
-const PATIENCE: &str = "60";
-
 // Of `runtime.v1` in Kubernetes' api.proto, the fields that a kubelet sets for these pods or reads of them.
 
 #[derive(Clone, PartialEq, Message)]
@@ -366,13 +364,12 @@ pub(crate) fn call<A: Message + Default>(
     fs::write(file("request"), body).unwrap();
     let mut curl = Command::new("curl");
     curl.args(["--disable", "--silent", "--show-error", "--http2-prior-knowledge"]);
-    curl.args(["--noproxy", "*", "--max-time", PATIENCE]);
+    curl.args(["--noproxy", "*"]);
     curl.arg("--unix-socket").arg(socket);
     curl.args(["--header", "content-type: application/grpc", "--header", "te: trailers"]);
     curl.arg("--data-binary").arg(format!("@{}", file("request").display()));
     curl.arg("--dump-header").arg(file("head")).arg("--output").arg(file("answer"));
-    let output = curl.arg(format!("http://local/{method}")).output();
-    let output = output.unwrap();
+    let output = verbgate_wait::output(curl.arg(format!("http://local/{method}")));
     let head = fs::read_to_string(file("head")).unwrap_or_default();
     // Among the trailers; where there is no answer, among the headers.
     let field = |name: &str| head.lines().rev().find_map(|line| line.strip_prefix(name));

@@ -5,9 +5,9 @@ use std::fs::File;
 use std::io::Write;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
-use std::time::Instant;
 
 use serde_json::json;
+pub(crate) use verbgate_wait::until;
 
 use crate::engines::docker;
 use crate::engines::drivers::Cri;
@@ -17,7 +17,6 @@ use crate::engines::drivers::Podman;
 use crate::engines::image;
 use crate::engines::podman;
 use crate::engines::pods::Node;
-use crate::engines::world::PATIENCE;
 use crate::engines::world::SYS;
 use crate::engines::world::World;
 
@@ -33,13 +32,6 @@ const KILLED: i32 = 137;
 /// What `verbgate ps` says of a container.
 fn shown(engine: &mut dyn Engine, id: &str) -> Option<serde_json::Value> {
     engine.world().supervised().into_iter().find(|one| one["id"] == id)
-}
-
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited in vain for {what}");
-    }
 }
 
 fn kill(engine: &mut dyn Engine, pid: &str) {

@@ -1,7 +1,5 @@
 //! containerd with the plug-in, and without a word about Verbgate in its configuration.
 
-use std::time::Instant;
-
 use serde_json::Value;
 
 use crate::engines::containerd::FILE;
@@ -14,7 +12,6 @@ use crate::engines::pods::Node;
 use crate::engines::pods::RDMA;
 use crate::engines::pods::box_of;
 use crate::engines::world::Daemon;
-use crate::engines::world::PATIENCE;
 use crate::engines::world::World;
 
 /// The runtime that every containerd has.
@@ -130,10 +127,9 @@ fn containerd_2_starts_the_plug_in() {
     let why = run(&node, &Pod::of("raw", &[]), box_of("box").with_device(NODE)).unwrap_err();
     assert!(why.contains("linux.resources.devices"), "{why}");
     node.stop();
-    let deadline = Instant::now() + PATIENCE;
-    while node.world.sh("ps -o args | grep -c '[1]0-verbgate' || true") != "0" {
-        assert!(Instant::now() < deadline, "the plug-in stays");
-    }
+    verbgate_wait::until("the plug-in's end", || {
+        node.world.sh("ps -o args | grep -c '[1]0-verbgate' || true") == "0"
+    });
 }
 
 fn node_of_plug_ins(world: &World) {

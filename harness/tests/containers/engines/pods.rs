@@ -1,7 +1,5 @@
 //! containerd as a kubelet drives it: pods by the Container Runtime Interface.
 
-use std::time::Instant;
-
 use serde_json::json;
 
 use crate::common::stderr;
@@ -14,7 +12,6 @@ use crate::engines::cri::Pod;
 use crate::engines::image;
 use crate::engines::package;
 use crate::engines::world::Daemon;
-use crate::engines::world::PATIENCE;
 use crate::engines::world::SYS;
 use crate::engines::world::World;
 
@@ -144,10 +141,7 @@ impl Node {
 
     /// Waits until these containers have a supervisor, and no others.
     pub(crate) fn await_supervised(&self, ids: &[String]) {
-        let deadline = Instant::now() + PATIENCE;
-        while self.supervised() != ids {
-            assert!(Instant::now() < deadline, "{:?} are not {ids:?}", self.supervised());
-        }
+        verbgate_wait::until(&format!("{ids:?}"), || self.supervised() == ids);
     }
 
     /// A container that was granted the device: it has the node, can use it, has a `/sys` of ours, and two filters, of

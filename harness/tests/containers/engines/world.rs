@@ -14,19 +14,21 @@ use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 use tempfile::TempDir;
 use verbgate_lab::Engines;
 use verbgate_lab::Progress;
+use verbgate_wait::Stalled;
+use verbgate_wait::Wait;
+use verbgate_wait::until;
 
 use crate::common::is_root;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
 
-/// Longer than anything takes in a world on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// For how long a control group that does not go keeps the end of a test waiting.
+const DROPPED: Duration = Duration::from_secs(10);
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/containers/engines/world.sh");
 /// Joins the control groups of a world, and then its namespaces and its root.
 const ENTER: &str = "while read -r group; do echo 0 >\"$group/cgroup.procs\" || true; done <\"$1\"
@@ -114,24 +116,17 @@ impl World {
 
     /// Asks again and again, unless the world ends.
     fn wait_for<T>(&mut self, mut ask: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(answer) = ask(self) {
-                return Some(answer);
-            }
-            if Instant::now() > deadline || self.outside.try_wait().unwrap().is_some() {
-                return None;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+        until("the world", || match ask(self) {
+            None if self.outside.try_wait().unwrap().is_some() => Some(None),
+            None => None,
+            answer => Some(answer),
+        })
     }
 
-    /// A command in the world; words before it are of the host.
-    fn command(&self, before: &[&str], words: &[&str]) -> Command {
-        let enter = ["sh", "-c", ENTER, "sh"];
-        let mut all = before.iter().chain(&enter);
-        let mut command = Command::new(all.next().unwrap());
-        command.args(all).arg(self.dir.path().join("groups"));
+    /// A command in the world.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", ENTER, "sh"]).arg(self.dir.path().join("groups"));
         command.arg(self.init.to_string()).args(["env", "-i", "HOME=/root"]);
         command.arg("PATH=/usr/sbin:/usr/bin:/sbin:/bin").args(words);
         command.stdin(Stdio::null());
@@ -140,9 +135,7 @@ impl World {
 
     /// Runs a command to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Output {
-        let limit = PATIENCE.as_secs().to_string();
-        // The host's: that of busybox leaves a process behind until the time is over.
-        self.command(&["timeout", "-s", "KILL", &limit], words).output().unwrap()
+        verbgate_wait::output(&mut self.command(words))
     }
 
     /// Runs a program of the host in the world's network.
@@ -184,7 +177,7 @@ impl World {
         let path = self.dir.path().join(format!("daemon-{}.log", self.logs.len()));
         let log = File::create(&path).unwrap();
         self.logs.push(path);
-        let mut command = self.command(&[], words);
+        let mut command = self.command(words);
         let child = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let mut daemon = Daemon { child };
         let up = self.wait_for(|world| {
@@ -249,12 +242,12 @@ impl Drop for World {
         let _ = self.outside.kill();
         let _ = self.outside.wait();
         let groups = fs::read_to_string(self.dir.path().join("groups")).unwrap_or_default();
-        let deadline = Instant::now() + PATIENCE;
         for group in groups.lines().map(Path::new) {
-            while group.exists() && Instant::now() < deadline {
+            let gone = Wait::new("the end of a control group").quiet(DROPPED);
+            let _ = gone.try_until(|| {
                 remove_group(group);
-                thread::sleep(Duration::from_millis(5));
-            }
+                Ok::<_, Stalled>(!group.exists())
+            });
         }
     }
 }
@@ -303,11 +296,7 @@ impl Daemon {
         let daemon = child_of(self.child.id()).unwrap();
         let daemon = rustix::process::Pid::from_raw(daemon.try_into().unwrap()).unwrap();
         rustix::process::kill_process(daemon, signal).unwrap();
-        let deadline = Instant::now() + PATIENCE;
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < deadline, "the engine does not end");
-            thread::sleep(Duration::from_millis(20));
-        }
+        verbgate_wait::end(&mut self.child);
     }
 }
 

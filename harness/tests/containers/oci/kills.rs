@@ -8,22 +8,12 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::time::Duration;
-use std::time::Instant;
+
+use verbgate_wait::until;
 
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
 use crate::common::stderr;
-use crate::common::stdout;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 /// A program that says that it runs, and waits until it may go on.
 struct Hold {
@@ -61,13 +51,8 @@ impl Drop for Hold {
     }
 }
 
-/// Kills what was started, which is the child of the one that limits its time.
 fn kill_runtime(creating: &mut Child) {
-    let timeout = creating.id().to_string();
-    let found = Command::new("pgrep").args(["-P", &timeout]).output().unwrap();
-    for pid in stdout(&found).lines() {
-        let _ = Command::new("kill").args(["-KILL", pid]).output().unwrap();
-    }
+    creating.kill().unwrap();
     creating.wait().unwrap();
 }
 
@@ -102,7 +87,7 @@ fn works_again(bundle: &mut Bundle) {
 #[test]
 fn a_runtime_that_is_killed_before_it_begins_leaves_nothing() {
     for runtime in runtimes() {
-        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.edit(|config| drop(config.insert("hooks".into(), serde_json::json!({}))));
         let hold = Hold::new(bundle.path(), &format!("exec {} \"$@\"", runtime.name));
         bundle.instead = Some(hold.program.clone());
@@ -122,7 +107,7 @@ fn a_runtime_that_is_killed_in_a_hook_leaves_nothing() {
     for runtime in runtimes() {
         // Before the supervisor knows the container, and after.
         for event in ["createRuntime", "createContainer"] {
-            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
             let hold = Hold::new(bundle.path(), "exit 0");
             let program = hold.program.to_str().unwrap().to_owned();
             bundle.edit(|config| {
@@ -141,7 +126,7 @@ fn a_runtime_that_is_killed_in_a_hook_leaves_nothing() {
 fn whoever_is_killed_at_any_time_leaves_nothing() {
     for runtime in runtimes() {
         for delay in [0, 5, 10, 20, 40, 80] {
-            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
             bundle.edit(|config| drop(config.insert("hooks".into(), serde_json::json!({}))));
             let mut creating = bundle.begin_to_create();
             std::thread::sleep(Duration::from_millis(delay));
@@ -156,7 +141,7 @@ fn whoever_is_killed_at_any_time_leaves_nothing() {
 #[test]
 fn a_supervisor_that_is_killed_before_the_start_refuses_it() {
     for runtime in runtimes() {
-        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.edit(|config| drop(config.insert("hooks".into(), serde_json::json!({}))));
         bundle.create();
         let shown = bundle.ps();

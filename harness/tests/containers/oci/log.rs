@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
+
+use verbgate_wait::until;
 
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
@@ -41,7 +42,7 @@ fn a_supervisor_without_a_file_logs_to_the_journal() {
         let mut bundle = Bundle::new(runtime, &["true"]);
         fs::create_dir(bundle.path().join("logs")).unwrap();
         let journal = UnixDatagram::bind(bundle.path().join("logs/socket")).unwrap();
-        journal.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        journal.set_nonblocking(true).unwrap();
         bundle.prefix = with_journal_in(&bundle);
         bundle.global = ["--log-level", "info"].map(Into::into).to_vec();
         let output = bundle.run();
@@ -49,7 +50,7 @@ fn a_supervisor_without_a_file_logs_to_the_journal() {
         let mut bytes = [0; 4096];
         let mut text = String::new();
         while !text.contains(LINE) {
-            let len = journal.recv(&mut bytes).expect("a line of the supervisor's");
+            let len = until("a line of the supervisor's", || journal.recv(&mut bytes).ok());
             text = String::from_utf8_lossy(&bytes[..len]).into_owned();
         }
         assert!(text.contains("\nPRIORITY=6\n"), "{text}");
@@ -81,7 +82,7 @@ fn a_supervisor_without_a_journal_logs_to_syslog() {
         let mut bundle = Bundle::new(runtime, &["true"]);
         fs::create_dir(bundle.path().join("logs")).unwrap();
         let syslog = UnixDatagram::bind(bundle.path().join("logs/socket")).unwrap();
-        syslog.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        syslog.set_nonblocking(true).unwrap();
         bundle.prefix = with_syslog_in(&bundle);
         bundle.global = ["--log-level", "info"].map(Into::into).to_vec();
         let output = bundle.run();
@@ -89,7 +90,7 @@ fn a_supervisor_without_a_journal_logs_to_syslog() {
         let mut bytes = [0; 4096];
         let mut text = String::new();
         while !text.contains(LINE) {
-            let len = syslog.recv(&mut bytes).expect("a line of the supervisor's");
+            let len = until("a line of the supervisor's", || syslog.recv(&mut bytes).ok());
             text = String::from_utf8_lossy(&bytes[..len]).into_owned();
         }
         // The facility of daemons, and a note (RFC 5424): 3 * 8 + 6.

@@ -9,8 +9,8 @@ mod sysfs;
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
-use std::time::Instant;
+
+use verbgate_wait::until;
 
 use crate::common;
 use crate::common::bundle;
@@ -104,7 +104,7 @@ fn the_raw_device_is_out_of_reach_of_the_containers_root() {
 #[test]
 fn executed_processes_have_the_device_and_their_own_exit_code() {
     for runtime in runtimes() {
-        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.start();
         let script = "exec 3<>/dev/infiniband/uverbs9 && grep -c CapEff /proc/self/status; exit 7";
         let output = bundle.verb("exec", &["sh", "-c", script]);
@@ -161,23 +161,20 @@ fn capabilities_are_those_that_the_container_would_have() {
 #[test]
 fn a_supervisor_that_is_killed_leaves_no_stuck_container() {
     for runtime in runtimes() {
-        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.start();
         let supervisor = bundle.ps()[0]["supervisor"].to_string();
         assert!(Command::new("kill").args(["-KILL", &supervisor]).status().unwrap().success());
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while fs::exists(format!("/proc/{supervisor}/fd/0")).unwrap() {
-            assert!(Instant::now() < deadline, "it does not die");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        until("its end", || !fs::exists(format!("/proc/{supervisor}/fd/0")).unwrap());
         // What it had is closed one by one, its socket among them; whoever knocks before is told, too.
-        let mut output = bundle.verb("exec", &["true"]);
-        while stderr(&output).contains("the supervisor ended") && Instant::now() < deadline {
+        until("word of its end", || {
+            let output = bundle.verb("exec", &["true"]);
             assert_eq!(output.status.code(), Some(1), "{output:?}");
-            output = bundle.verb("exec", &["true"]);
-        }
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(stderr(&output).contains("the container's supervisor is gone"), "{output:?}");
+            let closes = stderr(&output).contains("the supervisor ended");
+            let is_gone = stderr(&output).contains("the container's supervisor is gone");
+            assert!(closes || is_gone, "{output:?}");
+            is_gone
+        });
         // It is known as long as it lives.
         assert!(stdout(&bundle.gc()).is_empty());
         bundle.delete();
@@ -260,7 +257,7 @@ fn ten_at_once_twenty_times_leave_nothing() {
 fn the_supervisor_is_out_of_reach_of_the_containers_root() {
     for runtime in runtimes() {
         for own_pids in [true, false] {
-            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
             bundle.edit(|config| {
                 // As much as an engine gives to a privileged container.
                 let all = ["SYS_ADMIN", "SYS_PTRACE", "KILL", "DAC_OVERRIDE", "DAC_READ_SEARCH"];

@@ -5,24 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
-use std::time::Instant;
+
+use serde_json::json;
+use verbgate_wait::until;
 
 use crate::common;
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
 use crate::common::stderr;
-use serde_json::json;
-
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
 
 /// The folders of a name in the control groups.
 fn groups(name: &str) -> Vec<PathBuf> {
@@ -44,7 +34,7 @@ impl Drop for PodGroup {
 #[test]
 fn a_supervisor_counts_in_its_pod_and_is_named_after_it() {
     for runtime in runtimes() {
-        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         let uid = format!("test-{}-{}", std::process::id(), runtime.name);
         let pod = PodGroup(format!("pod{uid}"));
         bundle.edit(|config| {
@@ -90,7 +80,7 @@ fn a_supervisor_counts_in_its_pod_and_is_named_after_it() {
 #[test]
 fn a_supervisor_and_its_warden_are_in_a_bounded_group_beside_the_containers() {
     for runtime in runtimes() {
-        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.options = ["--without-supervisor", "end"].map(Into::into).to_vec();
         let tenants = PodGroup(format!("tenant-{}-{}", std::process::id(), runtime.name));
         bundle.edit(|config| {
@@ -144,7 +134,7 @@ fn lives(pid: &str) -> bool {
 fn a_container_ends_with_its_supervisor_if_that_is_asked_for() {
     for runtime in runtimes() {
         for ends in [true, false] {
-            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
             if ends {
                 bundle.options = ["--without-supervisor", "end"].map(Into::into).to_vec();
             }
@@ -185,7 +175,7 @@ fn a_warden_ends_nothing_that_ends_by_itself() {
 #[test]
 fn a_checkpoint_is_refused_in_words() {
     for runtime in runtimes() {
-        let bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.start();
         let image = bundle.path().join("image").to_str().unwrap().to_owned();
         let output = bundle.verb_with("checkpoint", &["--image-path", &image], &[]);

@@ -1,14 +1,15 @@
 //! Ways in which engines show RDMA devices without asking for RDMA: none of the ways gives the raw
 //! device.
 
+use serde_json::Value;
+use serde_json::json;
+
 use crate::common;
 use crate::common::bundle;
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
 use crate::common::stderr;
 use crate::common::stdout;
-use serde_json::Value;
-use serde_json::json;
 
 type Edit = fn(&mut bundle::Object);
 
@@ -133,7 +134,7 @@ fn what_nobody_supervises_is_refused_with_the_remedy() {
 #[test]
 fn a_pause_container_has_no_supervisor() {
     for runtime in runtimes() {
-        let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+        let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
         bundle.edit(|config| {
             config["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
         });
@@ -168,7 +169,7 @@ fn capabilities_about_the_network_are_kept_if_the_operator_says_so() {
                 .extend(keep.iter().flat_map(|name| ["--keep-cap", name]).map(str::to_owned));
             let output = bundle.run();
             assert_eq!(stdout(&output), left, "{output:?}");
-            let mut bundle = Bundle::new(runtime, &["sleep", "60"]);
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
             bundle
                 .options
                 .extend(keep.iter().flat_map(|name| ["--keep-cap", name]).map(str::to_owned));
@@ -205,8 +206,12 @@ fn nobody_but_verbgate_says_what_was_granted() {
 fn a_container_that_leaves_its_device_aside_is_told_of_and_ended_if_rdma_is_required() {
     for runtime in runtimes() {
         for (required, status) in [(false, 0), (true, 137)] {
-            let mut bundle = Bundle::new(runtime, &["sleep", if required { "600" } else { "8" }]);
+            let told = "until grep -q rdma_unused /audit; do sleep 0.1; done";
+            let script = if required { "exec sleep infinity" } else { told };
+            let mut bundle = Bundle::new(runtime, &["sh", "-c", script]);
             let audit = bundle.path().join("audit");
+            std::fs::write(&audit, "").unwrap();
+            bundle.bind(&audit, "/audit");
             let audit_at = audit.to_str().unwrap();
             bundle.options.extend(["--rdma-within", "1", "--audit", audit_at].map(str::to_owned));
             bundle.options.extend(required.then(|| "--require-rdma".to_owned()));

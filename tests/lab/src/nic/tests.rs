@@ -1,16 +1,11 @@
-use std::time::Instant;
-
 use super::*;
 
 fn ask(control: &Path, request: &str) -> String {
     let folder = control.join(REQUESTS);
     fs::write(folder.join("1.new"), request).unwrap();
     fs::rename(folder.join("1.new"), folder.join("1.request")).unwrap();
-    let (answer, start) = (folder.join("1.answer"), Instant::now());
-    while !answer.exists() {
-        assert!(start.elapsed() < Duration::from_secs(30));
-        thread::sleep(TICK);
-    }
+    let answer = folder.join("1.answer");
+    verbgate_wait::until("the answer", || answer.exists());
     let text = fs::read_to_string(&answer).unwrap();
     fs::remove_file(answer).unwrap();
     text

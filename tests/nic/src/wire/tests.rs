@@ -40,10 +40,7 @@ fn sent(faults: Faults, count: u64) -> (Arc<Wire>, Arc<Sink>) {
 }
 
 fn arrived(sink: &Sink, count: usize) -> Vec<u64> {
-    let start = Instant::now();
-    while sink.0.lock().len() < count && start.elapsed() < Duration::from_secs(20) {
-        thread::sleep(TICK);
-    }
+    verbgate_wait::until("what was sent", || sink.0.lock().len() >= count);
     sink.0.lock().clone()
 }
 
@@ -103,20 +100,17 @@ fn wires_of_one_folder_are_one_network() {
     let mut sent: Vec<Message> = (0..100).map(|id| message(id, distant)).collect();
     sent.push(last);
     one.send(sent);
-    let until = Instant::now() + Duration::from_secs(60);
-    while there.0.lock().len() < 101 && Instant::now() < until {
-        thread::sleep(TICK);
-    }
+    arrived(&there, 101);
     assert_eq!(*there.0.lock(), (0..=100).collect::<Vec<u64>>());
     assert_eq!((one.carried().distant, two.carried().delivered), (101, 101));
     one.send(vec![message(5, Address([3; 16]))]);
     assert_eq!(*here.0.lock(), [1005], "nobody is there");
     // With the other process gone, its address is nobody's.
     drop(two);
-    while here.0.lock().len() < 2 && Instant::now() < until {
+    verbgate_wait::until("an address that is nobody's", || {
         one.send(vec![message(6, distant)]);
-        thread::sleep(TICK);
-    }
+        here.0.lock().len() >= 2
+    });
     assert_eq!(here.0.lock().last(), Some(&1006));
     assert!(one.join(folder.path()).is_err() && Wire::new(3).join("/no/folder".as_ref()).is_err());
 }

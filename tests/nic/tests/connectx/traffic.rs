@@ -1,8 +1,5 @@
 //! Work requests and completions: what the provider does without the kernel.
 
-use std::time::Duration;
-use std::time::Instant;
-
 use super::CQ;
 use super::Completion;
 use super::Driver;
@@ -15,7 +12,6 @@ use super::SHARED;
 use super::STRIDE;
 use super::be;
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// A completion is wanted.
 const SIGNALED: u8 = 8;
 
@@ -105,14 +101,7 @@ impl Driver {
 
     /// The same, which may be late.
     pub(crate) fn wait(&mut self, pair: &mut Pair) -> Completion {
-        let start = Instant::now();
-        loop {
-            if let Some(completion) = self.poll(pair) {
-                return completion;
-            }
-            assert!(start.elapsed() < PATIENCE, "no completion");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        verbgate_wait::until("a completion", || self.poll(pair))
     }
 
     /// Asks for an event of the next completion.

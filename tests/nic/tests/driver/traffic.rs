@@ -1,8 +1,5 @@
 //! Work requests and completions: what the provider does without the kernel.
 
-use std::time::Duration;
-use std::time::Instant;
-
 use super::CQ;
 use super::Completion;
 use super::Driver;
@@ -17,7 +14,6 @@ use super::word;
 
 /// What providers ring of their counters.
 const COUNTER: u32 = 0xffff;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Driver {
     /// Posts a receive of buffers: offsets in the region, and lengths.
@@ -121,14 +117,7 @@ impl Driver {
     }
 
     pub(crate) fn wait(&mut self, pair: &mut Pair) -> Completion {
-        let start = Instant::now();
-        loop {
-            if let Some(completion) = self.poll(pair) {
-                return completion;
-            }
-            assert!(start.elapsed() < PATIENCE, "no completion of {pair:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        verbgate_wait::until(&format!("a completion of {pair:?}"), || self.poll(pair))
     }
 }
 

@@ -1,8 +1,5 @@
 //! Work requests and completions: what the provider does without the kernel.
 
-use std::time::Duration;
-use std::time::Instant;
-
 use super::CQ;
 use super::Completion;
 use super::Driver;
@@ -14,7 +11,6 @@ use super::SQ;
 use super::be;
 use super::le;
 
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Bits of a work request's header.
 pub(crate) const INLINE: u64 = 1 << 25;
 const SIGNALED: u64 = 1 << 22;
@@ -152,14 +148,7 @@ impl Driver {
     }
 
     pub(crate) fn wait(&mut self, pair: &mut Pair) -> Completion {
-        let start = Instant::now();
-        loop {
-            if let Some(completion) = self.poll(pair) {
-                return completion;
-            }
-            assert!(start.elapsed() < PATIENCE, "no completion of {pair:?}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        verbgate_wait::until(&format!("a completion of {pair:?}"), || self.poll(pair))
     }
 }
 

@@ -9,7 +9,6 @@ mod ways;
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -17,25 +16,23 @@ use anyhow::bail;
 
 use super::Case;
 use super::Verdict;
+use super::fabric::PATIENT;
 use super::fabric::PROGRAM;
 use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
-/// Many short runs in one machine.
-const LIMIT: Duration = Duration::from_secs(420);
 const PLACES: [Place; 2] = [Place::Native, Place::Sandbox];
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case { limit: LIMIT, ..Case::new("diagnose_programs", programs) },
-        Case { limit: LIMIT, ..Case::new("diagnose_networks", networks::networks) },
-        Case { limit: LIMIT, ..Case::new("diagnose_routed", routed::routed) },
-        Case { limit: LIMIT, ..Case::new("fabric_routed", ways::ways) },
+        Case::new("diagnose_programs", programs),
+        Case::new("diagnose_networks", networks::networks),
+        Case::new("diagnose_routed", routed::routed),
+        Case::new("fabric_routed", ways::ways),
         Case::new("diagnose_causes", causes::causes),
     ]
 }
@@ -91,7 +88,7 @@ impl Rank<'_> {
         argv.extend([program, "fabric", self.command, "--rendezvous", at]);
         argv.extend(["--rank", &rank, "--ranks", &ranks]);
         if !self.options.iter().any(|option| option == "--timeout") {
-            argv.extend(["--timeout", "40"]);
+            argv.extend(["--timeout", PATIENT]);
         }
         argv.extend(self.options.iter().map(String::as_str));
         let devices: Vec<&str> = self
@@ -156,8 +153,8 @@ impl<'a> Pair<'a> {
     /// Rank 0's end, when rank 1 is started like this.
     fn zero(&self, before: &str, options: &str) -> Result<Ended> {
         let (zero, one) = (self.start(0, "", "")?, self.start(1, before, options)?);
-        let ended = zero.wait(PATIENCE)?;
-        one.wait(PATIENCE)?;
+        let ended = zero.wait()?;
+        one.wait()?;
         Ok(ended)
     }
 }
@@ -224,7 +221,7 @@ fn scanned(world: &World, place: Place) -> Result<()> {
     let pair = Pair::new(world, place)?;
     let zero = pair.start(0, "", "")?;
     let mut scanned = 0;
-    exec::wait_until("the rendezvous", PATIENCE, || {
+    exec::wait_until("the rendezvous", || {
         if let Ok(mut stream) = TcpStream::connect(&pair.at) {
             stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
             scanned += 1;
@@ -232,7 +229,7 @@ fn scanned(world: &World, place: Place) -> Result<()> {
         Ok(scanned == 3)
     })?;
     let one = pair.start(1, "", "")?;
-    let (ended, _) = (zero.wait(PATIENCE)?, one.wait(PATIENCE)?);
+    let (ended, _) = (zero.wait()?, one.wait()?);
     let said = ["3 connections to the rendezvous", "diagnose: FOUND"];
     expect(&format!("{place:?} scanner"), ended, &["stray-connections"], &said[..1])
 }
@@ -242,7 +239,7 @@ fn stalled(world: &World, place: Place) -> Result<()> {
     let pair = Pair::new(world, place)?;
     let (zero, one) =
         (pair.start(0, "", "--inject patient")?, pair.start(1, "", "--inject no-receives")?);
-    let (ended, _) = (zero.wait(PATIENCE)?, one.wait(PATIENCE)?);
+    let (ended, _) = (zero.wait()?, one.wait()?);
     let said = ["rank 1: step 0", "STALL: no completion in 20 s", "send_rnr_err of rank 1"];
     expect(&format!("{place:?} stall"), ended, &["no-receives"], &said)
 }
@@ -251,13 +248,13 @@ fn stalled(world: &World, place: Place) -> Result<()> {
 fn killed(world: &World, place: Place) -> Result<()> {
     let pair = Pair::new(world, place)?;
     let (zero, mut one) = (pair.start(0, "", "")?, pair.start(1, "", "--inject hang")?);
-    exec::wait_until("rank 1 in the middle", PATIENCE, || {
+    exec::wait_until("rank 1 in the middle", || {
         Ok(one.stdout_so_far()?.contains("injected: hangs"))
     })?;
     for pid in exec::descendants(one.pid()).into_iter().chain([one.pid()]) {
         exec::kill(pid);
     }
-    let ended = zero.wait(PATIENCE)?;
+    let ended = zero.wait()?;
     expect(&format!("{place:?} killed"), ended, &["peer-killed"], &["rank 1 on "])
 }
 
@@ -265,11 +262,11 @@ fn killed(world: &World, place: Place) -> Result<()> {
 fn restarted(world: &World, place: Place) -> Result<()> {
     let pair = Pair::new(world, place)?;
     let (zero, one) = (pair.start(0, "", "")?, pair.start(1, "", "--inject exit")?);
-    one.wait(PATIENCE)?.expect_status(9)?;
-    let again = pair.start(1, "", "")?.wait(PATIENCE)?.expect_status(1)?;
+    one.wait()?.expect_status(9)?;
+    let again = pair.start(1, "", "")?.wait()?.expect_status(1)?;
     if !again.stderr.contains("rank 1 on") || !again.stderr.contains("was restarted") {
         bail!("{again}");
     }
-    let ended = zero.wait(PATIENCE)?;
+    let ended = zero.wait()?;
     expect(&format!("{place:?} restarted"), ended, &["peer-restarted"], &["rank 1 on "])
 }

@@ -18,7 +18,6 @@ use crate::cases::nodes::ip;
 use crate::exec;
 use crate::exec::Ended;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -55,7 +54,7 @@ const DEFAULT: &[(&str, &str)] = &[("arp_ignore", "0"), ("arp_announce", "0")];
 pub(super) fn inside(namespace: &str, argv: &[&str]) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).args(argv);
-    exec::run(command, PATIENCE)?.expect_status(0)
+    exec::run(command)?.expect_status(0)
 }
 
 fn sysctls(namespace: &str, values: &[(&str, &str)]) -> Result<()> {
@@ -106,7 +105,7 @@ impl Hosts {
                 ])?;
                 ip(&["-n", name, "rule", "add", "from", address, "table", table])?;
                 inside(name, &["rdma", "link", "add", rail, "type", "rxe", "netdev", netdev])?;
-                exec::wait_until(rail, PATIENCE, || {
+                exec::wait_until(rail, || {
                     let node = world::node_of(rail);
                     Ok(node.is_ok_and(|node| Path::new("/dev/infiniband").join(node).exists()))
                 })?;
@@ -142,7 +141,7 @@ impl Hosts {
         };
         let [a, b] = HOSTS;
         let (zero, one) = (start(0, a)?, start(1, b)?);
-        let (zero, one) = (zero.wait(PATIENCE * 2)?, one.wait(PATIENCE)?);
+        let (zero, one) = (zero.wait()?, one.wait()?);
         if one.status != zero.status {
             bail!("the ranks disagree: {zero}\n{one}");
         }

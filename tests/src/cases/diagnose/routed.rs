@@ -22,7 +22,6 @@ use crate::cases::nodes::ip;
 use crate::exec;
 use crate::exec::Ended;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -118,7 +117,7 @@ impl Routed {
             ip_in(name, &format!("rule add from {address} table {table}"))?;
             let device = device(netdev);
             inside(name, &["rdma", "link", "add", &device, "type", "rxe", "netdev", netdev])?;
-            exec::wait_until(&device, PATIENCE, || {
+            exec::wait_until(&device, || {
                 let node = world::node_of(&device);
                 Ok(node.is_ok_and(|node| Path::new("/dev/infiniband").join(node).exists()))
             })?;
@@ -145,7 +144,7 @@ impl Routed {
                 .start(world, &at, rank)
         };
         let (zero, one) = (start(0, A)?, start(1, B)?);
-        let (zero, one) = (zero.wait(PATIENCE * 2)?, one.wait(PATIENCE)?);
+        let (zero, one) = (zero.wait()?, one.wait()?);
         anyhow::ensure!(one.status == zero.status, "the ranks disagree: {zero}\n{one}");
         Ok(zero)
     }
@@ -172,7 +171,7 @@ fn rule() -> Result<()> {
 pub(super) fn tc(words: &str) -> Result<Ended> {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", SECOND, "tc"]).args(words.split(' '));
-    exec::run(command, PATIENCE)?.expect_status(0)
+    exec::run(command)?.expect_status(0)
 }
 
 /// Long packets vanish at the second router, and nobody is told.

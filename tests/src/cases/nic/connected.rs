@@ -26,7 +26,6 @@ use crate::cases::Verdict;
 use crate::cases::verbs::compare;
 use crate::pair::BothEnded;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -112,7 +111,7 @@ fn exchange(two: &Two, place: Place, meeting: Meeting, argv: &[&str]) -> Result<
     };
     let argv = [argv, more].concat();
     let pair = two.start(meeting, &argv, |role, words| two.end(role).command(place, words))?;
-    pair.wait_for(PATIENCE)
+    pair.wait()
 }
 
 fn bad_wire(world: &World) -> Result<Verdict> {
@@ -169,7 +168,7 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
         };
         let pair =
             two.meet(command(&two.left, words(server))?, command(&two.right, words(client))?)?;
-        let mut ended = pair.wait_for(PATIENCE)?;
+        let mut ended = pair.wait()?;
         // Whether events of the end are seen before the end is up to the scheduler.
         for end in [&mut ended.client, &mut ended.server] {
             let of_the_end = |line: &&str| {

@@ -14,7 +14,6 @@ use crate::cases::Verdict;
 use crate::exec;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -33,7 +32,7 @@ fn own(world: &World) -> Result<Verdict> {
     const RUNTIME: &str = "crun";
     let mut version = std::process::Command::new(RUNTIME);
     version.arg("--version");
-    if exec::run(version, PATIENCE).is_err() {
+    if exec::run(version).is_err() {
         return Ok(Verdict::Skipped(format!("needs {RUNTIME}")));
     }
     let two = Two::look(world)?;
@@ -53,7 +52,7 @@ fn own(world: &World) -> Result<Verdict> {
     let mut servers = Vec::new();
     for (container, port) in [(&talks, ports[0]), (&rests, ports[1])] {
         servers.push(Program::start(container.run())?);
-        exec::wait_until("a server in a container", PATIENCE, || {
+        exec::wait_until("a server in a container", || {
             let ended = servers.last_mut().map_or(Ok(true), Program::has_ended)?;
             Ok(ended || world::is_listening(port))
         })?;
@@ -61,7 +60,7 @@ fn own(world: &World) -> Result<Verdict> {
     let argv = [&writes(right)[..], &["127.0.0.1"]].concat();
     let mut client = Program::start(two.right.command(Place::Native, &argv)?)?;
     let mut counted = None;
-    exec::wait_until("writes to be counted", PATIENCE, || {
+    exec::wait_until("writes to be counted", || {
         counted = of(&two.left, &talks)?;
         Ok(counted.is_some_and(|count| count >= SEEN) || client.has_ended()?)
     })?;
@@ -88,7 +87,7 @@ fn own(world: &World) -> Result<Verdict> {
 fn of(world: &World, container: &Container) -> Result<Option<u64>> {
     let mut stats = world.program("verbgate");
     stats.args(["stats", "--json"]);
-    let all = exec::run(stats, PATIENCE)?.expect_status(0)?.stdout;
+    let all = exec::run(stats)?.expect_status(0)?.stdout;
     let all: Value = serde_json::from_str(&all)?;
     let one = all.as_array().context("no list")?.iter().find(|one| one["id"] == *container.id);
     Ok(one.and_then(|one| one["hw_counters"].get(0)?.get("values")?.get(COUNTER)?.as_u64()))

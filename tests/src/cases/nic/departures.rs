@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
+use verbgate_wait::Wait;
 
 use super::Case;
-use super::END;
 use super::Two;
 use super::ask;
 use super::census_of;
@@ -31,12 +31,14 @@ use super::onlooker::Onlooker;
 use crate::cases::Verdict;
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
-/// How long a driver may take to be gone, if it does not wait for its programs.
-const REMOVAL: Duration = Duration::from_secs(5);
+/// The kernel's function in which a driver waits for the programs that have its device open, if it does
+/// (`disassociate_ucontext`; efa has none).
+const WAITS: &str = "ib_uverbs_remove_one";
+/// What the traffic may use of processors until its ends see that the device is gone.
+const FAREWELL: Duration = Duration::from_secs(3);
 
 // The last of a NIC's cases: what they leave is another device of the same name.
 pub(super) fn cases() -> Vec<Case> {
@@ -88,7 +90,7 @@ impl Departure {
                 // The driver otherwise leaves a device alone that fails twice in twenty minutes.
                 again.args(["health", "set", &format!("pci/{}", device.name)]);
                 again.args(["reporter", "fw_fatal", "grace_period", "0"]);
-                exec::run(again, PATIENCE)?.expect_status(0)?;
+                exec::run(again)?.expect_status(0)?;
                 ask(&format!("event {} fatal", device.number))?;
                 return Program::start(Command::new("true"));
             }
@@ -180,26 +182,33 @@ fn depart(two: &Two, kind: Kind, how: Departure, place: Place) -> Result<Seen> {
     let first = onlooker.look()?;
     let mut pair = flow(two, kind, place, LONG)?;
     let class = Path::new("/sys/class/infiniband").join(device);
+    let inode = || fs::metadata(&class).map(|class| class.ino()).ok();
+    let as_it_was = inode();
     let mut departure = how.begin(&function)?;
     if how == Departure::Failed {
         // The driver looks at the device's health from time to time, then waits some seconds for the device
         // to be well.
-        exec::wait_until("an event", END, || Ok(!watcher.told()?.is_empty()))?;
+        exec::wait_until("an event", || Ok(!watcher.told()?.is_empty()))?;
         ask(&format!("event {} alive", function.number))?;
     }
-    thread::sleep(REMOVAL);
-    let told = kinds(&watcher.told()?);
-    if how != Departure::Failed && told.contains("IBV_EVENT_DEVICE_FATAL") {
-        // The driver is on its way, however long the machine takes for that.
-        exec::wait_until("the device to be gone", END, || Ok(!class.exists()))?;
-    }
-    if how == Departure::Failed || !class.exists() {
+    let stack = format!("/proc/{}/stack", departure.pid());
+    let waits_for_programs = || {
+        let stack = fs::read_to_string(&stack).unwrap_or_default();
+        stack.lines().next().is_some_and(|innermost| innermost.contains(WAITS))
+    };
+    exec::wait_until("a device that is gone, or whose driver waits for its programs", || {
+        Ok(inode() != as_it_was || waits_for_programs())
+    })?;
+    if inode() != as_it_was {
         // The driver waits for nobody.
-        exec::wait_until("the driver to be gone", END, || departure.has_ended())?;
+        exec::wait_until("the driver to be gone", || departure.has_ended())?;
+        exec::wait_until("the last event", || {
+            Ok(kinds(&watcher.told()?).contains("IBV_EVENT_DEVICE_FATAL"))
+        })?;
         // The peer gives up after some tries, and then both end. Whoever does not is told by what is compared.
-        let _ = exec::wait_until("the traffic to end", END / 2, || {
-            Ok(pair.server.has_ended()? && pair.client.has_ended()?)
-        });
+        let _ = Wait::new("the traffic to end")
+            .usual(FAREWELL)
+            .try_until(|| anyhow::Ok(pair.server.has_ended()? && pair.client.has_ended()?));
     }
     let programs =
         [&mut pair.server, &mut pair.client, &mut watcher.program, &mut onlooker.program];
@@ -217,17 +226,17 @@ fn depart(two: &Two, kind: Kind, how: Departure, place: Place) -> Result<Seen> {
     };
     drop((pair, watcher, onlooker));
     let is_gone = || Ok(how == Departure::Failed || !class.exists());
-    exec::wait_until("the device to be gone", END, is_gone)?;
-    departure.wait(END)?.expect_status(0)?;
+    exec::wait_until("the device to be gone", is_gone)?;
+    departure.wait()?.expect_status(0)?;
     how.undo(&function).context("the device does not come back")?;
     works(device, place)?;
     let again = [READS, kind.options, &["-n", "100"]].concat();
     let back = Two::look(&World::look(Some(device))?)?;
     let launch = |role, words: &[&str]| back.end(role).command(place, words);
-    let traffic = back.start(kind.meeting, &again, launch)?.wait_for(PATIENCE)?;
+    let traffic = back.start(kind.meeting, &again, launch)?.wait()?;
     traffic.client.expect_status(0).context("after the device came back")?;
     let mut after = census_of(function.number)?;
-    exec::wait_until("the device to hold no more than before", END, || {
+    exec::wait_until("the device to hold no more than before", || {
         after = census_of(function.number)?;
         // It may have held what commands left that an earlier case's driver gave up.
         Ok(numbers(&after).iter().zip(numbers(&before)).all(|(now, then)| *now <= then))
@@ -263,9 +272,9 @@ fn function_of(device: &str) -> Result<PathBuf> {
 
 /// A device that has come back works.
 pub(super) fn works(device: &str, place: Place) -> Result<()> {
-    exec::wait_until("the device to work again", END, || {
+    exec::wait_until("the device to work again", || {
         let Ok(back) = World::look(Some(device)) else { return Ok(false) };
         let devinfo = back.command(place, &["ibv_devinfo", "-d", device])?;
-        Ok(exec::run(devinfo, PATIENCE)?.status == 0)
+        Ok(exec::run(devinfo)?.status == 0)
     })
 }

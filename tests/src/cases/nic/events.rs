@@ -2,7 +2,6 @@
 //! is told, at the same time of the same device.
 
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -15,7 +14,6 @@ use super::number;
 use crate::cases::Verdict;
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -47,7 +45,7 @@ impl Watcher {
     pub(super) fn start(world: &World, place: Place) -> Result<Self> {
         let command = world.command(place, &["ibv_asyncwatch", "-d", &world.device])?;
         let mut program = Program::start(command)?;
-        exec::wait_until("the watcher to watch", PATIENCE, || {
+        exec::wait_until("the watcher to watch", || {
             Ok(program.stdout_so_far()?.contains("async event FD") || program.has_ended()?)
         })?;
         Ok(Self { program })
@@ -71,9 +69,9 @@ impl Watchers {
     }
 
     /// What each was told, once both were told so many.
-    fn told(&mut self, count: usize, limit: Duration) -> Result<[Vec<String>; 2]> {
+    fn told(&mut self, count: usize) -> Result<[Vec<String>; 2]> {
         let mut told = [Vec::new(), Vec::new()];
-        let waited = exec::wait_until("the events", limit, || {
+        let waited = exec::wait_until("the events", || {
             for (events, watcher) in told.iter_mut().zip(&mut self.0) {
                 *events = watcher.told()?;
             }
@@ -118,7 +116,7 @@ fn by_interface(world: &World) -> Result<Verdict> {
             for state in ["down", "up"] {
                 let mut command = Command::new("ip");
                 command.args(["link", "set", "dev", &netdev, state]);
-                exec::run(command, PATIENCE)?.expect_status(0)?;
+                exec::run(command)?.expect_status(0)?;
             }
         }
         Ok(())
@@ -129,9 +127,9 @@ fn by_interface(world: &World) -> Result<Verdict> {
 fn link(world: &World, flood: usize, flap: Flap<'_>) -> Result<Verdict> {
     let mut watchers = Watchers::start(world)?;
     flap(1)?;
-    let mut told = watchers.told(2, PATIENCE)?;
+    let mut told = watchers.told(2)?;
     while !told.iter().all(|events| events.last().is_some_and(|last| last.contains(UP))) {
-        told = watchers.told(told.iter().map(Vec::len).max().unwrap_or(0) + 1, PATIENCE)?;
+        told = watchers.told(told.iter().map(Vec::len).max().unwrap_or(0) + 1)?;
     }
     let [native, inside] = told;
     // Since Linux 7 there are events of the speed, too.
@@ -142,7 +140,7 @@ fn link(world: &World, flood: usize, flap: Flap<'_>) -> Result<Verdict> {
     }
     let each = native.len() / 2;
     flap(flood)?;
-    let mut told = watchers.told(native.len() + each * flood, PATIENCE)?;
+    let mut told = watchers.told(native.len() + each * flood)?;
     // Those that two processors tell of at once may come to two programs one way and the other.
     told.iter_mut().for_each(|events| events.sort());
     let [native, inside] = told;

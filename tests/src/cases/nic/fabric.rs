@@ -9,10 +9,10 @@ use super::Case;
 use super::Two;
 use super::traffic::DMABUF_MAKER;
 use crate::cases::Verdict;
+use crate::cases::fabric::PATIENT;
 use crate::cases::fabric::PROGRAM;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -50,7 +50,7 @@ const DATAGRAMS: &[Run] = &[
     ("nic_fabric_srd_bench",     &["bench", "--transport", "srd", "--sweep", "latency,sizes", "--sizes", "4K",
                                    "--repeat", "1", "--seconds", "0.2", "--tolerance", "90",
                                    "--max-times-least", "10000", "--by", "send"], 0, BENCH),
-    ("nic_fabric_is_no_rc",      &["diagnose", "--timeout", "10"], 1, &["CAUSE cannot-connect"]),
+    ("nic_fabric_is_no_rc",      &["diagnose", "--timeout", "30"], 1, &["CAUSE cannot-connect"]),
 ];
 
 pub(super) fn infiniband() -> Vec<Case> {
@@ -71,7 +71,7 @@ fn crossed(world: &World) -> Result<Verdict> {
     for place in [Place::Native, Place::Sandbox] {
         let at = format!("127.0.0.1:{}", world::free_port()?);
         let start = |rank: &str| {
-            let words = ["--sizes", "1,4K", "--cross-rail", "1", "--timeout", "60"];
+            let words = ["--sizes", "1,4K", "--cross-rail", "1", "--timeout", PATIENT];
             let meet = ["--rendezvous", &at, "--rank", rank, "--ranks", "2"];
             let rails = ["--device", first, "--device", second];
             let argv =
@@ -82,8 +82,8 @@ fn crossed(world: &World) -> Result<Verdict> {
             })
         };
         let (zero, one) = (start("0")?, start("1")?);
-        let zero = zero.wait(PATIENCE * 2)?.expect_status(0)?;
-        one.wait(PATIENCE * 2)?.expect_status(0)?;
+        let zero = zero.wait()?.expect_status(0)?;
+        one.wait()?.expect_status(0)?;
         for rail in [format!("  rail 0: {first}:"), format!("  rail 0: {second}:")] {
             if zero.stdout.matches(&rail).count() != 1 {
                 bail!("{place:?}: rails speak to themselves: {zero}");
@@ -127,14 +127,14 @@ pub(super) fn of_two(two: &Two, command: &[&str], status: i32, said: &[&str]) ->
             };
             let meet = ["--rendezvous", &at, "--rank", rank, "--ranks", "2"];
             let patience: &[&str] =
-                if command.contains(&"--timeout") { &[] } else { &["--timeout", "60"] };
+                if command.contains(&"--timeout") { &[] } else { &["--timeout", PATIENT] };
             let argv = [&[&*program, "fabric"], command, patience, &meet[..], &["--device", &rail]]
                 .concat();
             Program::start(world.command(place, &argv)?)
         };
         let (first, second) = (rank("0", two.end("server"))?, rank("1", two.end("client"))?);
-        let first = first.wait(PATIENCE * 2)?.expect_status(status)?;
-        second.wait(PATIENCE * 2)?.expect_status(status)?;
+        let first = first.wait()?.expect_status(status)?;
+        second.wait()?.expect_status(status)?;
         if let Some(missing) = said.iter().find(|words| !first.stdout.contains(**words)) {
             bail!("{place:?}: nothing is said of {missing:?}: {first}");
         }

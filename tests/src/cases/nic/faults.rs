@@ -1,14 +1,10 @@
 //! Supervisors that die and NICs that break while doorbells are rung.
 
-use std::thread;
-use std::time::Duration;
-
 use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
 use super::Case;
-use super::END;
 use super::Meeting;
 use super::Two;
 use super::ask;
@@ -22,10 +18,10 @@ use super::numbers;
 use super::onlooker::EXECUTED;
 use super::onlooker::Onlooker;
 use super::onlooker::UNANSWERED;
+use super::quiet::doorbells;
 use crate::cases::Verdict;
 use crate::exec;
 use crate::pair::Pair;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::resources;
@@ -33,9 +29,9 @@ use crate::world::resources;
 /// How long traffic flows in all; long enough that what happens, happens in its midst.
 const FLOW: &str = "10";
 /// Longer than a case takes.
-pub(super) const LONG: &str = "300";
-/// How long after its start.
-const MIDST: Duration = Duration::from_secs(3);
+pub(super) const LONG: &str = "3600";
+/// So many doorbells later traffic flows.
+const DOORBELLS: u64 = 100;
 /// Reads of 64 KiB.
 pub(super) const READS: &[&str] = &["ib_read_bw", "-s", "65536", "-F"];
 /// By datagrams.
@@ -98,13 +94,10 @@ pub(super) fn connected() -> Vec<Case> {
 /// Starts reads of one sandbox from the memory of another, and waits until they flow.
 pub(super) fn flow(two: &Two, kind: Kind, place: Place, seconds: &str) -> Result<Pair> {
     let argv = [READS, kind.options, &["-D", seconds]].concat();
-    let regions = |world: &World| resources().get(&format!("{} mr", world.device)).copied();
-    let before = [regions(&two.left), regions(&two.right)];
+    // The client reads.
+    let before = doorbells(&two.right)?;
     let pair = two.start(kind.meeting, &argv, |role, words| two.end(role).command(place, words))?;
-    exec::wait_until("both ends' memory regions", PATIENCE, || {
-        Ok(regions(&two.left) > before[0] && regions(&two.right) > before[1])
-    })?;
-    thread::sleep(MIDST);
+    exec::wait_until("traffic", || Ok(doorbells(&two.right)? >= before + DOORBELLS))?;
     Ok(pair)
 }
 
@@ -123,14 +116,14 @@ fn supervisor_killed(world: &World, kind: Kind) -> Result<Verdict> {
         bail!("the guest died with its supervisor");
     }
     unanswered(&two.right)?;
-    exec::wait_until("the guest without a supervisor to end", END, || Ok(!exec::is_alive(guest)))?;
+    exec::wait_until("the guest without a supervisor to end", || Ok(!exec::is_alive(guest)))?;
     let said = pair.client.stdout_so_far()?;
     if !said.lines().any(|line| line.trim_start().starts_with("65536 ")) {
         bail!("the traffic did not go on to its end: {said}");
     }
     drop(pair);
     let mut after = held()?;
-    exec::wait_until("the devices to be as they were", END, || {
+    exec::wait_until("the devices to be as they were", || {
         after = held()?;
         Ok(after == before)
     })
@@ -170,7 +163,7 @@ fn failed(world: &World, kind: Kind) -> Result<Verdict> {
         let mut onlooker = Onlooker::start(world, place)?;
         let pair = flow(&two, kind, place, FLOW)?;
         ask(&format!("event {nic} fatal"))?;
-        let ended = pair.wait_for(END)?;
+        let ended = pair.wait()?;
         Ok(Failed {
             events: watcher.told()?,
             look: onlooker.look()?,
@@ -214,7 +207,7 @@ fn interrupted(world: &World, fault: &str) -> Result<Verdict> {
         let looks = [look?, onlooker.look()?];
         let alive = [meanwhile?, alive()?];
         drop((pair, onlooker));
-        exec::wait_until("the kernel to free what it has", END, || Ok(resources() == had))?;
+        exec::wait_until("the kernel to free what it has", || Ok(resources() == had))?;
         let after = numbers(&census(world)?);
         let left = after.iter().zip(before).map(|(after, before)| after - before).collect();
         Ok(Interrupted { looks, alive, left })
@@ -252,7 +245,7 @@ fn broken(world: &World, kind: Kind, fault: &str) -> Result<Verdict> {
         // Not before: an answer that comes after its command was given up is written by the driver of
         // 6.12 to where the command's stack was, and the kernel dies.
         let (function, removal) = (Function::of(&two.left)?, Departure::Removed);
-        removal.begin(&function)?.wait(END)?.expect_status(0)?;
+        removal.begin(&function)?.wait()?.expect_status(0)?;
         ask(&format!("{fault} {nic} off"))?;
         removal.undo(&function)?;
         works(&two.left.device, place)?;
@@ -273,8 +266,8 @@ fn breaks(two: &Two, kind: Kind, place: Place, fault: &str) -> Result<Broken> {
     let pair = flow(&swapped, kind, place, FLOW)?;
     ask(&format!("{fault} on"))?;
     let device = &two.left.device;
-    let opens = exec::run(two.left.command(place, &["ibv_devinfo", "-d", device])?, END)?;
-    let client = pair.client.wait(END)?;
+    let opens = exec::run(two.left.command(place, &["ibv_devinfo", "-d", device])?)?;
+    let client = pair.client.wait()?;
     let measured = |line: &str| line.trim_start().starts_with("65536 ");
     Ok(Broken {
         opens: opens.status,

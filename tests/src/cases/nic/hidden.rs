@@ -9,14 +9,13 @@ use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
+use super::CONTROL;
 use super::Case;
-use super::LOST;
 use super::interface;
 use crate::cases::Verdict;
 use crate::cases::nodes::Namespace;
 use crate::exec;
 use crate::exec::Ended;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 const DEVICE: &str = "rxe9";
@@ -35,8 +34,8 @@ struct Software;
 
 impl Software {
     fn new(upon: &str) -> Result<Self> {
-        let control = std::env::var_os(LOST).context("this is no lab")?;
-        let module = Path::new(&control).with_file_name("modules").join("rdma_rxe.ko");
+        let control = std::env::var_os(CONTROL).context("this is no lab")?;
+        let module = Path::new(&control).join("modules").join("rdma_rxe.ko");
         // The kernel's own goes. Kernels differ in which of the modules that this needs there are.
         let script = format!(
             "modprobe -qr rdma_rxe; modprobe -qa ib_uverbs udp_tunnel ip6_udp_tunnel crc32; insmod {} && \
@@ -57,7 +56,7 @@ impl Drop for Software {
 fn sh(script: &str) -> Result<Ended> {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    exec::run(command, PATIENCE)
+    exec::run(command)
 }
 
 fn hidden(world: &World) -> Result<Verdict> {
@@ -72,7 +71,7 @@ fn hidden(world: &World) -> Result<Verdict> {
     let mut native = Command::new("ip");
     native.args(["netns", "exec", elsewhere.name()]).args(look);
     let of = |command| -> Result<[bool; 3]> {
-        let ended = exec::run(command, PATIENCE)?.expect_status(0)?;
+        let ended = exec::run(command)?.expect_status(0)?;
         Ok(["sysfs", "netlink", "verbs"].map(|way| {
             let line = ended.stdout.lines().find(|line| line.starts_with(way));
             line.is_some_and(|line| line.split_whitespace().any(|name| name == DEVICE))

@@ -21,7 +21,6 @@ use crate::cases::verbs::compare;
 use crate::exec;
 use crate::pair::BothEnded;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -92,7 +91,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
     let launch = |role, words: &[&str]| two.end(role).command(place, words);
-    two.start(Meeting::Socket, argv, launch)?.wait_for(PATIENCE)
+    two.start(Meeting::Socket, argv, launch)?.wait()
 }
 
 fn bad_wire(world: &World) -> Result<Verdict> {
@@ -116,7 +115,7 @@ fn same_exchange(world: &World, argv: &[&str]) -> Result<Verdict> {
 fn devx(world: &World) -> Result<Verdict> {
     same_script(world, DEVX, DEVX_SEEN)?;
     let argv = ["python3", "-c", DEVX, &world.device];
-    let refused = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    let refused = exec::run(world.command(Place::Sandbox, &argv)?)?;
     if refused.status == 0 || refused.stdout.contains("queue pair") {
         bail!("the usual profile lets a program make objects by itself: {refused}");
     }
@@ -127,7 +126,7 @@ fn steering(world: &World) -> Result<Verdict> {
     same_script(world, STEERING, STEERING_SEEN)?;
     // Without the capability, a sandbox steers nobody's packets, whatever its profile.
     let argv = ["python3", "-c", STEERING, &world.device];
-    let without = exec::run(world.sandbox(&["--profile", "full"], &argv), PATIENCE)?;
+    let without = exec::run(world.sandbox(&["--profile", "full"], &argv))?;
     let rules = ["a rule: ok", "an anchor: ok", "a rule of the kernel's: ok"];
     if without.status != 0 || rules.iter().any(|rule| without.stdout.lines().any(|l| l == *rule)) {
         bail!("a sandbox without CAP_NET_RAW makes rules for packets: {without}");
@@ -140,26 +139,26 @@ fn steering(world: &World) -> Result<Verdict> {
 fn same_script(world: &World, script: &str, seen: &[&str]) -> Result<()> {
     let before = ask("census 0")?;
     let argv = ["python3", "-c", script, &world.device];
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let native = exec::run(world.command(Place::Native, &argv)?)?.expect_status(0)?;
     if let Some(missing) = seen.iter().find(|line| !native.stdout.contains(**line)) {
         bail!("natively there is no {missing:?}: {native}");
     }
     // No narrower profile grants DEVX: its commands are opaque. Raw packets need the capability, too.
     let all = ["--profile", "full", "--keep-cap", "NET_RAW"];
-    let inside = exec::run(world.sandbox(&all, &argv), PATIENCE)?;
+    let inside = exec::run(world.sandbox(&all, &argv))?;
     compare(&native, &inside, shape::exact_difference)?;
-    exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))
+    exec::wait_until("the same objects as before", || Ok(ask("census 0")? == before))
 }
 
 /// Opens the XRC domain of a file, says how that ended, and keeps the domain.
-const DOMAIN: &str = "import os, sys, time\n\
+const DOMAIN: &str = "import os, signal, sys\n\
     from pyverbs.device import Context\n\
     from pyverbs.xrcd import XRCD, XRCDInitAttr\n\
     from pyverbs.pyverbs_error import PyverbsRDMAError\n\
     context, fd = Context(name=sys.argv[1]), os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n\
     try:\n    domain = XRCD(context, XRCDInitAttr(3, os.O_CREAT, fd))\n    print('opened', flush=True)\n\
     except PyverbsRDMAError as error:\n    print(os.strerror(error.error_code), flush=True)\n\
-    time.sleep(600)\n";
+    signal.pause()\n";
 
 /// A file that two programs open names one XRC domain for both; of two sandboxes, for the first alone.
 fn domains(world: &World) -> Result<Verdict> {
@@ -174,7 +173,7 @@ fn domains(world: &World) -> Result<Verdict> {
         };
         let mut program = exec::Program::start(command)?;
         let mut said = String::new();
-        exec::wait_until("a word of the domain", PATIENCE, || {
+        exec::wait_until("a word of the domain", || {
             said = program.stdout_so_far()?.trim().to_owned();
             Ok(!said.is_empty() || program.has_ended()?)
         })?;
@@ -189,9 +188,7 @@ fn domains(world: &World) -> Result<Verdict> {
             bail!("{place:?}: {first:?}, by the same file {said:?}, by another {own:?}");
         }
         drop(one);
-        exec::wait_until("the file to be free", PATIENCE, || {
-            Ok(start(place, "shared")?.1 == "opened")
-        })?;
+        exec::wait_until("the file to be free", || Ok(start(place, "shared")?.1 == "opened"))?;
     }
     Ok(Verdict::Ok)
 }
@@ -201,8 +198,8 @@ fn nothing_left(world: &World) -> Result<Verdict> {
     let before = ask("census 0")?;
     let argv = ["ibv_rc_pingpong", "-d", &world.device];
     let server = exec::Program::start(world.command(Place::Sandbox, &argv)?)?;
-    exec::wait_until("objects of a program", PATIENCE, || Ok(ask("census 0")? != before))?;
+    exec::wait_until("objects of a program", || Ok(ask("census 0")? != before))?;
     drop(server);
-    exec::wait_until("the same objects as before", PATIENCE, || Ok(ask("census 0")? == before))?;
+    exec::wait_until("the same objects as before", || Ok(ask("census 0")? == before))?;
     Ok(Verdict::Ok)
 }

@@ -12,7 +12,6 @@ use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -48,11 +47,11 @@ fn run(two: &Two, place: Place) -> Result<BothEnded> {
         Program::start(end.command(place, &argv)?)
     };
     let mut server = start("server", &["-B", &number])?;
-    exec::wait_until("a server that listens", PATIENCE, || {
+    exec::wait_until("a server that listens", || {
         Ok(world::is_listening(port) || server.has_ended()?)
     })?;
     let client = start("client", &["-P", &number, "127.0.0.1"])?;
-    let ends = Pair { server, client }.wait_for(PATIENCE)?;
+    let ends = Pair { server, client }.wait()?;
     if ends.client.status != 0 || ends.server.status != 0 {
         bail!("{}\nand its server {}", ends.client, ends.server);
     }

@@ -22,7 +22,6 @@ use std::env;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -33,19 +32,15 @@ use crate::exec;
 use crate::exec::Program;
 use crate::pair::Pair;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::resources;
 
-/// The file by which the lab tells of time; it is in the folder where NICs take requests.
-const LOST: &str = "LAB_LOST";
+/// Names the folder in which the lab takes requests.
+const CONTROL: &str = "LAB_CONTROL";
 
 /// What the MAC addresses of cards' network interfaces begin with, as the lab gives them.
 const MAC: &str = "02:00:00:98:00";
-
-/// Nothing may hang longer than this: drivers give a command up after a minute at most.
-const END: Duration = Duration::from_secs(100);
 
 /// Those on datagrams (EFA).
 pub(super) fn cases() -> Vec<Case> {
@@ -56,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(sysfs::cases());
     cases.extend(faults::cases());
     cases.extend(departures::cases());
-    with_time(cases)
+    cases
 }
 
 /// Those on reliable connections (ERDMA).
@@ -68,7 +63,7 @@ pub(super) fn connected() -> Vec<Case> {
     cases.extend(hidden::connected());
     cases.extend(faults::connected());
     cases.extend(departures::connected());
-    with_time(cases)
+    cases
 }
 
 /// Those on InfiniBand ports (ConnectX).
@@ -80,14 +75,6 @@ pub(super) fn infiniband() -> Vec<Case> {
     cases.extend(quiet::infiniband());
     cases.extend(faults::infiniband());
     cases.extend(departures::infiniband());
-    with_time(cases)
-}
-
-fn with_time(mut cases: Vec<Case>) -> Vec<Case> {
-    for case in &mut cases {
-        // Two programs, natively and proxied, and each message is a doorbell that is emulated.
-        case.limit = Duration::from_secs(400);
-    }
     cases
 }
 
@@ -162,7 +149,7 @@ impl Two {
         let ids = || resources().get(&format!("{} cm_id", self.left.device)).copied();
         let before = ids();
         let mut server = Program::start(server)?;
-        exec::wait_until("a server that listens", PATIENCE, || {
+        exec::wait_until("a server that listens", || {
             // One that gives up before is told by its status.
             Ok(ids() > before || server.has_ended()?)
         })?;
@@ -174,7 +161,7 @@ impl Two {
 fn source_option(program: &str) -> Result<&'static str> {
     let mut command = Command::new(program);
     command.arg("--help");
-    let help = exec::run(command, PATIENCE)?;
+    let help = exec::run(command)?;
     let has = |option: &str| help.stdout.contains(option) || help.stderr.contains(option);
     let found = ["--bind_source_ip", "--source_ip"].into_iter().find(|option| has(option));
     found.with_context(|| format!("{program} takes no address of its own: {help}"))
@@ -199,16 +186,14 @@ fn interface(world: &World) -> Result<String> {
 
 /// Has the lab do something to its NICs, and gives what it says.
 fn ask(request: &str) -> Result<String> {
-    let control = env::var_os(LOST).map(PathBuf::from).and_then(|file| {
-        let folder = file.parent()?.join("nic");
-        folder.is_dir().then_some(folder)
-    });
-    let folder = control.context("the lab takes no requests about NICs here")?;
+    let folder = env::var_os(CONTROL).map(|control| PathBuf::from(control).join("nic"));
+    let folder = folder.filter(|folder| folder.is_dir());
+    let folder = folder.context("the lab takes no requests about NICs here")?;
     let file = |kind: &str| folder.join(format!("{}.{kind}", std::process::id()));
     fs::write(file("asked"), request)?;
     fs::rename(file("asked"), file("request"))?;
     let answer = file("answer");
-    exec::wait_until("the lab's answer about its NICs", PATIENCE, || Ok(answer.exists()))?;
+    exec::wait_until("the lab's answer about its NICs", || Ok(answer.exists()))?;
     let text = fs::read_to_string(&answer)?;
     fs::remove_file(&answer)?;
     match text.split_once(' ') {
@@ -248,5 +233,5 @@ fn numbers(census: &str) -> Vec<i64> {
 
 /// A script in its place.
 fn shell(world: &World, place: Place, script: &str) -> Result<exec::Ended> {
-    exec::run(world.command(place, &["sh", "-c", script])?, PATIENCE)
+    exec::run(world.command(place, &["sh", "-c", script])?)
 }

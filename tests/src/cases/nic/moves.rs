@@ -19,7 +19,6 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::world;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// Namespaces of containers.
@@ -42,7 +41,7 @@ set -e
 ls /sys/class/infiniband
 index=$(sh -c "$INDEX")
 ibv_rc_pingpong -d $D -g $index -n 50 >/tmp/server & server=$!
-for n in $(seq 100); do
+for n in $(seq 1000); do
     ibv_rc_pingpong -d $D -g $index -n 50 127.0.0.1 >/tmp/client 2>&1 && break
     sleep 0.2
 done
@@ -76,10 +75,10 @@ impl<'a> Setting<'a> {
         let setting = Self { world, state: tempfile::tempdir()? };
         if mode == Mode::Exclusive {
             // Namespaces of earlier cases go when the kernel has time, and the mode cannot change before.
-            exec::wait_until("the exclusive mode", PATIENCE, || {
+            exec::wait_until("the exclusive mode", || {
                 let mut command = Command::new("rdma");
                 command.args(["system", "set", "netns", "exclusive"]);
-                Ok(exec::run(command, PATIENCE)?.status == 0)
+                Ok(exec::run(command)?.status == 0)
             })?;
         }
         for pod in PODS {
@@ -99,7 +98,7 @@ impl<'a> Setting<'a> {
     }
 
     fn restore(&self, pod: &str) -> Result<Ended> {
-        exec::run(self.netdev(&["restore"], pod), PATIENCE)?.expect_status(0)
+        exec::run(self.netdev(&["restore"], pod))?.expect_status(0)
     }
 }
 
@@ -110,7 +109,7 @@ impl Drop for Setting<'_> {
             let _ = self.restore(pod);
             let _ = sh(&format!("ip netns del {pod}"));
         }
-        let _ = exec::wait_until("the shared mode", PATIENCE, || {
+        let _ = exec::wait_until("the shared mode", || {
             Ok(sh("rdma system set netns shared")?.status == 0)
         });
     }
@@ -119,7 +118,7 @@ impl Drop for Setting<'_> {
 fn sh(script: &str) -> Result<Ended> {
     let mut command = Command::new("sh");
     command.args(["-c", script]);
-    exec::run(command, PATIENCE)
+    exec::run(command)
 }
 
 /// What a namespace has: without numbers of links, which change with each move.
@@ -131,7 +130,7 @@ fn dump() -> Result<String> {
 
 fn is_back(before: &str) -> Result<()> {
     let mut after = String::new();
-    exec::wait_until("all to be as before", PATIENCE, || {
+    exec::wait_until("all to be as before", || {
         after = dump()?;
         Ok(after == before)
     })
@@ -161,7 +160,7 @@ fn moved(world: &World, mode: Mode) -> Result<Verdict> {
     let ends = [&two.left, &two.right];
     let (netdevs, at) = ([interface(&two.left)?, interface(&two.right)?], address(&two.left)?);
     for ((end, netdev), pod) in ends.into_iter().zip(netdevs).zip(PODS) {
-        let said = exec::run(setting.send(&netdev, pod), PATIENCE * 2)?.expect_status(0)?;
+        let said = exec::run(setting.send(&netdev, pod))?.expect_status(0)?;
         if said.stderr.contains("is gone") {
             bail!("a device that is there is called gone: {said}");
         }
@@ -185,7 +184,7 @@ fn write_bw(two: &Two, mode: Mode, at: &str) -> Result<()> {
     let start = |end: &World, pod: &str, rest: &[&str]| -> Result<Program> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", pod, "sh", "-c", INDEX]).env("D", &end.device);
-        let index = exec::run(command, PATIENCE)?.expect_status(0)?.stdout;
+        let index = exec::run(command)?.expect_status(0)?.stdout;
         let traffic = ["ib_write_bw", "-d", &end.device, "-x", index.trim(), "-F", "-p", &port];
         let argv = [&traffic[..], &["-n", "200", "-s", "65536"], rest].concat();
         let sandbox = match mode {
@@ -203,14 +202,14 @@ fn write_bw(two: &Two, mode: Mode, at: &str) -> Result<()> {
     };
     let [left, right] = PODS;
     let mut server = start(&two.left, left, &[])?;
-    exec::wait_until("a server that listens", PATIENCE, || {
+    exec::wait_until("a server that listens", || {
         let listening = format!(":{:04X} ", port.parse::<u16>()?);
         let sockets = sh(&format!("ip netns exec {left} cat /proc/net/tcp /proc/net/tcp6"))?;
         Ok(sockets.stdout.contains(&listening) || server.has_ended()?)
     })?;
     let client = start(&two.right, right, &[at])?;
-    let ended = client.wait(PATIENCE)?;
-    let server = server.wait(PATIENCE)?;
+    let ended = client.wait()?;
+    let server = server.wait()?;
     if ended.status != 0
         || !ended.stdout.lines().any(|line| line.trim_start().starts_with("65536 "))
     {
@@ -234,7 +233,7 @@ fn broken_off(world: &World) -> Result<Verdict> {
     for step in 1..STEPS {
         let mut command = setting.send(&netdev, pod);
         command.env(SIGNAL_AT, format!("KILL:{step}"));
-        let ended = exec::run(command, PATIENCE * 2)?;
+        let ended = exec::run(command)?;
         if ended.status == 0 {
             break;
         }
@@ -261,7 +260,7 @@ fn container(world: &World) -> Result<Verdict> {
     const RUNTIME: &str = "crun";
     let mut version = Command::new(RUNTIME);
     version.arg("--version");
-    if exec::run(version, PATIENCE).is_err() {
+    if exec::run(version).is_err() {
         return Ok(Verdict::Skipped(format!("needs {RUNTIME}")));
     }
     if let Some(skipped) = streams_only(world) {
@@ -283,20 +282,20 @@ fn container(world: &World) -> Result<Verdict> {
         }
         Ok(container)
     };
-    let ended = exec::run(make("moves", PINGPONG)?.run(), PATIENCE * 2)?;
+    let ended = exec::run(make("moves", PINGPONG)?.run())?;
     if ended.status != 0 || !ended.stdout.contains("/tmp/client:1") {
         bail!("nothing was sent in the container: {ended}");
     }
     is_back(&before).context("after the container's end")?;
-    let container = make("killed", "echo runs; sleep 600")?;
+    let container = make("killed", "echo runs; sleep infinity")?;
     let mut program = Program::start(container.run())?;
-    exec::wait_until("the container", PATIENCE * 2, || {
+    exec::wait_until("the container", || {
         Ok(program.stdout_so_far()?.contains("runs") || program.has_ended()?)
     })?;
     let mut kill = container.wrapped("kill");
     kill.args([&container.id, "KILL"]);
-    exec::run(kill, PATIENCE)?.expect_status(0)?;
-    program.wait(PATIENCE)?.expect_status(128 + 9)?;
+    exec::run(kill)?.expect_status(0)?;
+    program.wait()?.expect_status(128 + 9)?;
     is_back(&before).context("after the container was killed")?;
     drop(setting);
     Ok(Verdict::Ok)

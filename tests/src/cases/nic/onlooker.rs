@@ -7,11 +7,8 @@ use rustix::process::Signal;
 
 use crate::exec;
 use crate::exec::Program;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
-
-use super::END;
 
 const SCRIPT: &str = include_str!("../../../scripts/doorbell.py");
 /// The end of what is said of one look.
@@ -37,7 +34,7 @@ impl Onlooker {
         let command = world.command(place, &["python3", "-c", SCRIPT, &world.device])?;
         let mut program = Program::start(command)?;
         let mut is_ready = false;
-        exec::wait_until("a program that looks at its doorbells", PATIENCE, || {
+        exec::wait_until("a program that looks at its doorbells", || {
             is_ready = program.stdout_so_far()?.contains("ready");
             Ok(is_ready || program.has_ended()?)
         })?;
@@ -59,7 +56,7 @@ impl Onlooker {
         self.looks += 1;
         exec::signal(self.guest, Signal::USR1);
         let mut said = String::new();
-        exec::wait_until("a look at doorbells", END, || {
+        exec::wait_until("a look at doorbells", || {
             said = self.program.stdout_so_far()?;
             Ok(said.matches(LOOKED).count() >= self.looks || !exec::is_alive(self.guest))
         })

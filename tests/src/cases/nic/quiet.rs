@@ -15,7 +15,6 @@ use crate::cases::Verdict;
 use crate::exec;
 use crate::pair::Pair;
 use crate::report::Report;
-use crate::world::PATIENCE;
 use crate::world::World;
 
 /// Work requests of a short run, and of a long one.
@@ -93,7 +92,7 @@ fn run(two: &Two, meeting: Meeting, options: &[&str], count: u32) -> Result<Run>
     if count >= MANY {
         unseen(two, &mut pair, before)?;
     }
-    let ended = pair.wait_for(PATIENCE * 3)?;
+    let ended = pair.wait()?;
     ended.client.expect_status(0)?;
     ended.server.expect_status(0)?;
     Ok(Run {
@@ -108,7 +107,7 @@ fn run(two: &Two, meeting: Meeting, options: &[&str], count: u32) -> Result<Run>
 fn unseen(two: &Two, pair: &mut Pair, before: u64) -> Result<()> {
     let rung = |pair: &mut Pair, more: u64| -> Result<u64> {
         let mut now = 0;
-        exec::wait_until("doorbells", PATIENCE * 3, || {
+        exec::wait_until("doorbells", || {
             now = doorbells(&two.right)?;
             Ok(now >= before + more || pair.client.has_ended()?)
         })?;
@@ -124,14 +123,12 @@ fn unseen(two: &Two, pair: &mut Pair, before: u64) -> Result<()> {
     }
     let looks = looks.with_context(|| format!("during {} work requests", last - first))?;
     // The tracer sees what there is to see: both take down what they made.
-    exec::wait_until("system calls in the trace", PATIENCE * 3, || {
-        Ok(silence.looks_alone().is_err())
-    })?;
+    exec::wait_until("system calls in the trace", || Ok(silence.looks_alone().is_err()))?;
     println!("    {} work requests, and the supervisors looked {looks} times", last - first);
     Ok(())
 }
 
-fn doorbells(world: &World) -> Result<u64> {
+pub(super) fn doorbells(world: &World) -> Result<u64> {
     let said = ask(&format!("counters {}", number(world)?))?;
     let rung = said.split_whitespace().find_map(|word| word.strip_prefix("doorbells="));
     let rung = rung.with_context(|| format!("no doorbells in {said:?}"))?;

@@ -11,7 +11,6 @@ use anyhow::bail;
 use rustix::mount::MountFlags;
 
 use crate::exec;
-use crate::world::PATIENCE;
 
 /// Where the kernel's tracer is.
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -47,7 +46,7 @@ impl Silence {
                 .context("cannot mount the kernel's tracer")?;
         }
         let silence = Self(());
-        exec::wait_until("supervisors that have nothing to do", PATIENCE, || {
+        exec::wait_until("supervisors that have nothing to do", || {
             let threads: BTreeSet<String> = pids.iter().flat_map(|pid| threads(*pid)).collect();
             let threads: Vec<String> = threads.into_iter().collect();
             write("set_event_pid", &threads.join(" "))?;

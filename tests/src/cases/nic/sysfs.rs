@@ -10,7 +10,6 @@ use super::Two;
 use super::shell;
 use crate::cases::Verdict;
 use crate::exec;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 
@@ -69,7 +68,7 @@ pub(super) fn same_attributes(world: &World) -> Result<Verdict> {
         device = world.device
     );
     let without = ["setpriv", "--bounding-set=-sys_admin", "sh", "-c", &script];
-    let native = exec::run(world.command(Place::Native, &without)?, PATIENCE)?.expect_status(0)?;
+    let native = exec::run(world.command(Place::Native, &without)?)?.expect_status(0)?;
     let inside = shell(world, Place::Sandbox, &script)?.expect_status(0)?;
     let [known, shown] =
         [&native, &inside].map(|ended| ended.stdout.lines().collect::<BTreeSet<&str>>());

@@ -19,7 +19,6 @@ use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
 use crate::shape;
-use crate::world::PATIENCE;
 use crate::world::Place;
 use crate::world::World;
 use crate::world::free_port;
@@ -80,8 +79,8 @@ pub(super) fn cases() -> Vec<Case> {
 
 pub(super) fn devices(world: &World) -> Result<Verdict> {
     let argv = ["ibv_devinfo", "-v", "-d", &world.device];
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
-    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    let native = exec::run(world.command(Place::Native, &argv)?)?.expect_status(0)?;
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?)?;
     compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }
@@ -101,7 +100,7 @@ fn suite(world: &World) -> Result<Verdict> {
     let argv = ["python3", "-c", SUITE, &world.device];
     let mut said = Vec::new();
     for place in [Place::Native, Place::Sandbox] {
-        let ended = exec::run(world.command(place, &argv)?, PATIENCE * 2)?.expect_status(0)?;
+        let ended = exec::run(world.command(place, &argv)?)?.expect_status(0)?;
         let mut lines: Vec<String> = ended
             .stdout
             .lines()
@@ -129,14 +128,14 @@ fn suite(world: &World) -> Result<Verdict> {
 fn memory(world: &World) -> Result<Verdict> {
     // A guest has a thread more, of which Python warns at a fork.
     let argv = ["python3", "-W", "ignore", "-c", MEMORY, &world.device];
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let native = exec::run(world.command(Place::Native, &argv)?)?.expect_status(0)?;
     let buffers = Path::new(DMABUF_MAKER).exists().then_some("dma-buf");
     for what in ["64 MiB", "huge pages", "after a fork"].into_iter().chain(buffers) {
         if !native.stdout.contains(&format!("{what} registered and ended")) {
             bail!("natively not registered: {what}: {native}");
         }
     }
-    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?)?;
     compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }
@@ -162,7 +161,7 @@ fn held(world: &World) -> Result<Verdict> {
     let try_all = |place: &dyn Fn(&[&str]) -> Result<Command>| -> Result<String> {
         let mut holder = Program::start(place(&["holds"])?)?;
         let mut said = String::new();
-        exec::wait_until("a dma-buf", PATIENCE, || {
+        exec::wait_until("a dma-buf", || {
             said = holder.stdout_so_far()?;
             Ok(said.ends_with('\n') || holder.has_ended()?)
         })?;
@@ -171,7 +170,7 @@ fn held(world: &World) -> Result<Verdict> {
             bail!("no dma-buf: {}", holder.describe()?);
         };
         let taker = place(&["takes", process, descriptor])?;
-        Ok(exec::run(taker, PATIENCE)?.expect_status(0)?.stdout)
+        Ok(exec::run(taker)?.expect_status(0)?.stdout)
     };
     let said = try_all(&native).context("natively")?;
     if !said.contains("by its holder: taken\nby number: 1\n") {
@@ -199,7 +198,7 @@ fn registered(world: &World) -> Result<Verdict> {
         let at = format!("127.0.0.1:{}", free_port()?);
         let alone = ["--rendezvous", &at, "--rank", "0", "--ranks", "1", "--device", &rail];
         let argv = [&[&*program, "fabric", "verify", "--memory", "dma-buf"], &alone[..]].concat();
-        let ended = exec::run(world.command(place, &argv)?, PATIENCE)?.expect_status(0)?;
+        let ended = exec::run(world.command(place, &argv)?)?.expect_status(0)?;
         if !ended.stdout.contains("verify: all is well") {
             bail!("{place:?}: nothing was registered: {ended}");
         }
@@ -234,7 +233,7 @@ fn exchange(two: &Two, place: Place, argv: &[&str]) -> Result<BothEnded> {
         let words: Vec<&str> = [program].into_iter().copied().chain(two.options(role)).collect();
         two.end(role).command(place, &[words, rest.to_vec()].concat())
     };
-    let ended = Pair::start(&words, launch)?.wait_for(PATIENCE)?;
+    let ended = Pair::start(&words, launch)?.wait()?;
     let client = &ended.client;
     if is_perftest && client.status == 0 && !client.stdout.contains(RESULT) {
         bail!("nothing was measured: {client}");
@@ -275,7 +274,7 @@ pub(super) fn moved(world: &World, takes_buffers: bool) -> Result<Verdict> {
     let index = world.gid_index.map(|index| index.to_string());
     let mut argv = vec!["python3", "-W", "ignore", "-c", MOVED, &world.device];
     argv.extend(index.as_deref());
-    let native = exec::run(world.command(Place::Native, &argv)?, PATIENCE)?.expect_status(0)?;
+    let native = exec::run(world.command(Place::Native, &argv)?)?.expect_status(0)?;
     let buffers = takes_buffers && Path::new(DMABUF_MAKER).exists();
     for what in
         ["plain", "huge pages", "after a fork"].into_iter().chain(buffers.then_some("dma-buf"))
@@ -286,7 +285,7 @@ pub(super) fn moved(world: &World, takes_buffers: bool) -> Result<Verdict> {
             }
         }
     }
-    let inside = exec::run(world.command(Place::Sandbox, &argv)?, PATIENCE)?;
+    let inside = exec::run(world.command(Place::Sandbox, &argv)?)?;
     compare(&native, &inside, shape::exact_difference)?;
     Ok(Verdict::Ok)
 }

@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
 use std::process::Stdio;
-use std::thread;
-use std::time::Duration;
 use std::time::Instant;
 
 use verbgate_host::netns::Namespace;
+use verbgate_wait::until;
 
 use super::*;
 
@@ -45,14 +44,10 @@ struct Net(Child);
 impl Net {
     fn new() -> Self {
         let mut command = Command::new("unshare");
-        command.args(["-n", "sleep", "600"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(["-n", "sleep", "infinity"]).stdin(Stdio::null()).stdout(Stdio::null());
         let net = Self(command.spawn().unwrap());
         let ours = fs::read_link("/proc/self/ns/net").unwrap();
-        let until = Instant::now() + Duration::from_secs(30);
-        while fs::read_link(net.path()).is_ok_and(|its| its == ours) {
-            assert!(Instant::now() < until, "waited in vain for a namespace");
-            thread::sleep(Duration::from_millis(5));
-        }
+        until("a namespace", || !fs::read_link(net.path()).is_ok_and(|its| its == ours));
         net
     }
 
@@ -151,7 +146,7 @@ fn both(world: &Routed, from: &str, to: &str) -> [(Verdict, String, Option<Cause
     [neighbour as OfPeer, route].map(|check| {
         world.a.says(|| {
             ask_all(ip(from), [ip(to)].into_iter());
-            check(&mine, &theirs, (ip(from), ip(to)), Instant::now() + RESOLVE)
+            check(&mine, &theirs, (ip(from), ip(to)), Instant::now() + 10 * RESOLVE)
         })
     })
 }
@@ -218,7 +213,12 @@ fn a_peer_on_the_same_network_must_answer_with_its_own_mac() {
     for (from, to) in [(A4, "10.1.0.254"), (A6, "fd01::fe")] {
         let says = |mac: &str| {
             world.a.says(|| {
-                neighbour(&mine, &rail("r1", mac), (ip(from), ip(to)), Instant::now() + RESOLVE)
+                neighbour(
+                    &mine,
+                    &rail("r1", mac),
+                    (ip(from), ip(to)),
+                    Instant::now() + 10 * RESOLVE,
+                )
             })
         };
         let (verdict, detail, _) = says(ROUTER_MAC);
@@ -254,7 +254,7 @@ fn where_no_program_is_found() {
     assert!(Command::new("ip").output().is_err());
     let (mine, theirs) = (rail("va", "02:00:00:00:00:01"), rail("vb", B_MAC));
     for check in [neighbour as OfPeer, route] {
-        let said = check(&mine, &theirs, (ip(A4), ip(B4)), Instant::now() + RESOLVE);
+        let said = check(&mine, &theirs, (ip(A4), ip(B4)), Instant::now() + 10 * RESOLVE);
         assert_eq!(said.verdict, Verdict::Ok, "{}", said.detail);
     }
     let said = answers(0, &Rail { gid: format!("::ffff:{A4}"), ..mine });
