@@ -22,21 +22,8 @@ use crate::host;
 use crate::stream;
 use crate::stream::cargo;
 
-/// The libraries that somebody else may build upon.
-const CRATES: &[&str] = &[
-    "verbgate-abi",
-    "verbgate-dra",
-    "verbgate-fabric",
-    "verbgate-host",
-    "verbgate-netdev",
-    "verbgate-oci",
-    "verbgate-proxy",
-    "verbgate-sandbox",
-    "verbgate-segments",
-    "verbgate-sys",
-    "verbgate-sysfs",
-    "verbgate-verbs",
-];
+/// The libraries that programs of others build upon.
+const CRATES: &[&str] = &["verbgate-sandbox"];
 /// Where the texts are.
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/public-api");
 /// Where this program finds rustdoc when cargo calls this program in its place.
