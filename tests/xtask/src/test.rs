@@ -205,7 +205,7 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
     let _ = fs::remove_file(&report);
     let mut command = nextest::command()?;
     command.args(["run", "--workspace", "--no-fail-fast", "--color", "never", "--cargo-quiet"]);
-    command.args(["--status-level", "slow", "--final-status-level", "none"]);
+    command.args(["--status-level", "pass", "--final-status-level", "none"]);
     command.args(["--show-progress", "none", "--profile", profile, "--no-tests", "pass"]);
     // Tests wait most of their time: for processes, links, machines and attacks that come late.
     let processors = thread::available_parallelism().map_or(1, usize::from);
@@ -218,7 +218,7 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
         command.args(["--partition", &format!("slice:{part}")]);
     }
     // A failed test says why in its own words.
-    command.env("RUST_BACKTRACE", "0");
+    command.env("RUST_BACKTRACE", "0").env("VERBGATE_TESTS_BUILT", "1");
     println!("== tests");
     if args.quick {
         println!("    left out, see profile.quick in .config/nextest.toml:");
