@@ -29,13 +29,12 @@ use std::time::Instant;
 
 mod proc;
 
+pub use proc::Sight;
 pub use proc::descendants;
 pub use proc::is_alive;
 pub use proc::kill;
 pub use proc::signal;
 pub use proc::threads_in_state;
-
-use crate::proc::Sight;
 
 /// How often a wait asks whether the thing happened, after some sooner questions.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -164,7 +163,8 @@ pub fn output_of(what: &str, child: Child) -> Output {
     reader.join().expect("the reader does not panic").expect("the output is a pipe")
 }
 
-fn kill_tree(pid: u32) {
+/// Kills a process and its descendants.
+pub fn kill_tree(pid: u32) {
     // Children first: descendants of an ended process are nobody's.
     descendants(pid).into_iter().chain([pid]).for_each(kill);
 }

@@ -114,7 +114,7 @@ pub fn signal(pid: u32, signal: Signal) {
 
 /// What the watched processes have done so far.
 #[derive(Debug, Default)]
-pub(crate) struct Sight {
+pub struct Sight {
     /// Processor time in ticks, and the counters of I/O.
     counters: BTreeMap<Id, (u64, String)>,
     /// Threads in state D.
@@ -130,14 +130,31 @@ impl Sight {
             sight.add_thread(tid, &stat);
             sight.add((tid, stat.start), &stat, &path);
         }
-        for (pid, stat) in watched(also) {
-            let threads = threads(pid).filter(|(_, _, stat)| !stat.is_dead());
-            let living = threads.inspect(|(tid, _, stat)| sight.add_thread(*tid, stat)).count();
-            if living > 0 {
-                sight.add((pid, stat.start), &stat, &folder(pid));
-            }
-        }
+        watched(also).iter().for_each(|(pid, stat)| sight.add_process(*pid, stat));
         sight
+    }
+
+    /// Looks at each child of a process, with its descendants.
+    #[must_use]
+    pub fn of_children(parent: u32) -> BTreeMap<u32, Self> {
+        let all = all();
+        let children = all.iter().filter(|(_, stat)| stat.parent == parent);
+        let look = |pid| {
+            let mut sight = Self::default();
+            for pid in below(&all, vec![pid]).into_iter().chain([pid]) {
+                all.get(&pid).iter().for_each(|stat| sight.add_process(pid, stat));
+            }
+            sight
+        };
+        children.map(|(pid, _)| (*pid, look(*pid))).collect()
+    }
+
+    fn add_process(&mut self, pid: u32, stat: &Stat) {
+        let threads = threads(pid).filter(|(_, _, stat)| !stat.is_dead());
+        let living = threads.inspect(|(tid, _, stat)| self.add_thread(*tid, stat)).count();
+        if living > 0 {
+            self.add((pid, stat.start), stat, &folder(pid));
+        }
     }
 
     fn add_thread(&mut self, tid: u32, stat: &Stat) {
@@ -154,7 +171,8 @@ impl Sight {
     }
 
     /// Whether something happened between another look and this one.
-    pub(crate) fn progressed_since(&self, last: &Self) -> bool {
+    #[must_use]
+    pub fn progressed_since(&self, last: &Self) -> bool {
         self.is_runnable
             || self.counters != last.counters
             || !last.uninterruptible.is_subset(&self.uninterruptible)

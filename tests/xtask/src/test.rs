@@ -1,5 +1,6 @@
 //! `cargo xtask test`: runs every test that this machine can run, and counts in the closing line.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use anyhow::bail;
 use verbgate_lab::Arch;
 use verbgate_lab::Kernel;
 use verbgate_tests::trial;
+use verbgate_wait::Sight;
 
 use crate::broker;
 use crate::broker::Broker;
@@ -29,6 +31,10 @@ use crate::stream;
 /// What a run may take on two idle processors, less what is fetched: from a fresh clone, and `--quick` when warm.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 const BUDGET_QUICK: Duration = Duration::from_secs(4 * 60);
+/// How often tests are looked at, and for how long nothing happens before a test is killed: longer than a wait of the
+/// test itself waits.
+const LOOK: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(5 * 60);
 /// The kernel of another processor, whose programs are built beside the first tests.
 const ARM64: &str = "arm64-6.12";
 
@@ -224,7 +230,8 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
         println!("    left out, see profile.quick in .config/nextest.toml:");
         left_out().iter().for_each(|line| println!("        {line}"));
     }
-    let passed = stream::lines(command, host::show)?;
+    let passed =
+        stream::attended(command, |pid| drop(thread::spawn(move || guard(pid))), host::show)?;
     let text = fs::read_to_string(&report);
     let text = text.context("nextest wrote no record: its output above says why")?;
     let mut stages = outcome::of_junit(&text).context("cannot read nextest's record")?;
@@ -240,6 +247,30 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
         bail!("no name of a test or a case holds {}{near}", args.cases.join(" or "));
     }
     Ok(stages)
+}
+
+/// Kills each test in which nothing happens any more, and that does not find out by itself; nextest counts a failure.
+fn guard(nextest: u32) {
+    let mut known: BTreeMap<u32, (Sight, Duration)> = BTreeMap::new();
+    while verbgate_wait::is_alive(nextest) {
+        thread::sleep(LOOK);
+        let mut now = BTreeMap::new();
+        for (test, sight) in Sight::of_children(nextest) {
+            // Looks are counted, not seconds, as in tests/wait.
+            let quiet = match known.remove(&test) {
+                Some((last, quiet)) if !sight.progressed_since(&last) => quiet + LOOK,
+                _ => Duration::ZERO,
+            };
+            if quiet >= QUIET {
+                host::show(&format!(
+                    "process {test} is killed: nothing happens any more in its test"
+                ));
+                verbgate_wait::kill_tree(test);
+            }
+            now.insert(test, (sight, quiet));
+        }
+        known = now;
+    }
 }
 
 /// The tests that are meant, in nextest's language.
