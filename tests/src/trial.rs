@@ -53,13 +53,20 @@ pub const BETWEEN_MACHINES: &[(&str, Device)] = &[
 /// The kernel of an Rxe case that depends on no kernel: on 7.2, Soft-RoCE carries data between namespaces.
 const ANY: &str = "any kernel";
 
-/// Cases by the kernels and devices on which they run by default, and why.
-const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
-    (
-        "rdma-core 44, 56 and 65 make other requests for the same verbs",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &[
+/// Cases that run by default on these kernels.
+struct Row {
+    why: &'static str,
+    kernels: &'static [&'static str],
+    device: Device,
+    cases: &'static [&'static str],
+}
+
+const DEFAULT: &[Row] = &[
+    Row {
+        why: "rdma-core 44, 56 and 65 make other requests for the same verbs",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
             "ibv_devinfo_v",
             "ibv_rc_pingpong",
             "ibv_rc_pingpong_e",
@@ -74,18 +81,23 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "ib_read_lat",
             "ib_atomic_lat",
         ],
-    ),
-    (
-        "rdma_cm's commands grow with kernels",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &["rping", "ucmatose", "raw_commands_of_rdma_cm", "stopped_while_waiting_for_an_event"],
-    ),
-    (
-        "the kernel's own checks and attributes differ",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &[
+    },
+    Row {
+        why: "rdma_cm's commands grow with kernels",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
+            "rping",
+            "ucmatose",
+            "raw_commands_of_rdma_cm",
+            "stopped_while_waiting_for_an_event",
+        ],
+    },
+    Row {
+        why: "the kernel's own checks and attributes differ",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
             "malformed_requests",
             "unusual_requests",
             "refused_requests",
@@ -93,12 +105,12 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "differential",
             "differential_of_old",
         ],
-    ),
-    (
-        "seccomp, ptrace, pidfds and mseal differ",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &[
+    },
+    Row {
+        why: "seccomp, ptrace, pidfds and mseal differ",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
             "several_processes_of_one_guest",
             "raw_node_of_a_granted_device",
             "raw_node_of_rdma_cm",
@@ -113,12 +125,12 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "hostile_heirs",
             "hostile_short_waits",
         ],
-    ),
-    (
-        "GID tables, netlink and sysfs differ",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &[
+    },
+    Row {
+        why: "GID tables, netlink and sysfs differ",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
             "gids_of_two_sandboxes",
             "gid_of_a_new_address",
             "gids_of_a_look_alike",
@@ -130,12 +142,12 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "sysfs_of_a_device_that_vanishes",
             "sysfs_of_a_network_namespace",
         ],
-    ),
-    (
-        "control groups, namespaces and netdevs differ",
-        &["6.1", "6.12"],
-        &[Device::Rxe],
-        &[
+    },
+    Row {
+        why: "control groups, namespaces and netdevs differ",
+        kernels: &["6.1", "6.12"],
+        device: Device::Rxe,
+        cases: &[
             "containers_speak_with_each_other",
             "container_with_a_nic",
             "tenant_floods_and_meets_its_quotas",
@@ -143,12 +155,12 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "rails_are_prepared_and_restored",
             "fabric_verify",
         ],
-    ),
-    (
-        "another processor",
-        &[ARM64],
-        &[Device::Rxe],
-        &[
+    },
+    Row {
+        why: "another processor",
+        kernels: &[ARM64],
+        device: Device::Rxe,
+        cases: &[
             "ibv_rc_pingpong_checked",
             "ib_send_bw_e",
             "malformed_requests",
@@ -158,12 +170,12 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "hostile_short_waits",
             "hostile_traced",
         ],
-    ),
-    (
-        "a NIC is seen, carries data, costs no trap, and may go away",
-        &["6.12"],
-        &[Device::Efa],
-        &[
+    },
+    Row {
+        why: "a NIC is seen, carries data, costs no trap, and may go away",
+        kernels: &["6.12"],
+        device: Device::Efa,
+        cases: &[
             "nic_devices",
             "nic_srd_send_lat",
             "nic_no_trap_for_any_work_request",
@@ -171,18 +183,18 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "nic_fabric_srd_dma_buf",
             "nic_removed_under_doorbells",
         ],
-    ),
-    (
-        "a NIC is seen and connects",
-        &["6.12"],
-        &[Device::Erdma],
-        &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"],
-    ),
-    (
-        "a NIC is seen, carries data, costs no trap, is shared, and outlives a supervisor",
-        &["6.12"],
-        &[Device::Mlx5],
-        &[
+    },
+    Row {
+        why: "a NIC is seen and connects",
+        kernels: &["6.12"],
+        device: Device::Erdma,
+        cases: &["nic_rc_devices", "nic_rc_rping", "nic_rc_ucmatose"],
+    },
+    Row {
+        why: "a NIC is seen, carries data, costs no trap, is shared, and outlives a supervisor",
+        kernels: &["6.12"],
+        device: Device::Mlx5,
+        cases: &[
             "nic_mlx5_devices",
             "nic_mlx5_rc_pingpong_e",
             "nic_mlx5_write_bw",
@@ -194,7 +206,7 @@ const DEFAULT: &[(&str, &[&str], &[Device], &[&str])] = &[
             "nic_mlx5_supervisor_killed_under_doorbells",
             "two_machines_mlx5",
         ],
-    ),
+    },
 ];
 
 /// Every trial, kernel by kernel.
@@ -218,12 +230,12 @@ pub fn all() -> Vec<Trial> {
 }
 
 fn why(kernel: &str, device: Device, case: &str) -> Option<&'static str> {
-    let listed = DEFAULT.iter().find(|(_, kernels, devices, cases)| {
-        kernels.contains(&kernel) && devices.contains(&device) && cases.contains(&case)
+    let listed = DEFAULT.iter().find(|row| {
+        row.kernels.contains(&kernel) && row.device == device && row.cases.contains(&case)
     });
     // Attacks take as long as all else, and are tried on this machine, with stand-ins for the device.
     let anywhere = kernel == "7.2" && device == Device::Rxe && !cases::is_hostile(case);
-    listed.map(|(why, ..)| *why).or(anywhere.then_some(ANY))
+    listed.map(|row| row.why).or(anywhere.then_some(ANY))
 }
 
 #[cfg(test)]
@@ -232,18 +244,18 @@ mod tests {
 
     #[test]
     fn each_row_of_the_default_names_trials() {
-        for (why, kernels, devices, cases) in DEFAULT {
-            for kernel in *kernels {
-                for device in *devices {
-                    for case in *cases {
-                        let name = format!("{kernel}::{}::{case}", device.name());
-                        assert_eq!(
-                            Trial::find(&name).map(|trial| trial.why),
-                            Some(Some(*why)),
-                            "{name}"
-                        );
-                    }
-                }
+        for row in DEFAULT {
+            for (kernel, case) in row
+                .kernels
+                .iter()
+                .flat_map(|kernel| row.cases.iter().map(move |case| (kernel, case)))
+            {
+                let name = format!("{kernel}::{}::{case}", row.device.name());
+                assert_eq!(
+                    Trial::find(&name).map(|trial| trial.why),
+                    Some(Some(row.why)),
+                    "{name}"
+                );
             }
         }
     }
