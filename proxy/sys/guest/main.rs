@@ -7,6 +7,7 @@
 
 mod attack;
 mod bare;
+mod beside;
 mod calls;
 mod cases;
 mod crowd;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
         ["bare-notify", count] => bare::notify(bare::Answer::AtOnce, count),
         ["bare-crowd", processes, threads, count] => bare::crowd(processes, threads, count),
         ["served-notify", count] => bare::notify(bare::Answer::Served, count),
+        ["poller", device, first, count] => beside::poller(device, first, count),
+        ["sleepers", device, threads, processes] => beside::sleepers(device, threads, processes),
         ["opens", path, count] => raw::opens(path, count),
         ["maps", path, count] => raw::maps(path, count),
         ["calls", path, count] => calls::calls(path, count),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::raw::PAGE;
 use crate::raw::mmap;
-use crate::raw::until;
+use crate::raw::within;
 
 /// What a word of the board means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,8 @@ pub(crate) enum Word {
     Faults,
     /// A number that was freed, for the world outside to take.
     Freed,
+    /// An attack that goes on has begun.
+    InEffect,
     /// Of the attacks themselves.
     Mine = 32,
 }
@@ -90,9 +92,9 @@ impl Board {
         self.at(Word::Mine, offset).store(value, Ordering::SeqCst);
     }
 
-    /// Waits for a word that is not zero.
+    /// Waits for a word that is not zero, for a bounded time.
     pub(crate) fn wait(&self, word: Word, patience: Duration) -> bool {
-        until(patience, || self.get(word) != 0)
+        within(patience, || self.get(word) != 0)
     }
 
     pub(crate) fn meter(&self, word: Word) -> Meter {
@@ -117,11 +119,9 @@ impl Meter {
         self.0[2].store(now(), Ordering::SeqCst);
     }
 
-    /// A request has ended, in which who made it waited so many nanoseconds for a processor: that is the time of
-    /// others of the same control group, and of the machine, and not of the supervisor.
-    pub(crate) fn end(&self, starved: u64) {
+    pub(crate) fn end(&self) {
         let begun = self.0[2].swap(0, Ordering::SeqCst);
-        let took = now().saturating_sub(begun).saturating_sub(starved);
+        let took = now().saturating_sub(begun);
         self.0[1].fetch_max(took, Ordering::SeqCst);
         self.0[0].fetch_add(1, Ordering::SeqCst);
     }
@@ -137,14 +137,6 @@ impl Meter {
 
     pub(crate) fn requests(&self) -> u64 {
         self.0[0].load(Ordering::SeqCst)
-    }
-
-    /// Whether it neither makes requests nor waits for one. A program that gets no processor for
-    /// seconds has not stopped.
-    pub(crate) fn stopped(&self) -> bool {
-        let before = self.requests();
-        let so = || self.requests() != before || self.0[2].load(Ordering::SeqCst) != 0;
-        !until(Duration::from_secs(10), so)
     }
 
     /// The longest request since the last call, the present one included.

@@ -1,14 +1,12 @@
 //! The inside of the sandbox: a leader, who starts a bystander and the attacker.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 use std::ffi::CString;
 use std::fs;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::SKIPPED;
 use crate::attacks;
@@ -24,13 +22,12 @@ use crate::raw::int;
 use crate::raw::sleep;
 use crate::request;
 
-/// How long anything may take that is no attack.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
-
 /// The user that an attacker without rights is.
 pub(crate) const NOBODY: u32 = 65534;
 /// Whom the bystander is, so that such an attacker cannot signal it.
 const BYSTANDER: u32 = 65533;
+/// The name of a bystander's process (`PR_SET_NAME`).
+pub(crate) const NAME: &CStr = c"bystander";
 
 /// What the world told its processes.
 #[derive(Debug)]
@@ -83,6 +80,11 @@ impl Guest {
         self.settings.get("user") == "root"
     }
 
+    /// An attack that goes on does its worst from now on.
+    pub(crate) fn in_effect(&self) {
+        self.board.set(Word::InEffect, 1);
+    }
+
     /// Opens a device, and makes a first request on it.
     pub(crate) fn planted(&self, path: &str) -> io::Result<i32> {
         let fd = request::open(path).map_err(|e| io::Error::other(format!("open {path}: {e}")))?;
@@ -112,20 +114,13 @@ pub(crate) fn lead(dir: &str) -> io::Result<u8> {
         }
     }
     fork(|| start(&guest, BYSTANDER, &["bystander", dir, "inside"]))?;
-    raw::until(PATIENCE, || board.meter(Word::Inside).is_ready());
+    raw::until(|| board.meter(Word::Inside).is_ready());
     board.set(Word::Leader, 1);
-    board.wait(Word::Go, PATIENCE);
+    raw::until(|| board.get(Word::Go) != 0);
     let user = if guest.is_root() { 0 } else { NOBODY };
     let attacker = fork(|| start(&guest, user, &["attacker", dir]))?;
-    let code = loop {
-        if let Some(code) = raw::wait(attacker, Duration::from_secs(3600)) {
-            break code;
-        }
-    };
-    board.set(Word::AttackerDone, code as u64 + 1);
-    loop {
-        sleep(1000);
-    }
+    board.set(Word::AttackerDone, raw::wait(attacker).unwrap_or(1) as u64 + 1);
+    go_on().map(|()| 0)
 }
 
 /// Becomes this program in another part, as a user.
@@ -149,28 +144,18 @@ pub(crate) fn stand_by(dir: &str, which: &str) -> io::Result<u8> {
     for _ in 0..20 {
         request::query(fd);
     }
-    // Where the kernel does not tell, nothing is taken off.
-    let schedstat = File::open("/proc/self/schedstat").ok();
-    let starved = || schedstat.as_ref().and_then(run_delay).unwrap_or(0);
+    call(libc::SYS_prctl, &[libc::PR_SET_NAME as u64, addr(&NAME.to_bytes_with_nul()[0])])?;
     meter.ready();
     loop {
-        let before = starved();
         meter.begin();
         let answer = request::query(fd);
-        meter.end(starved().saturating_sub(before));
+        meter.end();
         if answer != expected {
             println!("BROKEN: the bystander {which} was answered {}", raw::name(answer));
             sleep(500);
         }
         sleep(5);
     }
-}
-
-/// For how many nanoseconds this thread was ready to run and had no processor, as its `schedstat` says.
-fn run_delay(schedstat: &File) -> Option<u64> {
-    let mut text = [0; 128];
-    let length = schedstat.read_at(&mut text, 0).ok()?;
-    str::from_utf8(&text[..length]).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Attacks.
@@ -208,7 +193,7 @@ pub(crate) fn minion(work: impl FnOnce() -> io::Result<()>) -> io::Result<i32> {
     })
 }
 
-/// Says a line and goes on for ever: until the world has seen enough.
+/// Lives until the world has seen enough.
 pub(crate) fn go_on() -> io::Result<()> {
     loop {
         sleep(1000);

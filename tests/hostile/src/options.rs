@@ -13,10 +13,8 @@ pub(crate) struct Options {
     /// `NAME` or `NAME=PATH`, as `verbgate run --device` has it, and the node's name.
     pub(crate) devices: [(String, String); 2],
     pub(crate) user: String,
-    /// How long a bystander may wait.
-    pub(crate) bound: Duration,
-    /// By how much an attack is watched longer, where everything is slow.
-    pub(crate) stretch: u32,
+    /// For how long an attack that goes on is watched, where the bystanders' waits are measured.
+    pub(crate) lasts: Duration,
     /// Set the machine's own `kernel.pid_max`, where namespaces have none of their own.
     pub(crate) machine: bool,
     /// No sandbox, to see that what is tried works where nothing stands in its way.
@@ -56,8 +54,7 @@ impl Options {
             verbgate: String::new(),
             devices: [device("uverbs9=/dev/null"), device("uverbs8=/dev/urandom")],
             user: "nobody".to_owned(),
-            bound: Duration::from_millis(1000),
-            stretch: 1,
+            lasts: Duration::ZERO,
             machine: false,
             native: false,
             address: String::new(),
@@ -76,11 +73,10 @@ impl Options {
                 "--device" => options.devices[0] = device(&value()?),
                 "--other" => options.devices[1] = device(&value()?),
                 "--user" => options.user = value()?,
-                "--bound-ms" => {
-                    options.bound =
+                "--lasts-ms" => {
+                    options.lasts =
                         Duration::from_millis(value()?.parse().map_err(io::Error::other)?);
                 }
-                "--stretch" => options.stretch = value()?.parse().map_err(io::Error::other)?,
                 "--machine-pid-max" => options.machine = true,
                 "--seed" => options.seed = value()?.parse().map_err(io::Error::other)?,
                 "--address" => options.address = value()?,

@@ -87,13 +87,21 @@ pub(crate) fn exit(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// How a child ended: its code, or 128 and the signal. None: it did not end in this time.
-pub(crate) fn wait(pid: i32, patience: Duration) -> Option<i32> {
-    let begun = Instant::now();
+/// Waits for a child; gives its code, or 128 and the signal. None: it is no child.
+pub(crate) fn wait(pid: i32) -> Option<i32> {
+    waitpid(pid, 0)
+}
+
+/// The same of a child that has ended. None: it goes on.
+pub(crate) fn ended(pid: i32) -> Option<i32> {
+    waitpid(pid, libc::WNOHANG)
+}
+
+fn waitpid(pid: i32, flags: c_int) -> Option<i32> {
+    let mut status = 0;
     loop {
-        let mut status = 0;
         // SAFETY: `status` is an int that lives through the call.
-        let got = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) };
+        let got = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | flags) };
         if got == pid {
             return Some(if libc::WIFEXITED(status) {
                 libc::WEXITSTATUS(status)
@@ -101,13 +109,9 @@ pub(crate) fn wait(pid: i32, patience: Duration) -> Option<i32> {
                 128 + libc::WTERMSIG(status)
             });
         }
-        if got < 0 && io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+        if got == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return None;
         }
-        if begun.elapsed() > patience {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -125,8 +129,13 @@ pub(crate) fn sleep(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
 }
 
-/// Waits until something is so, for a bounded time; says whether it came to be.
-pub(crate) fn until(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
+/// Waits until something is so. Whoever watches this process notices when that never comes.
+pub(crate) fn until(so: impl FnMut() -> bool) {
+    within(Duration::MAX, so);
+}
+
+/// The same for a bounded time: says whether it came to be. No verdict may depend on the answer.
+pub(crate) fn within(patience: Duration, mut so: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     loop {
         if so() {

@@ -150,7 +150,7 @@ impl Seen {
 
     /// Waits until the stub has ended.
     pub(crate) fn wait_ended(&self, patience: Duration) -> bool {
-        crate::raw::until(patience, || !has_thread(self.tid))
+        crate::raw::within(patience, || !has_thread(self.tid))
     }
 
     /// What a thread has in its registers that shows `result` in the stub's place: all that can be

@@ -1,6 +1,5 @@
 //! The world of one attack: few numbers, a canary, two bystanders, and the attacked sandbox.
 
-use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
@@ -12,17 +11,21 @@ use std::process::Stdio;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_wait::Stalled;
+use verbgate_wait::Wait;
+
 use crate::SKIPPED;
 use crate::attacks;
 use crate::attacks::Attack;
 use crate::board::Board;
+use crate::board::Meter;
 use crate::board::Word;
 use crate::canary;
 use crate::container::Container;
 use crate::few::Few;
 use crate::few::PID_MAX;
 use crate::few::namespaces_have_their_own;
-use crate::guest::PATIENCE;
+use crate::guest::NAME;
 use crate::look;
 use crate::options::Options;
 use crate::raw;
@@ -30,21 +33,18 @@ use crate::raw::addr;
 use crate::raw::call;
 use crate::raw::fork;
 use crate::raw::mount;
-use crate::raw::sleep;
-use crate::raw::until;
 
-/// How long a world may exist.
-const LIFE: Duration = Duration::from_secs(110);
-/// Waits of the bystander outside that one wait of the bystander inside may consist of.
-const CROWD: u32 = 10;
-/// The bystander outside waits less on a machine that does nothing else.
-const USUAL: Duration = Duration::from_millis(20);
-/// How long a sandbox may take to be gone after SIGTERM.
-const GONE: Duration = Duration::from_secs(5);
+/// The processor time that an answer to a request, a sandbox's start or a sandbox's end takes at most.
+const USUAL: Duration = Duration::from_secs(3);
+/// Requests of each bystander beside an attack that goes on; and after one that has ended, since what the
+/// attack set in motion may come to pass.
+const BESIDE: u64 = 200;
+const AFTER: u64 = 60;
+/// By so many requests of a bystander an attack is over, or goes on, or else waits for ever: the longest took a
+/// twentieth of these. Who is kept from the processors makes fewer requests, too.
+const MOST: u64 = 60_000;
 /// What a container's supervisor takes in KiB, with the kernel's memory for it, when nobody attacks.
 const SMALL: u64 = 8 << 10;
-/// How long the bystanders are watched before the attack.
-const QUIET: Duration = Duration::from_millis(400);
 
 /// Tries an attack in a world of its own.
 pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
@@ -67,13 +67,7 @@ pub(crate) fn run(name: &str, words: &[&str]) -> io::Result<u8> {
             2
         }
     })?;
-    let mut code = raw::wait(director, LIFE);
-    if code.is_none() {
-        println!("BROKEN: the world did not end in {} s", LIFE.as_secs());
-        raw::kill(director, libc::SIGKILL);
-        raw::wait(director, Duration::from_secs(10));
-        code = Some(1);
-    }
+    let code = raw::wait(director);
     drop(few);
     if let Ok(path) = CString::new(dir.as_str()) {
         let path = addr(&path.as_bytes_with_nul()[0]);
@@ -109,7 +103,7 @@ impl<'a> World<'a> {
         // Numbers below 300 are not given again: the first time round must be over.
         for _ in 0..320 {
             let child = fork(|| 0)?;
-            raw::wait(child, PATIENCE);
+            raw::wait(child);
         }
         let board = Board::make(dir)?;
         let settings = |answer: i32, other: i32| {
@@ -142,11 +136,7 @@ impl<'a> World<'a> {
             return Ok(if error.to_string().starts_with("SKIPPED") { SKIPPED } else { 1 });
         }
         let canary = self.helper(&["canary", self.dir, "canary"])?;
-        if !until(PATIENCE, || {
-            self.board.at(Word::Canary, 0).load(std::sync::atomic::Ordering::SeqCst) != 0
-        }) {
-            return Err(io::Error::other("the canary does not live"));
-        }
+        self.until("the canary", &[canary], all, |world| world.board.get(Word::Canary) != 0)?;
         let before = canary::possessions(canary)?;
         let outside = self.sandbox("outside", &["bystander", self.dir, "outside"], false)?;
         let container = match &self.options.container {
@@ -159,27 +149,37 @@ impl<'a> World<'a> {
             }
             None => self.sandbox("attacked", &["leader", self.dir], self.attack.traced)?,
         };
-        let meters = [self.board.meter(Word::Inside), self.board.meter(Word::Outside)];
-        let ready = until(PATIENCE, || {
-            self.reap();
-            self.ended.contains_key(&attacked)
-                || self.board.get(Word::Leader) != 0 && meters.iter().all(|m| m.is_ready())
-        });
-        if !ready || self.ended.contains_key(&attacked) {
+        let [inside, other] = [Word::Inside, Word::Outside].map(|word| self.board.meter(word));
+        let is_ready = |world: &Self, pid, ready| world.ended.contains_key(&pid) || ready;
+        let ready = self
+            .until("the other sandbox", &[outside], all, |world| {
+                is_ready(world, outside, other.is_ready())
+            })
+            .and_then(|()| {
+                self.until("the attacked sandbox", &[attacked], all, |world| {
+                    is_ready(world, attacked, world.board.get(Word::Leader) != 0)
+                })
+            });
+        if ready.is_err() || self.ended.contains_key(&attacked) || self.ended.contains_key(&outside)
+        {
             self.show();
+            ready?;
             return Err(io::Error::other("the sandboxes do not start"));
         }
-        for meter in &meters {
-            meter.take_worst();
-        }
-        std::thread::sleep(QUIET);
-        let quiet = meters.map(|m| m.take_worst());
         // The runtime's process, where that is not the supervisor's.
         let size = look::resident(attacked).filter(|_| container.is_none());
+        let mut supervisor = container.as_ref().map_or_else(Vec::new, Container::supervisor);
+        supervisor.push(attacked);
+        let bystanders = [
+            Bystander { which: "inside", meter: inside, served: supervisor.clone() },
+            Bystander { which: "outside", meter: other, served: vec![outside] },
+        ];
 
-        let supervisor = container.as_ref().map_or_else(|| vec![attacked], Container::supervisor);
-        let before_go = look::scheduled(&supervisor);
-
+        let before_go = bystanders.each_ref().map(|bystander| {
+            bystander.meter.take_worst();
+            bystander.meter.requests()
+        });
+        let begun = Instant::now();
         self.board.set(Word::Go, 1);
         let helper = match self.attack.outside {
             Some(outside) => {
@@ -188,42 +188,21 @@ impl<'a> World<'a> {
             }
             None => None,
         };
-        let ended_early = self.watch(attacked);
-        let worst = meters.map(|m| m.take_worst());
-        let stopped = meters.map(|m| m.stopped());
-        let code = self.board.get(Word::AttackerDone).checked_sub(1);
-        // A busy machine stretches every wait. By how much tells the bystander outside, whom the attacked
-        // supervisor does not serve; the one inside is one of a crowd. And a supervisor alone in a control group
-        // was seen to get no processor for two seconds.
-        let starved = look::starved(&before_go, &look::scheduled(&supervisor));
-        let busy = worst[1].saturating_sub(USUAL) * CROWD + starved;
-        let bounds = [self.options.bound + busy, self.options.bound];
-        // The numbers first: what follows may end some of them.
-        for (at, which) in ["inside", "outside"].into_iter().enumerate() {
-            println!(
-                "bystander {which}: worst {:.1} ms of {:.0}, {:.1} ms before the attack; {} requests",
-                millis(worst[at]),
-                millis(bounds[at]),
-                millis(quiet[at]),
-                meters[at].requests(),
-            );
-            if stopped[at] {
-                self.broken(&format!("the bystander {which} makes no requests any more"));
-            }
-            if worst[at] > bounds[at] && code != Some(u64::from(SKIPPED)) {
-                self.broken(&format!(
-                    "the bystander {which} waited {:.0} ms, more than {} ms",
-                    millis(worst[at]),
-                    bounds[at].as_millis()
-                ));
-            }
+        if let Err(why) = self.watch(&bystanders) {
+            self.broken(&why);
         }
-        if let (Some(before), Some(after)) = (size, look::resident(attacked)) {
-            let fetched = look::fetched(attacked).unwrap_or(0);
+        let lasted = begun.elapsed().as_millis();
+        for (bystander, before) in bystanders.iter().zip(before_go) {
+            let Bystander { which, meter, .. } = bystander;
             println!(
-                "supervisor: {before} KiB before the attack, {after} KiB after; pages that it had to \
-                 wait for the disk for: {fetched}"
+                "bystander {which}: worst {:.1} ms of {lasted} ms; {} requests",
+                millis(meter.take_worst()),
+                meter.requests() - before,
             );
+        }
+        let code = self.board.get(Word::AttackerDone).checked_sub(1);
+        if let (Some(before), Some(after)) = (size, look::resident(attacked)) {
+            println!("supervisor: {before} KiB before the attack, {after} KiB after");
             if after > before + self.attack.growth {
                 self.broken("the supervisor grew without end");
             }
@@ -234,20 +213,16 @@ impl<'a> World<'a> {
                 self.broken("the supervisor's control group grew without end");
             }
         }
-        if code.is_none() && !self.attack.goes_on && !ended_early {
-            self.broken(&format!(
-                "the attacker is not done after {} s: what it found out is not known",
-                (self.attack.lasts * self.options.stretch).as_secs()
-            ));
-        }
-        if ended_early {
-            self.broken("the attacked sandbox's supervisor ended");
-        }
-        match &container {
-            Some(container) => self.delete(container, attacked)?,
-            None => self.end(attacked, "the attacked sandbox"),
+        for (pid, which) in [(attacked, "attacked"), (outside, "other")] {
+            if self.ended.contains_key(&pid) {
+                self.broken(&format!("the {which} sandbox's supervisor ended"));
+            }
         }
         self.end(outside, "the other sandbox");
+        match &container {
+            Some(container) => self.delete(container, attacked, &supervisor)?,
+            None => self.end(attacked, "the attacked sandbox"),
+        }
         self.left();
         self.compare(canary, &before)?;
         self.show();
@@ -275,25 +250,59 @@ impl<'a> World<'a> {
         self.broken += 1;
     }
 
-    /// Waits until the attack is over; says whether the sandbox has ended.
-    fn watch(&mut self, attacked: i32) -> bool {
+    /// Waits until the attack is over, or a supervisor has ended. Meanwhile the requests of each bystander come to their
+    /// end, one after the other.
+    fn watch(&mut self, bystanders: &[Bystander; 2]) -> Result<(), String> {
         let begun = Instant::now();
-        let mut rest = None;
+        let requests = || bystanders.each_ref().map(|bystander| bystander.meter.requests());
+        let first = requests();
+        let mut noticed = None;
         loop {
-            self.reap();
-            if self.ended.contains_key(&attacked) {
-                return true;
+            for Bystander { which, meter, served } in bystanders {
+                let before = meter.requests();
+                let what = format!("the end of a request of the bystander {which}");
+                let supervisor =
+                    |world: &Self| served.iter().any(|pid| world.ended.contains_key(pid));
+                let ended = self.until(&what, served, serves, |world| {
+                    meter.requests() > before || supervisor(world)
+                });
+                ended.map_err(|stalled| stalled.to_string())?;
+                if supervisor(self) {
+                    return Ok(());
+                }
             }
-            if self.board.get(Word::AttackerDone) != 0 && rest.is_none() {
-                rest = Some(Instant::now());
+            let done = self.board.get(Word::AttackerDone) != 0;
+            let now = requests();
+            if done || self.board.get(Word::InEffect) != 0 {
+                let from = *noticed.get_or_insert(now);
+                let enough = if done { AFTER } else { BESIDE };
+                let lasted = done || begun.elapsed() >= self.options.lasts;
+                if lasted && now.iter().zip(from).all(|(now, from)| now - from >= enough) {
+                    return Ok(());
+                }
+            } else if now[0] - first[0] > MOST {
+                return Err(format!(
+                    "the attacker waits for ever: {MOST} requests were made meanwhile"
+                ));
             }
-            // What it set in motion may come to pass.
-            let over = rest.is_some_and(|at| at.elapsed() > Duration::from_millis(300));
-            if over || begun.elapsed() > self.attack.lasts * self.options.stretch {
-                return false;
-            }
-            sleep(5);
         }
+    }
+
+    /// Waits until something is so; fails if nothing happens any more in these processes and in those of their
+    /// descendants whose names pass.
+    fn until(
+        &mut self,
+        what: &str,
+        pids: &[i32],
+        passes: fn(&str) -> bool,
+        mut so: impl FnMut(&Self) -> bool,
+    ) -> io::Result<()> {
+        let pids: Vec<u32> = pids.iter().map(|pid| pid.cast_unsigned()).collect();
+        let awaited = Wait::new(what).only(&pids, passes).usual(USUAL).try_until(|| {
+            self.reap();
+            Ok::<_, Stalled>(so(self))
+        });
+        awaited.map_err(io::Error::other)
     }
 
     fn reap(&mut self) {
@@ -331,70 +340,55 @@ impl<'a> World<'a> {
     /// Ends a sandbox as an operator does.
     fn end(&mut self, pid: i32, name: &str) {
         let begun = Instant::now();
-        raw::kill(pid, libc::SIGTERM);
-        let gone = |world: &mut Self, patience| {
-            until(patience, || {
-                world.reap();
-                world.ended.contains_key(&pid)
-            })
-        };
-        let limit = look::unhurried(GONE);
-        if gone(self, limit) {
-            println!("{name}: gone {:.0} ms after SIGTERM", millis(begun.elapsed()));
-            return;
-        }
-        self.broken(&format!("{name} is not gone {} s after SIGTERM", limit.as_secs()));
-        raw::kill(pid, libc::SIGKILL);
-        if !gone(self, Duration::from_secs(3)) {
-            self.broken(&format!("{name}'s supervisor survives SIGKILL"));
+        for signal in [libc::SIGTERM, libc::SIGKILL] {
+            raw::kill(pid, signal);
+            let what = format!("the end of {name} after signal {signal}");
+            match self.until(&what, &[pid], all, |world| world.ended.contains_key(&pid)) {
+                Ok(()) => return println!("{name}: gone after {:.0} ms", millis(begun.elapsed())),
+                Err(stalled) => self.broken(&stalled.to_string()),
+            }
         }
     }
 
     /// Ends a container as an engine does; `run` is the process that waits for its end.
-    fn delete(&mut self, container: &Container<'_>, run: i32) -> io::Result<()> {
-        let (begun, limit) = (Instant::now(), look::unhurried(GONE));
+    fn delete(&mut self, container: &Container<'_>, run: i32, serve: &[i32]) -> io::Result<()> {
+        let begun = Instant::now();
         let delete = container.delete(self.file("delete.err")?)?.id() as i32;
-        let gone = |world: &mut Self, pid| {
-            until(limit.saturating_sub(begun.elapsed()), || {
-                world.reap();
-                world.ended.contains_key(&pid)
-            })
-        };
-        let deleted = gone(self, delete);
-        let took = millis(begun.elapsed());
-        if !deleted {
-            self.broken(&format!("delete --force takes longer than {} s", limit.as_secs()));
+        let pids = [&[delete], serve].concat();
+        if let Err(stalled) =
+            self.until("delete --force", &pids, all, |world| world.ended.contains_key(&delete))
+        {
+            self.broken(&stalled.to_string());
             raw::kill(delete, libc::SIGKILL);
         }
-        if gone(self, run) {
-            println!("the container: gone {:.0} ms after delete --force", millis(begun.elapsed()));
-            return Ok(());
-        }
+        println!("the container: deleted after {:.0} ms", millis(begun.elapsed()));
         // The first process of a pid namespace ends after all others, whoever runs the container.
-        let (stuck, left) = look::in_the_kernel(look::filtered());
-        if stuck.is_empty() {
-            self.broken(&format!("the container goes on: {}", left.join(", ")));
-        } else if deleted {
-            println!(
-                "the container: deleted {took:.0} ms after delete --force, but for what the kernel holds"
-            );
+        let mut only_held = look::only_held(run);
+        let gone = self.until("the end of the container", &pids, all, |world| {
+            world.ended.contains_key(&run) || only_held()
+        });
+        if let Err(stalled) = gone {
+            self.broken(&stalled.to_string());
+        }
+        if self.ended.contains_key(&run) {
+            println!("the container: gone after {:.0} ms", millis(begun.elapsed()));
         }
         raw::kill(run, libc::SIGKILL);
         Ok(())
     }
 
-    /// Nothing that was under a filter may go on.
+    /// Nothing that was under a filter may go on, but for what the kernel holds.
     fn left(&mut self) {
-        let mut left = BTreeSet::new();
-        until(Duration::from_secs(1), || {
-            self.reap();
-            left = look::filtered();
-            left.is_empty()
+        let pids: Vec<i32> = look::filtered().into_keys().collect();
+        let mut only_held = look::only_held(0);
+        let gone = self.until("the end of all guests", &pids, all, |_| {
+            look::filtered().is_empty() || only_held()
         });
-        let (stuck, left) = look::in_the_kernel(left);
-        stuck.iter().for_each(|line| println!("in the kernel, by its own doing: {line}"));
-        if !left.is_empty() {
-            self.broken(&format!("left behind: {}", left.join(", ")));
+        for line in look::filtered().values() {
+            println!("left: {line}");
+        }
+        if let Err(stalled) = gone {
+            self.broken(&stalled.to_string());
         }
     }
 
@@ -443,4 +437,20 @@ impl<'a> World<'a> {
 
 fn millis(time: Duration) -> f64 {
     time.as_secs_f64() * 1000.0
+}
+
+/// A bystander, and the processes that serve it.
+struct Bystander {
+    which: &'static str,
+    meter: Meter,
+    served: Vec<i32>,
+}
+
+/// Whether a process serves a bystander, or is one, by its name.
+fn serves(name: &str) -> bool {
+    name.starts_with("verbgate") || NAME.to_str() == Ok(name)
+}
+
+fn all(_: &str) -> bool {
+    true
 }

@@ -1,7 +1,6 @@
 //! What the filter costs an ordinary program: its system calls, a compiler and a database, natively, in a
 //! sandbox, and in gVisor's.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -10,7 +9,8 @@ use anyhow::Context as _;
 use anyhow::Result;
 
 use super::host::Programs;
-use super::median;
+use super::rounds::Figure;
+use super::rounds::Rounds;
 use crate::exec;
 use crate::table::Table;
 
@@ -45,7 +45,7 @@ d.execute('delete from t where a % 2')\"",
 
 /// Where a program runs.
 #[derive(Clone, Debug)]
-enum Place<'a> {
+pub(super) enum Place<'a> {
     Native,
     Sandbox,
     /// gVisor: its program, and the platform.
@@ -79,9 +79,6 @@ impl Place<'_> {
     }
 }
 
-/// What took how long, by name and by place.
-type Times = BTreeMap<String, BTreeMap<usize, Vec<f64>>>;
-
 /// The platform that gVisor has here.
 fn platform(runsc: &Path) -> Option<&'static str> {
     PLATFORMS.iter().copied().find(|platform| {
@@ -104,55 +101,41 @@ pub fn run(programs: &Programs, runsc: Option<&Path>) -> Result<()> {
             None => println!("gVisor is not measured: {} does not run here\n", runsc.display()),
         }
     }
-    let (mut calls, mut whole) = (Times::new(), Times::new());
+    let (mut calls, mut whole) = (Rounds::default(), Rounds::default());
     for round in 1..=ROUNDS {
         eprintln!("calls, round {round} of {ROUNDS}");
         for (at, place) in places.iter().enumerate() {
-            for (name, time) in in_place(programs, place)? {
-                calls.entry(name).or_default().entry(at).or_default().push(time);
-            }
+            calls.add(at, in_place(programs, place, CALLS)?);
             for (name, script) in WHOLE {
-                let time = started(programs, place, script)?;
-                whole.entry((*name).to_owned()).or_default().entry(at).or_default().push(time);
+                whole.add(at, [((*name).to_owned(), started(programs, place, script)?)]);
             }
         }
     }
     let names: Vec<String> = places.iter().map(Place::name).collect();
-    let headed = |first: &str| {
+    let print = |first: &str, rounds: &Rounds, cell: fn(f64, f64) -> String| {
         let head: Vec<&str> =
             std::iter::once(first).chain(names.iter().map(String::as_str)).collect();
-        Table::new(&head)
+        let mut table = Table::new(&head);
+        for (name, medians) in rounds.medians() {
+            let native = medians.first().copied().unwrap_or(f64::NAN);
+            let cells = medians.iter().map(|value| cell(native, *value));
+            table.row(&std::iter::once(name.to_owned()).chain(cells).collect::<Vec<_>>());
+        }
+        println!("{table}");
     };
-    let mut table = headed("calls of an ordinary program: medians in us");
-    for (name, times) in &mut calls {
-        table.row(&row(name, times, |_, value| format!("{value:.2}")));
-    }
-    println!("{table}");
-    let mut table = headed("whole programs: medians in ms, to native");
-    for (name, times) in &mut whole {
-        table.row(&row(name, times, |native, value| format!("{value:.0}, {:.2}", value / native)));
-    }
-    println!("{table}");
+    print("calls of an ordinary program: medians in us", &calls, |_, value| format!("{value:.2}"));
+    print("whole programs: medians in ms, to native", &whole, |native, value| {
+        format!("{value:.0}, {:.2}", value / native)
+    });
     Ok(())
 }
 
-fn row(
-    name: &str,
-    times: &mut BTreeMap<usize, Vec<f64>>,
-    cell: impl Fn(f64, f64) -> String,
-) -> Vec<String> {
-    let medians: Vec<f64> = times.values_mut().map(|t| median(t).unwrap_or(f64::NAN)).collect();
-    let native = medians.first().copied().unwrap_or(f64::NAN);
-    let cells = medians.iter().map(|value| cell(native, *value));
-    std::iter::once(name.to_owned()).chain(cells).collect()
-}
-
 /// Calls by name, in microseconds.
-fn in_place(programs: &Programs, place: &Place<'_>) -> Result<Vec<(String, f64)>> {
+pub(super) fn in_place(programs: &Programs, place: &Place<'_>, count: &str) -> Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("file").to_string_lossy().into_owned();
     let guest = programs.0.join("verbgate-guest").to_string_lossy().into_owned();
-    let command = place.command(programs, &[&guest, "calls", &file, CALLS]);
+    let command = place.command(programs, &[&guest, "calls", &file, count]);
     let said = exec::run(command)?.expect_status(0)?.stdout;
     said.lines()
         .map(|line| figure(line).with_context(|| format!("a strange line: {line}")))
@@ -160,7 +143,7 @@ fn in_place(programs: &Programs, place: &Place<'_>) -> Result<Vec<(String, f64)>
 }
 
 /// `NAME: TIME ns`, as a name and microseconds.
-fn figure(line: &str) -> Option<(String, f64)> {
+fn figure(line: &str) -> Option<Figure> {
     let (name, time) = line.rsplit_once(": ")?;
     let time: f64 = time.strip_suffix(" ns")?.parse().ok()?;
     Some((name.to_owned(), time / 1000.0))

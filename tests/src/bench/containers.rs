@@ -58,6 +58,18 @@ pub fn run(verbgate: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Milliseconds of a container of crun's with RDMA, of so many; none where crun cannot run one.
+pub(super) fn start(verbgate: &Path, count: usize) -> Result<Option<f64>> {
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let scene = Scene { verbgate, runtime: "crun", dir };
+    if time(&scene.container(scene.bare(), &["true"])?).is_err() {
+        return Ok(None);
+    }
+    let container = scene.container(scene.wrapped(), &["true"])?;
+    let times: Result<Vec<f64>> = (0..count).map(|_| time(&container)).collect();
+    Ok(median(&mut times?))
+}
+
 /// Milliseconds, and MiB.
 #[derive(Debug)]
 struct Figures {

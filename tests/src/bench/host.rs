@@ -13,6 +13,8 @@ use anyhow::Result;
 use anyhow::bail;
 
 use super::median;
+use super::rounds::Figure;
+use super::rounds::Rounds;
 use crate::exec;
 use crate::exec::Program;
 use crate::report::Report;
@@ -21,7 +23,7 @@ use crate::table::Table;
 /// Rounds of everything, by turns, so that a busy machine disturbs all alike.
 const ROUNDS: usize = 7;
 /// Requests in one run.
-const REQUESTS: u64 = 3000;
+const REQUESTS: &str = "3000";
 /// How often a whole sandbox is made.
 const STARTS: usize = 40;
 /// The device that stands for an RDMA device, natively and as a guest sees it.
@@ -100,59 +102,117 @@ pub fn run(programs: &Programs) -> Result<()> {
 
 /// Prints what a trap takes, and what a request takes: in the lab, how much of a ratio is the emulator's.
 pub fn mechanism(programs: &Programs) -> Result<()> {
-    let mut series = Series::default();
+    let (mut requests, mut others) = (Rounds::default(), Rounds::default());
     for round in 1..=ROUNDS {
         eprintln!("null device, round {round} of {ROUNDS}");
-        measure(programs, &mut series)?;
+        for (place, asked) in [(Place::Native, NATIVE), (Place::Inside, INSIDE)] {
+            requests.add(0, answers(programs, place, asked)?);
+        }
+        for (column, place) in [Place::Native, Place::Inside].into_iter().enumerate() {
+            others.add(column, answers(programs, place, OTHERS)?);
+        }
     }
-    let (requests, others) = series.tables();
-    println!("{requests}\n{others}");
+    let mut table = Table::new(&[
+        "null device: medians",
+        "us",
+        "to a bare notification",
+        "to the supervisor's own request",
+    ]);
+    let medians: Vec<(&str, f64)> = requests
+        .medians()
+        .map(|(name, of)| (name, of.first().copied().unwrap_or(f64::NAN)))
+        .collect();
+    for (name, value) in &medians {
+        let to = |base: usize| medians.get(base).map_or(f64::NAN, |(_, base)| value / base);
+        let [to_bare, to_own] = [to(1), to(2)].map(|ratio| format!("{ratio:.2}"));
+        table.row(&[(*name).to_owned(), format!("{value:.2}"), to_bare, to_own]);
+    }
+    println!("{table}");
+    let mut table = Table::new(&["other calls: medians in us", "native", "inside"]);
+    for (name, medians) in others.medians() {
+        let medians = medians.iter().map(|value| format!("{value:.2}"));
+        table.row(&std::iter::once(name.to_owned()).chain(medians).collect::<Vec<_>>());
+    }
+    println!("{table}");
     Ok(())
 }
 
-/// Medians of rounds, in microseconds.
-#[derive(Debug, Default)]
-struct Series {
-    bare_ioctl: Vec<f64>,
-    bare_notification: Vec<f64>,
-    by_supervisor: Vec<f64>,
-    by_stub: Vec<f64>,
-    first: Vec<f64>,
-    /// [`OTHERS`], natively and inside.
-    others: [[Vec<f64>; 2]; OTHERS.len()],
+/// Where a guest runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Place {
+    Native,
+    Inside,
 }
 
-/// Calls besides requests that pass the supervisor, and how a guest makes them: on a device, as it is
-/// called natively and inside, or on a file of the host's.
-const OTHERS: [(&str, &str, Option<[&str; 2]>); 3] = [
-    ("open of a device", "opens", Some([DEVICE, NODE])),
-    ("open of another file", "opens", None),
-    ("mmap of another file, shared", "maps", None),
+/// What `verbgate-guest` is asked, and a name for the figure after each word of the answer.
+type Asked = (&'static [&'static str], &'static [(&'static str, &'static str)]);
+
+/// Stand for the device's path and for a file's.
+const ON_DEVICE: &str = "DEVICE";
+const ON_FILE: &str = "FILE";
+
+/// Requests and notifications without a sandbox: the second and the third are what others are compared with.
+const NATIVE: &[Asked] = &[
+    (&["requests", ON_DEVICE, REQUESTS], &[("ioctl, native", "median")]),
+    (&["bare-notify", REQUESTS], &[("notification answered at once", "median")]),
+    (&["served-notify", REQUESTS], &[("request made by the supervisor itself", "median")]),
 ];
 
-fn measure(programs: &Programs, series: &mut Series) -> Result<()> {
-    let count = REQUESTS.to_string();
-    let run = |command| -> Result<String> { Ok(exec::run(command)?.expect_status(0)?.stdout) };
-    let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
-    let path = file.path().to_string_lossy();
+/// A sandbox's requests.
+pub(super) const INSIDE: &[Asked] = &[(
+    &["requests", ON_DEVICE, REQUESTS],
+    &[("request made by the stub", "median"), ("first request of a process", "first")],
+)];
 
-    let said = run(programs.native(&["requests", DEVICE, &count]))?;
-    series.bare_ioctl.push(figure(&said, "median")?);
-    let said = run(programs.native(&["bare-notify", &count]))?;
-    series.bare_notification.push(figure(&said, "median")?);
-    let said = run(programs.native(&["served-notify", &count]))?;
-    series.by_supervisor.push(figure(&said, "median")?);
-    let said = run(programs.guest(&[], &["requests", NODE, &count]))?;
-    series.by_stub.push(figure(&said, "median")?);
-    series.first.push(figure(&said, "first")?);
-    for ((_, call, device), [native, inside]) in OTHERS.iter().zip(&mut series.others) {
-        let [outer, inner] = device.unwrap_or([&*path, &*path]);
-        let said = run(programs.native(&[call, outer, &count]))?;
-        native.push(figure(&said, "median")?);
-        let said = run(programs.guest(&[], &[call, inner, &count]))?;
-        inside.push(figure(&said, "median")?);
+/// What else passes the supervisor, or waits for a thread of the guest's.
+pub(super) const OTHERS: &[Asked] = &[
+    (&["opens", ON_DEVICE, REQUESTS], &[("open of a device", "median")]),
+    (&["opens", ON_FILE, REQUESTS], &[("open of another file", "median")]),
+    (&["maps", ON_FILE, REQUESTS], &[("mmap of another file, shared", "median")]),
+    (
+        &["sleepers", ON_DEVICE, "64", "20"],
+        &[
+            ("first open of a process of 64 threads", "open"),
+            ("first request of a process of 64 threads", "request"),
+        ],
+    ),
+    (
+        &["poller", ON_DEVICE, "main", "300"],
+        &[("request beside a pinned poller", "median"), ("p99 beside a pinned poller", "p99")],
+    ),
+    (
+        &["poller", ON_DEVICE, "poller", "300"],
+        &[
+            ("request beside a pinned poller that opened", "median"),
+            ("p99 beside a pinned poller that opened", "p99"),
+        ],
+    ),
+];
+
+/// The figures of guests in a place, in microseconds.
+pub(super) fn answers(programs: &Programs, place: Place, asked: &[Asked]) -> Result<Vec<Figure>> {
+    let file = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let file = file.path().to_string_lossy();
+    let mut figures = Vec::new();
+    for (argv, names) in asked {
+        let with = |device: &'static str| -> Vec<&str> {
+            let put = |word: &&'static str| match *word {
+                ON_DEVICE => device,
+                ON_FILE => &*file,
+                other => other,
+            };
+            argv.iter().map(put).collect()
+        };
+        let command = match place {
+            Place::Native => programs.native(&with(DEVICE)),
+            Place::Inside => programs.guest(&[], &with(NODE)),
+        };
+        let said = exec::run(command)?.expect_status(0)?.stdout;
+        for (name, word) in *names {
+            figures.push(((*name).to_owned(), figure(&said, word)?));
+        }
     }
-    Ok(())
+    Ok(figures)
 }
 
 /// The nanoseconds behind a word, as microseconds.
@@ -164,43 +224,12 @@ fn figure(said: &str, word: &str) -> Result<f64> {
     Ok(nanoseconds / 1000.0)
 }
 
-impl Series {
-    fn tables(mut self) -> (Table, Table) {
-        let mut requests = Table::new(&[
-            "null device: medians",
-            "us",
-            "to a bare notification",
-            "to the supervisor's own request",
-        ]);
-        let bare = median(&mut self.bare_notification).unwrap_or(f64::NAN);
-        let own = median(&mut self.by_supervisor).unwrap_or(f64::NAN);
-        for (name, values) in [
-            ("ioctl, native", &mut self.bare_ioctl),
-            ("notification answered at once", &mut self.bare_notification),
-            ("request made by the supervisor itself", &mut self.by_supervisor),
-            ("request made by the stub", &mut self.by_stub),
-            ("first request of a process", &mut self.first),
-        ] {
-            if let Some(value) = median(values) {
-                let [to_bare, to_own] = [bare, own].map(|base| format!("{:.2}", value / base));
-                requests.row(&[name.to_owned(), format!("{value:.2}"), to_bare, to_own]);
-            }
-        }
-        let mut others = Table::new(&["other calls: medians in us", "native", "inside"]);
-        for ((name, ..), values) in OTHERS.iter().zip(&mut self.others) {
-            let [native, inside] = values.each_mut().map(|v| median(v).unwrap_or(f64::NAN));
-            others.row(&[(*name).to_owned(), format!("{native:.2}"), format!("{inside:.2}")]);
-        }
-        (requests, others)
-    }
-}
-
 fn counted(programs: &Programs) -> Result<Table> {
     let mut table = Table::new(&["host, null device", ""]);
     let each = programs.count()?;
     table.row(&["notifications per request", &format!("{:.2}", each.notifications)]);
     table.row(&["system calls of the supervisor per request", &format!("{:.2}", each.calls)]);
-    for (name, resident) in resident_memory(programs)? {
+    for (name, resident) in resident_memory(programs, &[100, 100_000, 1_000_000])? {
         table.row(&[&*name, &format!("{:.1} MiB", resident as f64 / 1024.0)]);
     }
     let (one, many) = (rate(programs, 1)?, rate(programs, AT_ONCE)?);
@@ -217,14 +246,15 @@ fn counted(programs: &Programs) -> Result<Table> {
         let name = format!("of {AT_ONCE} under one listener, answered by {threads}");
         table.row(&[&*name, &ratio(many, one)]);
     }
-    let (plain, inside) = starts(programs)?;
-    table.row(&["`true`", &format!("{plain:.1} ms")]);
-    table.row(&["`verbgate run -- true`", &format!("{inside:.1} ms")]);
+    let [plain, inside] =
+        [Place::Native, Place::Inside].map(|place| starts(programs, place, STARTS));
+    table.row(&["`true`", &format!("{:.1} ms", plain?)]);
+    table.row(&["`verbgate run -- true`", &format!("{:.1} ms", inside?)]);
     Ok(table)
 }
 
 /// Processes of one sandbox that make requests at once.
-const AT_ONCE: u32 = 8;
+pub(super) const AT_ONCE: u32 = 8;
 /// Requests of each.
 const EACH: u32 = 10_000;
 
@@ -233,7 +263,7 @@ fn processors() -> usize {
 }
 
 /// Requests a second of so many processes of one sandbox, from its start to its end.
-fn rate(programs: &Programs, processes: u32) -> Result<f64> {
+pub(super) fn rate(programs: &Programs, processes: u32) -> Result<f64> {
     let guest = programs.0.join("verbgate-guest");
     let script = format!(
         "for i in $(seq {processes}); do {} requests {NODE} {EACH} & done; wait",
@@ -255,35 +285,34 @@ fn bare_rate(programs: &Programs, processes: u32, threads: usize) -> Result<f64>
 }
 
 /// What a supervisor of one busy guest holds after so many requests, and at most, in KiB.
-fn resident_memory(programs: &Programs) -> Result<Vec<(String, u64)>> {
-    const STAGES: [u32; 3] = [100, 100_000, 1_000_000];
+pub(super) fn resident_memory(programs: &Programs, stages: &[u32]) -> Result<Vec<(String, u64)>> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let guest = programs.0.join("verbgate-guest");
     let mark = |stage: u32| dir.path().join(stage.to_string());
     let mut script = String::new();
     let mut done = 0;
-    for stage in STAGES {
-        let (more, mark) = (stage - done, mark(stage));
+    for stage in stages {
+        let (more, mark) = (stage - done, mark(*stage));
         // Until it has been looked at.
         let (guest, mark) = (guest.display(), mark.display());
         script += &format!(
             "{guest} requests {NODE} {more} && >{mark} && while [ -e {mark} ]; do sleep 0.1; done\n"
         );
-        done = stage;
+        done = *stage;
     }
     let mut program = Program::start(programs.sandbox(&[], &["sh", "-ec", &script]))?;
     let status = format!("/proc/{}/status", program.pid());
     let (mut most, mut found) = (0, Vec::new());
-    let mut stages = STAGES.into_iter().peekable();
+    let mut stages = stages.iter().peekable();
     while !program.has_ended()? {
         let text = fs::read_to_string(&status).unwrap_or_default();
         most = most.max(kib(&text, "VmHWM:"));
-        if let Some(stage) = stages.next_if(|stage| mark(*stage).exists()) {
+        if let Some(stage) = stages.next_if(|stage| mark(**stage).exists()) {
             found.push((format!("resident after {stage} requests"), kib(&text, "VmRSS:")));
             // The rest are pages of the program's file, which all supervisors share.
             let own = format!("of these no file's (RssAnon), after {stage}");
             found.push((own, kib(&text, "RssAnon:")));
-            fs::remove_file(mark(stage))?;
+            fs::remove_file(mark(*stage))?;
         }
         thread::sleep(exec::TICK);
     }
@@ -298,24 +327,22 @@ pub(super) fn kib(status: &str, field: &str) -> u64 {
     number.and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// Milliseconds of `true`, plain and in a sandbox.
-fn starts(programs: &Programs) -> Result<(f64, f64)> {
-    let time = |mut command: Command| -> Result<f64> {
+/// Milliseconds of `true` in a place, of so many.
+pub(super) fn starts(programs: &Programs, place: Place, count: usize) -> Result<f64> {
+    let mut times = Vec::new();
+    for _ in 0..count {
+        let mut command = match place {
+            Place::Native => Command::new("true"),
+            Place::Inside => programs.sandbox(&[], &["true"]),
+        };
         let start = Instant::now();
         let status = command.status().context("cannot start a program")?;
-        let took = start.elapsed();
+        times.push(start.elapsed().as_secs_f64() * 1000.0);
         if !status.success() {
             bail!("{command:?} ended with {status}");
         }
-        Ok(took.as_secs_f64() * 1000.0)
-    };
-    let (mut plain, mut inside) = (Vec::new(), Vec::new());
-    for _ in 0..STARTS {
-        plain.push(time(Command::new("true"))?);
-        inside.push(time(programs.sandbox(&[], &["true"]))?);
     }
-    let of = |values: &mut Vec<f64>| median(values).unwrap_or(f64::NAN);
-    Ok((of(&mut plain), of(&mut inside)))
+    median(&mut times).context("nothing was started")
 }
 
 /// The folder of the workspace's programs, seen from one of its tests.

@@ -1,5 +1,6 @@
 //! Benchmarks of the proxy's cost, natively and proxied in one run.
 
+pub mod against;
 pub mod calls;
 pub mod containers;
 pub mod doorbells;
@@ -9,6 +10,7 @@ pub mod lab;
 pub mod neighbours;
 pub mod nics;
 pub mod policy;
+mod rounds;
 pub mod starts;
 pub mod storm;
 pub mod sysfs;

@@ -10,12 +10,6 @@ use super::Verdict;
 use crate::exec;
 use crate::world::World;
 
-/// How long a bystander may wait, in milliseconds: under emulation everything takes ten times as
-/// long.
-const BOUND: &str = "5000";
-/// Watched so much longer, since shorter than that bound would be no watch.
-const STRETCH: &str = "2";
-
 pub(super) fn cases() -> Vec<Case> {
     let case = |attack: &'static str| {
         let name: &'static str = Box::leak(format!("hostile_{attack}").into_boxed_str());
@@ -27,8 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
 /// By an attacker without rights; one that is root in its sandbox is tried on stand-ins.
 fn holds(world: &World, attack: &str) -> Result<Verdict> {
     let mut command: Command = world.program("verbgate-hostile");
-    command.args(["run", attack, "--user", "nobody", "--bound-ms", BOUND, "--stretch", STRETCH]);
-    command.args(["--machine-pid-max", "--real"]);
+    command.args(["run", attack, "--user", "nobody", "--machine-pid-max", "--real"]);
     command.arg("--device").arg(format!("{}:{}", world.device, world.node));
     if let Ok(address) = world.address() {
         command.args(["--address", &address]);

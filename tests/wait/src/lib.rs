@@ -36,6 +36,8 @@ pub use proc::kill;
 pub use proc::signal;
 pub use proc::threads_in_state;
 
+use crate::proc::Watched;
+
 /// How often a wait asks whether the thing happened, after some sooner questions.
 pub const TICK: Duration = Duration::from_millis(10);
 /// How often a wait looks at the watched processes.
@@ -90,7 +92,7 @@ impl std::error::Error for Stalled {}
 #[derive(Clone, Debug)]
 pub struct Wait {
     what: String,
-    also: Vec<u32>,
+    watched: Watched,
     usual: Duration,
     quiet: Duration,
 }
@@ -173,13 +175,20 @@ impl Wait {
     /// A wait for what this says.
     #[must_use]
     pub fn new(what: &str) -> Self {
-        Self { what: what.to_owned(), also: Vec::new(), usual: USUAL, quiet: QUIET }
+        Self { what: what.to_owned(), watched: Watched::default(), usual: USUAL, quiet: QUIET }
     }
 
     /// Also watches a process, and its descendants, that this process did not start.
     #[must_use]
     pub fn also(mut self, pid: u32) -> Self {
-        self.also.push(pid);
+        self.watched.named.push(pid);
+        self
+    }
+
+    /// Watches these processes, and those of their descendants whose names pass, and no other process.
+    #[must_use]
+    pub fn only(mut self, pids: &[u32], passes: fn(&str) -> bool) -> Self {
+        self.watched = Watched { named: pids.to_vec(), only: Some(passes) };
         self
     }
 
@@ -220,7 +229,7 @@ impl Wait {
             }
             if Instant::now() >= next {
                 let begun = Instant::now();
-                let sight = Sight::take(&self.also);
+                let sight = Sight::take(&self.watched);
                 // Looks are counted, not seconds: this process may have been kept from its processors, too.
                 match &last {
                     Some(last) if sight.progressed_since(last) => {
@@ -234,7 +243,7 @@ impl Wait {
                 period = LOOK.max(begun.elapsed() * SHARE);
                 next = Instant::now() + period;
             }
-            let Self { what, also, usual, .. } = &self;
+            let Self { what, watched, usual, .. } = &self;
             let why = if quiet >= self.quiet {
                 "nothing happens any more".to_owned()
             } else if used > *usual * LIVELOCK {
@@ -244,7 +253,7 @@ impl Wait {
                 pause = TICK.min(pause * 2);
                 continue;
             };
-            let text = format!("waited for {what}: {why}{}", proc::where_they_wait(also));
+            let text = format!("waited for {what}: {why}{}", proc::where_they_wait(watched));
             return Err(Stalled(text).into());
         }
     }
@@ -309,6 +318,15 @@ mod tests {
         // Longer than the wait is patient with what does nothing.
         let mut child = sh("for n in 1 2 3 4 5 6 7 8; do sleep 0.9; done");
         soon("the slow child").until(|| child.0.try_wait().unwrap());
+    }
+
+    #[test]
+    fn other_processes_may_be_left_out() {
+        let _turn = alone();
+        let waits = sh("sleep 600 & (while :; do :; done) & wait");
+        let why = fails(soon("godot").only(&[waits.0.id()], |name| name == "sleep"));
+        assert!(why.contains("nothing happens any more\n"), "{why}");
+        assert_eq!(why.matches("\nthread ").count(), 2, "{why}");
     }
 
     #[test]

@@ -112,6 +112,15 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
+/// Which processes are watched.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Watched {
+    /// These, and their descendants.
+    pub(crate) named: Vec<u32>,
+    /// Of the descendants those whose names pass, and no other process; otherwise this process's, too.
+    pub(crate) only: Option<fn(&str) -> bool>,
+}
+
 /// What the watched processes have done so far.
 #[derive(Debug, Default)]
 pub struct Sight {
@@ -123,14 +132,14 @@ pub struct Sight {
 }
 
 impl Sight {
-    /// Looks at the descendants of this process, at its other threads, and at these processes with theirs.
-    pub(crate) fn take(also: &[u32]) -> Self {
+    /// Looks at the watched processes, and at the other threads of this one.
+    pub(crate) fn take(watched: &Watched) -> Self {
         let mut sight = Self::default();
-        for (tid, path, stat) in other_threads() {
+        for (tid, path, stat) in other_threads(watched) {
             sight.add_thread(tid, &stat);
             sight.add((tid, stat.start), &stat, &path);
         }
-        watched(also).iter().for_each(|(pid, stat)| sight.add_process(*pid, stat));
+        processes(watched).iter().for_each(|(pid, stat)| sight.add_process(*pid, stat));
         sight
     }
 
@@ -186,30 +195,37 @@ impl Sight {
     }
 }
 
-/// The threads of this process but the one that calls.
-fn other_threads() -> impl Iterator<Item = (u32, PathBuf, Stat)> {
-    let me = rustix::thread::gettid().as_raw_pid();
-    threads(std::process::id()).filter(move |(tid, ..)| i64::from(*tid) != i64::from(me))
+/// The threads of this process but the one that calls, unless others alone are watched.
+fn other_threads(watched: &Watched) -> impl Iterator<Item = (u32, PathBuf, Stat)> + use<> {
+    let (me, ours) = (rustix::thread::gettid().as_raw_pid(), watched.only.is_none());
+    threads(std::process::id()).filter(move |(tid, ..)| ours && i64::from(*tid) != i64::from(me))
 }
 
-fn watched(also: &[u32]) -> Vec<(u32, Stat)> {
-    let all = all();
+fn processes(watched: &Watched) -> Vec<(u32, Stat)> {
+    let (all, also) = (all(), &watched.named);
+    if let Some(passes) = watched.only {
+        let name = |pid: &u32| fs::read_to_string(folder(*pid).join("comm")).unwrap_or_default();
+        let mut pids = below(&all, also.clone());
+        pids.retain(|pid| passes(name(pid).trim_end()));
+        pids.extend(also);
+        return pids.into_iter().filter_map(|pid| Some((pid, *all.get(&pid)?))).collect();
+    }
     let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
     found.retain(|(pid, start)| all.get(pid).is_some_and(|stat| stat.start == *start));
     let mut roots = vec![std::process::id()];
     roots.extend(found.iter().map(|(pid, _)| *pid));
     let ours = below(&all, roots);
     found.extend(ours.iter().map(|pid| (*pid, all[pid].start)));
-    let mut pids: BTreeSet<u32> = below(&all, also.to_vec()).into_iter().collect();
+    let mut pids: BTreeSet<u32> = below(&all, also.clone()).into_iter().collect();
     pids.extend(also.iter().copied().chain(found.iter().map(|(pid, _)| *pid)));
     pids.into_iter().filter_map(|pid| Some((pid, *all.get(&pid)?))).collect()
 }
 
 /// For an error: each watched thread, its state, and the calls in which the thread waits.
-pub(crate) fn where_they_wait(also: &[u32]) -> String {
+pub(crate) fn where_they_wait(watched: &Watched) -> String {
     let mut text = String::new();
-    let others = watched(also).into_iter().flat_map(|(pid, _)| threads(pid));
-    for (tid, path, stat) in other_threads().chain(others) {
+    let others = processes(watched).into_iter().flat_map(|(pid, _)| threads(pid));
+    for (tid, path, stat) in other_threads(watched).chain(others) {
         let read = |file| fs::read_to_string(path.join(file)).unwrap_or_default().trim().to_owned();
         let stack = read("stack");
         let frames = stack.lines().filter_map(|line| line.split_ascii_whitespace().nth(1));

@@ -209,10 +209,10 @@ const ANSWERED: usize = 1;
 /// A descriptor is sent out of the sandbox to a user who may not open the device.
 pub(super) fn accomplice(guest: &Guest) -> io::Result<()> {
     let fd = guest.planted(guest.device())?;
-    raw::until(Duration::from_secs(5), || guest.board.mine(LISTENS) != 0);
+    raw::until(|| guest.board.mine(LISTENS) != 0);
     let socket = UnixStream::connect(format!("{}/open/socket", guest.dir))?;
     raw::send(&socket, fd)?;
-    raw::until(Duration::from_secs(5), || guest.board.mine(ANSWERED) != 0);
+    raw::until(|| guest.board.mine(ANSWERED) != 0);
     let answer = guest.board.mine(ANSWERED) as i32 - 1;
     let raw_device = answer == guest.answer_of(guest.device());
     println!(

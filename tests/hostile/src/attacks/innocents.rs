@@ -4,7 +4,6 @@ use std::io;
 use std::sync::atomic::AtomicI32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use std::time::Instant;
 
 use libc::c_int;
@@ -13,6 +12,7 @@ use libc::c_void;
 use super::numbers::ANSWERED;
 use super::numbers::TRIES;
 use crate::guest::Guest;
+use crate::guest::go_on;
 use crate::guest::minion;
 use crate::raw;
 use crate::raw::PAGE;
@@ -62,12 +62,14 @@ pub(super) fn innocent(guest: &Guest) -> io::Result<()> {
         HOME.store(addr(&path.to_bytes_with_nul()[0]), Ordering::SeqCst);
         DEVICE.store(fd, Ordering::SeqCst);
         REQUEST.store(request, Ordering::SeqCst);
-        println!("a thread has its number: {}", stubs::as_number(stub.tid, opens_files, TRIES)?);
-        raw::until(ANSWERED, || OUTCOME.load(Ordering::SeqCst) != 0);
-        match OUTCOME.load(Ordering::SeqCst) {
-            1 => println!("that thread opened a file and used RDMA"),
-            0 => println!("BROKEN: the calls of an innocent thread are not answered"),
-            other => println!("BROKEN: an innocent thread's calls failed: {}", name(other - 2)),
+        if stubs::as_number(stub.tid, opens_files, TRIES)? {
+            raw::until(|| OUTCOME.load(Ordering::SeqCst) != 0);
+            match OUTCOME.load(Ordering::SeqCst) {
+                1 => println!("a thread with its number opened a file and used RDMA"),
+                other => println!("BROKEN: an innocent thread's calls failed: {}", name(other - 2)),
+            }
+        } else {
+            println!("its number is not to be had");
         }
         let after = request::query(fd);
         if after != guest.answer_of(guest.device()) {
@@ -75,7 +77,7 @@ pub(super) fn innocent(guest: &Guest) -> io::Result<()> {
         }
         Ok(())
     })?;
-    match raw::wait(child, Duration::from_secs(15)) {
+    match raw::wait(child) {
         Some(0) => {}
         Some(code) if code == i32::from(crate::SKIPPED) => {
             return Err(io::Error::other("SKIPPED: as said above"));
@@ -114,13 +116,13 @@ pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
                 }
                 Ok(())
             })?;
-            raw::until(ANSWERED, || board.mine(0) != 0);
+            raw::within(ANSWERED, || board.mine(0) != 0);
             let freed = if stubs { board.mine(0) as i32 } else { child };
             match number {
                 2 | 3 => sleep(50),
                 _ => {
                     raw::kill(child, if number == 1 { libc::SIGKILL } else { 0 });
-                    raw::wait(child, ANSWERED);
+                    raw::wait(child);
                 }
             }
             let how = format!(
@@ -129,7 +131,7 @@ pub(super) fn heirs(guest: &Guest) -> io::Result<()> {
             );
             heir_of(guest, freed, &how)?;
             raw::kill(child, libc::SIGKILL);
-            raw::wait(child, ANSWERED);
+            raw::wait(child);
         }
     }
     Ok(())
@@ -153,7 +155,7 @@ fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
         });
         // No number is free this moment.
         let Ok(child) = child else { continue };
-        match raw::wait(child, ANSWERED) {
+        match raw::wait(child) {
             Some(100) => {}
             Some(0) => {
                 println!("{how}: its heir works");
@@ -168,4 +170,17 @@ fn heir_of(guest: &Guest, freed: i32, how: &str) -> io::Result<()> {
     }
     println!("{how}: not to be had");
     Ok(())
+}
+
+/// A thread for each processor that computes, and makes no request.
+pub(super) fn load(guest: &Guest) -> io::Result<()> {
+    for _ in 0..std::thread::available_parallelism()?.get() {
+        std::thread::spawn(|| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+    }
+    guest.in_effect();
+    go_on()
 }

@@ -12,7 +12,6 @@ mod silent;
 mod waiting;
 
 use std::io;
-use std::time::Duration;
 
 use crate::board::Board;
 use crate::guest::Guest;
@@ -29,9 +28,7 @@ pub(crate) struct Attack {
     pub(crate) name: &'static str,
     /// The limit of process numbers of its world.
     pub(crate) numbers: u32,
-    /// How long it is watched at most.
-    pub(crate) lasts: Duration,
-    /// Whether it goes on until the sandbox is ended.
+    /// Whether it goes on until the sandbox is ended. Such an attack says when it is [in effect](Guest::in_effect).
     pub(crate) goes_on: bool,
     /// By how many KiB the supervisor may grow.
     pub(crate) growth: u64,
@@ -50,7 +47,6 @@ impl Attack {
         Self {
             name,
             numbers: 400,
-            lasts: Duration::from_secs(3),
             goes_on: false,
             growth: 16 << 10,
             traced: false,
@@ -69,10 +65,6 @@ impl Attack {
         Self { outside: Some(outside), ..self }
     }
 
-    const fn at_most(self, seconds: u64) -> Self {
-        Self { lasts: Duration::from_secs(seconds), ..self }
-    }
-
     const fn goes_on(self) -> Self {
         Self { goes_on: true, ..self }
     }
@@ -87,21 +79,21 @@ impl Attack {
 }
 
 const ATTACKS: &[Attack] = &[
-    Attack::new("ghost", numbers::ghost).beside(numbers::heir).at_most(20),
-    Attack::new("ghost_slow", real::ghost_slow).beside(numbers::heir).at_most(30),
-    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir).at_most(60),
-    Attack::new("read_only", numbers::read_only).at_most(20),
-    Attack::new("read_only_forged", numbers::read_only_forged).at_most(20),
-    Attack::new("impersonate", numbers::impersonate).at_most(30),
-    Attack::new("impersonate_from_start", numbers::impersonate_from_start).at_most(30),
-    Attack::new("dead_stub", numbers::dead_stub).at_most(20),
-    Attack::new("dead_stub_anywhere", numbers::dead_stub_anywhere).at_most(80),
-    Attack::new("innocent", innocents::innocent).at_most(20),
-    Attack::new("heirs", innocents::heirs).at_most(40),
-    Attack::new("lives", crowd::lives).at_most(20),
-    Attack::new("traced", crowd::traced).at_most(20),
-    Attack::new("mount_id", opens::mount_id).at_most(20).judged(opens::as_traced),
-    Attack::new("stall", waiting::stall).at_most(15),
+    Attack::new("ghost", numbers::ghost).beside(numbers::heir),
+    Attack::new("ghost_slow", real::ghost_slow).beside(numbers::heir),
+    Attack::new("ghost_event", real::ghost_event).beside(numbers::heir),
+    Attack::new("read_only", numbers::read_only),
+    Attack::new("read_only_forged", numbers::read_only_forged),
+    Attack::new("impersonate", numbers::impersonate),
+    Attack::new("impersonate_from_start", numbers::impersonate_from_start),
+    Attack::new("dead_stub", numbers::dead_stub),
+    Attack::new("dead_stub_anywhere", numbers::dead_stub_anywhere),
+    Attack::new("innocent", innocents::innocent),
+    Attack::new("heirs", innocents::heirs),
+    Attack::new("lives", crowd::lives),
+    Attack::new("traced", crowd::traced),
+    Attack::new("mount_id", opens::mount_id).judged(opens::as_traced),
+    Attack::new("stall", waiting::stall),
     Attack::new("exec_lease", waiting::exec_lease).goes_on(),
     Attack::new("exec_zombie", waiting::exec_zombie).goes_on(),
     Attack::new("exec_fuse", silent::exec).with(crate::fuse::prepare).goes_on(),
@@ -120,20 +112,23 @@ const ATTACKS: &[Attack] = &[
     Attack::new("faults_write", waiting::faults_write).goes_on(),
     Attack::new("faults_input", waiting::faults_input).goes_on(),
     Attack::new("faults_output", waiting::faults_output).goes_on(),
-    Attack::new("faults_of_programs", waiting::faults_of_programs).at_most(15),
-    Attack::new("model", model::model).at_most(25).judged(opens::as_traced),
-    Attack::new("tables", opens::tables).at_most(20).judged(opens::as_traced),
+    Attack::new("faults_of_programs", waiting::faults_of_programs),
+    Attack::new("model", model::model).judged(opens::as_traced),
+    Attack::new("tables", opens::tables).judged(opens::as_traced),
     Attack::new("slow_threads", crowd::slow_threads).of(1000).goes_on(),
     Attack::new("short_waits", crowd::short_waits).of(1000).goes_on(),
-    Attack::new("slow_processes", crowd::slow_processes).of(1000).at_most(20),
-    Attack { growth: 4 << 10, ..Attack::new("handles", books::handles).at_most(20) },
-    Attack::new("descriptors", books::descriptors).at_most(30),
-    Attack::new("opens", books::opens).at_most(30),
-    Attack::new("duplicates", books::duplicates).at_most(10),
-    Attack::new("no_descriptors", books::no_descriptors).at_most(10),
-    Attack::new("connections", real::connections).at_most(60),
-    Attack::new("accomplice", books::accomplice).beside(books::receives).at_most(15),
+    Attack::new("slow_processes", crowd::slow_processes).of(1000),
+    Attack { growth: 4 << 10, ..Attack::new("handles", books::handles) },
+    Attack::new("descriptors", books::descriptors),
+    Attack::new("opens", books::opens),
+    Attack::new("duplicates", books::duplicates),
+    Attack::new("no_descriptors", books::no_descriptors),
+    Attack::new("connections", real::connections),
+    Attack::new("accomplice", books::accomplice).beside(books::receives),
 ];
+
+/// A load, and no attack: what bystanders wait beside it, they wait because the machine is busy.
+const LOAD: Attack = Attack::new(crate::bench::LOAD, innocents::load).goes_on();
 
 /// The names of all attacks.
 #[must_use]
@@ -148,6 +143,6 @@ pub fn going_on() -> Vec<&'static str> {
 }
 
 pub(crate) fn find(name: &str) -> io::Result<&'static Attack> {
-    let found = ATTACKS.iter().find(|attack| attack.name == name);
+    let found = ATTACKS.iter().chain([&LOAD]).find(|attack| attack.name == name);
     found.ok_or_else(|| io::Error::other(format!("no attack is called {name}")))
 }

@@ -23,8 +23,6 @@ use crate::worker::device_at;
 
 /// How long it goes on.
 const LASTS: Duration = Duration::from_secs(6);
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
 const MOST_WORKERS: usize = 6;
 const MOST_DESCRIPTORS: usize = 16;
 /// Steps shown of those before a fault.
@@ -107,16 +105,7 @@ impl Model<'_> {
     /// A worker that was started calls.
     fn arrive(&mut self, table: BTreeMap<i32, Open>) -> Step {
         let fault = |what: &str| format!("a worker does not call: {what}");
-        self.listener.set_nonblocking(true).map_err(|e| fault(&e.to_string()))?;
-        let mut called = None;
-        raw::until(PATIENCE, || {
-            called = self.listener.accept().ok();
-            called.is_some()
-        });
-        let (stream, _) = called.ok_or_else(|| fault("nobody came"))?;
-        let set =
-            stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(PATIENCE)));
-        set.map_err(|e| fault(&e.to_string()))?;
+        let (stream, _) = self.listener.accept().map_err(|e| fault(&e.to_string()))?;
         let mut line = Line(stream);
         let pid = line.hear().map_err(|e| fault(&e.to_string()))?;
         self.workers.push(Worker { pid: pid.parse().unwrap_or(0), line, table });

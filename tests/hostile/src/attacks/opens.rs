@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::time::Duration;
 
 use super::Inside;
 use crate::guest::Guest;
@@ -41,7 +40,7 @@ pub(super) fn mount_id(guest: &Guest) -> io::Result<()> {
                 }
                 Ok(())
             })?;
-            if raw::wait(child, Duration::from_secs(5)) != Some(0) {
+            if raw::wait(child) != Some(0) {
                 println!("BROKEN: after {way}, round {round}: the next program failed");
             }
         }
@@ -112,7 +111,7 @@ fn by_a_duplicate(guest: &Guest) -> io::Result<()> {
             let fd = request::open(guest.other()).unwrap_or(-1);
             i32::from(request::query(fd) != guest.answer_of(guest.other()))
         })?;
-        match raw::wait(inner, Duration::from_secs(5)) {
+        match raw::wait(inner) {
             Some(0) => Ok(()),
             other => Err(io::Error::other(format!("a child of a duplicate's holder: {other:?}"))),
         }
@@ -157,7 +156,7 @@ fn by_executing(guest: &Guest) -> io::Result<()> {
 }
 
 fn ended(child: i32, what: &str) -> io::Result<()> {
-    match raw::wait(child, Duration::from_secs(5)) {
+    match raw::wait(child) {
         Some(0) => {}
         other => println!("BROKEN: {what} ended with {other:?}"),
     }

@@ -30,7 +30,7 @@ use crate::raw::sleep;
 use crate::request;
 use crate::request::errno;
 
-/// How long what ought to come may take.
+/// How long an attacker waits for what may never come.
 const COMES: Duration = Duration::from_secs(10);
 const RDMA_CM: &str = "/dev/infiniband/rdma_cm";
 
@@ -46,7 +46,7 @@ fn companion(body: extern "C" fn(*mut c_void) -> c_int) -> io::Result<i32> {
 /// It dies, and an innocent process outside gets its number.
 fn is_replaced(guest: &Guest, process: i32) {
     raw::kill(process, libc::SIGKILL);
-    raw::wait(process, COMES);
+    raw::wait(process);
     guest.board.set(Word::Freed, process as u64);
     let inherited = guest.board.wait(Word::Heir, COMES);
     println!("its caller's number {process} is an innocent's: {inherited}");
@@ -150,7 +150,7 @@ pub(super) fn ghost_event(guest: &Guest) -> io::Result<()> {
         sleep((DIES + 5 * round).saturating_sub(begun.elapsed().as_millis() as u64));
         guest.board.set(Word::Freed, process as u64);
         raw::kill(process, libc::SIGKILL);
-        raw::wait(process, COMES);
+        raw::wait(process);
         let inherited = guest.board.wait(Word::Heir, COMES);
         println!(
             "an event is due: {}; {process} is an innocent's, {inherited}, after {} ms",
@@ -161,12 +161,7 @@ pub(super) fn ghost_event(guest: &Guest) -> io::Result<()> {
         // Events that nobody has seen are for the next who waits.
         let response = memory(None, PAGE)?;
         let waiter = std::thread::spawn(move || errno(&get_event(fd, response)));
-        if raw::until(COMES, || waiter.is_finished()) {
-            println!("the next who waits: {}", name(waiter.join().unwrap_or(-1)));
-        } else {
-            println!("BROKEN: an event was lost: the next who waits for one waits for ever");
-            return Ok(());
-        }
+        println!("the next who waits: {}", name(waiter.join().unwrap_or(-1)));
         close(fd);
     }
     Ok(())
@@ -175,6 +170,7 @@ pub(super) fn ghost_event(guest: &Guest) -> io::Result<()> {
 /// As a server of rdma_cm does it: a file for each connection.
 pub(super) fn connections(_: &Guest) -> io::Result<()> {
     const CONNECTIONS: usize = 1000;
+    const ENOUGH: usize = 66;
     let many = libc::rlimit { rlim_cur: 4096, rlim_max: 4096 };
     // SAFETY: one struct, which lives through the call.
     let raised = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const many) } == 0;
@@ -183,8 +179,10 @@ pub(super) fn connections(_: &Guest) -> io::Result<()> {
     close(first);
     let mut open = Vec::new();
     let begun = Instant::now();
-    // Under emulation each takes its time.
-    while open.len() < CONNECTIONS && begun.elapsed() < Duration::from_secs(20) {
+    // Under emulation each takes its time; a filter watches 64 numbers.
+    while open.len() < ENOUGH
+        || open.len() < CONNECTIONS && begun.elapsed() < Duration::from_secs(20)
+    {
         match request::open(RDMA_CM) {
             Ok(fd) => open.push(fd),
             Err(e) if e.raw_os_error() == Some(libc::EMFILE) => break,
@@ -200,7 +198,7 @@ pub(super) fn connections(_: &Guest) -> io::Result<()> {
     if let Some(first) = dead.first() {
         println!("BROKEN: {} of them do not work; the first at {first}", dead.len());
     }
-    if open.len() < 66 {
+    if open.len() < ENOUGH {
         println!("BROKEN: only {} at once", open.len());
     }
     Ok(())

@@ -6,12 +6,14 @@ use std::os::fd::AsRawFd;
 use std::os::fd::IntoRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::board::Word;
 use crate::fuse;
 use crate::guest::Guest;
 use crate::guest::go_on;
 use crate::guest::minion;
+use crate::raw;
 use crate::raw::PAGE;
 use crate::raw::call;
 use crate::raw::dup2;
@@ -109,7 +111,8 @@ fn unread(guest: &Guest) -> io::Result<u64> {
 
 /// How many operations were left without an answer: none, and the attack was none.
 fn report(guest: &Guest) -> io::Result<()> {
-    sleep(1500);
+    raw::within(Duration::from_millis(1500), || guest.board.get(Word::Unanswered) != 0);
     println!("operations without an answer: {}", guest.board.get(Word::Unanswered));
+    guest.in_effect();
     go_on()
 }

@@ -44,7 +44,7 @@ pub(super) fn stall(guest: &Guest) -> io::Result<()> {
             let spin = Duration::from_micros(20 + used * 7919 % 900);
             children.push((minion(|| stalled(guest, spin))?, Instant::now()));
         }
-        children.retain(|(child, since)| match raw::wait(*child, Duration::ZERO) {
+        children.retain(|(child, since)| match raw::ended(*child) {
             Some(code) => {
                 *ends.entry(code).or_insert(0) += 1;
                 false
@@ -127,7 +127,7 @@ fn exec_waits(guest: &Guest, zombie: bool) -> io::Result<()> {
         }
         go_on()
     })?;
-    if !raw::until(Duration::from_secs(5), || board.mine(0) != 0) {
+    if !raw::within(Duration::from_secs(5), || board.mine(0) != 0) {
         return Err(io::Error::other("SKIPPED: needs a file system with leases"));
     }
     minion(|| {
@@ -137,7 +137,7 @@ fn exec_waits(guest: &Guest, zombie: bool) -> io::Result<()> {
                 go_on()
             });
             // Traced by the one that does not reap it.
-            raw::until(Duration::from_secs(5), || board.mine(2) != 0);
+            raw::until(|| board.mine(2) != 0);
         }
         let fd = request::open(guest.device())?;
         thread::spawn(move || {
@@ -151,14 +151,15 @@ fn exec_waits(guest: &Guest, zombie: bool) -> io::Result<()> {
         go_on()
     })?;
     if zombie {
-        raw::until(Duration::from_secs(5), || board.mine(1) != 0);
+        raw::until(|| board.mine(1) != 0);
         const PTRACE_SEIZE: u64 = 0x4206;
         let seized = call(libc::SYS_ptrace, &[PTRACE_SEIZE, board.mine(1), 0, 0]);
         println!("the sibling is traced: {}", seized.is_ok());
         board.set_mine(2, 1);
     }
-    raw::until(Duration::from_secs(2), || board.mine(3) != 0);
-    println!("a first request beside an execve that waits: {}", board.mine(3) != 0);
+    raw::until(|| board.mine(3) != 0);
+    println!("a first request beside an execve that waits");
+    guest.in_effect();
     go_on()
 }
 
@@ -175,6 +176,7 @@ fn in_such_memory(guest: &Guest, what: impl Fn(i32, u64) -> i32) -> io::Result<(
             let begun = Instant::now();
             if number == 0 {
                 println!("a call begins");
+                guest.in_effect();
             }
             println!("the call: {} after {:.1?}", name(what(fd, page)), begun.elapsed());
             Ok(())
