@@ -376,8 +376,10 @@ impl Bundle {
             .output();
         // Runc tries to remove a control group five times within a third of a second; a process that ends later, on a
         // busy machine, leaves the group behind, empty.
-        let is_empty_group =
-            |path: &&str| path.starts_with("/sys/fs") && fs::remove_dir(path).is_ok();
+        let group = format!("/{}", self.id);
+        let is_empty_group = |path: &&str| {
+            path.starts_with("/sys/fs") && path.ends_with(&group) && fs::remove_dir(path).is_ok()
+        };
         let of_id = stdout(&of_id.unwrap());
         of_id.lines().filter(|path| !is_empty_group(path)).map(Into::into).collect()
     }
