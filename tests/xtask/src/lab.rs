@@ -189,7 +189,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             Ok(exit_code(pair.prepare_for(&guest)?.shell(&spec)?.status))
         }
         LabCommand::Cases { words } => {
-            println!("{}", broker::table(&words));
+            println!("{}", broker::table(&words)?);
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Case { name, keep } => case(&name, keep),
