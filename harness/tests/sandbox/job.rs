@@ -209,13 +209,13 @@ fn a_program_that_handles_sigterm_has_its_time_until_another_comes() {
         // At once it means the same.
         signal(&child, "TERM");
         if begun.elapsed() < Duration::from_secs(1) {
-            return Some(child);
+            return Some((child, out));
         }
         child.kill().unwrap();
         child.wait().unwrap();
         None
     };
-    let mut child = until("two signals at once", asked_twice);
+    let (mut child, _out) = until("two signals at once", asked_twice);
     sleep(Duration::from_millis(4500));
     assert!(child.try_wait().unwrap().is_none());
     signal(&child, "TERM");
