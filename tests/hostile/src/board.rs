@@ -22,8 +22,8 @@ pub(crate) enum Word {
     Go,
     /// The attacker has ended: its code plus one.
     AttackerDone,
-    /// The leader lives.
-    Leader,
+    /// An attack that goes on has begun.
+    InEffect,
     /// Four words of each meter: requests, the worst, the beginning of the present one, ready.
     Inside,
     /// The bystander of another sandbox.
@@ -40,8 +40,6 @@ pub(crate) enum Word {
     Faults,
     /// A number that was freed, for the world outside to take.
     Freed,
-    /// An attack that goes on has begun.
-    InEffect,
     /// Of the attacks themselves.
     Mine = 32,
 }

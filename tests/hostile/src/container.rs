@@ -15,8 +15,6 @@ use serde_json::json;
 
 use crate::options::Options;
 
-/// The name of the container in its world.
-const ID: &str = "attacked";
 const FAULTS: &str = "/dev/userfaultfd";
 /// What an attacker needs that is root: it becomes other users, and ends what it started.
 const CAPABILITIES: [&str; 4] = ["CAP_KILL", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID"];
@@ -92,14 +90,14 @@ impl<'a> Container<'a> {
     /// Runs the container; ends when the container does.
     pub(crate) fn run(&self, out: File, err: File) -> io::Result<Child> {
         let mut command = self.command();
-        command.args(["run", "--bundle", &format!("{}/bundle", self.dir), ID]);
+        command.args(["run", "--bundle", &format!("{}/bundle", self.dir), self.id()]);
         command.stdin(Stdio::null()).stdout(out).stderr(err).spawn()
     }
 
     /// Begins to delete the container, whatever it does, as an engine does.
     pub(crate) fn delete(&self, err: File) -> io::Result<Child> {
         let mut command = self.command();
-        command.args(["delete", "--force", ID]);
+        command.args(["delete", "--force", self.id()]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(err).spawn()
     }
 
@@ -128,6 +126,11 @@ impl<'a> Container<'a> {
         let states =
             fs::read_dir(format!("{}/state/oci", self.dir)).into_iter().flatten().flatten();
         states.filter_map(|state| fs::read_to_string(state.path().join("groups")).ok()).collect()
+    }
+
+    /// The container's name, which is that of its control group, too, and so no other world's.
+    fn id(&self) -> &str {
+        self.dir.trim_start_matches("/tmp/")
     }
 
     fn command(&self) -> Command {

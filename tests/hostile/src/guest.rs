@@ -115,7 +115,6 @@ pub(crate) fn lead(dir: &str) -> io::Result<u8> {
     }
     fork(|| start(&guest, BYSTANDER, &["bystander", dir, "inside"]))?;
     raw::until(|| board.meter(Word::Inside).is_ready());
-    board.set(Word::Leader, 1);
     raw::until(|| board.get(Word::Go) != 0);
     let user = if guest.is_root() { 0 } else { NOBODY };
     let attacker = fork(|| start(&guest, user, &["attacker", dir]))?;

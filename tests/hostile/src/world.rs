@@ -1,6 +1,6 @@
 //! The world of one attack: few numbers, a canary, two bystanders, and the attacked sandbox.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs;
 use std::fs::File;
@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::process::Stdio;
+use std::ptr::null_mut;
 use std::time::Duration;
 use std::time::Instant;
 
@@ -34,8 +35,10 @@ use crate::raw::call;
 use crate::raw::fork;
 use crate::raw::mount;
 
-/// The processor time that an answer to a request, a sandbox's start or a sandbox's end takes at most.
+/// The processor time that a sandbox's start or end takes at most; and an answer to a request, with what the supervisor
+/// does for others meanwhile.
 const USUAL: Duration = Duration::from_secs(3);
+const REQUEST: Duration = Duration::from_millis(500);
 /// Requests of each bystander beside an attack that goes on; and after one that has ended, since what the
 /// attack set in motion may come to pass.
 const BESIDE: u64 = 200;
@@ -83,7 +86,7 @@ struct World<'a> {
     options: &'a Options,
     dir: &'a str,
     board: Board,
-    ended: HashMap<i32, i32>,
+    ended: HashSet<i32>,
     broken: u32,
 }
 
@@ -125,7 +128,7 @@ impl<'a> World<'a> {
             settings(libc::ENOTTY, libc::EINVAL)
         };
         fs::write(format!("{dir}/settings"), text)?;
-        Ok(Self { attack, options, dir, board, ended: HashMap::new(), broken: 0 })
+        Ok(Self { attack, options, dir, board, ended: HashSet::new(), broken: 0 })
     }
 
     fn run(&mut self) -> io::Result<u8> {
@@ -136,7 +139,7 @@ impl<'a> World<'a> {
             return Ok(if error.to_string().starts_with("SKIPPED") { SKIPPED } else { 1 });
         }
         let canary = self.helper(&["canary", self.dir, "canary"])?;
-        self.until("the canary", &[canary], all, |world| world.board.get(Word::Canary) != 0)?;
+        self.until(wait("the canary", &[canary], all), |world| world.board.get(Word::Canary) != 0);
         let before = canary::possessions(canary)?;
         let outside = self.sandbox("outside", &["bystander", self.dir, "outside"], false)?;
         let container = match &self.options.container {
@@ -150,30 +153,23 @@ impl<'a> World<'a> {
             None => self.sandbox("attacked", &["leader", self.dir], self.attack.traced)?,
         };
         let [inside, other] = [Word::Inside, Word::Outside].map(|word| self.board.meter(word));
-        let is_ready = |world: &Self, pid, ready| world.ended.contains_key(&pid) || ready;
-        let ready = self
-            .until("the other sandbox", &[outside], all, |world| {
-                is_ready(world, outside, other.is_ready())
-            })
-            .and_then(|()| {
-                self.until("the attacked sandbox", &[attacked], all, |world| {
-                    is_ready(world, attacked, world.board.get(Word::Leader) != 0)
-                })
+        let mut bystanders = [
+            Bystander { which: "inside", meter: inside, served: vec![attacked] },
+            Bystander { which: "outside", meter: other, served: vec![outside] },
+        ];
+        for Bystander { which, meter, served } in &bystanders {
+            let what = format!("the bystander {which}");
+            let ready = self.until(wait(&what, served, all), |world| {
+                meter.is_ready() || world.has_ended(served)
             });
-        if ready.is_err() || self.ended.contains_key(&attacked) || self.ended.contains_key(&outside)
-        {
-            self.show();
-            ready?;
-            return Err(io::Error::other("the sandboxes do not start"));
+            if !ready || self.has_ended(served) {
+                self.show();
+                return Err(io::Error::other(format!("{what} does not start")));
+            }
         }
         // The runtime's process, where that is not the supervisor's.
         let size = look::resident(attacked).filter(|_| container.is_none());
-        let mut supervisor = container.as_ref().map_or_else(Vec::new, Container::supervisor);
-        supervisor.push(attacked);
-        let bystanders = [
-            Bystander { which: "inside", meter: inside, served: supervisor.clone() },
-            Bystander { which: "outside", meter: other, served: vec![outside] },
-        ];
+        bystanders[0].served.extend(container.iter().flat_map(Container::supervisor));
 
         let before_go = bystanders.each_ref().map(|bystander| {
             bystander.meter.take_worst();
@@ -188,9 +184,7 @@ impl<'a> World<'a> {
             }
             None => None,
         };
-        if let Err(why) = self.watch(&bystanders) {
-            self.broken(&why);
-        }
+        self.watch(&bystanders);
         let lasted = begun.elapsed().as_millis();
         for (bystander, before) in bystanders.iter().zip(before_go) {
             let Bystander { which, meter, .. } = bystander;
@@ -213,14 +207,14 @@ impl<'a> World<'a> {
                 self.broken("the supervisor's control group grew without end");
             }
         }
-        for (pid, which) in [(attacked, "attacked"), (outside, "other")] {
-            if self.ended.contains_key(&pid) {
-                self.broken(&format!("the {which} sandbox's supervisor ended"));
+        for Bystander { which, served, .. } in &bystanders {
+            if self.has_ended(served) {
+                self.broken(&format!("the supervisor of the bystander {which} ended"));
             }
         }
         self.end(outside, "the other sandbox");
         match &container {
-            Some(container) => self.delete(container, attacked, &supervisor)?,
+            Some(container) => self.delete(container, attacked, &bystanders[0].served)?,
             None => self.end(attacked, "the attacked sandbox"),
         }
         self.left();
@@ -252,7 +246,7 @@ impl<'a> World<'a> {
 
     /// Waits until the attack is over, or a supervisor has ended. Meanwhile the requests of each bystander come to their
     /// end, one after the other.
-    fn watch(&mut self, bystanders: &[Bystander; 2]) -> Result<(), String> {
+    fn watch(&mut self, bystanders: &[Bystander; 2]) {
         let begun = Instant::now();
         let requests = || bystanders.each_ref().map(|bystander| bystander.meter.requests());
         let first = requests();
@@ -261,14 +255,10 @@ impl<'a> World<'a> {
             for Bystander { which, meter, served } in bystanders {
                 let before = meter.requests();
                 let what = format!("the end of a request of the bystander {which}");
-                let supervisor =
-                    |world: &Self| served.iter().any(|pid| world.ended.contains_key(pid));
-                let ended = self.until(&what, served, serves, |world| {
-                    meter.requests() > before || supervisor(world)
-                });
-                ended.map_err(|stalled| stalled.to_string())?;
-                if supervisor(self) {
-                    return Ok(());
+                let wait = wait(&what, served, serves).usual(REQUEST);
+                let ended = |world: &Self| meter.requests() > before || world.has_ended(served);
+                if !self.until(wait, ended) || self.has_ended(served) {
+                    return;
                 }
             }
             let done = self.board.get(Word::AttackerDone) != 0;
@@ -278,42 +268,39 @@ impl<'a> World<'a> {
                 let enough = if done { AFTER } else { BESIDE };
                 let lasted = done || begun.elapsed() >= self.options.lasts;
                 if lasted && now.iter().zip(from).all(|(now, from)| now - from >= enough) {
-                    return Ok(());
+                    return;
                 }
             } else if now[0] - first[0] > MOST {
-                return Err(format!(
+                self.broken(&format!(
                     "the attacker waits for ever: {MOST} requests were made meanwhile"
                 ));
+                return;
             }
         }
     }
 
-    /// Waits until something is so; fails if nothing happens any more in these processes and in those of their
-    /// descendants whose names pass.
-    fn until(
-        &mut self,
-        what: &str,
-        pids: &[i32],
-        passes: fn(&str) -> bool,
-        mut so: impl FnMut(&Self) -> bool,
-    ) -> io::Result<()> {
-        let pids: Vec<u32> = pids.iter().map(|pid| pid.cast_unsigned()).collect();
-        let awaited = Wait::new(what).only(&pids, passes).usual(USUAL).try_until(|| {
+    /// Waits until something is so. False: nothing happens any more, and so something is broken.
+    fn until(&mut self, wait: Wait, mut so: impl FnMut(&Self) -> bool) -> bool {
+        let awaited = wait.try_until(|| {
             self.reap();
             Ok::<_, Stalled>(so(self))
         });
-        awaited.map_err(io::Error::other)
+        awaited.map_err(|stalled| self.broken(&stalled.to_string())).is_ok()
+    }
+
+    /// Whether one of these children has ended.
+    fn has_ended(&self, pids: &[i32]) -> bool {
+        pids.iter().any(|pid| self.ended.contains(pid))
     }
 
     fn reap(&mut self) {
         loop {
-            let mut status = 0;
-            // SAFETY: `status` is an int that lives through the call.
-            let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL | libc::WNOHANG) };
+            // SAFETY: the status is not asked for.
+            let pid = unsafe { libc::waitpid(-1, null_mut(), libc::__WALL | libc::WNOHANG) };
             if pid <= 0 {
                 return;
             }
-            self.ended.insert(pid, status);
+            self.ended.insert(pid);
         }
     }
 
@@ -343,9 +330,8 @@ impl<'a> World<'a> {
         for signal in [libc::SIGTERM, libc::SIGKILL] {
             raw::kill(pid, signal);
             let what = format!("the end of {name} after signal {signal}");
-            match self.until(&what, &[pid], all, |world| world.ended.contains_key(&pid)) {
-                Ok(()) => return println!("{name}: gone after {:.0} ms", millis(begun.elapsed())),
-                Err(stalled) => self.broken(&stalled.to_string()),
+            if self.until(wait(&what, &[pid], all), |world| world.has_ended(&[pid])) {
+                return println!("{name}: gone after {:.0} ms", millis(begun.elapsed()));
             }
         }
     }
@@ -355,22 +341,16 @@ impl<'a> World<'a> {
         let begun = Instant::now();
         let delete = container.delete(self.file("delete.err")?)?.id() as i32;
         let pids = [&[delete], serve].concat();
-        if let Err(stalled) =
-            self.until("delete --force", &pids, all, |world| world.ended.contains_key(&delete))
-        {
-            self.broken(&stalled.to_string());
+        if !self.until(wait("delete --force", &pids, all), |world| world.has_ended(&[delete])) {
             raw::kill(delete, libc::SIGKILL);
         }
         println!("the container: deleted after {:.0} ms", millis(begun.elapsed()));
         // The first process of a pid namespace ends after all others, whoever runs the container.
         let mut only_held = look::only_held(run);
-        let gone = self.until("the end of the container", &pids, all, |world| {
-            world.ended.contains_key(&run) || only_held()
+        self.until(wait("the end of the container", &pids, all), |world| {
+            world.has_ended(&[run]) || only_held()
         });
-        if let Err(stalled) = gone {
-            self.broken(&stalled.to_string());
-        }
-        if self.ended.contains_key(&run) {
+        if self.has_ended(&[run]) {
             println!("the container: gone after {:.0} ms", millis(begun.elapsed()));
         }
         raw::kill(run, libc::SIGKILL);
@@ -381,15 +361,10 @@ impl<'a> World<'a> {
     fn left(&mut self) {
         let pids: Vec<i32> = look::filtered().into_keys().collect();
         let mut only_held = look::only_held(0);
-        let gone = self.until("the end of all guests", &pids, all, |_| {
+        self.until(wait("the end of all guests", &pids, all), |_| {
             look::filtered().is_empty() || only_held()
         });
-        for line in look::filtered().values() {
-            println!("left: {line}");
-        }
-        if let Err(stalled) = gone {
-            self.broken(&stalled.to_string());
-        }
+        look::filtered().values().for_each(|line| println!("left: {line}"));
     }
 
     fn compare(&mut self, canary: i32, before: &[String]) -> io::Result<()> {
@@ -453,4 +428,10 @@ fn serves(name: &str) -> bool {
 
 fn all(_: &str) -> bool {
     true
+}
+
+/// A wait for what these processes do, and those of their descendants whose names pass.
+fn wait(what: &str, pids: &[i32], passes: fn(&str) -> bool) -> Wait {
+    let pids: Vec<u32> = pids.iter().map(|pid| pid.cast_unsigned()).collect();
+    Wait::new(what).only(&pids, passes).usual(USUAL)
 }
