@@ -272,24 +272,6 @@ fn files_do_not_import_each_other_in_large_circles() {
     }
 }
 
-/// The sources of every crate, by their paths in the workspace.
-fn sources() -> BTreeMap<String, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let mut found = BTreeMap::new();
-    let mut dirs = ["harness", "proxy", "sysfs", "tests"].map(|dir| root.join(dir)).to_vec();
-    while let Some(dir) = dirs.pop() {
-        for path in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
-            if path.is_dir() && !path.ends_with("target") {
-                dirs.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                found.insert(name, fs::read_to_string(path).unwrap());
-            }
-        }
-    }
-    found
-}
-
 /// The types that items define, but for those of tests.
 fn types(items: &[syn::Item], found: &mut Vec<String>) {
     for item in items {
