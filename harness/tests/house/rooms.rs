@@ -28,7 +28,6 @@ const UNSAFE: [&str; 2] = ["verbgate-sys", "verbgate-verbs"];
 /// Files that may import each other in a circle.
 const CIRCLE_MAX: usize = 3;
 
-
 /// The workspace's packages, by name.
 fn packages() -> BTreeMap<String, Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
