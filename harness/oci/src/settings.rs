@@ -160,7 +160,7 @@ mod tests {
         // runtime has yet to make has none.
         let made = "ip link add eth7 type veth peer name p && ip addr add 192.0.2.7/24 dev eth7 && \
                     ip link set eth7 up && ip route add default dev eth7 && echo made && \
-                    exec sleep 60";
+                    exec sleep infinity";
         let mut pod = std::process::Command::new("unshare");
         pod.args(["--net", "sh", "-c", made]).stdout(std::process::Stdio::piped());
         let mut pod = pod.stderr(std::process::Stdio::null()).spawn().unwrap();

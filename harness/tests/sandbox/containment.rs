@@ -26,14 +26,18 @@ fn attempt(around: &str, attack: &str) -> Outcome {
     let dir = tempfile::tempdir().unwrap();
     let host = |launch: &str| {
         let script = format!("{HOST} {{ {around} exec {launch} sh -c \"$ATTACK\"; }}");
-        output(
+        let output = output(
             Command::new("unshare")
                 .args(["-m", "sh", "-c", &script])
                 .env("ATTACK", attack)
                 .env("T", dir.path())
                 .current_dir("/")
                 .stdin(std::process::Stdio::null()),
-        )
+        );
+        if let Ok(other) = std::fs::read_to_string(dir.path().join("pid")) {
+            verbgate_wait::kill(other.trim().parse().unwrap());
+        }
+        output
     };
     let guest = format!("{} run --device uverbs9=/dev/infiniband/uverbs9 --", verbgate());
     Outcome { native: host(""), guest: host(&guest) }
@@ -142,7 +146,7 @@ fn other_processes_lead_nowhere() {
     if !is_root() {
         return;
     }
-    let other = "sleep 9 <&- >&- 2>&- & echo $! > $T/pid;";
+    let other = "sleep infinity <&- >&- 2>&- & echo $! > $T/pid;";
     let raw = "true < /proc/$(cat $T/pid)/root/dev/infiniband/uverbs9";
     must_fail(other, raw);
     must_fail(other, "ls /proc/$(cat $T/pid)/cwd/");
@@ -151,7 +155,7 @@ fn other_processes_lead_nowhere() {
     must_fail("", "test -n \"$(readlink /proc/$PPID/exe)\"");
     must_fail("", "readlink /proc/$PPID/fd/1");
     // A process of the same user without any capability is no bridge either.
-    let weak = "setpriv --bounding-set=-all --inh-caps=-all sleep 9 <&- >&- 2>&- & \
+    let weak = "setpriv --bounding-set=-all --inh-caps=-all sleep infinity <&- >&- 2>&- & \
                 echo $! > $T/pid; sleep 0.1;";
     if common::has("setpriv") && has_landlock() {
         must_fail(weak, raw);

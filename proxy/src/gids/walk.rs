@@ -5,7 +5,6 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::time::Duration;
 
 use verbgate_abi::decode;
 use verbgate_abi::encode::RequestBuilder;
@@ -198,17 +197,12 @@ fn the_end_moves_with_the_entries() {
     // Which rtnetlink tells of, as of an address.
     let news = || assert_eq!(scene.news.send(&[0; 16]).unwrap(), 16);
     let until = |wanted: u32| {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
+        verbgate_wait::until(&format!("a length of {wanted}"), || {
             // What belongs to the port is not remembered after news.
             scene.view.sides.lock().hear().unwrap();
             scene.own(LO);
-            if scene.lengths() == [Some(wanted); 4] {
-                return;
-            }
-            assert!(Instant::now() < deadline, "{:?}", scene.lengths());
-            std::thread::yield_now();
-        }
+            scene.lengths() == [Some(wanted); 4]
+        });
     };
     news();
     until(1);

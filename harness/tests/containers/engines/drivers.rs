@@ -19,8 +19,7 @@ use crate::engines::world::Daemon;
 use crate::engines::world::World;
 
 /// What each container does: says something, and ends with a code of its own when it is told to.
-const STAYS: [&str; 3] =
-    ["sh", "-c", "echo here; trap 'exit 7' TERM; while true; do sleep 1; done"];
+const STAYS: [&str; 3] = ["sh", "-c", "echo here; trap 'exit 7' TERM; sleep 100000 & wait"];
 
 /// An engine, as somebody who uses it sees it. All containers have RDMA but where it is said.
 pub(crate) trait Engine {
@@ -89,7 +88,7 @@ impl Engine for Docker {
         self.said(&["logs", id])
     }
     fn stop(&mut self, id: &str) {
-        self.said(&["stop", "--time=20", id]);
+        self.said(&["stop", "--time=600", id]);
     }
     fn exit_code(&mut self, id: &str) -> Option<i32> {
         let state = self.said(&["inspect", "--format={{.State.Running}} {{.State.ExitCode}}", id]);
@@ -228,7 +227,7 @@ impl Engine for Podman {
         self.said(&["logs", id])
     }
     fn stop(&mut self, id: &str) {
-        self.said(&["stop", "--time=20", id]);
+        self.said(&["stop", "--time=600", id]);
     }
     fn exit_code(&mut self, id: &str) -> Option<i32> {
         let state = self.said(&["inspect", "--format={{.State.Running}} {{.State.ExitCode}}", id]);
