@@ -1,6 +1,7 @@
 //! This build and another one, by turns in one run: each row's ratio, and how much a build differs from itself.
 
 use anyhow::Result;
+use serde::Serialize;
 use serde_json::json;
 
 use super::calls;
@@ -48,23 +49,17 @@ pub fn run(this: &Programs, other: &Programs, lines: bool) -> Result<()> {
     for (name, columns) in rounds.rows() {
         let Some(row) = Row::of(columns) else { continue };
         if lines {
-            let Row { this, other, ratio, rounds, itself } = row;
-            let verdict = row.verdict();
-            println!(
-                "{}",
-                json!({ "row": name, "this": this, "other": other, "ratio": ratio,
-                "rounds": rounds, "itself": itself, "verdict": verdict })
-            );
+            println!("{}", json!({ "row": name, "figures": row, "verdict": row.verdict() }));
             continue;
         }
-        let span = |[least, most]: [f64; 2]| format!("{least:.2} to {most:.2}");
+        let [least, most] = row.rounds;
         table.row(&[
             name.to_owned(),
             format!("{:.2}", row.this),
             format!("{:.2}", row.other),
             format!("{:.3}", row.ratio),
-            span(row.rounds),
-            span(row.itself),
+            format!("{least:.2} to {most:.2}"),
+            format!("{:.2}", row.itself),
             row.verdict().to_owned(),
         ]);
     }
@@ -74,15 +69,15 @@ pub fn run(this: &Programs, other: &Programs, lines: bool) -> Result<()> {
     Ok(())
 }
 
-/// Medians of both builds; the median ratio of a round, and the least and the most; and the least and the most
-/// ratio of two turns of the same build in a round, which is the noise.
-#[derive(Clone, Copy, Debug)]
+/// Medians of both builds; the median ratio of a round, and the least and the most; and the noise: by how many times
+/// two turns of the same build in a round differ at most.
+#[derive(Clone, Copy, Debug, Serialize)]
 struct Row {
     this: f64,
     other: f64,
     ratio: f64,
     rounds: [f64; 2],
-    itself: [f64; 2],
+    itself: f64,
 }
 
 impl Row {
@@ -92,28 +87,23 @@ impl Row {
         let (ours, theirs) = (pairs(this), pairs(other));
         let mut ratios: Vec<f64> =
             ours.iter().zip(&theirs).map(|([a, b], [c, d])| (a + b) / (c + d)).collect();
-        let itself: Vec<f64> = ours.iter().chain(&theirs).map(|[one, again]| again / one).collect();
-        let span = |of: &[f64]| {
-            [
-                of.iter().copied().fold(f64::NAN, f64::min),
-                of.iter().copied().fold(f64::NAN, f64::max),
-            ]
-        };
+        let itself = ours.iter().chain(&theirs).map(|[one, again]| (again / one).max(one / again));
+        let least = ratios.iter().copied().fold(f64::NAN, f64::min);
+        let most = ratios.iter().copied().fold(f64::NAN, f64::max);
         Some(Self {
             this: median(&mut this.clone())?,
             other: median(&mut other.clone())?,
-            rounds: span(&ratios),
-            itself: span(&itself),
+            rounds: [least, most],
+            itself: itself.fold(1.0, f64::max),
             ratio: median(&mut ratios)?,
         })
     }
 
     /// A ratio within what a build differs from itself is no difference.
     fn verdict(&self) -> &'static str {
-        let [least, most] = self.itself;
         match self.ratio {
-            ratio if ratio > most => "SLOWER",
-            ratio if ratio < least => "faster",
+            ratio if ratio > self.itself => "SLOWER",
+            ratio if ratio < 1.0 / self.itself => "faster",
             _ => "",
         }
     }
@@ -160,6 +150,6 @@ mod tests {
         assert_eq!(row([5.0, 5.0, 5.0, 5.0]).verdict(), "SLOWER");
         assert_eq!(row([20.0, 20.0, 20.0, 20.0]).verdict(), "faster");
         let row = row([5.0, 5.0, 5.0, 10.0]);
-        assert_eq!((row.itself, row.rounds), ([1.0, 2.0], [1.4, 2.1]));
+        assert_eq!((row.itself, row.rounds), (2.0, [1.4, 2.1]));
     }
 }
