@@ -115,6 +115,12 @@ fn waitpid(pid: i32, flags: c_int) -> Option<i32> {
     }
 }
 
+/// Whether an error, also a negative one, is that no process number is free this moment: on a busy machine, processes
+/// take long to end, and a supervisor has many threads.
+pub(crate) fn is_short(errno: i32) -> bool {
+    errno.abs() == libc::EAGAIN
+}
+
 pub(crate) fn kill(pid: i32, signal: c_int) {
     // SAFETY: both arguments are plain numbers.
     unsafe { libc::kill(pid, signal) };

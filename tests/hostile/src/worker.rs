@@ -77,7 +77,8 @@ fn serve(mut line: Line, listener: &str) -> io::Result<u8> {
             "ask" => request::query(number(1)),
             "ask-by-thread" => {
                 let fd = number(1);
-                std::thread::spawn(move || request::query(fd)).join().unwrap_or(-99)
+                let asked = std::thread::Builder::new().spawn(move || request::query(fd));
+                asked.map_or(libc::EAGAIN, |asked| asked.join().unwrap_or(-99))
             }
             "dup" => result(call(libc::SYS_dup, &[int(number(1))])),
             "dup3" => {
@@ -98,10 +99,7 @@ fn serve(mut line: Line, listener: &str) -> io::Result<u8> {
                 let group = unsafe { libc::getegid() };
                 result(call(libc::SYS_setgid, &[u64::from(group)]))
             }
-            "fork" => {
-                fork(|| i32::from(call_in(listener).is_err()))?;
-                0
-            }
+            "fork" => result(fork(|| i32::from(call_in(listener).is_err())).map(|_| 0)),
             "execute" => {
                 let socket = line.0.as_raw_fd();
                 call(libc::SYS_fcntl, &[int(socket), int(libc::F_SETFD), 0])?;
@@ -116,7 +114,7 @@ fn serve(mut line: Line, listener: &str) -> io::Result<u8> {
             "take" => raw::receive(&line.0).unwrap_or(-1),
             "burn" => {
                 for _ in 0..number(1) {
-                    let _ = fork(|| 0);
+                    let _ = fork(|| 0).map(raw::wait);
                 }
                 0
             }
