@@ -205,7 +205,7 @@ fn nobody_but_verbgate_says_what_was_granted() {
 #[test]
 fn a_container_that_leaves_its_device_aside_is_told_of_and_ended_if_rdma_is_required() {
     for runtime in runtimes() {
-        for (required, status) in [(false, 0), (true, 137)] {
+        for required in [false, true] {
             let told = "until grep -q rdma_unused /audit; do sleep 0.1; done";
             let script = if required { "exec sleep infinity" } else { told };
             let mut bundle = Bundle::new(runtime, &["sh", "-c", script]);
@@ -216,7 +216,8 @@ fn a_container_that_leaves_its_device_aside_is_told_of_and_ended_if_rdma_is_requ
             bundle.options.extend(["--rdma-within", "1", "--audit", audit_at].map(str::to_owned));
             bundle.options.extend(required.then(|| "--require-rdma".to_owned()));
             let output = bundle.run();
-            assert_eq!(output.status.code(), Some(status), "{output:?}");
+            // By a signal, of which a slow runtime hears before it has seen the container run.
+            assert_eq!(output.status.success(), !required, "{output:?}");
             let text = std::fs::read_to_string(&audit).unwrap();
             let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
             assert_eq!(
