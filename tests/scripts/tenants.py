@@ -134,11 +134,11 @@ def victim(device, index):
         end.qp.post_recv(RecvWR(num_sge=1, sg=[end.sge(ROOM)]))
     say("qpn", end.qp.qp_num)
     for _ in sys.stdin:
-        done = end.completion(2)
+        done = end.completion()
         if done is None or done.status != e.IBV_WC_SUCCESS:
             say("nothing")
         else:
-            say("got", end.mr.read(done.byte_len - GRH, GRH).decode())
+            say("got", end.mr.read(done.byte_len - GRH, GRH).decode().strip())
 
 
 def udp(source, target, number, text):

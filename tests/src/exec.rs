@@ -27,7 +27,7 @@ pub use verbgate_wait::kill;
 pub use verbgate_wait::signal;
 pub use verbgate_wait::threads_in_state;
 
-/// For how long nothing happens before a wait gives up: drivers give a device a minute for each command, and the
+/// How long nothing happens before a wait gives up: drivers give a device a minute for each command, and the
 /// connection manager gives a peer as much.
 const QUIET: Duration = Duration::from_secs(150);
 /// The processor time of a program with all that it starts, on emulated processors: these count the time, too, in
@@ -144,7 +144,7 @@ impl Program {
         content(&mut self.stderr)
     }
 
-    /// For an error: what it has said so far.
+    /// What it has said so far, for an error.
     pub fn describe(&mut self) -> Result<String> {
         let (stdout, stderr) = (self.stdout_so_far()?, self.stderr_so_far()?);
         Ok(format!("has said{}{}", Quoted("stdout", &stdout), Quoted("stderr", &stderr)))

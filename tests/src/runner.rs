@@ -138,7 +138,7 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
         command.env(CELL, &cell.0);
     }
     if let Some(folder) = traces(case.name) {
-        // Those of an attempt that was broken off.
+        // An attempt that was broken off left some.
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -152,7 +152,7 @@ fn in_a_cell(world: &World, case: &Case) -> Result<exec::Ended> {
         cell.clear()?;
     }
     let ended = ended?;
-    // Of a case that failed, the reason matters more than what it left behind.
+    // The reason of a failure matters more than what the case left behind.
     if ended.status == 0 {
         let mut after = resources();
         exec::wait_until("the kernel to free what the case made", || {

@@ -42,7 +42,7 @@ pub(crate) fn program() -> &'static Path {
             return beside;
         }
         let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // Of the whole workspace, as its tests are: another set of features would build another program.
+        // The whole workspace is built, as for its tests: another set of features would build another program.
         build.args(["test", "--quiet", "--no-run", "--workspace", "--test", "plant"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");

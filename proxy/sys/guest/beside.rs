@@ -1,4 +1,4 @@
-//! What requests cost beside other threads of the process: one that polls, and many that sleep.
+//! The cost of requests beside other threads of the process: one that polls, and many that sleep.
 
 use std::error::Error;
 use std::hint::spin_loop;
@@ -26,7 +26,7 @@ use crate::raw;
 /// Between two requests, as programs make them that poll for completions.
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// So many requests beside a thread that polls without a pause, each of the two pinned to a processor of its own.
+/// Makes so many requests beside a thread that polls without a pause, each pinned to a processor of its own.
 /// The poller opens the device and makes the first request, or the main thread before there is a poller.
 pub(crate) fn poller(device: &str, opens: &str, count: &str) -> Result<(), Box<dyn Error>> {
     let count: u32 = count.parse()?;

@@ -43,7 +43,7 @@ const REQUEST: Duration = Duration::from_millis(500);
 /// attack set in motion may come to pass.
 const BESIDE: u64 = 200;
 const AFTER: u64 = 60;
-/// By so many requests of a bystander an attack is over, or goes on, or else waits for ever: the longest took a
+/// Requests of a bystander by which an attack is over, or goes on, or else waits for ever: the longest took a
 /// twentieth of these. Who is kept from the processors makes fewer requests, too.
 const MOST: u64 = 60_000;
 /// What a container's supervisor takes in KiB, with the kernel's memory for it, when nobody attacks.

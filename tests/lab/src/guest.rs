@@ -22,7 +22,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Where the shared folder is in the guest.
 const SHARE: &str = "/lab";
 
-/// What a guest's command reads, by the name in the guest's settings.
+/// The standard input of a guest's command, by the name in the guest's settings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Terminal {
     /// Nothing.

@@ -198,7 +198,7 @@ fn sends_without_receives_leave_the_device_time() {
     let tries = || w.left.device.counters().repeated - before;
     verbgate_wait::until("a try of each", || tries() >= 60);
     std::thread::sleep(Duration::from_millis(500));
-    // With a millisecond between tries each send would have a thousand a second.
+    // A pause of a millisecond would make each send a thousand tries a second.
     let (tries, seconds) = (tries(), begun.elapsed().as_secs() + 1);
     assert!(tries < 60 * 100 * seconds, "{tries} in {seconds} s");
     for request in 0..60 {

@@ -14,7 +14,7 @@ use super::rounds::Figure;
 use super::rounds::Rounds;
 use crate::table::Table;
 
-/// In each round, this build is measured first and last, and the other one twice between: what grows
+/// Each round measures this build first and last, and the other one twice between: what grows
 /// steadily with time disturbs both alike.
 const ROUNDS: usize = 7;
 const TURNS: [usize; 4] = [0, 1, 1, 0];

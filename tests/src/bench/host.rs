@@ -147,7 +147,7 @@ pub(super) enum Place {
 /// What `verbgate-guest` is asked, and a name for the figure after each word of the answer.
 type Asked = (&'static [&'static str], &'static [(&'static str, &'static str)]);
 
-/// Stand for the device's path and for a file's.
+/// Words that stand for the device's path and for a file's.
 const ON_DEVICE: &str = "DEVICE";
 const ON_FILE: &str = "FILE";
 
@@ -164,7 +164,7 @@ pub(super) const INSIDE: &[Asked] = &[(
     &[("request made by the stub", "median"), ("first request of a process", "first")],
 )];
 
-/// What else passes the supervisor, or waits for a thread of the guest's.
+/// Calls that pass the supervisor too, or wait for a thread of the guest's.
 pub(super) const OTHERS: &[Asked] = &[
     (&["opens", ON_DEVICE, REQUESTS], &[("open of a device", "median")]),
     (&["opens", ON_FILE, REQUESTS], &[("open of another file", "median")]),

@@ -19,7 +19,7 @@ use crate::world::resources;
 const FLOW: &str = "8";
 /// Longer than a case takes.
 const LONG: &str = "3600";
-/// So many packets later traffic flows.
+/// The packets after which traffic flows.
 const PACKETS: u64 = 100;
 
 pub(super) fn cases() -> Vec<Case> {

@@ -17,7 +17,7 @@ use crate::world;
 use crate::world::Place;
 use crate::world::World;
 
-/// For ranks that all come and answer: whatever else runs, these take less than so many seconds.
+/// Seconds that ranks which all come and answer never take, whatever else runs.
 pub(crate) const PATIENT: &str = "600";
 
 /// `verbgate`, linked so that it can load libibverbs.

@@ -129,7 +129,7 @@ fn many(world: &World) -> Result<Verdict> {
 
 /// A namespace with a macvlan and an address for each tenant.
 fn namespaces(netdev: &str) -> Result<Vec<Namespace>> {
-    // Those of an attempt that was broken off.
+    // An attempt that was broken off left some.
     for number in 1..=TENANTS {
         let left = Path::new("/run/netns").join(name(number));
         if left.exists() {

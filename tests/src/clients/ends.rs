@@ -343,7 +343,7 @@ fn listening(
             Some(None) => false,
             None => hears(),
         };
-        // Of one that has ended, the client's failure shows why.
+        // The client's failure shows why a server has ended.
         Ok(is_ready || server.has_ended()?)
     })?;
     Ok(address)

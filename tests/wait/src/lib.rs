@@ -44,7 +44,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 const LOOK: Duration = Duration::from_millis(500);
 /// The share of its time that a wait may spend on looks: reading `/proc` takes long on emulated processors.
 const SHARE: u32 = 20;
-/// For how long nothing happens before a wait gives up.
+/// How long nothing happens before a wait gives up.
 const QUIET: Duration = Duration::from_secs(60);
 /// The processor time that a wait usually takes at most.
 const USUAL: Duration = Duration::from_secs(30);
@@ -135,8 +135,8 @@ pub fn end(child: &mut Child) -> ExitStatus {
         })
 }
 
-/// Runs a command to its end, as `Command::output` does, but with the input that the command has. When nothing happens any more, kills what
-/// the command started, and panics with the output.
+/// Runs a command to its end, as `Command::output` does, but with the input that the command has. When nothing happens
+/// any more, kills what the command started, and panics with the output.
 #[track_caller]
 pub fn output(command: &mut Command) -> Output {
     let what = format!("the end of {command:?}");
@@ -199,7 +199,7 @@ impl Wait {
         self
     }
 
-    /// For how long nothing must happen. [default: 60 s]
+    /// How long nothing must happen. [default: 60 s]
     #[must_use]
     pub fn quiet(mut self, quiet: Duration) -> Self {
         self.quiet = quiet;

@@ -115,9 +115,9 @@ pub fn signal(pid: u32, signal: Signal) {
 /// Which processes are watched.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Watched {
-    /// These, and their descendants.
+    /// Processes whose descendants are watched, too.
     pub(crate) named: Vec<u32>,
-    /// Of the descendants those whose names pass, and no other process; otherwise this process's, too.
+    /// The descendants that are watched, by their names, and no other process; otherwise this process's, too.
     pub(crate) only: Option<fn(&str) -> bool>,
 }
 
@@ -221,7 +221,7 @@ fn processes(watched: &Watched) -> Vec<(u32, Stat)> {
     pids.into_iter().filter_map(|pid| Some((pid, *all.get(&pid)?))).collect()
 }
 
-/// For an error: each watched thread, its state, and the calls in which the thread waits.
+/// Each watched thread, its state, and the calls in which the thread waits, for an error.
 pub(crate) fn where_they_wait(watched: &Watched) -> String {
     let mut text = String::new();
     let others = processes(watched).into_iter().flat_map(|(pid, _)| threads(pid));

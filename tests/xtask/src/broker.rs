@@ -32,6 +32,7 @@ use verbgate_tests::trial::Trial;
 use crate::guest::Lines;
 use crate::guest::Missing;
 use crate::guest::Programs;
+use crate::guestbin;
 use crate::host::target_directory;
 use crate::machines;
 
@@ -124,6 +125,9 @@ impl Broker {
 
     fn once(self: &Arc<Self>, trial: Trial) -> Result<Said> {
         let kernel = Kernel::find(trial.kernel)?;
+        if kernel.arch == Arch::Arm64 {
+            guestbin::cross().context(Missing)?;
+        }
         if trial.is_of_two_machines() {
             let programs = self.programs(kernel.arch).map_err(anyhow::Error::msg)?;
             return machines::run(programs, kernel, trial.case).map(|()| Said::Passed);

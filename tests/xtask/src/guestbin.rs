@@ -68,7 +68,7 @@ impl Profile {
 /// load the guest's libibverbs.
 pub(crate) fn of_tests() -> Result<BTreeMap<String, PathBuf>> {
     let mut command = cargo();
-    // As nextest builds them: another set of features would build and link everything anew.
+    // nextest builds the same: another set of features would build and link everything anew.
     command.args(["test", "--no-run", "--workspace"]);
     executables_of(command, "the tests", "")
 }
@@ -86,9 +86,7 @@ pub(crate) fn build(
         .arg("--config")
         .arg(format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#));
     if arch == Arch::Arm64 {
-        verbgate_lab::require_programs(CROSS, &Progress::stderr())?;
-        // Without the target cargo says so below.
-        let _ = house::target(target);
+        cross()?;
         command.arg("--config").arg(format!(r#"target.{target}.linker="aarch64-linux-gnu-gcc""#));
     }
     for package in packages {
@@ -96,6 +94,15 @@ pub(crate) fn build(
     }
     let remedy = format!(" (is the target there? `rustup target add {target}`)");
     executables_of(command, &packages.join(", "), &remedy)
+}
+
+/// Fetches what programs for arm64 are built with.
+pub(crate) fn cross() -> Result<()> {
+    verbgate_lab::require_programs(CROSS, &Progress::stderr())?;
+    match house::target(target(Arch::Arm64)) {
+        Some(missing) => bail!(missing.skipped.join("; ")),
+        None => Ok(()),
+    }
 }
 
 /// Has cargo build, and gives each executable by its name.

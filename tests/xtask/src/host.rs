@@ -1,6 +1,7 @@
 //! The tests that need no device: form, lints, tables, and the tests of every crate.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -12,6 +13,7 @@ use verbgate_lab::require_programs;
 
 use crate::abi;
 use crate::api;
+use crate::guestbin;
 use crate::house;
 use crate::image;
 use crate::outcome::Outcome;
@@ -22,7 +24,7 @@ use crate::stream::lines;
 /// A step: what it is called, and what does it.
 pub(crate) type Step = (&'static str, fn() -> Result<Outcome>);
 
-/// Those that run nothing of ours.
+/// Checks that run nothing of ours.
 pub(crate) const CHECKS: &[Step] = &[
     ("formatting", formatting),
     ("generated ABI tables", tables),
@@ -30,13 +32,15 @@ pub(crate) const CHECKS: &[Step] = &[
     ("public API", public_api),
 ];
 
-/// Of the whole house: what takes longer than the checks, and runs nothing of ours either.
+/// Checks of the whole house, which take longer, and run nothing of ours either.
 pub(crate) const HOUSE: &[Step] = &[
     ("dependencies", house::dependencies),
     ("documentation without warnings", house::documentation),
-    ("compiling for aarch64", house::other_processor),
     ("the oldest compiler", house::oldest_compiler),
 ];
+
+/// What the lab's programs for arm64 show as well.
+pub(crate) const ARM64: &[Step] = &[("compiling for aarch64", house::other_processor)];
 
 /// What runs code of ours and measures no time.
 pub(crate) const EXAMPLES: &[Step] =
@@ -88,24 +92,16 @@ fn lints() -> Result<Outcome> {
 
 /// Without it most tests of the crates fail, and none says as plainly why.
 fn sandbox() -> Result<Outcome> {
-    let mut command = cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "-p",
-        "verbgate",
-        "--",
-        "run",
-        "--device",
-        "uverbs9=/dev/null",
-    ]);
-    command.args(["--", "cat", "/proc/self/status"]);
+    let built = guestbin::of_tests()?;
+    let verbgate = || built.get("verbgate").map(Command::new).context("cargo built no verbgate");
+    let mut command = verbgate()?;
+    command.args(["run", "--device", "uverbs9=/dev/null", "--", "cat", "/proc/self/status"]);
     let mut status = Vec::new();
     let started = lines(command, |line| status.push(line.to_owned()))?;
     if !started {
         status.iter().for_each(|line| show(line));
-        let mut features = cargo();
-        features.args(["run", "--quiet", "-p", "verbgate", "--", "features"]);
+        let mut features = verbgate()?;
+        features.arg("features");
         lines(features, show)?;
     }
     Ok(Outcome::of(started))

@@ -44,7 +44,7 @@ const PAIRS: &[Pair] = &[
     Pair { name: "two_machines_mlx5", nic: Nic::Mlx5, script: VERIFY },
 ];
 
-/// Runs one, by name.
+/// Runs a case by name.
 pub(crate) fn run(programs: &Programs, kernel: &'static Kernel, name: &str) -> Result<()> {
     let pair = PAIRS.iter().find(|pair| pair.name == name).context("there is no such pair")?;
     both(programs, kernel, pair)

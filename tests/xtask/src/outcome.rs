@@ -10,7 +10,7 @@ use verbgate_tests::table::Table;
 
 /// What a test that cannot run here prints, before the reason.
 const MARK: &str = "SKIPPED: ";
-/// So many lines of a report are said again at the end.
+/// Lines of a report that are said again at the end.
 const REPORT: usize = 60;
 
 /// How many tests passed, failed, and were skipped. Prints as the closing line of a run, in which

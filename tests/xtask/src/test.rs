@@ -21,6 +21,7 @@ use verbgate_wait::Sight;
 use crate::broker;
 use crate::broker::Broker;
 use crate::guest::Programs;
+use crate::guestbin;
 use crate::host;
 use crate::nextest;
 use crate::outcome;
@@ -28,13 +29,17 @@ use crate::outcome::Outcome;
 use crate::outcome::Stage;
 use crate::stream;
 
-/// What a run may take on two idle processors, less what is fetched: from a fresh clone, and `--quick` when warm.
+/// The time that a run may take on two idle processors, less what is fetched: from a fresh clone, and `--quick` when
+/// warm.
 const BUDGET: Duration = Duration::from_secs(30 * 60);
 const BUDGET_QUICK: Duration = Duration::from_secs(4 * 60);
 /// How often tests are looked at, and for how long nothing happens before a test is killed: longer than a wait of the
 /// test itself waits.
 const LOOK: Duration = Duration::from_secs(5);
 const QUIET: Duration = Duration::from_secs(5 * 60);
+/// Ignored tests that another test runs in a process or a namespace of their own.
+const RUN_BY_OTHERS: &str =
+    "test(/::(a_million_cells_leave_a_few_numbers_of_each_path|where_no_program_is_found)$/)";
 /// The kernel of another processor, whose programs are built beside the first tests.
 const ARM64: &str = "arm64-6.12";
 
@@ -64,6 +69,13 @@ pub(crate) struct Args {
     part: Option<String>,
 }
 
+impl Args {
+    /// Whether trials run that do not by default: these are ignored tests.
+    fn runs_ignored(&self) -> bool {
+        self.all || !self.cases.is_empty()
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct CheckArgs {
     /// Also dependencies, documentation, aarch64 and the oldest compiler, as `test` does.
@@ -77,6 +89,7 @@ pub(crate) fn check(args: &CheckArgs) -> Result<ExitCode> {
     stages.each(host::CHECKS);
     if args.house {
         stages.each(host::HOUSE);
+        stages.each(host::ARM64);
     }
     Ok(stages.close(None))
 }
@@ -141,10 +154,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     let start = Instant::now();
     let broker = Broker::start()?;
-    // Of all tests, or each test program would be linked anew for the lab.
-    stages.run("building", || {
-        broker.programs(Arch::Amd64).map(|_| Outcome::default()).map_err(anyhow::Error::msg)
-    });
+    // All tests are built, or each test program would be linked anew for the lab.
+    stages.run("building", || built(&broker, Arch::Amd64));
     thread::scope(|scope| {
         scope.spawn(|| {
             // On Linux the priority is the thread's own, and of the processes that it starts.
@@ -153,15 +164,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 && args.cases.is_empty()
                 && (args.kernels.is_empty() || args.kernels.iter().any(|k| k == ARM64))
             {
-                stages.run("building for arm64", || {
-                    broker
-                        .programs(Arch::Arm64)
-                        .map(|_| Outcome::default())
-                        .map_err(anyhow::Error::msg)
+                stages.run("building for arm64", || match guestbin::cross() {
+                    Err(missing) => Ok(Outcome::skipped(&format!("{missing:#}"))),
+                    Ok(()) => built(&broker, Arch::Arm64),
                 });
             }
             if is_whole {
-                [host::CHECKS, host::EXAMPLES, host::HOUSE]
+                let arm64 = if with_lab { &[] } else { host::ARM64 };
+                [host::CHECKS, host::EXAMPLES, host::HOUSE, arm64]
                     .iter()
                     .for_each(|steps| stages.each(steps));
             }
@@ -176,6 +186,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     });
     let budget = if args.quick { BUDGET_QUICK } else { BUDGET };
     Ok(stages.close((is_whole && !args.all || args.quick).then_some((start.elapsed(), budget))))
+}
+
+fn built(broker: &Broker, arch: Arch) -> Result<Outcome> {
+    broker.programs(arch).map(|_| Outcome::default()).map_err(anyhow::Error::msg)
 }
 
 /// Fetches and builds what the machines of the chosen trials take.
@@ -204,7 +218,7 @@ fn fetch(args: &Args) -> Outcome {
 /// Runs nextest, and reads its record.
 fn tests(args: &Args) -> Result<Vec<Stage>> {
     let profile = if args.quick { "quick" } else { "default" };
-    // Not in cargo's target folder, wherever that is: nextest's own default.
+    // nextest writes here by default, wherever cargo's target folder is.
     let report =
         Path::new(stream::workspace()).join("target/nextest").join(profile).join("junit.xml");
     // An older one must not be taken for this run's.
@@ -217,7 +231,7 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     command.args(["--test-threads", &(2 * processors + 2).to_string()]);
     command.args(["-E", &filterset(args)]);
-    if args.all || !args.cases.is_empty() {
+    if args.runs_ignored() {
         command.args(["--run-ignored", "all"]);
     }
     if let Some(part) = &args.part {
@@ -294,6 +308,9 @@ fn filterset(args: &Args) -> String {
     if !args.cases.is_empty() {
         all.push(one_of(args.cases.iter().map(|word| format!("test(~{word})")).collect()));
     }
+    if args.runs_ignored() {
+        all.push(format!("not {RUN_BY_OTHERS}"));
+    }
     if all.is_empty() { "all()".to_owned() } else { all.join(" & ") }
 }
 
@@ -322,10 +339,10 @@ mod tests {
         let of = |words: &[&str]| filterset(&Typed::parse_from([&["test"], words].concat()).args);
         assert_eq!(of(&[]), "all()");
         assert_eq!(of(&["--no-lab"]), "not binary(lab)");
-        let kernel =
-            r"binary(lab) & (not binary(lab) | test(/^6\.1::/)) & (test(~rping) | test(~udaddy))";
-        let words = ["--no-host", "--kernel", "6.1", "--case", "rping", "--case", "udaddy"];
-        assert_eq!(of(&words), kernel);
+        let kernel = r"binary(lab) & (not binary(lab) | test(/^6\.1::/))";
+        assert_eq!(of(&["--no-host", "--kernel", "6.1"]), kernel);
+        let words = format!("(test(~rping) | test(~udaddy)) & not {RUN_BY_OTHERS}");
+        assert_eq!(of(&["--case", "rping", "--case", "udaddy"]), words);
     }
 
     #[test]

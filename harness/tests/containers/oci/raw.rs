@@ -216,7 +216,7 @@ fn a_container_that_leaves_its_device_aside_is_told_of_and_ended_if_rdma_is_requ
             bundle.options.extend(["--rdma-within", "1", "--audit", audit_at].map(str::to_owned));
             bundle.options.extend(required.then(|| "--require-rdma".to_owned()));
             let output = bundle.run();
-            // By a signal, of which a slow runtime hears before it has seen the container run.
+            // A signal ended it, of which a slow runtime hears before it has seen the container run.
             assert_eq!(output.status.success(), !required, "{output:?}");
             let text = std::fs::read_to_string(&audit).unwrap();
             let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();

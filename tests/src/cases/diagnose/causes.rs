@@ -33,21 +33,14 @@ const SOON: &[Injected] = &[
     Injected { place: Place::Sandbox, all: "", one: "--inject long-inline", causes: &["failed"], said: &["ibv_post_send"] },
 ];
 
-/// What takes long runs beside the others, each on its own queue pairs.
+/// What waits for ranks runs beside each other, each on its own queue pairs.
 pub(super) fn causes(world: &World) -> Result<Verdict> {
     if !world.beside(PROGRAM).exists() {
         return Ok(Verdict::Skipped(format!("needs {PROGRAM} beside this program")));
     }
     let hung = Slow::start(world, 2, &["--timeout 30", "--timeout 30 --inject hang"])?;
     let absent = Slow::start(world, 3, &["--timeout 30", "--timeout 30"])?;
-    for Injected { place, all, one, causes, said } in SOON {
-        let pair = Pair::new(world, *place)?;
-        let one = format!("{all} {one}");
-        let (zero, one) = (pair.start(0, "", all)?, pair.start(1, "", &one)?);
-        let ended = zero.wait()?;
-        one.wait()?;
-        expect(&format!("{place:?} {all} {}", causes.join(" ")), ended, causes, said)?;
-    }
+    // Nothing else beside them: the port counts what the others send again, and a path beside that loses packets.
     absent.expect("absent", &["peer-absent"], "rank 2 did not come to the rendezvous")?;
     // The command says by its exit code that a rank hangs.
     let zero = hung.zero.wait()?;
@@ -56,13 +49,20 @@ pub(super) fn causes(world: &World) -> Result<Verdict> {
     if named(&zero) != ["peer-hangs"] || !zero.stdout.contains("CAUSE peer-hangs: rank 1") {
         bail!("hang: {zero}");
     }
-    // Alone: the port counts what the others send again, and a path that stalls beside that loses packets.
+    for Injected { place, all, one, causes, said } in SOON {
+        let pair = Pair::new(world, *place)?;
+        let one = format!("{all} {one}");
+        let (zero, one) = (pair.start(0, "", all)?, pair.start(1, "", &one)?);
+        let ended = zero.wait()?;
+        one.wait()?;
+        expect(&format!("{place:?} {all} {}", causes.join(" ")), ended, causes, said)?;
+    }
     let stalled = Slow::start(world, 2, &["", "--inject unsignaled"])?;
     stalled.expect("stall", &["stall"], "STALL: no completion in 20 s")?;
     Ok(Verdict::Ok)
 }
 
-/// Ranks that run while others are tried.
+/// Ranks that take long.
 struct Slow {
     zero: Program,
     others: Vec<Program>,

@@ -30,7 +30,7 @@ use crate::world::resources;
 const FLOW: &str = "10";
 /// Longer than a case takes.
 pub(super) const LONG: &str = "3600";
-/// So many doorbells later traffic flows.
+/// The doorbells after which traffic flows.
 const DOORBELLS: u64 = 100;
 /// Reads of 64 KiB.
 pub(super) const READS: &[&str] = &["ib_read_bw", "-s", "65536", "-F"];
