@@ -44,7 +44,12 @@ fn artifact() -> Artifact<'static> {
     Artifact { name: "qemu", recipe, space_mib: SPACE_MIB }
 }
 
-/// It; fetched if the cache has it not.
+/// The QEMU in the cache, if it is there.
+pub(crate) fn existing(cache: &Path) -> Option<Emulator> {
+    artifact().existing(cache).map(|dir| Emulator { root: dir.join(ROOT) })
+}
+
+/// The QEMU in the cache; fetched if it is missing there.
 pub(crate) fn ensure(progress: &Progress) -> Result<Emulator> {
     let dir = artifact().ensure(progress, |dir| build(dir, progress))?;
     Ok(Emulator { root: dir.join(ROOT) })

@@ -124,7 +124,7 @@ fn execute(world: &World, runtime: &'static str) -> Result<()> {
 /// Several start and stop at a time, again and again; each opens the device.
 fn in_parallel(world: &World, runtime: &'static str) -> Result<()> {
     // The host's tests start ten twenty times, on the null device; here each takes seconds.
-    const CONTAINERS: usize = 10;
+    const CONTAINERS: usize = 5;
     const ROUNDS: usize = 2;
     let argv = ["ibv_devinfo", "-d", &world.device];
     let before = Census::take()?;

@@ -183,7 +183,7 @@ fn verify(world: &World) -> Result<Verdict> {
 /// Four ranks connect and disconnect again and again, all at the same time; no queue pair is left
 /// over, by the kernel's count, which is to be had natively.
 fn simultaneous_open(world: &World) -> Result<Verdict> {
-    for (place, times) in [(Place::Native, 200), (Place::Sandbox, 20)] {
+    for (place, times) in [(Place::Native, 50), (Place::Sandbox, 20)] {
         let job = job!(world, 4);
         let options = format!("--reconnects {times} --sizes 1");
         for (rank, ended) in job.run(place, |_| words(&options))?.into_iter().enumerate() {

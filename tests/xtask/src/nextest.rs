@@ -32,9 +32,8 @@ pub(crate) fn command() -> Result<Command> {
         return Ok(command);
     }
     let program = fetched().with_context(|| {
-        format!(
-            "cargo-nextest {OLDEST:?} or newer is missing: cargo install cargo-nextest --locked"
-        )
+        let oldest = OLDEST.map(|number| number.to_string()).join(".");
+        format!("cargo-nextest {oldest} or newer is missing: cargo install cargo-nextest --locked")
     })?;
     let mut command = Command::new(program);
     command.current_dir(workspace()).arg("nextest");
