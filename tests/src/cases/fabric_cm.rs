@@ -76,8 +76,9 @@ fn by_rdma_cm(world: &World) -> Result<Verdict> {
             let ended = diagnose.run(place, |rank| {
                 let inject =
                     if rank == *bad { format!(" --inject {inject}") } else { String::new() };
-                let patience = if silent.is_some() { " --timeout 20" } else { "" };
-                words(&format!("--connect rdma-cm{patience}{inject}"))
+                // Some of them end when a rank has waited for so long for what never comes.
+                let patience = if silent.is_some() { 20 } else { 40 };
+                words(&format!("--connect rdma-cm --timeout {patience}{inject}"))
             })?;
             drop(silent);
             expect(place, inject, ended, cause)?;

@@ -18,8 +18,10 @@ use crate::connect::Control;
 pub(super) const STEP: Duration = Duration::from_secs(20);
 /// How long a datagram may take that its sender's device has sent.
 const ARRIVES: Duration = Duration::from_secs(2);
-/// How often somebody who polls looks, and how often whether the peer is still there.
+/// How often somebody who polls looks: at first, and later, when looks would take processors from who is waited for.
 const POLL: Duration = Duration::from_micros(50);
+const POLL_LATER: Duration = Duration::from_millis(1);
+/// How often somebody who polls looks whether the peer is still there.
 const LISTEN: Duration = Duration::from_millis(100);
 
 impl Exchange<'_> {
@@ -47,6 +49,7 @@ impl Exchange<'_> {
         let deadline = Instant::now() + patience;
         let mut listened = Instant::now();
         let queue_pair = self.queue_pair()?.number();
+        let mut pause = POLL;
         loop {
             if listened.elapsed() >= LISTEN {
                 listened = Instant::now();
@@ -70,7 +73,8 @@ impl Exchange<'_> {
                     ))
                     .because(Cause::Stall));
                 }
-                std::thread::sleep(POLL);
+                std::thread::sleep(pause);
+                pause = POLL_LATER.min(pause * 2);
             }
         }
     }
