@@ -144,7 +144,7 @@ impl Program {
         content(&mut self.stderr)
     }
 
-    /// What it has said so far, for an error.
+    /// The output so far, for an error.
     pub fn describe(&mut self) -> Result<String> {
         let (stdout, stderr) = (self.stdout_so_far()?, self.stderr_so_far()?);
         Ok(format!("has said{}{}", Quoted("stdout", &stdout), Quoted("stderr", &stderr)))

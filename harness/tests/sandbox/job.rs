@@ -206,7 +206,7 @@ fn a_program_that_handles_sigterm_has_its_time_until_another_comes() {
         let mut line = String::new();
         out.read_line(&mut line).unwrap();
         assert_eq!(line, "asked\n");
-        // The two together mean the same.
+        // A second signal at once means the same.
         signal(&child, "TERM");
         if begun.elapsed() < Duration::from_secs(1) {
             return Some((child, out));

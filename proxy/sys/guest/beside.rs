@@ -23,7 +23,7 @@ use crate::kernel::pipe;
 use crate::life::request;
 use crate::raw;
 
-/// Between two requests, as programs make them that poll for completions.
+/// The pause between two requests of a program that polls for completions.
 const PAUSE: Duration = Duration::from_micros(500);
 
 /// Makes so many requests beside a thread that polls without a pause, each pinned to a processor of its own.

@@ -56,7 +56,7 @@ pub struct Lab {
     kernel: &'static Kernel,
     boot: BootFiles,
     root: PathBuf,
-    /// A QEMU newer than the machine's own, which has models of NICs and takes three quarters of the time.
+    /// A QEMU newer than the machine's own, which takes models of NICs, and three quarters of the time.
     emulator: Option<Emulator>,
     /// The folder of drivers of NICs.
     drivers: Option<PathBuf>,

@@ -39,7 +39,7 @@ pub(crate) const HOUSE: &[Step] = &[
     ("the oldest compiler", house::oldest_compiler),
 ];
 
-/// What the lab's programs for arm64 show as well.
+/// A check that building the lab's programs for arm64 makes, too.
 pub(crate) const ARM64: &[Step] = &[("compiling for aarch64", house::other_processor)];
 
 /// What runs code of ours and measures no time.

@@ -346,6 +346,18 @@ mod tests {
     }
 
     #[test]
+    fn ignored_tests_that_others_run_are_there() {
+        let sums = include_str!("../../../harness/fabric/src/bench/sums.rs");
+        let reach = include_str!("../../../harness/fabric/src/preflight/reach/tests.rs");
+        for (text, name) in [
+            (sums, "a_million_cells_leave_a_few_numbers_of_each_path"),
+            (reach, "where_no_program_is_found"),
+        ] {
+            assert!(text.contains(&format!("fn {name}()")) && RUN_BY_OTHERS.contains(name));
+        }
+    }
+
+    #[test]
     fn the_quick_profile_names_what_it_leaves_out() {
         let left_out = left_out();
         assert!(left_out.iter().any(|line| line.contains("verbgate-hostile")), "{left_out:?}");

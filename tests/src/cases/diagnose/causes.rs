@@ -33,7 +33,7 @@ const SOON: &[Injected] = &[
     Injected { place: Place::Sandbox, all: "", one: "--inject long-inline", causes: &["failed"], said: &["ibv_post_send"] },
 ];
 
-/// What waits for ranks runs beside each other, each on its own queue pairs.
+/// Faults that only a long wait shows are tried beside each other, each on its own queue pairs.
 pub(super) fn causes(world: &World) -> Result<Verdict> {
     if !world.beside(PROGRAM).exists() {
         return Ok(Verdict::Skipped(format!("needs {PROGRAM} beside this program")));
