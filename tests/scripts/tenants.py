@@ -37,6 +37,7 @@ PORT = 4791
 QKEY = 0x11111111
 PSN = 0x1234
 ROOM = 256
+PLACE = 64
 GRH = 40
 
 
@@ -130,15 +131,17 @@ class End:
 def victim(device, index):
     end = End(device, int(index), e.IBV_QPT_UD)
     end.datagrams()
-    for _ in range(4):
-        end.qp.post_recv(RecvWR(num_sge=1, sg=[end.sge(ROOM)]))
+    # Each message has a place of its own: a later one must not hide an earlier one.
+    for place in range(0, ROOM, PLACE):
+        sge = SGE(end.mr.buf + place, PLACE, end.mr.lkey)
+        end.qp.post_recv(RecvWR(wr_id=place, num_sge=1, sg=[sge]))
     say("qpn", end.qp.qp_num)
     for _ in sys.stdin:
         done = end.completion()
         if done is None or done.status != e.IBV_WC_SUCCESS:
             say("nothing")
         else:
-            say("got", end.mr.read(done.byte_len - GRH, GRH).decode().strip())
+            say("got", end.mr.read(done.byte_len - GRH, done.wr_id + GRH).decode().strip())
 
 
 def udp(source, target, number, text):
