@@ -39,7 +39,8 @@ pub struct Ucontext {
     pub device: usize,
     /// The mount that it was opened through, by which it is known wherever it is passed.
     pub mount: Option<(MountId, Pin)>,
-    /// The open file, where guests have no more than a token.
+    /// The open file: where guests have no more than a token; and without a mount, until the guest has
+    /// a descriptor of a known number.
     pub(crate) kept: Option<Arc<File>>,
     /// Descriptors known to mean it. When none is left, the kernel has freed it or is about to,
     /// unless the guest has made another in a way that nobody sees.
@@ -216,7 +217,10 @@ impl Books {
     /// Takes an open back of which the guest was never told, or that is gone.
     pub fn close(&mut self, id: UcontextId) -> Option<Ucontext> {
         let gone = self.ucontexts.remove(&id)?;
-        if let Some((mount, _)) = &gone.mount {
+        // Before Linux 6.8, another open may have the number of a mount whose end was not told of yet.
+        if let Some((mount, _)) = &gone.mount
+            && self.by_mount(*mount) == Some(id)
+        {
             self.by_mount.remove(mount);
         }
         if let Some(end) = gone.ends {
@@ -250,6 +254,15 @@ impl Books {
             .collect()
     }
 
+    /// The opens of a device that are being given to guests, where these have no mounts of their own.
+    pub(crate) fn given_of(&self, device: usize) -> Vec<(UcontextId, Arc<File>)> {
+        let of_device = self.ucontexts.iter().filter(|(_, ucontext)| ucontext.device == device);
+        let given = of_device.filter(|(_, ucontext)| ucontext.mount.is_none());
+        given
+            .filter_map(|(id, ucontext)| Some((*id, Arc::clone(ucontext.kept.as_ref()?))))
+            .collect()
+    }
+
     /// Records what a descriptor means.
     pub(crate) fn hold(&mut self, guest: GuestKey, fd: GuestFd, id: UcontextId) {
         if self.fds.get(&(guest, fd)) == Some(&id) {
@@ -259,6 +272,9 @@ impl Books {
         if let Some(ucontext) = self.ucontexts.get_mut(&id) {
             if ucontext.holders.is_empty() {
                 self.unheld.retain(|unheld| *unheld != id);
+            }
+            if ucontext.mount.is_none() {
+                ucontext.kept = None;
             }
             ucontext.holders.push((guest, fd));
             self.fds.insert((guest, fd), id);
@@ -372,6 +388,32 @@ mod tests {
         assert_eq!((books.by_mount(mount), books.kept()), (None, 0));
         assert!(!books.fds.contains_key(&(ME, GuestFd(960))) && books.ended(end).is_none());
         assert_eq!(Arc::strong_count(&file), 1);
+    }
+
+    #[test]
+    fn an_open_without_a_mount_is_known_by_its_file_until_a_number_means_it() {
+        let mut books = Books::default();
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        let id = books.open(3, None);
+        books.get_mut(id).unwrap().kept = Some(Arc::clone(&file));
+        assert!(matches!(&*books.given_of(3), [(of, _)] if *of == id));
+        assert!(books.given_of(0).is_empty());
+        books.hold(ME, GuestFd(960), id);
+        assert!(books.given_of(3).is_empty());
+        assert_eq!((books.holders_of(3).len(), Arc::strong_count(&file)), (1, 1));
+    }
+
+    #[test]
+    fn an_open_keeps_its_mount_number_though_the_number_was_anothers_that_ends_later() {
+        let mut books = Books::default();
+        let open = |books: &mut Books, end| {
+            let id = books.open(0, Some((MountId::from(5), Pin::new(None))));
+            books.ends_with(id, End::from(end));
+            id
+        };
+        let (_, later) = (open(&mut books, 1), open(&mut books, 2));
+        drop(books.ended(End::from(1)).unwrap());
+        assert_eq!(books.by_mount(MountId::from(5)), Some(later));
     }
 
     #[test]

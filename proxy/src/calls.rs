@@ -3,6 +3,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use verbgate_abi::Errno;
@@ -93,13 +94,19 @@ impl Supervisor {
         }
         let charged = self.charge_open(trap, granted.kind)?;
         let (file, id) = match (&self.tokens, granted.kind) {
-            (Some(tokens), Kind::Cm) => self.open_cm(device, flags, tokens).map_err(errno)?,
+            (Some(tokens), Kind::Cm) => {
+                let (file, id) = self.open_cm(device, flags, tokens).map_err(errno)?;
+                (Arc::new(file), id)
+            }
             _ => {
                 let (file, mount) = granted.open(flags).map_err(|e| self.uncharge(&charged, e))?;
+                let file = Arc::new(file);
+                let kept = mount.is_none().then(|| Arc::clone(&file));
                 let mut books = self.books.lock();
                 let id = books.open(device, mount);
                 if let Some(ucontext) = books.get_mut(id) {
                     ucontext.account.keep(&charged);
+                    ucontext.kept = kept;
                 }
                 (file, id)
             }

@@ -1,5 +1,6 @@
 //! Ownership: whose memory a caller has, and which ucontext the caller's descriptor means.
 
+use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -162,7 +163,14 @@ impl Supervisor {
     fn by_name(&self, caller: Caller<'_>, fd: GuestFd, name: &[u8]) -> Option<UcontextId> {
         use std::os::unix::ffi::OsStrExt;
         let device = self.devices.position(|d| d.source.as_os_str().as_bytes() == name)?;
-        let holders = self.books.lock().holders_of(device);
+        let books = self.books.lock();
+        let (given, holders) = (books.given_of(device), books.holders_of(device));
+        drop(books);
+        // A guest has its descriptor before it is known which number that got.
+        let is_it = |file: &File| caller.has_own(fd, file.as_fd()).unwrap_or(false);
+        if let Some((id, _)) = given.iter().find(|(_, file)| is_it(file)) {
+            return Some(*id);
+        }
         holders.into_iter().find_map(|(id, key, at)| {
             let holder = self.registry.lock().by_key(key)?;
             caller.has_same(fd, (&holder.process, at)).unwrap_or(false).then_some(id)

@@ -1,6 +1,7 @@
 //! The world of the tests: the device, its addresses, and the programs under test.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv6Addr;
 use std::net::TcpListener;
@@ -264,4 +265,22 @@ pub fn resources() -> BTreeMap<String, u64> {
         }
     }
     counts
+}
+
+/// Tells whether a device has got a listener of the connection manager since this call: of a server that listens by
+/// `rdma_cm` no port tells.
+pub fn new_listener(device: &str) -> impl Fn() -> bool + use<> {
+    let device = device.to_owned();
+    let before = listeners(&device);
+    move || !listeners(&device).is_subset(&before)
+}
+
+/// The numbers of a device's identifiers that listen.
+fn listeners(device: &str) -> BTreeSet<u64> {
+    let mut command = Command::new("rdma");
+    command.args(["-j", "resource", "show", "cm_id"]);
+    let text = exec::run(command).map(|ended| ended.stdout).unwrap_or_default();
+    let ids: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap_or_default();
+    let listens = |id: &&serde_json::Value| id["ifname"] == device && id["state"] == "LISTEN";
+    ids.iter().filter(listens).filter_map(|id| id["cm-idn"].as_u64()).collect()
 }

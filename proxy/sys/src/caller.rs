@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::AtFlags;
@@ -236,6 +237,16 @@ impl<'a> Caller<'a> {
         if other.has_ended() {
             return Err(gone());
         }
+        self.believed(same)
+    }
+
+    /// Whether a descriptor of its means the same file as one of the supervisor's.
+    ///
+    /// # Errors
+    /// `EBADF`; `ESRCH`: it is gone. kcmp(2)'s.
+    pub fn has_own(self, fd: GuestFd, file: BorrowedFd<'_>) -> io::Result<bool> {
+        let me = Tid(rustix::thread::gettid().as_raw_nonzero().get());
+        let same = process::same_file((self.tid, fd), (me, GuestFd(file.as_raw_fd())))?;
         self.believed(same)
     }
 

@@ -12,7 +12,7 @@ use crate::exec::Program;
 use crate::table::Table;
 use crate::world::Place;
 use crate::world::World;
-use crate::world::resources;
+use crate::world::new_listener;
 
 /// Rounds of everything, natively and in sandboxes by turns.
 const ROUNDS: usize = 3;
@@ -72,10 +72,9 @@ pub fn run(world: &World) -> Result<()> {
 fn connections(world: &World, place: Place) -> Result<f64> {
     let address = world.address()?;
     let both = ["ucmatose", "-c", CONNECTIONS, "-C", "1"];
-    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
-    let before = ids();
+    let listens = new_listener(&world.device);
     let server = Program::start(world.command(place, &[&both[..], &["-b", &address]].concat())?)?;
-    exec::wait_until("a server that listens", || Ok(ids() > before))?;
+    exec::wait_until("a server that listens", || Ok(listens()))?;
     let begun = Instant::now();
     let client = world.command(place, &[&both[..], &["-s", &address]].concat())?;
     exec::run(client)?.expect_status(0)?;

@@ -16,7 +16,7 @@ use crate::pair::BothEnded;
 use crate::shape;
 use crate::world::Place;
 use crate::world::World;
-use crate::world::resources;
+use crate::world::new_listener;
 
 /// Stands for the address of the device, to be listened at and connected to.
 const AT: &str = "@";
@@ -86,11 +86,12 @@ fn without_chance(mut ended: Ended) -> Ended {
 fn stopped(world: &World) -> Result<Verdict> {
     let address = world.address()?;
     let argv = ["rping", "-s", "-C", "5", "-a", &address];
-    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
-    let before = ids();
-    let server = Program::start(world.command(Place::Sandbox, &argv)?)?;
-    exec::wait_until("a server that listens", || Ok(ids() > before))?;
-    let guest = *exec::descendants(server.pid()).first().context("no guest")?;
+    let listens = new_listener(&world.device);
+    let mut server = Program::start(world.command(Place::Sandbox, &argv)?)?;
+    exec::wait_until("a server that listens", || Ok(listens() || server.has_ended()?))?;
+    let guest = *exec::descendants(server.pid())
+        .first()
+        .with_context(|| server.describe().unwrap_or_default())?;
     // Itself and the one that waits; the stub takes part in a stop for moments only.
     let stopped = || exec::threads_in_state(guest, 'T') >= 2;
     exec::signal(guest, Signal::STOP);
@@ -110,12 +111,11 @@ fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Res
         let words: Vec<&str> = words.collect();
         Program::start(world.command(place, &words)?)
     };
-    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
-    let before = ids();
+    let listens = new_listener(&world.device);
     let mut server = start(server)?;
     exec::wait_until("a server that listens", || {
         // One that gives up before is told by its status.
-        Ok(ids() > before || server.has_ended()?)
+        Ok(listens() || server.has_ended()?)
     })?;
     let client = start(client)?.wait()?;
     Ok(BothEnded { server: server.wait()?, client })

@@ -20,7 +20,7 @@ use crate::exec;
 use crate::exec::Program;
 use crate::world::Place;
 use crate::world::World;
-use crate::world::resources;
+use crate::world::new_listener;
 
 /// Another tenant's link upon the port's network device, its address, and its namespace.
 const LINK: &str = "verbgate-m";
@@ -87,7 +87,6 @@ fn connects(world: &World) -> Result<Verdict> {
     };
     let [folder, log] = [&policies, &audit].map(|path| path.to_string_lossy().into_owned());
     let address = world.address()?;
-    let ids = || resources().get(&format!("{} cm_id", world.device)).copied();
     let options = ["--policy-dir", &*folder, "--audit", &*log];
     let client = ["rping", "-c", "-C", "2", "-a", &*address];
     for (peers, place) in [
@@ -95,10 +94,10 @@ fn connects(world: &World) -> Result<Verdict> {
         (Some("10.99.0.0/16"), Place::Sandbox),
         (Some("10.7.0.0/16"), Place::Sandbox),
     ] {
-        let before = ids();
+        let listens = new_listener(&world.device);
         let argv = ["rping", "-s", "-C", "2", "-a", &address];
         let mut server = Program::start(world.command(Place::Native, &argv)?)?;
-        exec::wait_until("a server that listens", || Ok(ids() > before || server.has_ended()?))?;
+        exec::wait_until("a server that listens", || Ok(listens() || server.has_ended()?))?;
         if let Some(peers) = peers {
             rules(peers)?;
         }

@@ -271,9 +271,9 @@ impl Stage<'_> {
     fn pair(&mut self, server: &[&str], other: &[&str], ready: Option<&str>) -> Result<Ended> {
         let words = self.fill("server", server);
         let device = &self.facts.server.world.device;
-        let before = identifiers(device);
+        let listens = world::new_listener(device);
         let mut server = Program::start(self.end("server", "server", &words)?)?;
-        let hears = || world::is_listening(self.port) || identifiers(device) > before;
+        let hears = || world::is_listening(self.port) || listens();
         let address = listening(&mut server, hears, ready)?;
         let words = self.fill("client", other);
         let words: Vec<String> =
@@ -319,11 +319,6 @@ impl Stage<'_> {
         command.args(["-np", "2", "sh", "-c", IN_ITS_PLACE]).arg(shared);
         exec::run(command)
     }
-}
-
-/// Identifiers of the connection manager that a device has: of a server that listens by `rdma_cm` no port tells.
-fn identifiers(device: &str) -> u64 {
-    world::resources().get(&format!("{device} cm_id")).copied().unwrap_or(0)
 }
 
 /// Waits until a server can be spoken with; gives the address that it tells, or that of this machine.

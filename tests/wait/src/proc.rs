@@ -182,9 +182,12 @@ impl Sight {
     /// Whether something happened between another look and this one.
     #[must_use]
     pub fn progressed_since(&self, last: &Self) -> bool {
-        self.is_runnable
-            || self.counters != last.counters
-            || !last.uninterruptible.is_subset(&self.uninterruptible)
+        self.is_at_work(last) || self.counters != last.counters
+    }
+
+    /// Whether a thread is runnable, or left state D between another look and this one.
+    pub(crate) fn is_at_work(&self, last: &Self) -> bool {
+        self.is_runnable || !last.uninterruptible.is_subset(&self.uninterruptible)
     }
 
     /// The processor time that the watched processes used between another look and this one.

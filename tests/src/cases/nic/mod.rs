@@ -34,7 +34,7 @@ use crate::pair::Pair;
 use crate::world;
 use crate::world::Place;
 use crate::world::World;
-use crate::world::resources;
+use crate::world::new_listener;
 
 /// Names the folder in which the lab takes requests.
 const CONTROL: &str = "LAB_CONTROL";
@@ -146,12 +146,11 @@ impl Two {
 
     /// Starts a server that listens by the connection manager, and then its client.
     fn meet(&self, server: Command, client: Command) -> Result<Pair> {
-        let ids = || resources().get(&format!("{} cm_id", self.left.device)).copied();
-        let before = ids();
+        let listens = new_listener(&self.left.device);
         let mut server = Program::start(server)?;
         exec::wait_until("a server that listens", || {
             // One that gives up before is told by its status.
-            Ok(ids() > before || server.has_ended()?)
+            Ok(listens() || server.has_ended()?)
         })?;
         Ok(Pair { server, client: Program::start(client)? })
     }
