@@ -52,7 +52,7 @@ fn expect(place: Place, what: &str, ended: Vec<Ended>, cause: &str) -> Result<()
     let Some(first) = ended.into_iter().next() else { bail!("no rank 0") };
     let named: Vec<&str> =
         first.stdout.lines().filter_map(|line| line.strip_prefix("CAUSE ")).collect();
-    println!("  {place:?} {what}: {named:?}");
+    println!("  {place:?} {what}, {} s: {named:?}", first.took.as_secs());
     if named.len() != 1 || !named.iter().any(|named| named.starts_with(cause)) {
         bail!("{place:?} {what}: not {cause:?} alone: {first}");
     }

@@ -22,6 +22,8 @@ use std::process::Command;
 use std::process::ExitStatus;
 use std::process::Output;
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::thread;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -42,6 +44,8 @@ use crate::proc::Watched;
 pub const TICK: Duration = Duration::from_millis(10);
 /// How often a wait looks at the watched processes.
 const LOOK: Duration = Duration::from_millis(500);
+/// When the next wait may look for the first time. A look at a thousand threads of an emulated machine takes a second.
+static LOOKED: Mutex<Option<Instant>> = Mutex::new(None);
 /// The share of its time that a wait may spend on looks: reading `/proc` takes long on emulated processors.
 const SHARE: u32 = 20;
 /// How long nothing happens before a wait gives up.
@@ -222,8 +226,11 @@ impl Wait {
         self,
         mut probe: impl FnMut() -> Result<A, E>,
     ) -> Result<A::Found, E> {
-        // A wait that ends at once costs no look.
-        let (mut last, mut next, mut period) = (None, Instant::now() + 10 * TICK, LOOK);
+        // A wait that ends at once costs no look; and many short ones together have the share of one.
+        let free = *LOOKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let soon = Instant::now() + 10 * TICK;
+        let (mut last, mut next, mut period) =
+            (None, free.map_or(soon, |free| soon.max(free)), LOOK);
         let (mut quiet, mut used, mut pause) = (Duration::ZERO, Duration::ZERO, TICK / 16);
         let mut ticked = Duration::ZERO;
         loop {
@@ -250,8 +257,11 @@ impl Wait {
                     None => {}
                 }
                 last = Some(sight);
-                period = LOOK.max(begun.elapsed() * SHARE);
-                next = Instant::now() + period;
+                let share = begun.elapsed() * SHARE;
+                let now = Instant::now();
+                period = LOOK.max(share);
+                next = now + period;
+                *LOOKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(now + share);
             }
             let Self { what, watched, usual, .. } = &self;
             let why = if quiet >= self.quiet {
@@ -274,9 +284,7 @@ impl Wait {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::Mutex;
     use std::sync::MutexGuard;
-    use std::sync::PoisonError;
     use std::sync::mpsc;
     use std::sync::mpsc::TryRecvError;
 
