@@ -1,6 +1,7 @@
 //! Programs that are started, waited for, and never left behind.
 
 use std::fmt;
+use std::fs;
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -196,6 +197,17 @@ impl Drop for Program {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+/// The guest of a `verbgate run`, which has children that share its memory, too: the one that executes another program.
+pub fn guest_of(supervisor: &mut Program) -> Result<u32> {
+    let executes = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = executes(supervisor.pid());
+    let is_guest = |pid: &u32| executes(*pid).is_some_and(|program| Some(program) != own);
+    match descendants(supervisor.pid()).into_iter().find(is_guest) {
+        Some(pid) => Ok(pid),
+        None => bail!("a `verbgate run` has no guest; it {}", supervisor.describe()?),
     }
 }
 

@@ -89,9 +89,7 @@ fn stopped(world: &World) -> Result<Verdict> {
     let listens = new_listener(&world.device);
     let mut server = Program::start(world.command(Place::Sandbox, &argv)?)?;
     exec::wait_until("a server that listens", || Ok(listens() || server.has_ended()?))?;
-    let guest = *exec::descendants(server.pid())
-        .first()
-        .with_context(|| server.describe().unwrap_or_default())?;
+    let guest = exec::guest_of(&mut server)?;
     // Itself and the one that waits; the stub takes part in a stop for moments only.
     let stopped = || exec::threads_in_state(guest, 'T') >= 2;
     exec::signal(guest, Signal::STOP);

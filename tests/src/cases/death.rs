@@ -53,18 +53,10 @@ fn flow(world: &World, seconds: &str) -> Result<Pair> {
     Ok(pair)
 }
 
-/// The guest of a `verbgate run`: its first child.
-fn guest_of(supervisor: &mut Program) -> Result<u32> {
-    match exec::descendants(supervisor.pid()).first() {
-        Some(pid) => Ok(*pid),
-        None => bail!("a `verbgate run` has no child; it {}", supervisor.describe()?),
-    }
-}
-
 fn supervisor_killed(world: &World, end: End) -> Result<Verdict> {
     let mut pair = flow(world, FLOW)?;
     let victim = if end == End::Server { &mut pair.server } else { &mut pair.client };
-    let guest = guest_of(victim)?;
+    let guest = exec::guest_of(victim)?;
     victim.kill_alone()?;
     if !exec::is_alive(guest) && end == End::Server {
         bail!("the guest died with its supervisor");
@@ -96,7 +88,7 @@ fn requests_without(world: &World) -> Result<Verdict> {
     exec::wait_until("the guest's first request", || {
         Ok(program.stdout_so_far()?.contains("before") || program.has_ended()?)
     })?;
-    let guest = guest_of(&mut program)?;
+    let guest = exec::guest_of(&mut program)?;
     program.kill_alone()?;
     fs::write(&flag, "")?;
     exec::wait_until("the guest to end", || Ok(!exec::is_alive(guest)))?;
@@ -117,7 +109,7 @@ fn guest_killed(world: &World) -> Result<Verdict> {
         bail!("`rdma resource show` counts nothing: {before:?}");
     }
     for supervisor in [&mut pair.server, &mut pair.client] {
-        exec::kill(guest_of(supervisor)?);
+        exec::kill(exec::guest_of(supervisor)?);
     }
     let ended = pair.wait()?;
     for end in [ended.server, ended.client] {

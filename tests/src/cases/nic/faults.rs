@@ -109,8 +109,7 @@ fn supervisor_killed(world: &World, kind: Kind) -> Result<Verdict> {
     let held = || -> Result<[String; 2]> { Ok([census(&two.left)?, census(&two.right)?]) };
     let before = held()?;
     let mut pair = flow(&two, kind, Place::Sandbox, FLOW)?;
-    let guest = exec::descendants(pair.client.pid());
-    let guest = *guest.first().context("a `verbgate run` has no child")?;
+    let guest = exec::guest_of(&mut pair.client)?;
     pair.client.kill_alone()?;
     if !exec::is_alive(guest) {
         bail!("the guest died with its supervisor");

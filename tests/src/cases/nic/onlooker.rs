@@ -43,10 +43,7 @@ impl Onlooker {
         }
         let guest = match place {
             Place::Native => program.pid(),
-            Place::Sandbox => {
-                let children = exec::descendants(program.pid());
-                *children.first().context("a `verbgate run` has no child")?
-            }
+            Place::Sandbox => exec::guest_of(&mut program)?,
         };
         Ok(Self { program, guest, looks: 0 })
     }
