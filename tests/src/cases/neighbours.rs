@@ -167,9 +167,8 @@ fn start(world: &World, folder: &TempDir, place: Place, number: u8) -> Result<Pa
     Partner::start(&folder.path().join(format!("{place:?}-{number}")), &command)
 }
 
-/// Each tenant uses what it has, and tries to use what others have: those whose numbers differ in one bit, which are
-/// as far away as any, and as near. Gives how many tries were refused: by address as a source, by handle, and by the
-/// connection manager.
+/// Each tenant uses what it has, and tries to use what all others have. Gives how many tries were refused:
+/// by address as a source, by handle, and by the connection manager.
 fn use_of_others(
     tenants: &mut [Tenant],
     index: impl Fn(u8) -> Result<u32>,
@@ -181,10 +180,7 @@ fn use_of_others(
     let join = |words: Vec<String>| words.join(" ");
     let (mut sources, mut handles, mut ids) = (0, 0, 0);
     for Tenant { number, partner, last, .. } in tenants {
-        let others = || {
-            let differ = |other: u8| ((other - 1) ^ (*number - 1)).is_power_of_two();
-            known.iter().filter(move |(other, ..)| differ(*other))
-        };
+        let others = || known.iter().filter(|(other, ..)| other != number);
         let indices = others().map(|(other, ..)| Ok(index(*other)?.to_string()));
         let indices: Vec<String> = indices.collect::<Result<_>>()?;
         let tries = BY_SOURCE * indices.len();
@@ -193,8 +189,8 @@ fn use_of_others(
         sources += tries;
 
         // Handles that others have, and this tenant has not.
-        let beyond = (0..).map(|bit| *last + (1 << bit)).take_while(|handle| *handle <= greatest);
-        let foreign: Vec<String> = beyond.map(|handle| handle.to_string()).collect();
+        let foreign: Vec<String> =
+            (*last + 1..=greatest).map(|handle| handle.to_string()).collect();
         if !foreign.is_empty() {
             let tries = BY_HANDLE * foreign.len();
             partner.expect(

@@ -9,7 +9,8 @@
 //!
 //! "Nothing happens" is about the *watched* processes: the descendants of this process (also those that have been
 //! handed to another parent since), the other threads of this process, and processes that a test names by
-//! [`Wait::also`]. A busy machine slows all of them down, and a wait then takes longer: no wait ends by time.
+//! [`Wait::also`]. A busy machine slows all of them down, and a wait then takes longer: no wait ends by time. Timers that
+//! go off, look, and wait again are nothing, too, but for five times as long.
 //!
 //! ```
 //! let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -45,7 +46,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// How often a wait looks at the watched processes.
 const LOOK: Duration = Duration::from_millis(500);
 /// When the next wait may look for the first time. A look at a thousand threads of an emulated machine takes a second.
-static LOOKED: Mutex<Option<Instant>> = Mutex::new(None);
+static NEXT_LOOK: Mutex<Option<Instant>> = Mutex::new(None);
 /// The share of its time that a wait may spend on looks: reading `/proc` takes long on emulated processors.
 const SHARE: u32 = 20;
 /// How long nothing happens before a wait gives up.
@@ -55,7 +56,8 @@ const USUAL: Duration = Duration::from_secs(30);
 /// A wait that takes so many times the usual processor time is a livelock.
 const LIVELOCK: u32 = 20;
 
-/// Processes that use less than this part of the time are ticking: their timers go off, and they wait again.
+/// Processes that use less than this part of the time, and of which none is runnable, are ticking: their timers go off,
+/// and they wait again. Of a wait's usual processor time a look takes at least this part of the time.
 const TICKING: u32 = 10;
 /// A wait gives up when processes do no more than tick for so many times as long as they may do nothing.
 const TICKS: u32 = 5;
@@ -227,7 +229,7 @@ impl Wait {
         mut probe: impl FnMut() -> Result<A, E>,
     ) -> Result<A::Found, E> {
         // A wait that ends at once costs no look; and many short ones together have the share of one.
-        let free = *LOOKED.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = *NEXT_LOOK.lock().unwrap_or_else(PoisonError::into_inner);
         let soon = Instant::now() + 10 * TICK;
         let (mut last, mut next, mut period) =
             (None, free.map_or(soon, |free| soon.max(free)), LOOK);
@@ -244,7 +246,7 @@ impl Wait {
                 match &last {
                     Some(last) if sight.progressed_since(last) => {
                         let now = sight.used_since(last);
-                        used += now;
+                        used += now.max(period / TICKING);
                         quiet = Duration::ZERO;
                         // By chance, one that ticks is seen at work now and then.
                         ticked = if now < period / TICKING && !sight.is_at_work(last) {
@@ -261,7 +263,7 @@ impl Wait {
                 let now = Instant::now();
                 period = LOOK.max(share);
                 next = now + period;
-                *LOOKED.lock().unwrap_or_else(PoisonError::into_inner) = Some(now + share);
+                *NEXT_LOOK.lock().unwrap_or_else(PoisonError::into_inner) = Some(now + share);
             }
             let Self { what, watched, usual, .. } = &self;
             let why = if quiet >= self.quiet {
