@@ -19,7 +19,7 @@ use crate::world::World;
 
 /// Work requests of a short run, and of a long one.
 const FEW: u32 = 1_000;
-const MANY: u32 = 250_000;
+const MANY: u32 = 500_000;
 /// Work requests of the long run that the kernel counts, from when the program has rung some.
 const WATCHED: u64 = 100_000;
 /// A read is as much of a work request as a write, and EFA's drivers before 6.5 have it.
