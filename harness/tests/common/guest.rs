@@ -113,9 +113,14 @@ pub(crate) fn run(args: &[&str]) -> Ran {
 /// The same with options for `verbgate run`.
 #[track_caller]
 pub(crate) fn run_with(options: &[&str], args: &[&str]) -> Ran {
+    run_by(Command::new(verbgate()), options, args)
+}
+
+/// The same by a command that executes `verbgate`.
+#[track_caller]
+pub(crate) fn run_by(mut command: Command, options: &[&str], args: &[&str]) -> Ran {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");
-    let mut command = Command::new(verbgate());
     command.arg("run").args(options).arg("--report").arg(&report);
     let mut ran = finish(command.arg("--").arg(program()).args(args));
     if let Ok(text) = fs::read_to_string(report) {

@@ -1,5 +1,7 @@
 //! Requests, good and bad, made by raw system calls; and the cost of a request.
 
+use std::process::Command;
+
 use crate::common;
 use crate::common::guest;
 use crate::common::guest::DEVICE;
@@ -79,6 +81,27 @@ fn the_null_device_itself_answers_every_request_with_enotty() {
     let others = ran.pairs().into_iter().filter(|(_, errno)| *errno != "ENOTTY");
     let others: Vec<_> = others.collect();
     assert_eq!(others, [("descriptor that is not open", "EBADF"), ("descriptor -1", "EBADF")]);
+}
+
+/// As quick as can be: a guest has its descriptor before the supervisor is told which number that got.
+#[test]
+fn a_request_reaches_the_device_as_soon_as_the_descriptor_is_there() {
+    const OPENS: u32 = 100;
+    let early = ["early", DEVICE, &OPENS.to_string()];
+    let mut all = vec![run(&early)];
+    if rustix::process::geteuid().is_root() && common::has("setpriv") {
+        // Who may not mount opens devices without mounts of their own.
+        let mut weak = Command::new("setpriv");
+        weak.args(["--bounding-set=-sys_admin", "--inh-caps=-sys_admin", common::verbgate()]);
+        let ran = guest::run_by(weak, &["--device", common::NULL_AS_UVERBS], &early);
+        assert!(ran.errors.contains("mounts of their own"), "{ran:#?}");
+        all.push(ran);
+    }
+    for ran in all {
+        assert_eq!(ran.line("early"), format!(r#"{{"ENOTTY": {}}}"#, 4 * OPENS), "{ran:#?}");
+        // Other files are answered with ENOTTY, too.
+        assert_eq!(ran.count("executed"), u64::from(1 + 4 * OPENS), "{ran:#?}");
+    }
 }
 
 #[test]
@@ -169,7 +192,7 @@ fn a_request_costs_two_notifications_and_few_calls() {
 #[test]
 fn a_trace_is_summed_up() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut command = std::process::Command::new(common::verbgate());
+    let mut command = Command::new(common::verbgate());
     command.args(["trace", "--summary", "--json", "--device", common::NULL_AS_UVERBS, "-o"]);
     command.arg(file.path()).arg("--").arg(guest::program()).args(["requests", DEVICE, "20"]);
     let ended = command.output().unwrap();

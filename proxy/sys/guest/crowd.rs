@@ -8,6 +8,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::fd::RawFd;
 use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::cases::destroy;
@@ -144,6 +146,37 @@ pub(crate) fn firsts(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
         *ends.entry(format!("{:?}", child.wait()?)).or_default() += 1;
     }
     println!("{ends:?}");
+    Ok(())
+}
+
+/// While one thread opens the device so many times, four others make a request on the number that comes next, as soon
+/// as it is open.
+pub(crate) fn early(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
+    let mut last = raw::open(device)?;
+    say("first", &request(last.as_raw_fd()));
+    let mut ends: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..count.parse::<u32>()? {
+        let (next, opened) = (last.as_raw_fd() + 1, AtomicBool::new(false));
+        let first_end = || {
+            loop {
+                let is_last = opened.load(Ordering::Acquire);
+                let end = outcome(&request(next)).to_string();
+                if is_last || end != "EBADF" {
+                    return end;
+                }
+            }
+        };
+        last = std::thread::scope(|scope| {
+            let early: Vec<_> = (0..4).map(|_| scope.spawn(first_end)).collect();
+            let file = raw::open(device);
+            opened.store(true, Ordering::Release);
+            for thread in early {
+                *ends.entry(thread.join().unwrap_or_else(|_| "panicked".to_owned())).or_default() += 1;
+            }
+            file
+        })?;
+    }
+    println!("early: {ends:?}");
     Ok(())
 }
 

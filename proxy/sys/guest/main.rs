@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         ["attack", name, device] => attack::run(name, device),
         ["names", device] => names::names(device),
         ["leaves", device, count] => crowd::leaves(device, count),
+        ["early", device, count] => crowd::early(device, count),
         ["firsts", device, count] => crowd::firsts(device, count),
         ["neighbour", device, gid, extra] => neighbour::tenant(device, gid, extra),
         ["narrow", device] => names::narrow(device),
