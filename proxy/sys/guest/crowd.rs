@@ -171,7 +171,9 @@ pub(crate) fn early(device: &str, count: &str) -> Result<(), Box<dyn Error>> {
             let file = raw::open(device);
             opened.store(true, Ordering::Release);
             for thread in early {
-                *ends.entry(thread.join().unwrap_or_else(|_| "panicked".to_owned())).or_default() += 1;
+                *ends
+                    .entry(thread.join().unwrap_or_else(|_| "panicked".to_owned()))
+                    .or_default() += 1;
             }
             file
         })?;
