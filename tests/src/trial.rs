@@ -6,9 +6,12 @@ use crate::cases;
 use crate::cases::Device;
 
 /// The kernels whose machines run cases, by the lab's names.
-pub const KERNELS: &[&str] = &["6.1", "6.12", "7.2", "arm64-6.12"];
+pub const KERNELS: &[&str] = &["6.1", "6.12", "7.2", UML, ARM64];
 /// A kernel of another processor, without models of NICs. Attacks that forge the stub of x86-64 skip themselves there.
 const ARM64: &str = "arm64-6.12";
+
+/// A kernel that is a process of this machine: no emulated processor, and no models of NICs.
+const UML: &str = "uml-7.2";
 
 /// A case on one kernel; prints as `KERNEL::DEVICE::CASE`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -50,7 +53,8 @@ pub const BETWEEN_MACHINES: &[(&str, Device)] = &[
     ("two_machines_mlx5", Device::Mlx5),
 ];
 
-/// The reason of an Rxe case that depends on no kernel. On 7.2 Soft-RoCE carries data between namespaces.
+/// The reason of an Rxe case that depends on no kernel, and that User-Mode Linux can run. On 7.2 Soft-RoCE carries data
+/// between namespaces.
 const ANY: &str = "any kernel";
 
 /// Cases that run by default on these kernels.
@@ -81,19 +85,19 @@ const DEFAULT: &[Row] = &[
     },
     Row {
         why: "rdma-core 44, 56 and 65 make other requests for the same verbs",
-        kernels: &["6.1", "6.12"],
+        kernels: &["6.1", "6.12", "7.2"],
         device: Device::Rxe,
         cases: &["ibv_devinfo_v", "ibv_rc_pingpong", "ib_send_bw_e"],
     },
     Row {
         why: "rdma_cm's commands grow with kernels",
-        kernels: &["6.1", "6.12"],
+        kernels: &["6.1", "6.12", "7.2"],
         device: Device::Rxe,
         cases: &["rping", "raw_commands_of_rdma_cm"],
     },
     Row {
         why: "the kernel's own checks and attributes differ",
-        kernels: &["6.1", "6.12"],
+        kernels: &["6.1", "6.12", "7.2"],
         device: Device::Rxe,
         cases: &[
             "malformed_requests",
@@ -105,7 +109,7 @@ const DEFAULT: &[Row] = &[
     },
     Row {
         why: "seccomp, ptrace, pidfds and mseal differ",
-        kernels: &["6.1", "6.12"],
+        kernels: &["6.1", "6.12", "7.2"],
         device: Device::Rxe,
         cases: &[
             "several_processes_of_one_guest",
@@ -149,6 +153,17 @@ const DEFAULT: &[Row] = &[
             "supervisor_is_bounded_and_ends_closed",
             "rails_are_prepared_and_restored",
             "fabric_verify",
+        ],
+    },
+    Row {
+        why: "User-Mode Linux has no netfilter, no other users of RDMA, and memory of its own kind",
+        kernels: &["7.2"],
+        device: Device::Rxe,
+        cases: &[
+            "differential",
+            "tenant_behind_a_fence_speaks_roce_by_verbs",
+            "tenant_has_the_kernel_speak_rdma",
+            "tenant_speaks_roce_by_a_plain_socket",
         ],
     },
     Row {
@@ -208,7 +223,7 @@ const DEFAULT: &[Row] = &[
 pub fn all() -> Vec<Trial> {
     let mut trials = Vec::new();
     for kernel in KERNELS {
-        let has_nics = *kernel != ARM64;
+        let has_nics = ![ARM64, UML].contains(kernel);
         for device in Device::ALL.into_iter().filter(|device| has_nics || *device == Device::Rxe) {
             let between = BETWEEN_MACHINES.iter().filter(|(_, of)| *of == device);
             let cases = cases::of(device).into_iter().map(|case| case.name);
@@ -228,7 +243,10 @@ fn why(kernel: &str, device: Device, case: &str) -> Option<&'static str> {
         row.kernels.contains(&kernel) && row.device == device && row.cases.contains(&case)
     });
     // Attacks take as long as all else, and are tried on this machine, with stand-ins for the device.
-    let anywhere = kernel == "7.2" && device == Device::Rxe && !cases::is_hostile(case);
+    let on_newest =
+        || DEFAULT.iter().any(|row| row.kernels.contains(&"7.2") && row.cases.contains(&case));
+    let anywhere =
+        kernel == UML && device == Device::Rxe && !cases::is_hostile(case) && !on_newest();
     listed.map(|row| row.why).or(anywhere.then_some(ANY))
 }
 

@@ -175,7 +175,6 @@ fi
 
 if [ "$lab_vmm" = uml ]; then
     output=/dev/tty1
-    stty -F $output raw -echo
 else
     output=
     for port in /sys/class/virtio-ports/*; do
@@ -186,6 +185,8 @@ fi
 # Output goes through a pipe, because the port can be opened only once, and programs reopen /dev/stdout.
 mkfifo /run/output
 exec 3<>$output
+# What came in already would go with the last user of the terminal.
+[ "$lab_vmm" != uml ] || stty raw -echo <&3
 cat /run/output >&3 &
 copier=$!
 if [ "$lab_terminal" = lines ]; then

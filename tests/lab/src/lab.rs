@@ -334,7 +334,7 @@ impl<'a> Run<'a> {
                     control: &self.control,
                     memory_mib: spec.memory_mib,
                     cpus: spec.cpus,
-                    interactive: self.terminal == Terminal::Caller,
+                    reads: self.terminal != Terminal::Null,
                 };
                 machine.complete(&mut command);
             }

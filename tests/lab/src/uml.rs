@@ -20,7 +20,7 @@ use crate::recipe::Kernel;
 use crate::source;
 use crate::tool;
 
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 const CONFIG: &str = include_str!("../uml.config");
 /// The source, unpacked and built.
 const SPACE_MIB: u64 = 4500;
@@ -32,10 +32,14 @@ const ESSENTIAL: &[&str] = &[
     "EXT4_FS",
     "HOSTFS",
     "INFINIBAND_USER_ACCESS",
+    "IP_ROUTE_MULTIPATH",
+    "MEMCG",
     "NET_NS",
+    "NET_SCH_NETEM",
     "RDMA_RXE",
     "RDMA_SIW",
     "SECCOMP_FILTER",
+    "SECURITY_LANDLOCK",
     "USER_NS",
     "VETH",
 ];
@@ -50,7 +54,8 @@ pub(crate) struct UmlMachine<'a> {
     pub(crate) control: &'a Path,
     pub(crate) memory_mib: u32,
     pub(crate) cpus: u32,
-    pub(crate) interactive: bool,
+    /// Whether the guest reads what the machine's process reads.
+    pub(crate) reads: bool,
 }
 
 impl UmlMachine<'_> {
@@ -65,7 +70,7 @@ impl UmlMachine<'_> {
     }
 
     fn arguments(&self) -> Vec<String> {
-        let output = if self.interactive { "con1=fd:0,fd:1" } else { "con1=null,fd:1" };
+        let output = if self.reads { "con1=fd:0,fd:1" } else { "con1=null,fd:1" };
         vec![
             format!("mem={}M", self.memory_mib),
             format!("ncpus={}", self.cpus),
@@ -165,6 +170,7 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
             lost.join(", ")
         );
     }
+    patch(&source)?;
     progress.say("  compiling");
     let jobs = format!("-j{}", std::thread::available_parallelism().map_or(2, usize::from));
     make(&source, &[&jobs], progress)?;
@@ -172,6 +178,18 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
     fs::copy(source.join(".config"), dir.join("config"))?;
     fs::remove_dir_all(&scratch)?;
     Ok(())
+}
+
+/// Has seccomp filters and notifications see where a call was made: Linux 7.2 gives them where the kernel last switched
+/// threads (`KSTK_EIP`, arch/x86/um/asm/processor.h).
+fn patch(source: &Path) -> Result<()> {
+    let file = source.join("arch/x86/um/asm/processor.h");
+    let text = fs::read_to_string(&file)?;
+    let (wrong, right) = ("KSTK_REG(tsk, HOST_IP)", "PT_REGS_IP(task_pt_regs(tsk))");
+    if !text.contains(wrong) {
+        bail!("{} has changed: does seccomp see where a call was made?", file.display());
+    }
+    Ok(fs::write(file, text.replace(wrong, right))?)
 }
 
 /// `make ARCH=um` in the source, politely.
@@ -221,7 +239,7 @@ mod tests {
             control: Path::new("/r/control"),
             memory_mib: 512,
             cpus: 2,
-            interactive: false,
+            reads: false,
         };
         let line = machine.arguments().join(" ");
         assert!(line.contains("ubd0=/r/root.cow,/c/root.ext4"), "{line}");

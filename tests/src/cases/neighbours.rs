@@ -28,7 +28,7 @@ const TENANTS: u8 = 64;
 const AT_ONCE: usize = 4;
 /// Memory of a supervisor, in KiB, without its share of files. What is mapped of the program says little: since
 /// Linux 6.18 or so a page fault maps a whole folio, which may be 2 MiB, and counts for whoever maps it alone.
-const SUPERVISOR_KIB: u64 = 2 << 10;
+const SUPERVISOR_KIB: u64 = 4 << 10;
 /// The name of each tenant's link, in the tenant's namespace.
 const LINK: &str = "eth7";
 /// A port of the connection manager's.
