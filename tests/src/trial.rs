@@ -85,13 +85,13 @@ const DEFAULT: &[Row] = &[
     },
     Row {
         why: "rdma-core 44, 56 and 65 make other requests for the same verbs",
-        kernels: &["6.1", "6.12", "7.2"],
+        kernels: &["6.1", "6.12"],
         device: Device::Rxe,
         cases: &["ibv_devinfo_v", "ibv_rc_pingpong", "ib_send_bw_e"],
     },
     Row {
         why: "rdma_cm's commands grow with kernels",
-        kernels: &["6.1", "6.12", "7.2"],
+        kernels: &["6.1", "6.12"],
         device: Device::Rxe,
         cases: &["rping", "raw_commands_of_rdma_cm"],
     },
