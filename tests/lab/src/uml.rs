@@ -74,8 +74,8 @@ impl UmlMachine<'_> {
         vec![
             format!("mem={}M", self.memory_mib),
             format!("ncpus={}", self.cpus),
-            // A file of changes over the image, which stays as it is.
-            format!("ubd0={},{}", self.dir.join("root.cow").display(), self.root.display()),
+            // A file of changes over the image, which stays as it is, and which QEMU must find without a lock.
+            format!("ubd0c={},{}", self.dir.join("root.cow").display(), self.root.display()),
             format!("initrd={}", self.boot.initramfs.display()),
             "root=/dev/ram0".to_owned(),
             format!("uml_dir={}", self.dir.join("uml").display()),
@@ -242,7 +242,7 @@ mod tests {
             reads: false,
         };
         let line = machine.arguments().join(" ");
-        assert!(line.contains("ubd0=/r/root.cow,/c/root.ext4"), "{line}");
+        assert!(line.contains("ubd0c=/r/root.cow,/c/root.ext4"), "{line}");
         assert!(
             line.contains("con1=null,fd:1") && line.contains("lab.control=/r/control"),
             "{line}"
