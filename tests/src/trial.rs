@@ -12,11 +12,10 @@ const ARM64: &str = "arm64-6.12";
 
 /// A kernel that is a process of this machine: no emulated processor, and no models of NICs.
 const UML: &str = "uml-7.2";
-/// Cases that User-Mode Linux cannot run, as it is built for the lab: of netfilter, of other users of RDMA, and of
-/// memory and links of a kind that it has not.
+/// Cases that the lab's User-Mode Linux cannot run: it answers two requests otherwise, and is built without netfilter
+/// and other users of RDMA.
 const NOT_OF_UML: &[&str] = &[
     "differential",
-    "fabric_routed",
     "tenant_behind_a_fence_speaks_roce_by_verbs",
     "tenant_has_the_kernel_speak_rdma",
     "tenant_speaks_roce_by_a_plain_socket",

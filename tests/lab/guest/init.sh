@@ -185,7 +185,7 @@ fi
 # Output goes through a pipe, because the port can be opened only once, and programs reopen /dev/stdout.
 mkfifo /run/output
 exec 3<>$output
-# What came in already would go with the last user of the terminal.
+# Behind the line above: a terminal that nobody has open any more forgets its input.
 [ "$lab_vmm" != uml ] || stty raw -echo <&3
 cat /run/output >&3 &
 copier=$!

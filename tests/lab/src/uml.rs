@@ -74,7 +74,8 @@ impl UmlMachine<'_> {
         vec![
             format!("mem={}M", self.memory_mib),
             format!("ncpus={}", self.cpus),
-            // A file of changes over the image, which stays as it is, and which QEMU must find without a lock.
+            // A file of changes over the image, which stays as it is. Without "c" the image would be locked, and QEMU
+            // would refuse it.
             format!("ubd0c={},{}", self.dir.join("root.cow").display(), self.root.display()),
             format!("initrd={}", self.boot.initramfs.display()),
             "root=/dev/ram0".to_owned(),
@@ -180,8 +181,8 @@ fn build(kernel: &Kernel, dir: &Path, progress: &Progress) -> Result<()> {
     Ok(())
 }
 
-/// Has seccomp filters and notifications see where a call was made: Linux 7.2 gives them where the kernel last switched
-/// threads (`KSTK_EIP`, arch/x86/um/asm/processor.h).
+/// Has seccomp tell from which instruction a call was made. Linux 7.2 tells an instruction of the kernel instead
+/// (`KSTK_EIP`, arch/x86/um/asm/processor.h), and no stub could be told from its guest.
 fn patch(source: &Path) -> Result<()> {
     let file = source.join("arch/x86/um/asm/processor.h");
     let text = fs::read_to_string(&file)?;

@@ -26,8 +26,8 @@ use crate::world::World;
 const TENANTS: u8 = 64;
 /// So many start at a time.
 const AT_ONCE: usize = 4;
-/// Memory of a supervisor, in KiB, without its share of files. What is mapped of the program says little: since
-/// Linux 6.18 or so a page fault maps a whole folio, which may be 2 MiB, and counts for whoever maps it alone.
+/// Memory of a supervisor that is no file's, in KiB. What is mapped of the program says little: since Linux 6.18 or
+/// so a page fault maps a whole folio, which may be 2 MiB.
 const SUPERVISOR_KIB: u64 = 4 << 10;
 /// The name of each tenant's link, in the tenant's namespace.
 const LINK: &str = "eth7";
@@ -274,13 +274,9 @@ fn batch(options: &[&str], lines: &str) -> Result<()> {
     exec::run(command)?.expect_status(0).map(drop)
 }
 
-/// Memory of a process, without its share of files.
+/// Memory of a process that is no file's (proc_pid_status(5)).
 fn memory_kib(process: u32) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup"))?;
-    let own = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let is_own = matches!(words.next(), Some("Pss_Anon:" | "Pss_Shmem:"));
-        words.next().filter(|_| is_own)?.parse::<u64>().ok()
-    });
-    Ok(own.sum())
+    let text = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    Ok(line.context("no RssAnon")?.trim_end_matches("kB").trim().parse()?)
 }

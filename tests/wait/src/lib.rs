@@ -10,7 +10,7 @@
 //! "Nothing happens" is about the *watched* processes: the descendants of this process (also those that have been
 //! handed to another parent since), the other threads of this process, and processes that a test names by
 //! [`Wait::also`]. A busy machine slows all of them down, and a wait then takes longer: no wait ends by time. Timers that
-//! go off, look, and wait again are nothing, too, but for twice as long.
+//! go off, look, and wait again are nothing, too, but for five times as long.
 //!
 //! ```
 //! let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -60,7 +60,7 @@ const LIVELOCK: u32 = 20;
 /// and they wait again. Of a wait's usual processor time a look takes at least this part of the time.
 const TICKING: u32 = 10;
 /// A wait gives up when processes do no more than tick for so many times as long as they may do nothing.
-const TICKS: u32 = 2;
+const TICKS: u32 = 5;
 
 /// A probe's answer: `false`, `None`: not yet.
 pub trait Answer {

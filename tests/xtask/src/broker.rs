@@ -147,7 +147,7 @@ impl Broker {
     }
 
     /// A machine that is free, or a new one. Tests come kernel by kernel, so free machines of other kernels and
-    /// devices have done their work, and end; User-Mode Linux goes on beside the emulated ones.
+    /// devices have done their work, and end.
     fn machine(self: &Arc<Self>, kernel: &'static Kernel, device: Device) -> Result<Machine> {
         let mut free = self.free();
         while let Some(at) = free.iter().position(|one| one.of == (kernel.name, device)) {
@@ -157,8 +157,7 @@ impl Broker {
                 return Ok(machine);
             }
         }
-        let is_uml = |name: &str| name.starts_with("uml-");
-        free.retain(|one| is_uml(one.of.0) != is_uml(kernel.name));
+        free.clear();
         drop(free);
         let programs = self.programs(kernel.arch).map_err(anyhow::Error::msg)?;
         Ok(Machine::boot(programs.clone(), kernel, device))
