@@ -53,6 +53,10 @@ export XDG_RUNTIME_DIR=/run/user SYSTEMD_UNIT_PATH=/run/units: HOME=/
 calls() {
     wc -l </run/calls
 }
+# While its service runs, a path unit of systemd misses what changes.
+watches() {
+    [ "$(systemctl --user show --property SubState --value verbgate-cdi.path)" = waiting ]
+}
 # Until the unit watches, nobody hears of a node.
 at=0
 while [ "$(calls)" = 0 ]; do
@@ -69,6 +73,7 @@ done
 at=0
 while [ "$at" -lt "$changes" ]; do
     at=$((at + 1))
+    until watches; do sleep 0.1; done
     before=$(calls)
     if [ $((at % 2)) = 1 ]; then mknod /dev/infiniband/uverbs0 c 1 3; else rm /dev/infiniband/uverbs0; fi
     while [ "$(calls)" = "$before" ]; do sleep 0.1; done

@@ -361,6 +361,15 @@ impl Bundle {
         self.await_no(|| self.left());
     }
 
+    /// The same, by `verbgate gc`, as often as it takes.
+    pub(crate) fn assert_gc_leaves_nothing_of_ours(&self) {
+        self.await_no(|| {
+            let told = self.gc();
+            assert!(told.status.success(), "{told:?}");
+            self.left()
+        });
+    }
+
     fn await_no(&self, left: impl Fn() -> Vec<String>) {
         // A supervisor ends right after its container, and nobody waits for it.
         let gone = Wait::new("what is left of the container to be gone");
