@@ -333,7 +333,6 @@ impl<'a> Run<'a> {
                     dir: self.dir.path(),
                     control: &self.control,
                     memory_mib: spec.memory_mib,
-                    cpus: spec.cpus,
                     reads: self.terminal != Terminal::Null,
                 };
                 machine.complete(&mut command);

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use anyhow::Context as _;
 use anyhow::Result;
 use anyhow::bail;
 
@@ -122,18 +123,22 @@ fn guest_killed(world: &World) -> Result<Verdict> {
 /// A signal to `verbgate run` is one to the guest.
 fn terminated(world: &World) -> Result<Verdict> {
     let before = resources();
-    let pair = flow(world, LONG)?;
-    for supervisor in [&pair.server, &pair.client] {
-        let pid = i32::try_from(supervisor.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        if let Some(pid) = pid {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-        }
-    }
-    let ended = pair.wait()?;
-    // Perftest has no handler, so the guest dies of it.
-    for end in [ended.server, ended.client] {
-        end.expect_status(128 + 15)?;
+    for is_server in [true, false] {
+        let pair = flow(world, LONG)?;
+        let (first, second) =
+            if is_server { (pair.server, pair.client) } else { (pair.client, pair.server) };
+        // Perftest has no handler, so the guest dies of it.
+        terminate(&first)?;
+        first.wait()?.expect_status(128 + 15)?;
+        // The partner may have ended by itself since.
+        terminate(&second)?;
+        second.wait()?;
     }
     exec::wait_until("the kernel to free what the guests held", || Ok(resources() == before))?;
     Ok(Verdict::Ok)
+}
+
+fn terminate(supervisor: &Program) -> Result<()> {
+    let pid = i32::try_from(supervisor.pid()).ok().and_then(rustix::process::Pid::from_raw);
+    Ok(rustix::process::kill_process(pid.context("an odd pid")?, rustix::process::Signal::TERM)?)
 }

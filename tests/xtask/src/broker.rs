@@ -27,6 +27,7 @@ use verbgate_lab::MachineDied;
 use verbgate_lab::Nic;
 use verbgate_tests::cases::Device;
 use verbgate_tests::said::Said;
+use verbgate_tests::trial;
 use verbgate_tests::trial::Trial;
 
 use crate::guest::Lines;
@@ -146,8 +147,8 @@ impl Broker {
         }
     }
 
-    /// A machine that is free, or a new one. Tests come kernel by kernel, so free machines of other kernels and
-    /// devices have done their work, and end.
+    /// A machine that is free, or a new one. In a group of nextest's (.config/nextest.toml) tests come device by device,
+    /// so free machines of the group's other devices have done their work, and end.
     fn machine(self: &Arc<Self>, kernel: &'static Kernel, device: Device) -> Result<Machine> {
         let mut free = self.free();
         while let Some(at) = free.iter().position(|one| one.of == (kernel.name, device)) {
@@ -157,7 +158,8 @@ impl Broker {
                 return Ok(machine);
             }
         }
-        free.clear();
+        let group = |name: &'static str| name.trim_start_matches("arm64-");
+        free.retain(|one| group(one.of.0) != group(kernel.name));
         drop(free);
         let programs = self.programs(kernel.arch).map_err(anyhow::Error::msg)?;
         Ok(Machine::boot(programs.clone(), kernel, device))
@@ -207,7 +209,7 @@ pub(crate) fn table(words: &[String]) -> Result<String> {
     let is_meant = |trial: &Trial| words.iter().all(|word| trial.to_string().contains(word));
     let mut table = verbgate_tests::table::Table::new(&["trial", "run by", "because of"]);
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for trial in verbgate_tests::trial::all().into_iter().filter(is_meant) {
+    for trial in trial::all().into_iter().filter(is_meant) {
         let by = if trial.why.is_some() { "default" } else { "--all" };
         *counts.entry(by).or_default() += 1;
         table.row(&[trial.to_string(), by.to_owned(), trial.why.unwrap_or_default().to_owned()]);
@@ -223,8 +225,7 @@ pub(crate) fn table(words: &[String]) -> Result<String> {
 /// The trial of a name, or an error with the names most like it.
 pub(crate) fn find(name: &str) -> Result<Trial> {
     Trial::find(name).with_context(|| {
-        let mut all: Vec<String> =
-            verbgate_tests::trial::all().iter().map(Trial::to_string).collect();
+        let mut all: Vec<String> = trial::all().iter().map(Trial::to_string).collect();
         all.sort_by_cached_key(|known| {
             // A case's bare name is as near as its distance to the case.
             let case = known.rsplit("::").next().unwrap_or_default();
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn each_trial_has_its_kernel_in_the_lab() {
-        for trial in verbgate_tests::trial::all() {
+        for trial in trial::all() {
             Kernel::find(trial.kernel).unwrap();
         }
         let table = table(&["two_machines".to_owned(), "6.12".to_owned()]).unwrap();

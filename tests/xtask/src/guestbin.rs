@@ -52,6 +52,8 @@ pub(crate) enum Profile {
     Release,
     /// Soon: without optimization across crates, and with little within them.
     Quick,
+    /// As soon as can be: what runs a few short cases.
+    Unoptimized,
 }
 
 impl Profile {
@@ -59,6 +61,7 @@ impl Profile {
         match self {
             Self::Release => "release",
             Self::Quick => "quick",
+            Self::Unoptimized => "unoptimized",
         }
     }
 }

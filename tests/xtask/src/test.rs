@@ -229,7 +229,7 @@ fn tests(args: &Args) -> Result<Vec<Stage>> {
     command.args(["--show-progress", "none", "--profile", profile, "--no-tests", "pass"]);
     // Tests wait most of their time: for processes, links, machines and attacks that come late.
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    command.args(["--test-threads", &(2 * processors + 2).to_string()]);
+    command.args(["--test-threads", &(3 * processors + 2).to_string()]);
     command.args(["-E", &filterset(args)]);
     if args.runs_ignored() {
         command.args(["--run-ignored", "all"]);
