@@ -13,8 +13,10 @@ const ARM64: &str = "arm64-6.12";
 /// A kernel that is a process of this machine: no emulated processor, and no models of NICs.
 const UML: &str = "uml-7.2";
 /// Cases that the lab's User-Mode Linux cannot run: it has no firmware that tells serial numbers, and is built without
-/// netfilter and other users of RDMA.
+/// netfilter and other users of RDMA. On one busy processor `rping` of rdma-core 65 now and then destroys its id between
+/// seeing the id's last event and asking for the event, and then waits for ever (`librdmacm/examples/rping.c`).
 const NOT_OF_UML: &[&str] = &[
+    "rping",
     "sysfs_keeps_modes_and_has_no_serials",
     "tenant_behind_a_fence_speaks_roce_by_verbs",
     "tenant_has_the_kernel_speak_rdma",
@@ -161,7 +163,7 @@ const DEFAULT: &[Row] = &[
         ],
     },
     Row {
-        why: "User-Mode Linux does not have what these ask for",
+        why: "User-Mode Linux cannot run these",
         kernels: &["7.2"],
         device: Device::Rxe,
         cases: NOT_OF_UML,
