@@ -64,7 +64,7 @@ pub const BETWEEN_MACHINES: &[(&str, Device)] = &[
 ];
 
 /// The reason of an Rxe case that depends on no kernel. On 7.2 Soft-RoCE carries data between namespaces, and
-/// User-Mode Linux does the same work for a tenth of what an emulated processor costs.
+/// User-Mode Linux does the same work for a quarter of what an emulated processor costs.
 const ANY: &str = "any kernel";
 
 /// Cases that run by default on these kernels.
