@@ -2,6 +2,7 @@
 //! `dist` run as they are, by the paths that the files name.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
 use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
 
 use crate::common::stderr;
 use crate::common::stdout;
@@ -157,14 +159,25 @@ pub(crate) fn tool() -> PathBuf {
     static TOOL: OnceLock<PathBuf> = OnceLock::new();
     let small = || {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let made = folder.join(format!("verbgate-{}", std::process::id()));
+        // One file for all tests, of which none replaces what another's machines run.
+        let built = fs::metadata(verbgate()).and_then(|file| file.modified()).unwrap();
+        let built = built.duration_since(UNIX_EPOCH).unwrap().as_nanos();
+        let tool = folder.join(format!("verbgate-{built}"));
+        if tool.exists() {
+            return tool;
+        }
+        let others = fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
+        let is_of_another_build =
+            |path: &PathBuf| *path != tool && path.to_string_lossy().contains("/verbgate-");
+        others.filter(is_of_another_build).for_each(|path| drop(fs::remove_file(path)));
+        let made = tempfile::NamedTempFile::new_in(folder).unwrap().into_temp_path();
         let strip = Command::new("strip").arg("-o").arg(&made).arg(verbgate()).status();
         if !strip.is_ok_and(|status| status.success()) {
             return verbgate().into();
         }
-        // One file for all tests; another test's machines keep theirs.
-        let tool = folder.join("verbgate");
-        fs::rename(made, &tool).unwrap();
+        fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).unwrap();
+        // Another test may have been quicker.
+        let _ = fs::hard_link(&made, &tool);
         tool
     };
     TOOL.get_or_init(small).clone()

@@ -80,6 +80,8 @@ struct Sides {
     of_ports: HashMap<PortId, Vec<u32>>,
     /// Where the tables of ports end.
     lengths: HashMap<PortId, Length>,
+    /// Whether ports are of `RoCE`, which stays so.
+    roce: HashMap<PortId, bool>,
     /// When the last news came.
     changed: Instant,
 }
@@ -146,7 +148,7 @@ impl GidView {
     /// # Errors
     /// When the kernel does not tell.
     pub fn pkeys(&self, rdev: (u32, u32), index: u32) -> io::Result<Vec<(u32, u16)>> {
-        let sides = self.sides.lock();
+        let mut sides = self.sides.lock();
         let mut found = Vec::new();
         for number in 1..=MAX_PORTS {
             let Some(port) = sides.port(rdev, number)? else { break };
@@ -201,8 +203,8 @@ impl GidView {
 
 impl Sides {
     fn new(sandbox: Side, host: Option<(Side, Option<NamespaceId>)>) -> Self {
-        let (of_ports, lengths) = (HashMap::new(), HashMap::new());
-        Self { sandbox, host, of_ports, lengths, changed: Instant::now() }
+        let (of_ports, lengths, roce) = Default::default();
+        Self { sandbox, host, of_ports, lengths, roce, changed: Instant::now() }
     }
 
     /// Takes the news.
@@ -249,24 +251,31 @@ impl Sides {
     }
 
     /// A port of the device of a node; none when sysfs does not know it.
-    fn port(&self, (major, minor): (u32, u32), number: u32) -> io::Result<Option<Port>> {
+    fn port(&mut self, (major, minor): (u32, u32), number: u32) -> io::Result<Option<Port>> {
         match known(self.sandbox.read(&format!("dev/char/{major}:{minor}/ibdev")))? {
             Some(ibdev) => self.named(&ibdev, number),
             None => Ok(None),
         }
     }
 
-    fn named(&self, ibdev: &str, number: u32) -> io::Result<Option<Port>> {
+    fn named(&mut self, ibdev: &str, number: u32) -> io::Result<Option<Port>> {
         let device = format!("class/infiniband/{ibdev}");
         let place = format!("{device}/ports/{number}");
-        let read = |path: String| known(self.sandbox.read(&path));
-        let Some(layer) = read(format!("{place}/link_layer"))? else { return Ok(None) };
-        let Some(kind) = read(format!("{device}/node_type"))? else { return Ok(None) };
         let stat = rustix::fs::statat(&self.sandbox.network.sysfs, &place, AtFlags::empty());
         let Some(stat) = known(stat.map_err(io::Error::from))? else { return Ok(None) };
-        // "1: CA"; iWARP's are "4: RNIC" (drivers/infiniband/core/sysfs.c).
-        let roce = layer == "Ethernet" && kind.starts_with("1:");
-        Ok(Some(Port { ibdev: ibdev.to_owned(), number, roce, id: stat.st_ino }))
+        let id = stat.st_ino;
+        let roce = if let Some(roce) = self.roce.get(&id) {
+            *roce
+        } else {
+            let read = |path: String| known(self.sandbox.read(&path));
+            let Some(layer) = read(format!("{place}/link_layer"))? else { return Ok(None) };
+            let Some(kind) = read(format!("{device}/node_type"))? else { return Ok(None) };
+            // "1: CA"; iWARP's are "4: RNIC" (drivers/infiniband/core/sysfs.c).
+            let roce = layer == "Ethernet" && kind.starts_with("1:");
+            self.roce.insert(id, roce);
+            roce
+        };
+        Ok(Some(Port { ibdev: ibdev.to_owned(), number, roce, id }))
     }
 
     fn at(&mut self, port: &Port, index: GidIndex) -> io::Result<Seen> {

@@ -13,6 +13,8 @@ use crate::exec;
 use crate::exec::Ended;
 use crate::exec::Program;
 use crate::pair::BothEnded;
+use crate::pair::Pair;
+use crate::pair::unless_rping_hangs;
 use crate::shape;
 use crate::world::Place;
 use crate::world::World;
@@ -27,9 +29,6 @@ type Exchange =
 
 #[rustfmt::skip]
 const EXCHANGES: &[Exchange] = &[
-    // Its client cancels the thread that waits for events, or, in later versions, tells that thread by an eventfd.
-    // Those may hang at their end, natively, too: an id is destroyed, and its last event with it, after that thread
-    // has seen the event by poll(2), and before that thread asks for it.
     ("rping",         &["rping", "-C", "5", "-v", "-a", AT], &["-s"], &["-c"]),
     ("ucmatose",      &["ucmatose", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
     ("udaddy",        &["udaddy", "-c", "2", "-C", "5"], &["-b", AT], &["-s", AT]),
@@ -82,21 +81,20 @@ fn without_chance(mut ended: Ended) -> Ended {
     ended
 }
 
-/// A server is stopped and continued while one of its threads waits for an event.
+/// A server is stopped and continued while it waits for an event.
 fn stopped(world: &World) -> Result<Verdict> {
     let address = world.address()?;
-    let argv = ["rping", "-s", "-C", "5", "-a", &address];
+    let argv = ["ucmatose", "-c", "1", "-C", "5", "-b", &address];
     let listens = new_listener(&world.device);
     let mut server = Program::start(world.command(Place::Sandbox, &argv)?)?;
     exec::wait_until("a server that listens", || Ok(listens() || server.has_ended()?))?;
     let guest = exec::guest_of(&mut server)?;
-    // Itself and the one that waits; the stub takes part in a stop for moments only.
-    let stopped = || exec::threads_in_state(guest, 'T') >= 2;
+    let stopped = || exec::threads_in_state(guest, 'T') >= 1;
     exec::signal(guest, Signal::STOP);
     exec::wait_until("the threads of the server to stop", || Ok(stopped()))?;
     exec::signal(guest, Signal::CONT);
     exec::wait_until("the server to go on", || Ok(!stopped()))?;
-    let argv = ["rping", "-c", "-C", "5", "-a", &address];
+    let argv = ["ucmatose", "-c", "1", "-C", "5", "-s", &address];
     exec::run(world.command(Place::Sandbox, &argv)?)?.expect_status(0)?;
     server.wait()?.expect_status(0)?;
     Ok(Verdict::Ok)
@@ -104,17 +102,9 @@ fn stopped(world: &World) -> Result<Verdict> {
 
 fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Result<BothEnded> {
     let address = world.address()?;
-    let start = |own: &[&str]| {
+    let command = |own: &[&str]| {
         let words = both.iter().chain(own).map(|word| if *word == AT { &*address } else { word });
-        let words: Vec<&str> = words.collect();
-        Program::start(world.command(place, &words)?)
+        world.command(place, &words.collect::<Vec<&str>>())
     };
-    let listens = new_listener(&world.device);
-    let mut server = start(server)?;
-    exec::wait_until("a server that listens", || {
-        // One that gives up before is told by its status.
-        Ok(listens() || server.has_ended()?)
-    })?;
-    let client = start(client)?.wait()?;
-    Ok(BothEnded { server: server.wait()?, client })
+    unless_rping_hangs(|| Pair::meet(&world.device, command(server)?, command(client)?)?.wait())
 }

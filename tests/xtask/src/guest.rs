@@ -65,7 +65,7 @@ impl Programs {
     /// Those of this machine's tests. For arm64 the programs are cross-compiled, and without `verbgate fabric`.
     pub(crate) fn build_for(arch: Arch) -> Result<Self> {
         if arch == Arch::Arm64 {
-            return Self::built(arch, "lab-share-arm64", Profile::Unoptimized);
+            return Self::built(arch, "lab-share-arm64", Profile::Dev);
         }
         verbgate_lab::require_programs(&[STRIP], &Progress::stderr())?;
         let built = guestbin::of_tests()?;

@@ -2,6 +2,7 @@
 //! machine's, except for the program that must load the guest's own libraries.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
@@ -14,6 +15,7 @@ use verbgate_lab::Arch;
 use verbgate_lab::Progress;
 
 use crate::house;
+use crate::stream;
 use crate::stream::cargo;
 
 /// Naming the target keeps the flags away from build scripts and procedural macros, which cannot
@@ -52,8 +54,8 @@ pub(crate) enum Profile {
     Release,
     /// Soon: without optimization across crates, and with little within them.
     Quick,
-    /// As soon as can be: what runs a few short cases.
-    Unoptimized,
+    /// As soon as can be, like tests: what runs a few short cases.
+    Dev,
 }
 
 impl Profile {
@@ -61,7 +63,7 @@ impl Profile {
         match self {
             Self::Release => "release",
             Self::Quick => "quick",
-            Self::Unoptimized => "unoptimized",
+            Self::Dev => "dev",
         }
     }
 }
@@ -90,7 +92,7 @@ pub(crate) fn build(
         .arg(format!(r#"target.{target}.rustflags=["-C","target-feature=+crt-static"]"#));
     if arch == Arch::Arm64 {
         cross()?;
-        command.arg("--config").arg(format!(r#"target.{target}.linker="aarch64-linux-gnu-gcc""#));
+        command.arg("--config").arg(Path::new(stream::workspace()).join("tests/xtask/arm64.toml"));
     }
     for package in packages {
         command.args(["-p", package]);

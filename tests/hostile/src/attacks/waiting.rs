@@ -122,7 +122,8 @@ fn exec_waits(guest: &Guest, zombie: bool) -> io::Result<()> {
         lease(libc::F_WRLCK)?;
         board.set_mine(leased, 1);
         if zombie {
-            sleep(700);
+            raw::until(|| board.mine(3) != 0);
+            sleep(450);
             lease(libc::F_UNLCK)?;
         }
         go_on()

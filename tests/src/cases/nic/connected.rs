@@ -25,6 +25,8 @@ use super::traffic::over_a_bad_wire;
 use crate::cases::Verdict;
 use crate::cases::verbs::compare;
 use crate::pair::BothEnded;
+use crate::pair::Pair;
+use crate::pair::unless_rping_hangs;
 use crate::shape;
 use crate::world::Place;
 use crate::world::World;
@@ -166,9 +168,10 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             world.command(place, &words)
         };
-        let pair =
-            two.meet(command(&two.left, words(server))?, command(&two.right, words(client))?)?;
-        let mut ended = pair.wait()?;
+        let mut ended = unless_rping_hangs(|| {
+            let client = command(&two.right, words(client))?;
+            Pair::meet(&two.left.device, command(&two.left, words(server))?, client)?.wait()
+        })?;
         // Whether events of the end are seen before the end is up to the scheduler.
         for end in [&mut ended.client, &mut ended.server] {
             let of_the_end = |line: &&str| {

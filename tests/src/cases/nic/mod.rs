@@ -29,12 +29,10 @@ use anyhow::bail;
 
 use super::Case;
 use crate::exec;
-use crate::exec::Program;
 use crate::pair::Pair;
 use crate::world;
 use crate::world::Place;
 use crate::world::World;
-use crate::world::new_listener;
 
 /// Names the folder in which the lab takes requests.
 const CONTROL: &str = "LAB_CONTROL";
@@ -138,21 +136,11 @@ impl Two {
         let own = address(&self.right)?;
         let source = source_option(argv.first().context("an empty command")?)?;
         let common = [argv, &["-R", "-p", &port, source]].concat();
-        self.meet(
+        Pair::meet(
+            &self.left.device,
             with_device("server", &[&common[..], &[&at]].concat())?,
             with_device("client", &[&common[..], &[&own, &at]].concat())?,
         )
-    }
-
-    /// Starts a server that listens by the connection manager, and then its client.
-    fn meet(&self, server: Command, client: Command) -> Result<Pair> {
-        let listens = new_listener(&self.left.device);
-        let mut server = Program::start(server)?;
-        exec::wait_until("a server that listens", || {
-            // One that gives up before is told by its status.
-            Ok(listens() || server.has_ended()?)
-        })?;
-        Ok(Pair { server, client: Program::start(client)? })
     }
 }
 
