@@ -10,11 +10,10 @@ use super::Verdict;
 use super::verbs::compare;
 use crate::cm_probe::FORBIDDEN;
 use crate::exec;
-use crate::exec::Ended;
 use crate::exec::Program;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
-use crate::pair::unless_rping_hangs;
+use crate::pair::by_manager;
 use crate::shape;
 use crate::world::Place;
 use crate::world::World;
@@ -51,7 +50,6 @@ fn same(world: &World, exchange: &Exchange) -> Result<Verdict> {
     for (end, native, inside) in
         [("the client", native.client, inside.client), ("the server", native.server, inside.server)]
     {
-        let [native, inside] = [native, inside].map(without_chance);
         compare(&native, &inside, shape::difference).context(end)?;
     }
     Ok(Verdict::Ok)
@@ -72,13 +70,6 @@ fn raw(world: &World) -> Result<Verdict> {
         bail!("natively {native}\nin the sandbox {inside}");
     }
     Ok(Verdict::Ok)
-}
-
-/// Whether the event of the end is seen before the end is up to the scheduler.
-fn without_chance(mut ended: Ended) -> Ended {
-    let lines = ended.stderr.lines().filter(|line| !line.contains("DISCONNECT EVENT"));
-    ended.stderr = lines.map(|line| format!("{line}\n")).collect();
-    ended
 }
 
 /// A server is stopped and continued while it waits for an event.
@@ -106,5 +97,5 @@ fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Res
         let words = both.iter().chain(own).map(|word| if *word == AT { &*address } else { word });
         world.command(place, &words.collect::<Vec<&str>>())
     };
-    unless_rping_hangs(|| Pair::meet(&world.device, command(server)?, command(client)?)?.wait())
+    by_manager(|| Pair::meet(&world.device, command(server)?, command(client)?)?.wait())
 }

@@ -88,14 +88,14 @@ fn connects(world: &World) -> Result<Verdict> {
     let [folder, log] = [&policies, &audit].map(|path| path.to_string_lossy().into_owned());
     let address = world.address()?;
     let options = ["--policy-dir", &*folder, "--audit", &*log];
-    let client = ["rping", "-c", "-C", "2", "-a", &*address];
+    let client = ["ucmatose", "-c", "1", "-C", "2", "-s", &*address];
     for (peers, place) in [
         (None, Place::Native),
         (Some("10.99.0.0/16"), Place::Sandbox),
         (Some("10.7.0.0/16"), Place::Sandbox),
     ] {
         let listens = new_listener(&world.device);
-        let argv = ["rping", "-s", "-C", "2", "-a", &address];
+        let argv = ["ucmatose", "-c", "1", "-C", "2", "-b", &address];
         let mut server = Program::start(world.command(Place::Native, &argv)?)?;
         exec::wait_until("a server that listens", || Ok(listens() || server.has_ended()?))?;
         if let Some(peers) = peers {

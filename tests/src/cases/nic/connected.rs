@@ -26,7 +26,7 @@ use crate::cases::Verdict;
 use crate::cases::verbs::compare;
 use crate::pair::BothEnded;
 use crate::pair::Pair;
-use crate::pair::unless_rping_hangs;
+use crate::pair::by_manager;
 use crate::shape;
 use crate::world::Place;
 use crate::world::World;
@@ -168,19 +168,10 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             world.command(place, &words)
         };
-        let mut ended = unless_rping_hangs(|| {
+        by_manager(|| {
             let client = command(&two.right, words(client))?;
             Pair::meet(&two.left.device, command(&two.left, words(server))?, client)?.wait()
-        })?;
-        // Whether events of the end are seen before the end is up to the scheduler.
-        for end in [&mut ended.client, &mut ended.server] {
-            let of_the_end = |line: &&str| {
-                line.contains("DISCONNECT EVENT") || line.contains("RDMA_CM_EVENT_TIMEWAIT_EXIT")
-            };
-            let lines = end.stderr.lines().filter(|line| !of_the_end(line));
-            end.stderr = lines.map(|line| format!("{line}\n")).collect();
-        }
-        Ok::<_, anyhow::Error>(ended)
+        })
     };
     let native = run(Place::Native).context("natively")?;
     if native.client.status != 0 {
