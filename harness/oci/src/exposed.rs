@@ -1,23 +1,28 @@
-//! RDMA devices that a container would get raw, without having asked for RDMA: by a mount of
-//! `/dev/infiniband`, by a rule of the device cgroup, or by a device under another name. Each is
-//! taken as a wish for RDMA, or refused.
+//! RDMA devices that a container would get raw: by the engine's list, by a mount of a node or of `/dev/infiniband`, or by
+//! a rule of the device cgroup. Each is taken as a wish for RDMA, or refused.
+//!
+//! A device is known by its number, and a directory by its inode: a container's author chooses destinations, and what a
+//! volume holds.
 
+use std::cell::OnceCell;
+use std::ffi::OsString;
 use std::fs;
+use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::Host;
+use verbgate_sandbox::grant::RDMA_CM;
+use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::RDMA_DIR;
+use verbgate_sysfs::collect;
 
 use super::wish::ALL;
 use super::wish::WishError;
-
-/// The first minor of `uverbsN`: `IB_UVERBS_BASE_MINOR`, drivers/infiniband/core/uverbs_main.c.
-const UVERBS_MINOR: u32 = 192;
-/// How many of them have the major that RDMA always had; others have a dynamic one.
-const UVERBS_MINORS: u32 = 32;
 
 /// The fields of `config.json`, as errors name them.
 pub(super) const MOUNTS: &str = "mounts";
@@ -27,11 +32,116 @@ pub(super) const DEVICES: &str = "linux.devices";
 /// Names of nodes, or [`ALL`], and where each comes from.
 pub(super) type Found = Vec<(String, &'static str)>;
 
+/// Major and minor number.
+pub(super) type Number = (u32, u32);
+
+/// The host's RDMA devices.
+pub(crate) struct Known {
+    /// [`sandbox::rdma_numbers`].
+    numbers: Vec<(u32, Option<u32>)>,
+    /// Devices that stand for RDMA devices, by their numbers.
+    stand_ins: Vec<(Number, String)>,
+    /// Those that the host has. Few containers show any.
+    nodes: OnceCell<Vec<(Number, String)>>,
+    /// The directory of the host's nodes.
+    dir: PathBuf,
+}
+
+impl Known {
+    /// This host's, and character devices that stand for RDMA devices, `uverbsN=PATH`.
+    pub(crate) fn of(stand_in: &[OsString]) -> Self {
+        // One that is not there is said when a container asks for it.
+        let stand_ins = grant::resolve_all(stand_in, Host::real()).unwrap_or_default();
+        Self {
+            numbers: sandbox::rdma_numbers(),
+            stand_ins: stand_ins.into_iter().map(|one| (one.rdev, one.name)).collect(),
+            nodes: OnceCell::new(),
+            dir: RDMA_DIR.into(),
+        }
+    }
+
+    fn nodes(&self) -> &[(Number, String)] {
+        self.nodes.get_or_init(|| {
+            let devices = collect::devices(Path::new(collect::SYSFS_ROOT)).unwrap_or_default();
+            let nodes = devices.into_iter().map(|one| ((one.dev.major, one.dev.minor), one.uverbs));
+            let cm = self.numbers.iter().filter_map(|(major, minor)| Some((*major, (*minor)?)));
+            nodes.chain(cm.map(|number| (number, RDMA_CM.to_owned()))).collect()
+        })
+    }
+
+    /// Whether a number is RDMA's.
+    fn is_rdma(&self, (major, minor): Number) -> bool {
+        self.numbers.iter().any(|(m, n)| *m == major && n.is_none_or(|n| n == minor))
+    }
+
+    /// What the node of a number is called; none for one that nobody supervises, or that there is not.
+    fn name(&self, number: Number) -> Option<&str> {
+        let own = self.stand_ins.iter();
+        let mut all = own.chain(if self.is_rdma(number) { self.nodes() } else { &[] });
+        all.find(|(known, _)| *known == number).map(|(_, name)| name.as_str())
+    }
+
+    /// Whether this is the directory of the host's nodes, wherever it is mounted.
+    fn is_dir(&self, meta: &Metadata) -> bool {
+        fs::metadata(&self.dir).is_ok_and(|dir| (dir.dev(), dir.ino()) == (meta.dev(), meta.ino()))
+    }
+
+    /// Whether a file is on a file system of the host's own nodes, and in no volume.
+    fn is_of_host(&self, meta: &Metadata) -> bool {
+        [Path::new("/dev"), &self.dir]
+            .iter()
+            .any(|dir| fs::metadata(dir).is_ok_and(|dir| dir.dev() == meta.dev()))
+    }
+
+    /// The name of a device that is shown in a container at this path, if it is one of RDMA's.
+    fn shown(
+        &self,
+        field: &'static str,
+        path: &Path,
+        number: Option<Number>,
+    ) -> Result<Option<String>, WishError> {
+        let here = name_of(path);
+        let name = number.and_then(|number| self.name(number));
+        let is_rdma = number.is_some_and(|number| self.is_rdma(number));
+        match (here, name) {
+            (Some(here), Some(name)) if here == name => Ok(Some(here)),
+            // Of a kind that nobody supervises.
+            (Some(here), None) if is_rdma && !here.starts_with("uverbs") => Ok(Some(here)),
+            (Some(_), name) => Err(WishError::Disagrees {
+                field,
+                path: path.to_owned(),
+                number,
+                name: name.map(str::to_owned),
+            }),
+            (None, _) if is_rdma => Err(WishError::OtherName { field, path: path.to_owned() }),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+/// What a container is shown, or may open.
+pub(super) fn found(config: &Value, known: &Known) -> Result<Found, WishError> {
+    let mut found = listed(config, known)?;
+    found.extend(by_mounts(config, known)?);
+    found.extend(by_rules(config, known));
+    Ok(found)
+}
+
+/// The devices that the engine lists.
+fn listed(config: &Value, known: &Known) -> Result<Found, WishError> {
+    let mut found = Vec::new();
+    for device in list(config, "/linux/devices") {
+        let text = |key| device.get(key).and_then(Value::as_str);
+        let path = Path::new(text("path").unwrap_or_default());
+        let is_char = matches!(text("type"), Some("c" | "u"));
+        let number = number(device, "major").zip(number(device, "minor")).filter(|_| is_char);
+        found.extend(known.shown(DEVICES, path, number)?.map(|name| (name, DEVICES)));
+    }
+    Ok(found)
+}
+
 /// The devices that the mounts of a container show.
-pub(super) fn by_mounts(
-    config: &Value,
-    numbers: &[(u32, Option<u32>)],
-) -> Result<Found, WishError> {
+fn by_mounts(config: &Value, known: &Known) -> Result<Found, WishError> {
     let mut found = Vec::new();
     for mount in list(config, "/mounts") {
         let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -45,46 +155,49 @@ pub(super) fn by_mounts(
         if !binds || options.contains(&"nodev") {
             continue;
         }
-        let destination = Path::new(text("destination"));
         let source = fs::canonicalize(text("source")).unwrap_or_else(|_| text("source").into());
-        let inside = [source.as_path(), destination].into_iter().find_map(name_of);
-        if let Some(name) = inside {
-            found.push((name, MOUNTS));
-        } else if node_number(&source).is_some_and(|number| is_rdma(number, numbers)) {
-            return Err(WishError::OtherName { field: MOUNTS, path: source });
-        } else if Path::new(RDMA_DIR).starts_with(&source) && may_open_any(config, numbers) {
-            // All of /dev, or of the host.
+        let Ok(meta) = fs::metadata(&source) else { continue };
+        if meta.file_type().is_char_device() {
+            let device = meta.rdev();
+            let number = (rustix::fs::major(device), rustix::fs::minor(device));
+            let destination = Path::new(text("destination"));
+            if !known.is_of_host(&meta) {
+                if known.is_rdma(number) {
+                    return Err(WishError::OtherName { field: MOUNTS, path: source });
+                }
+                continue;
+            }
+            // Names of anything else say nothing.
+            if !known.is_rdma(number) && known.name(number).is_none() {
+                continue;
+            }
+            let path = if name_of(destination).is_some() { destination } else { &source };
+            found.extend(known.shown(MOUNTS, path, Some(number))?.map(|name| (name, MOUNTS)));
+        } else if known.is_dir(&meta)
+            || known.dir.starts_with(&source) && may_open_any(config, known)
+        {
+            // The directory of the nodes; or all of /dev, or of the host.
             found.push((ALL.to_owned(), MOUNTS));
         }
     }
     Ok(found)
 }
 
-/// The name of a node by its path; [`ALL`] for the directory of the nodes.
+/// The name of a node by its path.
 fn name_of(path: &Path) -> Option<String> {
     let name = path.strip_prefix(RDMA_DIR).ok()?.to_str()?;
-    Some(if name.is_empty() { ALL.to_owned() } else { name.to_owned() })
-}
-
-fn node_number(path: &Path) -> Option<(u32, u32)> {
-    let meta = fs::metadata(path).ok().filter(|meta| meta.file_type().is_char_device())?;
-    let device = meta.rdev();
-    Some((rustix::fs::major(device), rustix::fs::minor(device)))
-}
-
-fn is_rdma((major, minor): (u32, u32), numbers: &[(u32, Option<u32>)]) -> bool {
-    numbers.iter().any(|(m, n)| *m == major && n.is_none_or(|n| n == minor))
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 /// What rules about RDMA's own numbers let a container open, whose nodes are not listed.
-pub(super) fn by_rules(config: &Value, numbers: &[(u32, Option<u32>)]) -> Found {
+fn by_rules(config: &Value, known: &Known) -> Found {
     let mut found = Vec::new();
     for rule in list(config, "/linux/resources/devices") {
         let number = |key| number(rule, key);
         let Some(major) = number("major") else { continue };
         // Of the connection manager alone, the minor is among those of others.
-        let is_ours = numbers.iter().any(|(m, n)| *m == major && n.is_none());
-        if !is_ours || !lets_open(rule) || !may_open_any(config, numbers) {
+        let is_ours = known.numbers.iter().any(|(m, n)| *m == major && n.is_none());
+        if !is_ours || !lets_open(rule) || !may_open_any(config, known) {
             continue;
         }
         let listed = list(config, "/linux/devices").any(|device| {
@@ -95,8 +208,9 @@ pub(super) fn by_rules(config: &Value, numbers: &[(u32, Option<u32>)]) -> Found 
             None => found.push((ALL.to_owned(), RULES)),
             Some(_) if listed => {}
             Some(minor) => {
-                let uverbs = minor.checked_sub(UVERBS_MINOR).filter(|n| *n < UVERBS_MINORS);
-                let name = uverbs.map_or_else(|| ALL.to_owned(), |n| format!("uverbs{n}"));
+                let name = known
+                    .name((major, minor))
+                    .map_or_else(|| format!("(the node {major}:{minor})"), str::to_owned);
                 found.push((name, RULES));
             }
         }
@@ -104,22 +218,10 @@ pub(super) fn by_rules(config: &Value, numbers: &[(u32, Option<u32>)]) -> Found 
     found
 }
 
-/// A device of RDMA's that is listed under a path of its own.
-pub(super) fn other_name(config: &Value, numbers: &[(u32, Option<u32>)]) -> Option<PathBuf> {
-    let mut devices = list(config, "/linux/devices");
-    devices.find_map(|device| {
-        let path = device.get("path").and_then(Value::as_str).map(Path::new)?;
-        let is_char = device.get("type").and_then(Value::as_str).is_none_or(|kind| kind != "b");
-        let number = (number(device, "major")?, number(device, "minor")?);
-        let hidden = is_char && is_rdma(number, numbers) && !path.starts_with(RDMA_DIR);
-        hidden.then(|| path.to_owned())
-    })
-}
-
 /// Whether the device cgroup lets any of RDMA's devices be read or written: of rules that
 /// contradict each other the last counts.
-fn may_open_any(config: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
-    numbers.iter().any(|(major, minor)| {
+fn may_open_any(config: &Value, known: &Known) -> bool {
+    known.numbers.iter().any(|(major, minor)| {
         let mut open = false;
         for rule in list(config, "/linux/resources/devices") {
             let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
@@ -158,55 +260,92 @@ fn number(value: &Value, key: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    const NUMBERS: &[(u32, Option<u32>)] = &[(231, None), (10, Some(121))];
-
-    fn mounts(mount: &Value, rules: &Value) -> Result<Found, WishError> {
-        let config = json!({"mounts": [mount], "linux": {"resources": {"devices": rules}}});
-        by_mounts(&config, NUMBERS)
+    /// A host with two devices and the connection manager, whose nodes would be in this directory; the null device
+    /// stands for a third.
+    pub(crate) fn host(dir: &Path) -> Known {
+        let nodes = [((231, 192), "uverbs0"), ((231, 195), "uverbs3"), ((10, 121), RDMA_CM)];
+        let nodes = nodes.map(|(number, name)| (number, name.to_owned())).to_vec();
+        Known {
+            numbers: vec![(231, None), (10, Some(121))],
+            stand_ins: vec![((1, 3), "uverbs7".to_owned())],
+            nodes: nodes.into(),
+            dir: dir.to_owned(),
+        }
     }
 
-    fn bind(source: &str, destination: &str) -> Value {
+    fn mounts(dir: &Path, mount: &Value, rules: &Value) -> Result<Found, WishError> {
+        let config = json!({"mounts": [mount], "linux": {"resources": {"devices": rules}}});
+        by_mounts(&config, &host(dir))
+    }
+
+    fn bind(source: impl AsRef<Path>, destination: &str) -> Value {
+        let source = source.as_ref();
         json!({"type": "bind", "source": source, "destination": destination, "options": ["rbind"]})
     }
 
     #[test]
     fn a_mount_of_the_nodes_is_a_wish_for_them() {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("infiniband");
+        let (link, empty) = (scratch.path().join("link"), scratch.path().join("empty"));
+        fs::create_dir(&dir).unwrap();
+        fs::create_dir(&empty).unwrap();
+        fs::write(scratch.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
         let none = json!([]);
         let all = vec![(ALL.to_owned(), MOUNTS)];
-        assert_eq!(mounts(&bind("/dev/infiniband", "/x"), &none), Ok(all.clone()));
-        assert_eq!(mounts(&bind("/dev/infiniband/", "/dev/infiniband/"), &none), Ok(all.clone()));
+        let found = |mount: &Value| mounts(&dir, mount, &none);
+        assert_eq!(found(&bind(&dir, "/x")), Ok(all.clone()));
+        assert_eq!(found(&bind(&link, "/dev/infiniband/")), Ok(all.clone()));
         let one = Ok(vec![("uverbs7".to_owned(), MOUNTS)]);
-        assert_eq!(mounts(&bind("/dev/infiniband/uverbs7", "/dev/x"), &none), one);
-        assert_eq!(mounts(&bind("/dev/null", "/dev/infiniband/uverbs7"), &none), one);
-        // Ours, in a file that was rewritten; another file system; what shows no device.
-        let mut ours = bind("/run/verbgate/oci/c/nodes", "/dev/infiniband");
+        assert_eq!(found(&bind("/dev/null", "/dev/infiniband/uverbs7")), one);
+        let error = found(&bind("/dev/null", "/dev/infiniband/uverbs3")).unwrap_err().to_string();
+        assert!(error.contains("uverbs3") && error.contains("1:3, which is uverbs7"), "{error}");
+        // Ours, in a file that was rewritten; another file system; what shows no device, whatever it is called.
+        let mut ours = bind(&dir, "/dev/infiniband");
         ours["options"] = json!(["bind", "nodev"]);
         let tmpfs = json!({"type": "tmpfs", "source": "tmpfs", "destination": "/dev/infiniband"});
-        for mount in [ours, tmpfs, bind("/usr", "/usr"), bind("/dev/null", "/dev/x")] {
-            assert_eq!(mounts(&mount, &json!([{"allow": true, "access": "rwm"}])), Ok(vec![]));
+        let file = bind(scratch.path().join("file"), "/dev/infiniband/uverbs0");
+        let volume = bind(&empty, "/dev/infiniband");
+        for mount in [
+            ours,
+            tmpfs,
+            file,
+            volume,
+            bind("/usr", "/usr"),
+            bind("/dev/zero", "/dev/infiniband/uverbs0"),
+        ] {
+            assert_eq!(
+                mounts(&dir, &mount, &json!([{"allow": true, "access": "rwm"}])),
+                Ok(vec![])
+            );
         }
         // All of /dev matters where its devices can be opened.
         let deny = json!([{"allow": false, "access": "rwm"}]);
-        assert_eq!(mounts(&bind("/dev", "/dev"), &deny), Ok(vec![]));
-        assert_eq!(mounts(&bind("/", "/host"), &json!([{"allow": true, "type": "a"}])), Ok(all));
+        let above = bind(scratch.path(), "/dev");
+        assert_eq!(mounts(&dir, &above, &deny), Ok(vec![]));
+        assert_eq!(mounts(&dir, &above, &json!([{"allow": true, "type": "a"}])), Ok(all));
     }
 
     #[test]
     fn a_rule_about_rdma_is_a_wish() {
+        let known = host(Path::new("/nonexistent"));
         let found = |rule: Value| {
             let deny = json!({"allow": false, "access": "rwm"});
-            by_rules(&json!({"linux": {"resources": {"devices": [deny, rule]}}}), NUMBERS)
+            by_rules(&json!({"linux": {"resources": {"devices": [deny, rule]}}}), &known)
         };
         let rule = |minor: Option<i64>, access: &str| json!({"allow": true, "type": "c", "major": 231, "minor": minor, "access": access});
         assert_eq!(found(rule(None, "rwm")), [(ALL.to_owned(), RULES)]);
         assert_eq!(found(rule(Some(-1), "rw")), [(ALL.to_owned(), RULES)]);
-        assert_eq!(found(rule(Some(194), "rw")), [("uverbs2".to_owned(), RULES)]);
-        assert_eq!(found(rule(Some(194), "m")), []);
+        assert_eq!(found(rule(Some(195), "rw")), [("uverbs3".to_owned(), RULES)]);
+        // A node of MAD is none of verbs.
+        assert_eq!(found(rule(Some(0), "rw")), [("(the node 231:0)".to_owned(), RULES)]);
+        assert_eq!(found(rule(Some(195), "m")), []);
         assert_eq!(found(json!({"allow": true, "access": "rwm"})), []);
         assert_eq!(found(json!({"allow": true, "type": "c", "major": 10, "minor": 229})), []);
         // Listed beside it, as engines do.
@@ -214,14 +353,33 @@ mod tests {
             "devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192}],
             "resources": {"devices": [rule(Some(192), "rwm")]},
         }});
-        assert_eq!(by_rules(&config, NUMBERS), []);
+        assert_eq!(by_rules(&config, &known), []);
     }
 
     #[test]
-    fn a_device_under_another_name_is_found() {
-        let device = |path: &str, major: u32| json!({"linux": {"devices": [{"path": path, "type": "c", "major": major, "minor": 192}]}});
-        assert_eq!(other_name(&device("/dev/x", 231), NUMBERS), Some("/dev/x".into()));
-        assert_eq!(other_name(&device("/dev/infiniband/uverbs0", 231), NUMBERS), None);
-        assert_eq!(other_name(&device("/dev/x", 1), NUMBERS), None);
+    fn a_listed_device_is_known_by_its_number() {
+        let known = host(Path::new("/nonexistent"));
+        let device = |path: &str, kind: &str, major: u32, minor: u32| {
+            let device = json!({"path": path, "type": kind, "major": major, "minor": minor});
+            listed(&json!({"linux": {"devices": [device]}}), &known)
+        };
+        let uverbs0 = "/dev/infiniband/uverbs0";
+        assert_eq!(device(uverbs0, "c", 231, 192), Ok(vec![("uverbs0".to_owned(), DEVICES)]));
+        for (kind, major, minor) in [
+            ("c", 231, 195),
+            ("c", 231, 193),
+            ("c", 1, 3),
+            ("c", 1, 5),
+            ("b", 231, 192),
+            ("p", 231, 192),
+        ] {
+            let error = device(uverbs0, kind, major, minor).unwrap_err();
+            assert!(
+                matches!(error, WishError::Disagrees { .. }),
+                "{kind} {major}:{minor}: {error}"
+            );
+        }
+        assert!(matches!(device("/dev/x", "c", 231, 192), Err(WishError::OtherName { .. })));
+        assert_eq!(device("/dev/x", "c", 1, 3), Ok(vec![]));
     }
 }

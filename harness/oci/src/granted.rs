@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ffi::OsString;
-use std::path::Path;
 
 use anyhow::Error;
 use anyhow::anyhow;
@@ -16,7 +15,6 @@ use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sandbox::grant::Host;
 use verbgate_sys::Tgid;
-use verbgate_sys::sandbox;
 
 use crate::claims;
 use crate::options::Allowed;
@@ -54,7 +52,7 @@ pub(super) fn decided(
     let claims = claims.iter().map(Into::into).collect();
     let subject = Subject { annotations: annotations(config), uid: None, cgroup, claims };
     let tenants = verbgate_sandbox::Allowed::of(&operator.policy_dir, &subject, &asked)?;
-    let devices = granted(wish, operator, config)?;
+    let devices = granted(wish, operator)?;
     let Some(tenants) = tenants else {
         let profile = profile(&asked, &operator.profile)?;
         return Ok(Decided { devices, profile, ..Decided::default() });
@@ -102,7 +100,7 @@ pub(super) fn cgroup_of(pid: i32) -> Option<String> {
 /// Whoever makes a container, or a pod, writes annotations; the devices that the engine lists, shows
 /// or opens come from somebody who may grant them. So annotations select among these, unless the
 /// operator has said that they grant.
-fn granted(wish: &Wish, allowed: &Allowed, config: &Value) -> Result<Vec<Granted>, Error> {
+fn granted(wish: &Wish, allowed: &Allowed) -> Result<Vec<Granted>, Error> {
     let grants = allowed.annotations == Annotations::Grant;
     let asks = || wish.devices.iter().filter(|(_, field)| wish::is_asked(field));
     let given = wish.devices.iter().filter(|(_, field)| grants || !wish::is_asked(field));
@@ -139,7 +137,6 @@ fn granted(wish: &Wish, allowed: &Allowed, config: &Value) -> Result<Vec<Granted
         let field = wish.devices.first().map_or(wish::DEVICES, |(_, field)| *field);
         return Err(anyhow!("{field}: this host has no RDMA device to grant"));
     }
-    agree_on_numbers(&nodes, config)?;
     if wish.cm || grants && wish.cm_asked {
         nodes.extend(grant::connection_manager(Host::real()));
     }
@@ -209,30 +206,6 @@ fn refuse_what_grants(wish: &Wish) -> Result<(), Error> {
              not grant; remove the annotation, or, {GRANT}"
         )),
     }
-}
-
-/// A device that is listed with another number than the host's of that name is another device.
-fn agree_on_numbers(nodes: &[Granted], config: &Value) -> Result<(), Error> {
-    let listed = config.pointer("/linux/devices").and_then(Value::as_array);
-    for device in listed.into_iter().flatten() {
-        let number =
-            |key: &str| device.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-        let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
-        let name = Path::new(path).file_name().unwrap_or_default();
-        let node =
-            nodes.iter().find(|node| path.starts_with(sandbox::RDMA_DIR) && *node.name == *name);
-        if let (Some(node), Some(major), Some(minor)) = (node, number("major"), number("minor"))
-            && node.rdev != (major, minor)
-        {
-            let (of_host, minor_of_host) = node.rdev;
-            return Err(anyhow!(
-                "linux.devices: {path} is listed as {major}:{minor}, but this host's {} is \
-                 {of_host}:{minor_of_host}; have the engine list the host's own",
-                node.name
-            ));
-        }
-    }
-    Ok(())
 }
 
 /// Annotations of containerd and CRI-O for the namespace of a pod.

@@ -118,7 +118,7 @@ pub fn run(options: &Options, globals: &Globals) -> Error {
             Verb::Exec => exec::prepare(&mut line, globals)?,
             Verb::Delete => start::forget_dead(&line, globals)?,
             Verb::Checkpoint => start::refuse_checkpoint(&line, globals)?,
-            Verb::Restore => start::refuse_restore(&line)?,
+            Verb::Restore => start::refuse_restore(&line, options)?,
             Verb::Other => {}
         }
         Ok(runtime)

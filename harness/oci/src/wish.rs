@@ -6,6 +6,7 @@ use serde_json::Value;
 use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
+use super::exposed::Known;
 use super::rewrite;
 use crate::kind::KIND;
 use crate::kind::device_of;
@@ -79,6 +80,16 @@ pub(crate) enum WishError {
     )]
     OtherName { field: &'static str, path: PathBuf },
     #[error(
+        "{field}: {} is {}; have the engine list the host's own node by its name", .path.display(),
+        other(*.number, .name.as_deref())
+    )]
+    Disagrees {
+        field: &'static str,
+        path: PathBuf,
+        number: Option<exposed::Number>,
+        name: Option<String>,
+    },
+    #[error(
         "annotation {GRANTED}: only Verbgate writes this annotation, together with a hook, and \
          this container has no such hook; remove the annotation"
     )]
@@ -104,13 +115,21 @@ pub(crate) enum WishError {
     OtherAgent { field: String },
 }
 
+/// What a node is, instead of what its name says.
+fn other(number: Option<exposed::Number>, name: Option<&str>) -> String {
+    match (number, name) {
+        (None, _) => "no character device".to_owned(),
+        (Some((major, minor)), Some(name)) => format!("{major}:{minor}, which is {name}"),
+        (Some((major, minor)), None) => {
+            format!("{major}:{minor}, which is no RDMA device of this host")
+        }
+    }
+}
+
 impl Wish {
     /// Reads it; `None` when there is none. What a container could reach without having asked is a
-    /// wish, too: see [`exposed`]. The numbers are [`verbgate_sys::sandbox::rdma_numbers`].
-    pub(crate) fn of(
-        config: &Value,
-        numbers: &[(u32, Option<u32>)],
-    ) -> Result<Option<Self>, WishError> {
+    /// wish, too: see [`exposed`].
+    pub(crate) fn of(config: &Value, known: &Known) -> Result<Option<Self>, WishError> {
         let mut wish = Self::default();
         let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
         {
@@ -138,7 +157,7 @@ impl Wish {
             (wish.cm_asked, wish.annotated) = (true, true);
             wish.devices.push((name, OF_CDI));
         }
-        let raw = wish.add_shown(config, numbers)?;
+        let raw = wish.add_shown(config, known)?;
         if let Some(value) = text(NETDEVS)? {
             let names =
                 names(value).ok_or_else(|| WishError::Netdevs { value: value.to_owned() })?;
@@ -163,18 +182,9 @@ impl Wish {
 
     /// Adds what is shown to the container, or open to it. Returns why it cannot be given a node
     /// that nobody supervises, unless it gets a device.
-    fn add_shown(
-        &mut self,
-        config: &Value,
-        numbers: &[(u32, Option<u32>)],
-    ) -> Result<Option<WishError>, WishError> {
-        if let Some(path) = exposed::other_name(config, numbers) {
-            return Err(WishError::OtherName { field: exposed::DEVICES, path });
-        }
-        let listed = listed(config).into_iter().map(|name| (name, exposed::DEVICES));
-        let mounted = exposed::by_mounts(config, numbers)?;
+    fn add_shown(&mut self, config: &Value, known: &Known) -> Result<Option<WishError>, WishError> {
         let mut raw = None;
-        for (name, field) in listed.chain(mounted).chain(exposed::by_rules(config, numbers)) {
+        for (name, field) in exposed::found(config, known)? {
             match name.as_str() {
                 ALL => self.cm = true,
                 uverbs if uverbs.starts_with("uverbs") => {}
@@ -225,13 +235,6 @@ fn of_cdi(config: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The names of the nodes in `/dev/infiniband` that are listed.
-fn listed(config: &Value) -> Vec<String> {
-    let devices = config.pointer("/linux/devices").and_then(Value::as_array);
-    let paths = devices.into_iter().flatten().filter_map(|device| device.get("path")?.as_str());
-    paths.filter_map(|path| path.strip_prefix(NODES)).map(str::to_owned).collect()
-}
-
 /// The kernel allows one listener for a process and its ancestors: seccomp_unotify(2).
 fn refuse_other_agent(config: &Value) -> Result<(), WishError> {
     let Some(seccomp) = config.pointer("/linux/seccomp") else { return Ok(()) };
@@ -257,11 +260,16 @@ mod tests {
 
     use super::*;
 
-    const NUMBERS: &[(u32, Option<u32>)] = &[(231, None), (10, Some(121))];
-
     fn of(config: &Value) -> Result<Option<Wish>, WishError> {
-        Wish::of(config, NUMBERS)
+        Wish::of(config, &exposed::tests::host("/nonexistent".as_ref()))
     }
+
+    /// A device as an engine lists it.
+    fn node((name, major, minor): (&str, u32, u32)) -> Value {
+        json!({"path": format!("/dev/infiniband/{name}"), "type": "c", "major": major, "minor": minor})
+    }
+
+    const UVERBS0: (&str, u32, u32) = ("uverbs0", 231, 192);
 
     fn names(config: &Value) -> Vec<String> {
         let wish = of(config).unwrap().unwrap();
@@ -299,9 +307,9 @@ mod tests {
         assert_eq!(names(&annotation), ["mlx5_0", "uverbs1"]);
         let wish = of(&annotation).unwrap().unwrap();
         assert!(wish.cm_asked && !wish.cm);
-        let node = |name: &str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
-        let listed = json!({"linux": {"devices": [node("uverbs3"), node("umad3"), node("issm3")]}});
-        assert_eq!(names(&listed), ["uverbs3"]);
+        let nodes = [UVERBS0, ("umad3", 231, 3), ("issm3", 231, 67)].map(node);
+        let listed = json!({"linux": {"devices": nodes}});
+        assert_eq!(names(&listed), ["uverbs0"]);
         assert!(!of(&listed).unwrap().unwrap().cm);
         let cdi =
             json!({"annotations": {"cdi.k8s.io/x_y": "a.org/gpu=0,verbgate.org/rdma=mlx5_0:1"}});
@@ -310,18 +318,13 @@ mod tests {
 
     #[test]
     fn a_node_that_nobody_supervises_comes_with_a_device_or_not_at_all() {
-        let listed = |names: &[&str]| {
-            let node =
-                |name: &&str| json!({"path": format!("/dev/infiniband/{name}"), "type": "c"});
-            json!({"linux": {"devices": names.iter().map(node).collect::<Vec<_>>()}})
-        };
-        for name in ["umad0", "issm1", "ucm0", "rdma_cm"] {
-            let error = of(&listed(&[name])).unwrap_err().to_string();
-            assert!(error.contains(name) && error.contains("uverbsN"), "{error}");
-            assert_eq!(names(&listed(&[name, "uverbs0"])), ["uverbs0"]);
-            let path = format!("/dev/infiniband/{name}");
-            let mount = json!({"mounts": [{"type": "bind", "source": path, "destination": path}]});
-            assert!(matches!(of(&mount), Err(WishError::Unsupervised { field: "mounts", .. })));
+        let listed = |nodes: &[(&str, u32, u32)]| json!({"linux": {"devices": nodes.iter().copied().map(node).collect::<Vec<_>>()}});
+        for other in
+            [("umad0", 231, 0), ("issm1", 231, 65), ("ucm0", 231, 224), ("rdma_cm", 10, 121)]
+        {
+            let error = of(&listed(&[other])).unwrap_err().to_string();
+            assert!(error.contains(other.0) && error.contains("uverbsN"), "{error}");
+            assert_eq!(names(&listed(&[other, UVERBS0])), ["uverbs0"]);
         }
         let hidden = json!({"linux": {"devices": [
             {"path": "/dev/x", "type": "c", "major": 231, "minor": 192},

@@ -154,6 +154,7 @@ pub fn write(data: &[u8], driver: DriverId, world: World) {
 }
 
 fn carry(form: Form, pieces: Vec<(u64, Vec<u8>)>, driver: Option<DriverId>, world: World) {
+    let context = answer_of_context(form, &pieces);
     let memory = Restless { pieces, ..Restless::default() };
     let policy = &POLICIES[world.policy];
     let driver = driver.filter(|_| world.known_driver || matches!(form, Form::Write(_)));
@@ -186,9 +187,12 @@ fn carry(form: Form, pieces: Vec<(u64, Vec<u8>)>, driver: Option<DriverId>, worl
         if let ([seen], Some(vetted)) = (seen.as_slice(), &carried.request) {
             same(vetted, seen);
         }
-        writes(form, &memory, &carried, &kernel.events, world.answer);
+        // Not by methods, the request names the answer itself.
+        let by_methods = carried.request.as_ref().is_some_and(|it| it.legacy().is_none());
+        let context = context.filter(|_| by_methods);
+        writes((form, context.clone()), &memory, &carried, &kernel.events, world.answer);
         ends(form, &carried, seen.len(), world.answer);
-        reads(form, &memory, carried.request.as_ref());
+        reads((form, context), &memory, carried.request.as_ref());
         let counted = ucontext.live.kinds().count();
         assert!(counted == 0 || seen.len() == 1 && world.answer.result >= 0, "{counted} kinds");
     });
@@ -260,10 +264,22 @@ fn places(form: Form, request: &Request) -> Vec<Span<u64>> {
     places
 }
 
+/// Where a GET_CONTEXT that is written has its answer. It may be made by methods, whose outputs are parts of the answer.
+fn answer_of_context(form: Form, pieces: &[(u64, Vec<u8>)]) -> Option<Span<u64>> {
+    let (_, bytes) = pieces.last()?;
+    let (command, rest) = bytes.split_first_chunk::<4>()?;
+    let (_, words) = rest.split_at_checked(2)?;
+    let (words, rest) = words.split_first_chunk::<2>()?;
+    let at = u64::from_ne_bytes(*rest.first_chunk()?);
+    let length = 4 * u64::from(u16::from_ne_bytes(*words));
+    let is_get_context = matches!(form, Form::Write(_)) && *command == [0; 4];
+    is_get_context.then(|| at..at.saturating_add(length))
+}
+
 /// Nothing is written but where the request named outputs, and nothing for one that failed: what is
 /// written before it is made is what was there.
 fn writes(
-    form: Form,
+    (form, context): (Form, Option<Span<u64>>),
     memory: &Restless,
     carried: &Carried,
     events: &[ScriptEvent],
@@ -294,7 +310,8 @@ fn writes(
             continue;
         };
         let inside = |place: &Span<u64>| place.start <= range.start && range.end <= place.end;
-        assert!(places(form, request).iter().any(inside), "{range:x?} was not named");
+        let named = places(form, request);
+        assert!(named.iter().chain(&context).any(inside), "{range:x?} was not named");
     }
 }
 
@@ -320,7 +337,7 @@ fn ends(form: Form, carried: &Carried, executed: usize, answer: ScriptedAnswer) 
 }
 
 /// Nothing is read twice, but what the request itself names twice.
-fn reads(form: Form, memory: &Restless, request: Option<&Request>) {
+fn reads((form, context): (Form, Option<Span<u64>>), memory: &Restless, request: Option<&Request>) {
     let Some(request) = request else { return };
     let head = match form {
         Form::Ioctl(_) => FIRST_READ.max(usize::from(request.hdr().length)),
@@ -338,6 +355,10 @@ fn reads(form: Form, memory: &Restless, request: Option<&Request>) {
     }
     for (_, attr) in request.outputs().filter(|(_, attr)| attr.len() <= INLINE_LEN) {
         named.push(attr.attr.data..attr.attr.data.saturating_add(attr.len() as u64));
+    }
+    if let Some(answer) = context {
+        named.retain(|range| *range == head);
+        named.push(answer);
     }
     let reads = memory.reads.borrow();
     let count = |spans: &mut dyn Iterator<Item = Span<u64>>, at: u64| {
