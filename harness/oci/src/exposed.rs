@@ -33,21 +33,21 @@ pub(super) const DEVICES: &str = "linux.devices";
 pub(super) type Found = Vec<(String, &'static str)>;
 
 /// Major and minor number.
-pub(super) type Number = (u32, u32);
+pub(super) type Rdev = (u32, u32);
 
 /// The host's RDMA devices.
-pub(crate) struct Known {
+pub(crate) struct HostNodes {
     /// [`sandbox::rdma_numbers`].
     numbers: Vec<(u32, Option<u32>)>,
     /// Devices that stand for RDMA devices, by their numbers.
-    stand_ins: Vec<(Number, String)>,
+    stand_ins: Vec<(Rdev, String)>,
     /// Those that the host has. Few containers show any.
-    nodes: OnceCell<Vec<(Number, String)>>,
+    nodes: OnceCell<Vec<(Rdev, String)>>,
     /// The directory of the host's nodes.
     dir: PathBuf,
 }
 
-impl Known {
+impl HostNodes {
     /// This host's, and character devices that stand for RDMA devices, `uverbsN=PATH`.
     pub(crate) fn of(stand_in: &[OsString]) -> Self {
         // One that is not there is said when a container asks for it.
@@ -60,7 +60,7 @@ impl Known {
         }
     }
 
-    fn nodes(&self) -> &[(Number, String)] {
+    fn nodes(&self) -> &[(Rdev, String)] {
         self.nodes.get_or_init(|| {
             let devices = collect::devices(Path::new(collect::SYSFS_ROOT)).unwrap_or_default();
             let nodes = devices.into_iter().map(|one| ((one.dev.major, one.dev.minor), one.uverbs));
@@ -70,12 +70,12 @@ impl Known {
     }
 
     /// Whether a number is RDMA's.
-    fn is_rdma(&self, (major, minor): Number) -> bool {
+    fn is_rdma(&self, (major, minor): Rdev) -> bool {
         self.numbers.iter().any(|(m, n)| *m == major && n.is_none_or(|n| n == minor))
     }
 
     /// What the node of a number is called; none for one that nobody supervises, or that there is not.
-    fn name(&self, number: Number) -> Option<&str> {
+    fn name(&self, number: Rdev) -> Option<&str> {
         let own = self.stand_ins.iter();
         let mut all = own.chain(if self.is_rdma(number) { self.nodes() } else { &[] });
         all.find(|(known, _)| *known == number).map(|(_, name)| name.as_str())
@@ -98,7 +98,7 @@ impl Known {
         &self,
         field: &'static str,
         path: &Path,
-        number: Option<Number>,
+        number: Option<Rdev>,
     ) -> Result<Option<String>, WishError> {
         let here = name_of(path);
         let name = number.and_then(|number| self.name(number));
@@ -120,28 +120,28 @@ impl Known {
 }
 
 /// What a container is shown, or may open.
-pub(super) fn found(config: &Value, known: &Known) -> Result<Found, WishError> {
-    let mut found = listed(config, known)?;
-    found.extend(by_mounts(config, known)?);
-    found.extend(by_rules(config, known));
+pub(super) fn found(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
+    let mut found = listed(config, host)?;
+    found.extend(by_mounts(config, host)?);
+    found.extend(by_rules(config, host));
     Ok(found)
 }
 
 /// The devices that the engine lists.
-fn listed(config: &Value, known: &Known) -> Result<Found, WishError> {
+fn listed(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
     let mut found = Vec::new();
     for device in list(config, "/linux/devices") {
         let text = |key| device.get(key).and_then(Value::as_str);
         let path = Path::new(text("path").unwrap_or_default());
         let is_char = matches!(text("type"), Some("c" | "u"));
         let number = number(device, "major").zip(number(device, "minor")).filter(|_| is_char);
-        found.extend(known.shown(DEVICES, path, number)?.map(|name| (name, DEVICES)));
+        found.extend(host.shown(DEVICES, path, number)?.map(|name| (name, DEVICES)));
     }
     Ok(found)
 }
 
 /// The devices that the mounts of a container show.
-fn by_mounts(config: &Value, known: &Known) -> Result<Found, WishError> {
+fn by_mounts(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
     let mut found = Vec::new();
     for mount in list(config, "/mounts") {
         let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -161,20 +161,19 @@ fn by_mounts(config: &Value, known: &Known) -> Result<Found, WishError> {
             let device = meta.rdev();
             let number = (rustix::fs::major(device), rustix::fs::minor(device));
             let destination = Path::new(text("destination"));
-            if !known.is_of_host(&meta) {
-                if known.is_rdma(number) {
+            if !host.is_of_host(&meta) {
+                if host.is_rdma(number) {
                     return Err(WishError::OtherName { field: MOUNTS, path: source });
                 }
                 continue;
             }
             // Names of anything else say nothing.
-            if !known.is_rdma(number) && known.name(number).is_none() {
+            if !host.is_rdma(number) && host.name(number).is_none() {
                 continue;
             }
             let path = if name_of(destination).is_some() { destination } else { &source };
-            found.extend(known.shown(MOUNTS, path, Some(number))?.map(|name| (name, MOUNTS)));
-        } else if known.is_dir(&meta)
-            || known.dir.starts_with(&source) && may_open_any(config, known)
+            found.extend(host.shown(MOUNTS, path, Some(number))?.map(|name| (name, MOUNTS)));
+        } else if host.is_dir(&meta) || host.dir.starts_with(&source) && may_open_any(config, host)
         {
             // The directory of the nodes; or all of /dev, or of the host.
             found.push((ALL.to_owned(), MOUNTS));
@@ -190,14 +189,14 @@ fn name_of(path: &Path) -> Option<String> {
 }
 
 /// What rules about RDMA's own numbers let a container open, whose nodes are not listed.
-fn by_rules(config: &Value, known: &Known) -> Found {
+fn by_rules(config: &Value, host: &HostNodes) -> Found {
     let mut found = Vec::new();
     for rule in list(config, "/linux/resources/devices") {
         let number = |key| number(rule, key);
         let Some(major) = number("major") else { continue };
         // Of the connection manager alone, the minor is among those of others.
-        let is_ours = known.numbers.iter().any(|(m, n)| *m == major && n.is_none());
-        if !is_ours || !lets_open(rule) || !may_open_any(config, known) {
+        let is_ours = host.numbers.iter().any(|(m, n)| *m == major && n.is_none());
+        if !is_ours || !lets_open(rule) || !may_open_any(config, host) {
             continue;
         }
         let listed = list(config, "/linux/devices").any(|device| {
@@ -208,7 +207,7 @@ fn by_rules(config: &Value, known: &Known) -> Found {
             None => found.push((ALL.to_owned(), RULES)),
             Some(_) if listed => {}
             Some(minor) => {
-                let name = known
+                let name = host
                     .name((major, minor))
                     .map_or_else(|| format!("(the node {major}:{minor})"), str::to_owned);
                 found.push((name, RULES));
@@ -220,8 +219,8 @@ fn by_rules(config: &Value, known: &Known) -> Found {
 
 /// Whether the device cgroup lets any of RDMA's devices be read or written: of rules that
 /// contradict each other the last counts.
-fn may_open_any(config: &Value, known: &Known) -> bool {
-    known.numbers.iter().any(|(major, minor)| {
+fn may_open_any(config: &Value, host: &HostNodes) -> bool {
+    host.numbers.iter().any(|(major, minor)| {
         let mut open = false;
         for rule in list(config, "/linux/resources/devices") {
             let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
@@ -267,10 +266,10 @@ pub(super) mod tests {
 
     /// A host with two devices and the connection manager, whose nodes would be in this directory; the null device
     /// stands for a third.
-    pub(crate) fn host(dir: &Path) -> Known {
+    pub(crate) fn host(dir: &Path) -> HostNodes {
         let nodes = [((231, 192), "uverbs0"), ((231, 195), "uverbs3"), ((10, 121), RDMA_CM)];
         let nodes = nodes.map(|(number, name)| (number, name.to_owned())).to_vec();
-        Known {
+        HostNodes {
             numbers: vec![(231, None), (10, Some(121))],
             stand_ins: vec![((1, 3), "uverbs7".to_owned())],
             nodes: nodes.into(),
@@ -334,10 +333,10 @@ pub(super) mod tests {
 
     #[test]
     fn a_rule_about_rdma_is_a_wish() {
-        let known = host(Path::new("/nonexistent"));
+        let nodes = host(Path::new("/nonexistent"));
         let found = |rule: Value| {
             let deny = json!({"allow": false, "access": "rwm"});
-            by_rules(&json!({"linux": {"resources": {"devices": [deny, rule]}}}), &known)
+            by_rules(&json!({"linux": {"resources": {"devices": [deny, rule]}}}), &nodes)
         };
         let rule = |minor: Option<i64>, access: &str| json!({"allow": true, "type": "c", "major": 231, "minor": minor, "access": access});
         assert_eq!(found(rule(None, "rwm")), [(ALL.to_owned(), RULES)]);
@@ -353,15 +352,15 @@ pub(super) mod tests {
             "devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192}],
             "resources": {"devices": [rule(Some(192), "rwm")]},
         }});
-        assert_eq!(by_rules(&config, &known), []);
+        assert_eq!(by_rules(&config, &nodes), []);
     }
 
     #[test]
     fn a_listed_device_is_known_by_its_number() {
-        let known = host(Path::new("/nonexistent"));
+        let nodes = host(Path::new("/nonexistent"));
         let device = |path: &str, kind: &str, major: u32, minor: u32| {
             let device = json!({"path": path, "type": kind, "major": major, "minor": minor});
-            listed(&json!({"linux": {"devices": [device]}}), &known)
+            listed(&json!({"linux": {"devices": [device]}}), &nodes)
         };
         let uverbs0 = "/dev/infiniband/uverbs0";
         assert_eq!(device(uverbs0, "c", 231, 192), Ok(vec![("uverbs0".to_owned(), DEVICES)]));

@@ -39,7 +39,7 @@ use super::rewrite::CONFIG;
 use super::settings;
 use super::under;
 use super::wish::Wish;
-use crate::exposed::Known;
+use crate::exposed::HostNodes;
 use crate::line::name_of;
 use crate::options::Globals;
 use crate::options::Options;
@@ -55,8 +55,8 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
     let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
     let numbers = sandbox::rdma_numbers();
-    let known = Known::of(&options.allowed.stand_in);
-    let Some(wish) = Wish::of(&config, &known)? else { return Ok(()) };
+    let host = HostNodes::of(&options.allowed.stand_in);
+    let Some(wish) = Wish::of(&config, &host)? else { return Ok(()) };
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(
@@ -187,7 +187,7 @@ pub(super) fn refuse_restore(line: &Line, options: &Options) -> Result<(), Error
     let bundle = line.of_restore(&["--bundle", "-b"]).map_or(Path::new("."), Path::new);
     let Ok(text) = fs::read_to_string(bundle.join(CONFIG)) else { return Ok(()) };
     let Ok(config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
-    match Wish::of(&config, &Known::of(&options.allowed.stand_in))? {
+    match Wish::of(&config, &HostNodes::of(&options.allowed.stand_in))? {
         None => Ok(()),
         Some(_) => Err(anyhow!(
             "{}: a container with RDMA cannot be restored, because its queues and connections were \

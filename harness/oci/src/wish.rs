@@ -6,7 +6,7 @@ use serde_json::Value;
 use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
-use super::exposed::Known;
+use super::exposed::HostNodes;
 use super::rewrite;
 use crate::kind::KIND;
 use crate::kind::device_of;
@@ -86,7 +86,7 @@ pub(crate) enum WishError {
     Disagrees {
         field: &'static str,
         path: PathBuf,
-        number: Option<exposed::Number>,
+        number: Option<exposed::Rdev>,
         name: Option<String>,
     },
     #[error(
@@ -116,7 +116,7 @@ pub(crate) enum WishError {
 }
 
 /// What a node is, instead of what its name says.
-fn other(number: Option<exposed::Number>, name: Option<&str>) -> String {
+fn other(number: Option<exposed::Rdev>, name: Option<&str>) -> String {
     match (number, name) {
         (None, _) => "no character device".to_owned(),
         (Some((major, minor)), Some(name)) => format!("{major}:{minor}, which is {name}"),
@@ -129,7 +129,7 @@ fn other(number: Option<exposed::Number>, name: Option<&str>) -> String {
 impl Wish {
     /// Reads it; `None` when there is none. What a container could reach without having asked is a
     /// wish, too: see [`exposed`].
-    pub(crate) fn of(config: &Value, known: &Known) -> Result<Option<Self>, WishError> {
+    pub(crate) fn of(config: &Value, host: &HostNodes) -> Result<Option<Self>, WishError> {
         let mut wish = Self::default();
         let text = |key: &'static str| match config.get("annotations").and_then(|all| all.get(key))
         {
@@ -157,7 +157,7 @@ impl Wish {
             (wish.cm_asked, wish.annotated) = (true, true);
             wish.devices.push((name, OF_CDI));
         }
-        let raw = wish.add_shown(config, known)?;
+        let raw = wish.add_shown(config, host)?;
         if let Some(value) = text(NETDEVS)? {
             let names =
                 names(value).ok_or_else(|| WishError::Netdevs { value: value.to_owned() })?;
@@ -182,9 +182,13 @@ impl Wish {
 
     /// Adds what is shown to the container, or open to it. Returns why it cannot be given a node
     /// that nobody supervises, unless it gets a device.
-    fn add_shown(&mut self, config: &Value, known: &Known) -> Result<Option<WishError>, WishError> {
+    fn add_shown(
+        &mut self,
+        config: &Value,
+        host: &HostNodes,
+    ) -> Result<Option<WishError>, WishError> {
         let mut raw = None;
-        for (name, field) in exposed::found(config, known)? {
+        for (name, field) in exposed::found(config, host)? {
             match name.as_str() {
                 ALL => self.cm = true,
                 uverbs if uverbs.starts_with("uverbs") => {}

@@ -19,7 +19,7 @@ use super::super::pod::Pod;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
-use crate::exposed::Known;
+use crate::exposed::HostNodes;
 use crate::granted;
 use crate::granted::Decided;
 use crate::options::Allowed;
@@ -77,8 +77,8 @@ pub(crate) fn decided(
     cgroup: Option<String>,
     id: &str,
 ) -> Result<Option<Decided>, Error> {
-    let known = Known::of(&allowed.stand_in);
-    let Some(wish) = Wish::of(config, &known)? else { return Ok(None) };
+    let host = HostNodes::of(&allowed.stand_in);
+    let Some(wish) = Wish::of(config, &host)? else { return Ok(None) };
     if !wish.netdevs.is_empty() {
         return Err(anyhow!(
             "annotation {NETDEVS}: an agent hears of a container too late to move NICs; run \
