@@ -14,6 +14,7 @@ mod fabric_cm;
 mod fabric_hosts;
 pub(crate) mod flooded;
 mod gids;
+mod grants;
 mod hostile;
 mod neighbours;
 pub(crate) mod nic;
@@ -141,6 +142,7 @@ fn on_software() -> Vec<Case> {
     all.extend(tenants::cases());
     all.extend(paths::cases());
     all.extend(containers::cases());
+    all.extend(grants::cases());
     all.extend(agent::cases());
     all.extend(podman::cases());
     all.extend(sysfs::cases());

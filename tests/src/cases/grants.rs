@@ -1,0 +1,201 @@
+//! Grants of containers, judged by plain runc: what a container of the same bundle can open without Verbgate is the most
+//! that Verbgate gives the container, but for the rows of SECURITY.md that say otherwise.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use anyhow::Result;
+use anyhow::bail;
+use rustix::fs::CWD;
+use rustix::fs::FileType;
+use rustix::fs::Mode;
+use serde_json::Value;
+use serde_json::json;
+
+use super::Case;
+use super::Verdict;
+use super::nodes::SecondDevice;
+use crate::bundle::Container;
+use crate::exec;
+use crate::world::World;
+
+/// The judge, and what Verbgate wraps.
+const RUNC: &str = "runc";
+const DIR: &str = "/dev/infiniband";
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![Case::new("containers_open_no_more_than_with_plain_runc", judged)]
+}
+
+/// Who writes a part of `config.json`, and so what Verbgate may make of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Writer {
+    /// A pod's author, or whoever calls Docker's or podman's API without mounting paths of the host: nothing.
+    Author,
+    /// The engine: what runc gives.
+    Engine,
+    /// The engine, without a rule of the device cgroup: more than runc gives, as SECURITY.md says.
+    EngineWithoutRule,
+}
+use Writer::Author;
+use Writer::Engine;
+use Writer::EngineWithoutRule;
+
+/// A change of a bundle: what it is, who writes it, and members to add.
+type Edit = (String, Writer, Vec<(&'static str, &'static str, Value)>);
+
+/// A node's numbers.
+type Numbers = (u32, u32);
+
+fn numbers(node: &str) -> Result<Numbers> {
+    let text = fs::read_to_string(format!("/sys/class/infiniband_verbs/{node}/dev"))?;
+    let (major, minor) = text.trim().split_once(':').context("an odd number")?;
+    Ok((major.parse()?, minor.parse()?))
+}
+
+/// A mount as the CRI, Docker and podman make one of a volume.
+fn volume(source: &Path, destination: &str) -> (&'static str, &'static str, Value) {
+    let options = ["rbind", "rprivate", "rw"];
+    let mount = json!({
+        "destination": destination, "type": "bind", "source": source, "options": options,
+    });
+    ("/mounts", "-", mount)
+}
+
+/// Everything of `config.json` that somebody chooses who may not give devices. The fields are those that a PodSpec
+/// (k8s.io/api/core/v1), Docker's `POST /containers/create` and podman's SpecGenerator let anybody write.
+fn of_authors(scratch: &Path, node: &str, (major, minor): Numbers) -> Result<Vec<Edit>> {
+    let dir = |name: &str| -> Result<_> {
+        let dir = scratch.join(name);
+        fs::create_dir(&dir)?;
+        Ok(dir)
+    };
+    let (empty, files, made) = (dir("emptyDir")?, dir("configMap")?, dir("mknod")?);
+    fs::write(files.join(node), "text")?;
+    // A container with CAP_MKNOD can leave one in a volume.
+    let rdev = rustix::fs::makedev(major, minor);
+    let made_node = made.join(node);
+    rustix::fs::mknodat(CWD, &made_node, FileType::CharacterDevice, Mode::from(0o666), rdev)?;
+    let inside = format!("{DIR}/{node}");
+    let mut edits: Vec<Edit> = Vec::new();
+    for (what, source) in [("empty volume", &empty), ("files", &files), ("nodes made", &made)] {
+        for destination in [DIR, "/dev/infiniband/", "/dev/./infiniband", "/mnt"] {
+            let mount = volume(source, destination);
+            edits.push((format!("{what} at {destination}"), Author, vec![mount]));
+        }
+    }
+    for (what, source) in [
+        ("file by subPath", files.join(node)),
+        ("node made, by subPath", made_node),
+        ("file of the image", "/etc/hostname".into()),
+        ("null device", "/dev/null".into()),
+    ] {
+        edits.push((format!("{what} at {inside}"), Author, vec![volume(&source, &inside)]));
+    }
+    let tmpfs = json!({"destination": DIR, "type": "tmpfs", "source": inside});
+    edits.push(("tmpfs".into(), Author, vec![("/mounts", "-", tmpfs)]));
+    let text =
+        |what: &str, at, key, value: Value| (what.to_owned(), Author, vec![(at, key, value)]);
+    edits.extend([
+        text("environment", "/process/env", "-", "NVIDIA_MOFED=enabled".into()),
+        text("environment", "/process/env", "-", format!("VERBGATE_DEVICES={node}").into()),
+        text("host name", "", "hostname", node.into()),
+        text("annotation of ours", "/annotations", "org.verbgate.devices", "all".into()),
+        text("annotation of ours", "/annotations", "org.verbgate.granted", node.into()),
+        text("annotation of CDI", "/annotations", "cdi.k8s.io/x", "verbgate.org/rdma=all".into()),
+    ]);
+    Ok(edits)
+}
+
+/// What only an engine writes, asked by somebody who may give devices.
+fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
+    let inside = format!("{DIR}/{node}");
+    let device = json!({"path": inside, "type": "c", "major": major, "minor": minor});
+    let devices = ("/linux", "devices", json!([device]));
+    let rule = |minor: Option<u32>| {
+        let rule =
+            json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"});
+        ("/linux/resources/devices", "-", rule)
+    };
+    let all = ("/linux/resources/devices", "-", json!({"allow": true, "access": "rwm"}));
+    let mount = || volume(Path::new(&inside), &inside);
+    let dir = || volume(Path::new(DIR), DIR);
+    let edits = [
+        ("device, and its rule", Engine, vec![devices.clone(), rule(Some(minor))]),
+        ("mount of the node, and its rule", Engine, vec![mount(), rule(Some(minor))]),
+        ("mount of all nodes, and their rule", Engine, vec![dir(), rule(None)]),
+        ("rule alone, and CAP_MKNOD", Engine, vec![rule(Some(minor))]),
+        ("host's /dev, where all is allowed", Engine, vec![volume(Path::new("/dev"), "/dev"), all]),
+        ("device without a rule", EngineWithoutRule, vec![devices]),
+        ("mount of the node without a rule", EngineWithoutRule, vec![mount()]),
+        ("mount of all nodes without a rule", EngineWithoutRule, vec![dir()]),
+    ];
+    edits.map(|(what, writer, edits)| (what.to_owned(), writer, edits)).to_vec()
+}
+
+fn judged(world: &World) -> Result<Verdict> {
+    let second = match SecondDevice::new()? {
+        Ok(second) => second,
+        Err(why) => return Ok(Verdict::Skipped(why)),
+    };
+    let scratch = tempfile::tempdir()?;
+    let own = numbers(&world.node)?;
+    let nodes = [own, numbers(&second.node)?];
+    let mut edits = of_authors(scratch.path(), &world.node, own)?;
+    edits.extend(of_engines(&world.node, own));
+    let mut wrong = Vec::new();
+    for (what, writer, members) in &edits {
+        let opened = |wrapper: &[&str]| opened(world, wrapper, members, &nodes);
+        let verbgate = world.beside("verbgate").to_string_lossy().into_owned();
+        let raw = opened(&[RUNC]).with_context(|| format!("{what}: {RUNC}"))?;
+        let given = opened(&[&verbgate, "oci", "--runtime", RUNC]).context(what.clone())?;
+        let holds = match writer {
+            Author => raw.is_empty() && given.is_empty(),
+            Engine => given == raw && given.contains(&own),
+            EngineWithoutRule => raw.is_empty() && given.contains(&own),
+        };
+        if !holds {
+            wrong.push(format!("{what} ({writer:?}): {RUNC} {raw:?}, verbgate {given:?}"));
+        }
+    }
+    if !wrong.is_empty() {
+        bail!("of {} bundles these differ:\n{}", edits.len(), wrong.join("\n"));
+    }
+    Ok(Verdict::Ok)
+}
+
+/// Which of these nodes a container can open, whatever they are called there, and also by a node that it makes. One that
+/// is not created can open none.
+fn opened(
+    world: &World,
+    wrapper: &[&str],
+    members: &[(&str, &str, Value)],
+    nodes: &[Numbers],
+) -> Result<BTreeSet<Numbers>> {
+    let mut script =
+        String::from("exec 2>/dev/null; open() { (exec 3<>\"$1\") && stat -c %t:%T \"$1\"; }\n");
+    for (number, (major, minor)) in nodes.iter().enumerate() {
+        script += &format!("mknod /tmp/{number} c {major} {minor} && open /tmp/{number}\n");
+    }
+    script += "for node in $(find /dev /mnt -type c); do open \"$node\"; done; exit 0";
+    let words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
+    let container = Container::under(words, &world.device, "judged", &["sh", "-c", &script])?;
+    container.add("", "annotations", json!({}))?;
+    for (pointer, key, value) in members {
+        container.add(pointer, key, value.clone())?;
+    }
+    let mut ended = exec::run(container.run())?;
+    // Verbgate may refuse a bundle.
+    if wrapper == [RUNC] {
+        ended = ended.expect_status(0)?;
+    }
+    let hex = |text: &str| u32::from_str_radix(text, 16).ok();
+    let found = ended.stdout.lines().filter_map(|line| {
+        let (major, minor) = line.split_once(':')?;
+        Some((hex(major)?, hex(minor)?))
+    });
+    Ok(found.filter(|found| nodes.contains(found)).collect())
+}
