@@ -76,8 +76,7 @@ impl HostNodes {
 
     /// What the node of a number is called; none for one that nobody supervises, or that there is not.
     fn name(&self, number: Rdev) -> Option<&str> {
-        let own = self.stand_ins.iter();
-        let mut all = own.chain(if self.is_rdma(number) { self.nodes() } else { &[] });
+        let mut all = self.stand_ins.iter().chain(self.nodes());
         all.find(|(known, _)| *known == number).map(|(_, name)| name.as_str())
     }
 
@@ -101,9 +100,11 @@ impl HostNodes {
         number: Option<Rdev>,
     ) -> Result<Option<String>, WishError> {
         let here = name_of(path);
-        let name = number.and_then(|number| self.name(number));
         let is_rdma = number.is_some_and(|number| self.is_rdma(number));
-        match (here, name) {
+        if here.is_none() && !is_rdma {
+            return Ok(None);
+        }
+        match (here, number.and_then(|number| self.name(number))) {
             (Some(here), Some(name)) if here == name => Ok(Some(here)),
             // Of a kind that nobody supervises.
             (Some(here), None) if is_rdma && !here.starts_with("uverbs") => Ok(Some(here)),
@@ -113,8 +114,7 @@ impl HostNodes {
                 number,
                 name: name.map(str::to_owned),
             }),
-            (None, _) if is_rdma => Err(WishError::OtherName { field, path: path.to_owned() }),
-            (None, _) => Ok(None),
+            (None, _) => Err(WishError::OtherName { field, path: path.to_owned() }),
         }
     }
 }
