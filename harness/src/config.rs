@@ -11,11 +11,15 @@ use std::path::PathBuf;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
+use verbgate_host::files;
 
 use crate::cli;
+use crate::cli::Cli;
 
 /// Path of the file.
 pub(crate) const FILE: &str = "/etc/verbgate/config.toml";
+/// The last file that could be read. Containers that run, and those without RDMA, depend on no mistake in the next.
+pub(crate) const LAST: &str = "/run/verbgate/config.toml";
 
 /// The command whose options it has.
 const COMMAND: &str = "oci";
@@ -52,6 +56,9 @@ struct File {
     root: Option<PathBuf>,
     policy_dir: Option<PathBuf>,
     state_dir: Option<PathBuf>,
+    /// Why the file is not the one in force.
+    #[serde(skip)]
+    refuse: Option<String>,
 }
 
 /// What the file says; nothing where there is none.
@@ -66,8 +73,8 @@ fn read(file: &Path) -> Result<Option<File>, Error> {
 }
 
 /// A command line with what the file adds to it; the same where there is no file, or the command is
-/// another.
-pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error> {
+/// another. With a file that cannot be read, a runtime has what the last one says, and gives no container RDMA.
+pub(crate) fn add(args: &[OsString], file: &Path, last: &Path) -> Result<Vec<OsString>, Error> {
     let Some((program, rest)) = args.split_first() else { return Ok(Vec::new()) };
     let command = cli::first_word(rest);
     let Some((before, after)) = command.and_then(|at| rest.split_at_checked(at + 1)) else {
@@ -77,26 +84,61 @@ pub(crate) fn add(args: &[OsString], file: &Path) -> Result<Vec<OsString>, Error
     if word != COMMAND {
         return others(program, before, after, file);
     }
-    let Some(file) = read(file)? else { return Ok(args.to_vec()) };
-    let mut all = vec![program.clone()];
-    all.extend(option("--root", file.root.map(PathBuf::into_os_string)));
-    all.extend(option("--log", file.log.map(PathBuf::into_os_string)));
-    all.extend(option("--log-level", file.log_level.map(Into::into)));
-    all.extend(option("--log-format", file.log_format.map(Into::into)));
-    all.extend(before.iter().cloned());
-    all.extend(option("--policy-dir", file.policy_dir.map(PathBuf::into_os_string)));
-    all.extend(option("--state-dir", file.state_dir.map(PathBuf::into_os_string)));
-    all.extend(option("--profile", file.profile.map(Into::into)));
-    all.extend(option("--sysfs", file.sysfs.map(Into::into)));
-    all.extend(option("--without-supervisor", file.without_supervisor.map(Into::into)));
+    let with = |file: File| of_runtime(program, before, after, file);
+    let read = match read(file) {
+        Ok(None) => return Ok(args.to_vec()),
+        Ok(Some(read)) => with(read),
+        Err(error) => Err(error),
+    };
+    match read {
+        Ok(all) => {
+            let now = fs::read(file).ok();
+            if let Some(now) = now.filter(|now| fs::read(last).ok().as_ref() != Some(now)) {
+                // Without it, a later mistake costs the directories that the file names.
+                let _ = files::replace_for_now(last, &now, files::PUBLIC);
+            }
+            Ok(all)
+        }
+        Err(error) => {
+            let last = self::read(last).ok().flatten().unwrap_or_default();
+            with(File { refuse: Some(format!("{error:#}")), ..last })
+        }
+    }
+}
+
+/// The command line of a runtime. Values that no option takes are an error.
+fn of_runtime(
+    program: &OsString,
+    before: &[OsString],
+    after: &[OsString],
+    file: File,
+) -> Result<Vec<OsString>, Error> {
+    let mut globals: Vec<OsString> = Vec::new();
+    globals.extend(option("--root", file.root.map(PathBuf::into_os_string)));
+    globals.extend(option("--log", file.log.map(PathBuf::into_os_string)));
+    globals.extend(option("--log-level", file.log_level.map(Into::into)));
+    globals.extend(option("--log-format", file.log_format.map(Into::into)));
+    let mut own: Vec<OsString> = Vec::new();
+    own.extend(option("--policy-dir", file.policy_dir.map(PathBuf::into_os_string)));
+    own.extend(option("--state-dir", file.state_dir.map(PathBuf::into_os_string)));
+    own.extend(option("--profile", file.profile.map(Into::into)));
+    own.extend(option("--sysfs", file.sysfs.map(Into::into)));
+    own.extend(option("--without-supervisor", file.without_supervisor.map(Into::into)));
     let within = file.rdma_within.map(|seconds| seconds.to_string().into());
-    all.extend(option("--rdma-within", within));
-    all.extend(file.require_rdma.then(|| "--require-rdma".into()));
-    all.extend(option("--audit", file.audit.map(Into::into)));
-    all.extend(option("--annotations", file.annotations.map(Into::into)));
-    all.extend(file.keep_cap.into_iter().flat_map(|name| option("--keep-cap", Some(name.into()))));
-    all.extend(after.iter().cloned());
-    Ok(all)
+    own.extend(option("--rdma-within", within));
+    own.extend(file.require_rdma.then(|| "--require-rdma".into()));
+    own.extend(option("--audit", file.audit.map(Into::into)));
+    own.extend(option("--annotations", file.annotations.map(Into::into)));
+    own.extend(file.keep_cap.into_iter().flat_map(|name| option("--keep-cap", Some(name.into()))));
+    own.extend(option("--refuse", file.refuse.map(Into::into)));
+    let program = std::slice::from_ref(program);
+    let alone = [program, &globals, &[COMMAND.into()], &own, &["state".into()]].concat();
+    if let Err(error) = Cli::of(&alone) {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        return Err(anyhow!("{FILE}: {}", first.trim_start_matches("error: ")));
+    }
+    Ok([program, &globals, before, &own, after].concat())
 }
 
 fn option(name: &str, value: Option<OsString>) -> impl Iterator<Item = OsString> {
@@ -153,14 +195,16 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::cli::Cli;
     use crate::cli::Command;
     use crate::cli::SysfsOf;
 
     fn added(text: &str, args: &[&str]) -> Result<Vec<OsString>, Error> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
-        add(&args.iter().map(OsString::from).collect::<Vec<_>>(), file.path())
+        let last = file.path().with_extension("last");
+        let added = add(&args.iter().map(OsString::from).collect::<Vec<_>>(), file.path(), &last);
+        let _ = fs::remove_file(last);
+        added
     }
 
     #[test]
@@ -180,8 +224,9 @@ mod tests {
         let args: Vec<OsString> = ["verbgate", "--log", "oci", "ps"].map(Into::into).to_vec();
         let text = ["verbgate", "--log", "oci", "ps"];
         assert_eq!(added("nonsense = 1", &text).unwrap(), args);
-        assert_eq!(add(&args, Path::new("/no/such/file")).unwrap(), args);
-        assert_eq!(add(&[], Path::new("/no/such/file")).unwrap(), [""; 0]);
+        let none = Path::new("/no/such/file");
+        assert_eq!(add(&args, none, none).unwrap(), args);
+        assert_eq!(add(&[], none, none).unwrap(), [""; 0]);
     }
 
     #[test]
@@ -210,10 +255,27 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_known_is_named() {
-        for text in ["profil = \"hpc\"", "profile = 3", "profile"] {
-            let error = added(text, &["verbgate", "oci", "state"]).unwrap_err().to_string();
-            assert!(error.contains("prof") && !error.contains('\n'), "{error}");
+    fn with_a_file_that_cannot_be_read_the_last_one_stays_and_nobody_gets_rdma() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, last) = (dir.path().join("config.toml"), dir.path().join("last/config.toml"));
+        let line = ["verbgate", "oci", "--", "state"].map(OsString::from);
+        let added = |text: &str| {
+            fs::write(&file, text).unwrap();
+            let args = add(&line, &file, &last).unwrap();
+            let Command::Oci(oci) = Cli::try_parse_from(&args).unwrap().command else { panic!() };
+            (args[1..3].join(OsStr::new(" ")), oci.refuse)
+        };
+        let wrong = ["profil = \"hpc\"", "profile = 3", "profile", "sysfs = \"prof\""];
+        for text in wrong {
+            let (first, refused) = added(text);
+            let refused = refused.unwrap();
+            assert!(refused.contains("prof") && !refused.contains('\n'), "{refused}");
+            assert_eq!(first, "oci --refuse");
+        }
+        assert_eq!(added("root = \"/r\""), ("--root /r".into(), None));
+        for text in wrong {
+            let (first, refused) = added(text);
+            assert!(first == "--root /r" && refused.is_some());
         }
     }
 }

@@ -48,7 +48,7 @@ static HEAP: verbgate_sys::heap::FewSizes = verbgate_sys::heap::FewSizes;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let args = verbgate_oci::called(&args).unwrap_or(args);
-    let args = match config::add(&args, Path::new(config::FILE)) {
+    let args = match config::add(&args, Path::new(config::FILE), Path::new(config::LAST)) {
         Ok(args) => args,
         Err(error) => return told(&Failure::of_tool(verbgate_oci::untimely(&args, error))),
     };

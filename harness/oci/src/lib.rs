@@ -111,6 +111,9 @@ pub fn called(args: &[OsString]) -> Option<Vec<OsString>> {
 #[must_use]
 pub fn run(options: &Options, globals: &Globals) -> Error {
     let mut line = Line::parse(&options.args);
+    if let Some(why) = &options.refuse {
+        log::warn!("{why}; the last file that could be read stays in force");
+    }
     let prepared = runtime::find(options.runtime.as_deref()).and_then(|runtime| {
         match line.verb {
             Verb::Create | Verb::Run => start::prepare(&line, options, globals)?,

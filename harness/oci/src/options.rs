@@ -69,6 +69,8 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Directory of sysfs.
     pub sysfs_root: PathBuf,
+    /// Why no container gets RDMA: the configuration cannot be read.
+    pub refuse: Option<String>,
     /// The real runtime's arguments.
     pub args: Vec<OsString>,
 }

@@ -57,6 +57,9 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let numbers = sandbox::rdma_numbers();
     let host = HostNodes::of(&options.allowed.stand_in);
     let Some(wish) = Wish::of(&config, &host)? else { return Ok(()) };
+    if let Some(why) = &options.refuse {
+        return Err(anyhow!("{why}; until then no container gets RDMA"));
+    }
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(

@@ -108,6 +108,9 @@ pub(crate) struct OciArgs {
     /// Character device to serve in place of an RDMA device, for tests; may be repeated
     #[arg(long, value_name = "uverbsN=PATH")]
     pub(crate) stand_in: Vec<OsString>,
+    /// Why the configuration cannot be read: no container gets RDMA
+    #[arg(long, value_name = "WHY", hide = true)]
+    pub(crate) refuse: Option<String>,
     /// Directory for the journals of containers' NICs; the directory must survive a reboot
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
@@ -397,6 +400,7 @@ impl From<&OciArgs> for verbgate_oci::Options {
             ends_alone: args.without_supervisor == WithoutSupervisor::End,
             state_dir: args.state_dir.clone(),
             sysfs_root: args.sysfs_root.clone(),
+            refuse: args.refuse.clone(),
             args: args.args.clone(),
         }
     }

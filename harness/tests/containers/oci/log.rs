@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::Output;
 
 use verbgate_wait::until;
 
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
 use crate::common::stderr;
+use crate::common::stdout;
 use crate::common::verbgate;
 
 /// A line that the supervisor alone writes.
@@ -75,7 +78,7 @@ fn with_syslog_in(bundle: &Bundle) -> Vec<String> {
 #[test]
 fn a_supervisor_without_a_journal_logs_to_syslog() {
     for runtime in runtimes() {
-        if !std::path::Path::new("/dev/fuse").exists() {
+        if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: needs /dev/fuse");
             return;
         }
@@ -102,6 +105,52 @@ fn a_supervisor_without_a_journal_logs_to_syslog() {
     }
 }
 
+/// Words before a command that has this configuration file, and another's last one of nobody.
+fn configured(file: &Path) -> Vec<String> {
+    let hide = "mount -t tmpfs none /etc && mkdir -p /etc/verbgate /run/verbgate && \
+                mount --bind \"${1%/*}/last\" /run/verbgate && \
+                cp $1 /etc/verbgate/config.toml && shift && exec \"$@\"";
+    fs::create_dir_all(file.with_file_name("last")).unwrap();
+    let words = ["unshare", "--mount", "sh", "-c", hide, "sh", file.to_str().unwrap()];
+    words.map(str::to_owned).to_vec()
+}
+
+/// A mistake in the configuration costs those who ask for RDMA then, and nobody else.
+#[test]
+fn a_broken_configuration_costs_no_verb_of_others() {
+    for runtime in runtimes() {
+        for asks in [true, false] {
+            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
+            if !asks {
+                bundle.edit(|config| drop(config.remove("annotations")));
+            }
+            let file = bundle.path().join("config.toml");
+            bundle.prefix = configured(&file);
+            fs::write(&file, "log-level = \"info\"\n").unwrap();
+            bundle.create();
+            let well = |output: Output| assert!(output.status.success(), "{output:?}");
+            well(bundle.verb("start", &[]));
+            fs::write(&file, "log-levl = \"info\"\n").unwrap();
+            well(bundle.verb("state", &[]));
+            let exec = || bundle.verb("exec", &["sh", "-c", "exit 7"]).status.code();
+            until("the container's command", || exec() == Some(7));
+            well(bundle.verb("kill", &["KILL"]));
+            let is_over = || stdout(&bundle.verb("state", &[])).contains("stopped");
+            until("the container's end", is_over);
+            well(bundle.verb("delete", &[]));
+            bundle.edit(|config| config["process"]["args"] = serde_json::json!(["true"]));
+            let output = bundle.run();
+            assert_eq!(output.status.success(), !asks, "{output:?}");
+            let told = stderr(&output);
+            assert!(
+                !asks || told.contains("log-levl") && told.contains("no container gets RDMA"),
+                "{told}"
+            );
+            bundle.assert_nothing_left();
+        }
+    }
+}
+
 /// Engines are told a link's path, and no options: those come from the configuration file.
 #[test]
 fn a_runtime_that_is_called_by_a_link_reads_its_configuration() {
@@ -113,10 +162,7 @@ fn a_runtime_that_is_called_by_a_link_reads_its_configuration() {
         std::os::unix::fs::symlink(verbgate(), &link).unwrap();
         bundle.called = Some(link);
         let (file, log) = (bundle.path().join("config.toml"), bundle.path().join("log"));
-        let hide = "mount -t tmpfs none /etc && mkdir /etc/verbgate && \
-                    cp $1 /etc/verbgate/config.toml && shift && exec \"$@\"";
-        let words = ["unshare", "--mount", "sh", "-c", hide, "sh", file.to_str().unwrap()];
-        bundle.prefix = words.map(str::to_owned).to_vec();
+        bundle.prefix = configured(&file);
 
         let text =
             format!("log = {log:?}\nlog-level = \"debug\"\nprofile = \"hpc\"\nsysfs = \"host\"\n");
