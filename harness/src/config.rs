@@ -63,12 +63,18 @@ struct File {
 
 /// What the file says; nothing where there is none.
 fn read(file: &Path) -> Result<Option<File>, Error> {
-    let text = match fs::read_to_string(file) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?,
-    };
-    toml::from_str(&text)
-        .map(Some)
+    text(file)?.map(|text| parsed(file, &text)).transpose()
+}
+
+fn text(file: &Path) -> Result<Option<String>, Error> {
+    match fs::read_to_string(file) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some).map_err(|e| anyhow!("cannot read {}: {e}", file.display())),
+    }
+}
+
+fn parsed(file: &Path, text: &str) -> Result<File, Error> {
+    toml::from_str(text)
         .map_err(|e| anyhow!("{}: {}", file.display(), e.to_string().trim_end().replace('\n', " ")))
 }
 
@@ -85,23 +91,30 @@ pub(crate) fn add(args: &[OsString], file: &Path, last: &Path) -> Result<Vec<OsS
         return others(program, before, after, file);
     }
     let with = |file: File| of_runtime(program, before, after, file);
-    let read = match read(file) {
-        Ok(None) => return Ok(args.to_vec()),
-        Ok(Some(read)) => with(read),
+    let text = match text(file) {
+        Ok(None) => {
+            // Whoever removes the file means the defaults.
+            let _ = fs::remove_file(last);
+            return Ok(args.to_vec());
+        }
+        Ok(Some(text)) => Ok(text),
         Err(error) => Err(error),
     };
+    let read = text.and_then(|text| Ok((with(parsed(file, &text)?)?, text)));
     match read {
-        Ok(all) => {
-            let now = fs::read(file).ok();
-            if let Some(now) = now.filter(|now| fs::read(last).ok().as_ref() != Some(now)) {
+        Ok((all, text)) => {
+            if fs::read(last).ok().as_deref() != Some(text.as_bytes()) {
                 // Without it, a later mistake costs the directories that the file names.
-                let _ = files::replace_for_now(last, &now, files::PUBLIC);
+                let _ = files::replace_for_now(last, text.as_bytes(), files::PUBLIC);
             }
             Ok(all)
         }
         Err(error) => {
+            let refuse = Some(format!("{error:#}"));
             let last = self::read(last).ok().flatten().unwrap_or_default();
-            with(File { refuse: Some(format!("{error:#}")), ..last })
+            // Another version of this program may have taken what this one does not.
+            with(File { refuse: refuse.clone(), ..last })
+                .or_else(|_| with(File { refuse, ..File::default() }))
         }
     }
 }

@@ -107,7 +107,9 @@ impl HostNodes {
         match (here, number.and_then(|number| self.name(number))) {
             (Some(here), Some(name)) if here == name => Ok(Some(here)),
             // Of a kind that nobody supervises.
-            (Some(here), None) if is_rdma && !here.starts_with("uverbs") => Ok(Some(here)),
+            (Some(here), None) if is_rdma && !here.starts_with("uverbs") && here != RDMA_CM => {
+                Ok(Some(here))
+            }
             (Some(_), name) => Err(WishError::Disagrees {
                 field,
                 path: path.to_owned(),
@@ -173,10 +175,13 @@ fn by_mounts(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
             }
             let path = if name_of(destination).is_some() { destination } else { &source };
             found.extend(host.shown(MOUNTS, path, Some(number))?.map(|name| (name, MOUNTS)));
-        } else if host.is_dir(&meta) || host.dir.starts_with(&source) && may_open_any(config, host)
-        {
-            // The directory of the nodes; or all of /dev, or of the host.
+        } else if host.is_dir(&meta) {
             found.push((ALL.to_owned(), MOUNTS));
+        } else if host.dir.starts_with(&source) {
+            // All of /dev, or of the host: what is open of it.
+            let nodes = host.nodes().iter();
+            let open = nodes.filter(|((major, minor), _)| may_open(config, *major, Some(*minor)));
+            found.extend(open.map(|(_, name)| (name.clone(), MOUNTS)));
         }
     }
     Ok(found)
@@ -217,29 +222,32 @@ fn by_rules(config: &Value, host: &HostNodes) -> Found {
     found
 }
 
-/// Whether the device cgroup lets any of RDMA's devices be read or written: of rules that
-/// contradict each other the last counts.
+/// Whether the device cgroup lets any of RDMA's devices be read or written.
 fn may_open_any(config: &Value, host: &HostNodes) -> bool {
-    host.numbers.iter().any(|(major, minor)| {
-        let mut open = false;
-        for rule in list(config, "/linux/resources/devices") {
-            let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
-            let about = number(rule, "major").is_none_or(|m| m == *major)
-                && number(rule, "minor").is_none_or(|n| minor.is_none_or(|minor| n == minor));
-            if !matches!(kind, "a" | "c" | "u" | "") || !about {
-                continue;
-            }
-            let allows = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
-            // That one of several may not be opened says nothing of the others.
-            let part = !allows && minor.is_none() && number(rule, "minor").is_some();
-            if allows && lets_open(rule) {
-                open = true;
-            } else if !allows && !part {
-                open = false;
-            }
+    host.numbers.iter().any(|(major, minor)| may_open(config, *major, *minor))
+}
+
+/// Whether the device cgroup lets a device be read or written, or any of this major number: of rules that contradict
+/// each other the last counts.
+fn may_open(config: &Value, major: u32, minor: Option<u32>) -> bool {
+    let mut open = false;
+    for rule in list(config, "/linux/resources/devices") {
+        let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
+        let about = number(rule, "major").is_none_or(|m| m == major)
+            && number(rule, "minor").is_none_or(|n| minor.is_none_or(|minor| n == minor));
+        if !matches!(kind, "a" | "c" | "u" | "") || !about {
+            continue;
         }
-        open
-    })
+        let allows = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
+        // That one of several may not be opened says nothing of the others.
+        let part = !allows && minor.is_none() && number(rule, "minor").is_some();
+        if allows && lets_open(rule) {
+            open = true;
+        } else if !allows && !part {
+            open = false;
+        }
+    }
+    open
 }
 
 /// Whether a rule allows more than to make the node.
@@ -328,7 +336,12 @@ pub(super) mod tests {
         let deny = json!([{"allow": false, "access": "rwm"}]);
         let above = bind(scratch.path(), "/dev");
         assert_eq!(mounts(&dir, &above, &deny), Ok(vec![]));
-        assert_eq!(mounts(&dir, &above, &json!([{"allow": true, "type": "a"}])), Ok(all));
+        let named =
+            |names: &[&str]| Ok(names.iter().map(|name| (String::from(*name), MOUNTS)).collect());
+        let every = json!([{"allow": true, "type": "a"}]);
+        assert_eq!(mounts(&dir, &above, &every), named(&["uverbs0", "uverbs3", RDMA_CM]));
+        let one = json!([{"allow": true, "type": "c", "major": 231, "minor": 195}]);
+        assert_eq!(mounts(&dir, &above, &one), named(&["uverbs3"]));
     }
 
     #[test]
