@@ -50,6 +50,7 @@ mount --move /run/dev /dev
 : >/run/calls
 export XDG_RUNTIME_DIR=/run/user SYSTEMD_UNIT_PATH=/run/units: HOME=/
 "$manager" --user --unit=verbgate-cdi.path >/dev/null 2>&1 &
+manager=$!
 calls() {
     wc -l </run/calls
 }
@@ -60,6 +61,7 @@ watches() {
 # Until the unit watches, nobody hears of a node.
 at=0
 while [ "$(calls)" = 0 ]; do
+    kill -0 "$manager" || { ls -ld /dev /dev/null; exit 1; }
     at=$((at + 1))
     mknod "/dev/infiniband/early$at" c 1 3
     sleep 0.2
