@@ -37,7 +37,7 @@ mount -t tmpfs tmpfs /run
 OVER
 mkdir -p /run/dev /var/lib/verbgate
 mount -t tmpfs tmpfs /run/dev
-cd /dev && cp -a null zero full random urandom tty /run/dev && cd /
+cd /dev && cp -R --preserve=mode null zero full random urandom tty /run/dev && cd /
 mkdir /run/dev/infiniband
 for n in 0 1; do mknod "/run/dev/infiniband/uverbs$n" c 1 3; done
 mount --move /run/dev /dev

@@ -68,7 +68,7 @@ fn a_supervisor_without_a_file_logs_to_the_journal() {
 /// Words before a command that has a machine without a journal: `/dev/log` alone is there, the socket of a directory.
 fn with_syslog_in(bundle: &Bundle) -> Vec<String> {
     let script = "mount -t tmpfs none /run && dev=$1/dev && mkdir $dev && mount -t tmpfs none $dev && \
-                  cd /dev && cp -a null zero full random urandom tty fuse $dev && cd / && \
+                  cd /dev && cp -R --preserve=mode null zero full random urandom tty fuse $dev && cd / && \
                   ln -s $1/socket $dev/log && mount --move $dev /dev && shift && exec \"$@\"";
     let dir = bundle.path().join("logs");
     let words = ["unshare", "--mount", "sh", "-c", script, "sh", dir.to_str().unwrap()];
