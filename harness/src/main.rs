@@ -130,5 +130,6 @@ fn begin(cli: &Cli) -> Result<(), Failure> {
         process::close_from(3)
             .context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
     }
-    logging::start(&cli.global, alone)
+    let anyway = alone.is_some() || matches!(cli.command, Command::Oci(_));
+    logging::start(&cli.global, alone, anyway)
 }

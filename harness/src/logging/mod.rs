@@ -33,19 +33,35 @@ pub(crate) fn options() -> &'static [OsString] {
 }
 
 /// Starts logging as the global options say. A process alone, for a container of this directory,
-/// writes to the system's log where no file is given: nobody reads its standard error.
-pub(crate) fn start(global: &Global, alone: Option<&Path>) -> Result<(), Failure> {
+/// writes to the system's log where no file is given: nobody reads its standard error. Containers depend on no log: with
+/// `anyway`, a file that cannot be opened is a warning.
+pub(crate) fn start(global: &Global, alone: Option<&Path>, anyway: bool) -> Result<(), Failure> {
     let _ = OPTIONS.set(options_of(global)?);
+    let mut file = None;
+    let mut missing = None;
+    if let Some(path) = &global.log {
+        match OpenOptions::new().create(true).append(true).open(path) {
+            Ok(opened) => file = Some(opened),
+            Err(e) => {
+                let error = anyhow!("cannot open the log file {}: {e}", path.display());
+                if !anyway {
+                    return Err(error.into());
+                }
+                missing = Some(error);
+            }
+        }
+    }
     let level = |module: &str| match module {
         // It writes a line for whatever a guest asks of a file system that it knows no answer to.
         "fuser" => global.log_level.min(log::LevelFilter::Error),
         _ => global.log_level,
     };
-    if let (Some(place), None) = (alone, &global.log)
+    if let (Some(place), None) = (alone, &file)
         && let Some(system) = System::reach(place, level("fuser"))
     {
         log::set_boxed_logger(Box::new(system))?;
         log::set_max_level(global.log_level);
+        missing.inspect(|error| log::warn!("{error}"));
         return Ok(());
     }
     let mut builder = env_logger::Builder::new();
@@ -66,15 +82,11 @@ pub(crate) fn start(global: &Global, alone: Option<&Path>) -> Result<(), Failure
             writeln!(out, "{line}")
         }),
     };
-    if let Some(path) = &global.log {
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(|e| anyhow!("cannot open the log file {}: {e}", path.display()))?;
+    if let Some(file) = file {
         builder.target(Target::Pipe(Box::new(file)));
     }
     builder.try_init()?;
+    missing.inspect(|error| log::warn!("{error}"));
     Ok(())
 }
 

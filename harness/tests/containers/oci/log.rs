@@ -134,6 +134,9 @@ fn a_broken_configuration_costs_no_verb_of_others() {
             well(bundle.verb("state", &[]));
             let exec = || bundle.verb("exec", &["sh", "-c", "exit 7"]).status.code();
             until("the container's command", || exec() == Some(7));
+            fs::write(&file, "log = \"/nonexistent/log\"\n").unwrap();
+            assert_eq!(exec(), Some(7));
+            fs::write(&file, "log-levl = \"info\"\n").unwrap();
             well(bundle.verb("kill", &["KILL"]));
             let is_over = || stdout(&bundle.verb("state", &[])).contains("stopped");
             until("the container's end", is_over);
