@@ -78,7 +78,7 @@ uninstall() {
             "/host$bin/verbgate-uninstall"
     fi
     # Locks of connections, of which none is held any more.
-    host rm -f /run/verbgate/connections
+    host rm -f /run/verbgate/connections /run/verbgate/config.toml
     for dir in /run/verbgate/oci /run/verbgate /var/lib/verbgate; do
         host rmdir "$dir" 2>/dev/null || true
     done
