@@ -91,14 +91,10 @@ pub(crate) fn add(args: &[OsString], file: &Path, last: &Path) -> Result<Vec<OsS
         return others(program, before, after, file);
     }
     let with = |file: File| of_runtime(program, before, after, file);
-    let text = match text(file) {
-        Ok(None) => {
-            // Whoever removes the file means the defaults.
-            let _ = fs::remove_file(last);
-            return Ok(args.to_vec());
-        }
-        Ok(Some(text)) => Ok(text),
-        Err(error) => Err(error),
+    let Some(text) = text(file).transpose() else {
+        // Whoever removes the file means the defaults.
+        let _ = fs::remove_file(last);
+        return Ok(args.to_vec());
     };
     let read = text.and_then(|text| Ok((with(parsed(file, &text)?)?, text)));
     match read {

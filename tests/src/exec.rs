@@ -159,11 +159,11 @@ impl Program {
     /// Waits for the end of a program that usually takes so much processor time.
     pub fn wait_usually(mut self, usual: Duration) -> Result<Ended> {
         let wait = wait_for(&format!("the end of `{}`", self.name));
-        // It may hang, and is run again then.
+        // `rping` may hang, and is run again then (`pair::by_manager`).
         let wait = if self.name.contains("rping ") { wait.quiet(QUIET / 10) } else { wait };
         let status = match wait.usual(usual).try_until(|| anyhow::Ok(self.child.try_wait()?)) {
             Ok(status) => shell_status(status),
-            Err(error) => return Err(error.context(format!("it {}", self.describe()?))),
+            Err(error) => return Err(error.context(format!("the program {}", self.describe()?))),
         };
         Ok(Ended {
             name: self.name.clone(),

@@ -1,5 +1,6 @@
 //! RDMA devices that a container would get raw: by the engine's list, by a mount of a node or of `/dev/infiniband`, or by
-//! a rule of the device cgroup. Each is taken as a wish for RDMA, or refused.
+//! a rule of the device cgroup that names them. Each is taken as a wish for RDMA, or refused. A rule for all devices is no
+//! wish: SECURITY.md says what that costs.
 //!
 //! A device is known by its number, and a directory by its inode: a container's author chooses destinations, and what a
 //! volume holds.
@@ -37,20 +38,20 @@ pub(super) type Rdev = (u32, u32);
 
 /// The host's RDMA devices.
 pub(crate) struct HostNodes {
-    /// [`sandbox::rdma_numbers`].
-    numbers: Vec<(u32, Option<u32>)>,
+    /// Numbers that are RDMA's ([`sandbox::rdma_numbers`]).
+    pub(crate) numbers: Vec<(u32, Option<u32>)>,
     /// Devices that stand for RDMA devices, by their numbers.
     stand_ins: Vec<(Rdev, String)>,
-    /// Those that the host has. Few containers show any.
+    /// Nodes of the host's own devices, read when a container first shows one.
     nodes: OnceCell<Vec<(Rdev, String)>>,
     /// The directory of the host's nodes.
     dir: PathBuf,
 }
 
 impl HostNodes {
-    /// This host's, and character devices that stand for RDMA devices, `uverbsN=PATH`.
+    /// Looks at this host; `stand_in` are character devices that stand for RDMA devices, `uverbsN=PATH`.
     pub(crate) fn of(stand_in: &[OsString]) -> Self {
-        // One that is not there is said when a container asks for it.
+        // A stand-in that is not there is named when a container asks for it.
         let stand_ins = grant::resolve_all(stand_in, Host::real()).unwrap_or_default();
         Self {
             numbers: sandbox::rdma_numbers(),
@@ -69,12 +70,16 @@ impl HostNodes {
         })
     }
 
+    fn has_devices(&self) -> bool {
+        self.nodes().iter().any(|(_, name)| name != RDMA_CM)
+    }
+
     /// Whether a number is RDMA's.
     fn is_rdma(&self, (major, minor): Rdev) -> bool {
         self.numbers.iter().any(|(m, n)| *m == major && n.is_none_or(|n| n == minor))
     }
 
-    /// What the node of a number is called; none for one that nobody supervises, or that there is not.
+    /// The name of a number's node; none where Verbgate supervises no such node, or the host has none.
     fn name(&self, number: Rdev) -> Option<&str> {
         let mut all = self.stand_ins.iter().chain(self.nodes());
         all.find(|(known, _)| *known == number).map(|(_, name)| name.as_str())
@@ -106,7 +111,7 @@ impl HostNodes {
         }
         match (here, number.and_then(|number| self.name(number))) {
             (Some(here), Some(name)) if here == name => Ok(Some(here)),
-            // Of a kind that nobody supervises.
+            // Verbgate supervises no node of this kind, as the caller says.
             (Some(here), None) if is_rdma && !here.starts_with("uverbs") && here != RDMA_CM => {
                 Ok(Some(here))
             }
@@ -121,7 +126,7 @@ impl HostNodes {
     }
 }
 
-/// What a container is shown, or may open.
+/// The devices that a container is shown, or may open.
 pub(super) fn found(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
     let mut found = listed(config, host)?;
     found.extend(by_mounts(config, host)?);
@@ -169,7 +174,7 @@ fn by_mounts(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
                 }
                 continue;
             }
-            // Names of anything else say nothing.
+            // Other devices may be called anything.
             if !host.is_rdma(number) && host.name(number).is_none() {
                 continue;
             }
@@ -178,8 +183,8 @@ fn by_mounts(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
         } else if host.is_dir(&meta) {
             found.push((ALL.to_owned(), MOUNTS));
         } else if host.dir.starts_with(&source) {
-            // All of /dev, or of the host: what is open of it.
-            let nodes = host.nodes().iter();
+            // All of /dev, or of the host, shows what the rules open. Without a device, rdma_cm is of no use.
+            let nodes = host.nodes().iter().filter(|_| host.has_devices());
             let open = nodes.filter(|((major, minor), _)| may_open(config, *major, Some(*minor)));
             found.extend(open.map(|(_, name)| (name.clone(), MOUNTS)));
         }
@@ -342,6 +347,10 @@ pub(super) mod tests {
         assert_eq!(mounts(&dir, &above, &every), named(&["uverbs0", "uverbs3", RDMA_CM]));
         let one = json!([{"allow": true, "type": "c", "major": 231, "minor": 195}]);
         assert_eq!(mounts(&dir, &above, &one), named(&["uverbs3"]));
+        // A host with the connection manager alone, as where drivers are installed.
+        let config = json!({"mounts": [above], "linux": {"resources": {"devices": every}}});
+        let bare = HostNodes { nodes: vec![((10, 121), RDMA_CM.to_owned())].into(), ..host(&dir) };
+        assert_eq!(by_mounts(&config, &bare), Ok(vec![]));
     }
 
     #[test]

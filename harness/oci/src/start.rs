@@ -54,7 +54,6 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     // What the real runtime cannot read either, it says best.
     let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
     let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
-    let numbers = sandbox::rdma_numbers();
     let host = HostNodes::of(&options.allowed.stand_in);
     let Some(wish) = Wish::of(&config, &host)? else { return Ok(()) };
     if let Some(why) = &options.refuse {
@@ -105,7 +104,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
             keep: &options.allowed.keep,
             memlock,
             granted: &granted.join(","),
-            numbers: &numbers,
+            numbers: &host.numbers,
         },
     )?;
     let audit = granted::audit(&options.allowed, &config, &id);

@@ -115,7 +115,7 @@ pub(crate) enum WishError {
     OtherAgent { field: String },
 }
 
-/// What a node is, instead of what its name says.
+/// The device that a node is, where its name says another.
 fn other(number: Option<exposed::Rdev>, name: Option<&str>) -> String {
     match (number, name) {
         (None, _) => "no character device".to_owned(),

@@ -45,8 +45,8 @@ cp "$units"/* /run/units
 mount -t overlay -o lowerdir=/usr/bin,upperdir=/run/upper,workdir=/run/work overlay /usr/bin
 printf '#!/bin/sh\necho "$*" >>/run/calls\n' >/usr/bin/verbgate
 chmod 755 /usr/bin/verbgate
-# Not of another owner, to whom a container's start may give the host's for a moment: then root may not open them with
-# O_CREAT (may_create_in_sticky, fs/namei.c).
+# The copies are root's, whoever owns the host's nodes at this moment: root may not open another's with O_CREAT here
+# (may_create_in_sticky, fs/namei.c).
 cd /dev && cp -R --preserve=mode null zero full random urandom tty /run/dev && cd /
 mount --move /run/dev /dev
 : >/run/calls

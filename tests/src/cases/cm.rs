@@ -97,5 +97,7 @@ fn run(world: &World, place: Place, (_, both, server, client): &Exchange) -> Res
         let words = both.iter().chain(own).map(|word| if *word == AT { &*address } else { word });
         world.command(place, &words.collect::<Vec<&str>>())
     };
-    by_manager(|| Pair::meet(&world.device, command(server)?, command(client)?)?.wait())
+    by_manager(both.first().unwrap_or(&""), || {
+        Pair::meet(&world.device, command(server)?, command(client)?)?.wait()
+    })
 }

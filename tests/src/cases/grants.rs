@@ -30,7 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
     vec![Case::new("containers_open_no_more_than_with_plain_runc", judged)]
 }
 
-/// Who writes a part of `config.json`, and so what Verbgate may make of it.
+/// The writer of a part of `config.json`, by whom Verbgate gives a container nothing, or something.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Writer {
     /// A pod's author, or whoever calls Docker's or podman's API without mounting paths of the host: nothing.
@@ -110,7 +110,7 @@ fn of_authors(scratch: &Path, node: &str, (major, minor): Numbers) -> Result<Vec
     Ok(edits)
 }
 
-/// What only an engine writes, asked by somebody who may give devices.
+/// Parts of `config.json` that only an engine writes, asked by somebody who may give devices.
 fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
     let inside = format!("{DIR}/{node}");
     let device = json!({"path": inside, "type": "c", "major": major, "minor": minor});
@@ -167,8 +167,8 @@ fn judged(world: &World) -> Result<Verdict> {
     Ok(Verdict::Ok)
 }
 
-/// Which of these nodes a container can open, whatever they are called there, and also by a node that it makes. One that
-/// is not created can open none.
+/// The nodes, of these, that a container can open: by any name there, or by a node that it makes. A container that is not
+/// created can open none.
 fn opened(
     world: &World,
     wrapper: &[&str],

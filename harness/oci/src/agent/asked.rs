@@ -10,7 +10,6 @@ use anyhow::anyhow;
 use serde_json::Value;
 use verbgate_proxy::policy::WARNED_CAPABILITIES;
 use verbgate_sandbox::grant::RDMA_CM;
-use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 use verbgate_sys::sandbox::cut_capabilities;
 
@@ -86,7 +85,7 @@ pub(crate) fn decided(
         ));
     }
     let decided = granted::decided(&wish, allowed, config, cgroup)?;
-    let mut numbers = sandbox::rdma_numbers();
+    let mut numbers = host.numbers;
     let own = decided.devices.iter().filter(|one| one.identity.ibdev().is_some());
     numbers.extend(own.map(|one| (one.rdev.0, Some(one.rdev.1))));
     let refused = &decided.refuse_capabilities;

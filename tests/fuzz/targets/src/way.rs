@@ -187,7 +187,7 @@ fn carry(form: Form, pieces: Vec<(u64, Vec<u8>)>, driver: Option<DriverId>, worl
         if let ([seen], Some(vetted)) = (seen.as_slice(), &carried.request) {
             same(vetted, seen);
         }
-        // Not by methods, the request names the answer itself.
+        // A request that is made as it was written names the answer itself.
         let by_methods = carried.request.as_ref().is_some_and(|it| it.legacy().is_none());
         let context = context.filter(|_| by_methods);
         writes((form, context.clone()), &memory, &carried, &kernel.events, world.answer);

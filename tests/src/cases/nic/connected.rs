@@ -168,7 +168,7 @@ fn same_by_manager(world: &World, (_, both, server, client): &Exchange) -> Resul
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             world.command(place, &words)
         };
-        by_manager(|| {
+        by_manager(both.first().unwrap_or(&""), || {
             let client = command(&two.right, words(client))?;
             Pair::meet(&two.left.device, command(&two.left, words(server))?, client)?.wait()
         })
