@@ -18,28 +18,43 @@ use serde_json::Value;
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Host;
 use verbgate_sandbox::grant::RDMA_CM;
-use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::RDMA_DIR;
+use verbgate_sys::sandbox::RdmaNumbers;
 use verbgate_sysfs::collect;
 
 use super::wish::ALL;
 use super::wish::WishError;
+use crate::device_cgroup::RULES;
+use crate::device_cgroup::Rules;
+use crate::device_cgroup::number;
 
 /// The fields of `config.json`, as errors name them.
 pub(super) const MOUNTS: &str = "mounts";
-pub(super) const RULES: &str = "linux.resources.devices";
 pub(super) const DEVICES: &str = "linux.devices";
 
-/// Names of nodes, or [`ALL`], and where each comes from.
-pub(super) type Found = Vec<(String, &'static str)>;
+/// A node that a container is shown, or may open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Shown {
+    /// A device's, by its name, or [`ALL`].
+    Device(String),
+    /// The connection manager's.
+    Cm,
+    /// One that nobody supervises.
+    Unsupervised(PathBuf),
+    /// The same, where the engine's own rules open the node.
+    Opened(PathBuf),
+}
+
+/// Nodes, and where each comes from.
+pub(super) type Found = Vec<(Shown, &'static str)>;
 
 /// Major and minor number.
 pub(super) type Rdev = (u32, u32);
 
 /// The host's RDMA devices.
 pub(crate) struct HostNodes {
-    /// Numbers that are RDMA's ([`sandbox::rdma_numbers`]).
-    pub(crate) numbers: Vec<(u32, Option<u32>)>,
+    /// Numbers that are RDMA's.
+    pub(crate) numbers: RdmaNumbers,
     /// Devices that stand for RDMA devices, by their numbers.
     stand_ins: Vec<(Rdev, String)>,
     /// Nodes of the host's own devices, read when a container first shows one.
@@ -54,35 +69,38 @@ impl HostNodes {
         // A stand-in that is not there is named when a container asks for it.
         let stand_ins = grant::resolve_all(stand_in, Host::real()).unwrap_or_default();
         Self {
-            numbers: sandbox::rdma_numbers(),
+            numbers: RdmaNumbers::known(),
             stand_ins: stand_ins.into_iter().map(|one| (one.rdev, one.name)).collect(),
             nodes: OnceCell::new(),
             dir: RDMA_DIR.into(),
         }
     }
 
+    /// The host's devices of verbs.
     fn nodes(&self) -> &[(Rdev, String)] {
         self.nodes.get_or_init(|| {
             let devices = collect::devices(Path::new(collect::SYSFS_ROOT)).unwrap_or_default();
-            let nodes = devices.into_iter().map(|one| ((one.dev.major, one.dev.minor), one.uverbs));
-            let cm = self.numbers.iter().filter_map(|(major, minor)| Some((*major, (*minor)?)));
-            nodes.chain(cm.map(|number| (number, RDMA_CM.to_owned()))).collect()
+            devices.into_iter().map(|one| ((one.dev.major, one.dev.minor), one.uverbs)).collect()
         })
     }
 
-    fn has_devices(&self) -> bool {
-        self.nodes().iter().any(|(_, name)| name != RDMA_CM)
+    pub(super) fn has_devices(&self) -> bool {
+        !self.stand_ins.is_empty() || !self.nodes().is_empty()
     }
 
-    /// Whether a number is RDMA's.
-    fn is_rdma(&self, (major, minor): Rdev) -> bool {
-        self.numbers.iter().any(|(m, n)| *m == major && n.is_none_or(|n| n == minor))
-    }
-
-    /// The name of a number's node; none where Verbgate supervises no such node, or the host has none.
+    /// The name of a device's number; none where the host has no such device.
     fn name(&self, number: Rdev) -> Option<&str> {
+        if self.is_cm(number) {
+            return Some(RDMA_CM);
+        }
         let mut all = self.stand_ins.iter().chain(self.nodes());
         all.find(|(known, _)| *known == number).map(|(_, name)| name.as_str())
+    }
+
+    fn is_cm(&self, number: Rdev) -> bool {
+        self.numbers.contains(number)
+            && !self.numbers.majors.contains(&number.0)
+            && !self.numbers.is_beside(number)
     }
 
     /// Whether this is the directory of the host's nodes, wherever it is mounted.
@@ -97,178 +115,193 @@ impl HostNodes {
             .any(|dir| fs::metadata(dir).is_ok_and(|dir| dir.dev() == meta.dev()))
     }
 
-    /// The name of a device that is shown in a container at this path, if it is one of RDMA's.
+    /// Nodes beside verbs that a container with devices keeps: those that the engine's rules open by their
+    /// numbers, which no device plug-in does by the way.
+    pub(crate) fn kept(&self, rules: &Rules) -> Vec<Rdev> {
+        let numbers = rules.named().filter_map(|(major, minor)| Some((major, minor?)));
+        numbers.filter(|(major, _)| self.numbers.beside.contains(major)).collect()
+    }
+}
+
+/// The look at one container.
+struct Look<'a> {
+    host: &'a HostNodes,
+    rules: Rules,
+}
+
+/// The nodes that a container is shown, or may open.
+pub(super) fn found(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
+    let look = Look { host, rules: Rules::of(config) };
+    let mut found = look.listed(config)?;
+    found.extend(look.by_mounts(config)?);
+    found.extend(look.by_rules());
+    Ok(found)
+}
+
+impl Look<'_> {
+    /// The node that is shown in a container at a path, if it is one of RDMA's.
     fn shown(
         &self,
         field: &'static str,
         path: &Path,
         number: Option<Rdev>,
-    ) -> Result<Option<String>, WishError> {
+    ) -> Result<Option<(Shown, &'static str)>, WishError> {
         let here = name_of(path);
-        let is_rdma = number.is_some_and(|number| self.is_rdma(number));
-        if here.is_none() && !is_rdma {
+        let numbers = &self.host.numbers;
+        let found = match (here, number.and_then(|number| self.host.name(number))) {
+            (None, _) if !number.is_some_and(|number| numbers.contains(number)) => return Ok(None),
+            (Some(RDMA_CM), Some(RDMA_CM)) => Shown::Cm,
+            (Some(here), Some(name)) if here == name => Shown::Device(name.to_owned()),
+            (here, None)
+                if number.is_some_and(|number| numbers.is_beside(number))
+                    && !here.is_some_and(|here| here.starts_with("uverbs") || here == RDMA_CM) =>
+            {
+                self.beside(path.to_owned(), number)
+            }
+            (Some(_), name) => {
+                let (path, name) = (path.to_owned(), name.map(str::to_owned));
+                return Err(WishError::Disagrees { field, path, number, name });
+            }
+            (None, _) => return Err(WishError::OtherName { field, path: path.to_owned() }),
+        };
+        Ok(Some((found, field)))
+    }
+
+    fn beside(&self, path: PathBuf, number: Option<Rdev>) -> Shown {
+        match number {
+            Some((major, minor)) if self.rules.allow((major, Some(minor))) => Shown::Opened(path),
+            _ => Shown::Unsupervised(path),
+        }
+    }
+
+    /// The nodes that the engine lists.
+    fn listed(&self, config: &Value) -> Result<Found, WishError> {
+        let mut found = Vec::new();
+        for device in list(config, "/linux/devices") {
+            let text = |key| device.get(key).and_then(Value::as_str);
+            let path = Path::new(text("path").unwrap_or_default());
+            let is_char = matches!(text("type"), Some("c" | "u"));
+            let number = number(device, "major").zip(number(device, "minor"));
+            found.extend(self.shown(DEVICES, path, number.filter(|_| is_char))?);
+        }
+        Ok(found)
+    }
+
+    /// The nodes that the mounts of a container show.
+    fn by_mounts(&self, config: &Value) -> Result<Found, WishError> {
+        let mut found = Vec::new();
+        for mount in list(config, "/mounts") {
+            let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
+            let options = || list(mount, "/options").filter_map(Value::as_str);
+            let binds = text("type") == "bind" || options().any(|o| ["bind", "rbind"].contains(&o));
+            // Nodes on a mount of this kind cannot be opened: ours in a file that was rewritten. The last word counts.
+            let opens = options().filter(|one| ["dev", "nodev"].contains(one)).last();
+            if !binds || opens == Some("nodev") {
+                continue;
+            }
+            let source = fs::canonicalize(text("source")).unwrap_or_else(|_| text("source").into());
+            let Ok(meta) = fs::metadata(&source) else { continue };
+            if meta.file_type().is_char_device() {
+                found.extend(self.mounted(&source, &meta, Path::new(text("destination")))?);
+            } else if self.host.is_dir(&meta) {
+                found.extend(self.of_directory());
+            } else if self.host.dir.starts_with(&source) {
+                // All of /dev, or of the host, shows what the rules open.
+                found.extend(self.opened(|number| self.rules.open(number)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// A node that is mounted by itself.
+    fn mounted(
+        &self,
+        source: &Path,
+        meta: &Metadata,
+        destination: &Path,
+    ) -> Result<Option<(Shown, &'static str)>, WishError> {
+        let device = meta.rdev();
+        let number = (rustix::fs::major(device), rustix::fs::minor(device));
+        let is_rdma = self.host.numbers.contains(number);
+        if !self.host.is_of_host(meta) {
+            let other = WishError::OtherName { field: MOUNTS, path: source.to_owned() };
+            return if is_rdma { Err(other) } else { Ok(None) };
+        }
+        // Other devices may be called anything.
+        if !is_rdma && self.host.name(number).is_none() {
             return Ok(None);
         }
-        match (here, number.and_then(|number| self.name(number))) {
-            (Some(here), Some(name)) if here == name => Ok(Some(here)),
-            // Verbgate supervises no node of this kind, as the caller says.
-            (Some(here), None) if is_rdma && !here.starts_with("uverbs") && here != RDMA_CM => {
-                Ok(Some(here))
-            }
-            (Some(_), name) => Err(WishError::Disagrees {
-                field,
-                path: path.to_owned(),
-                number,
-                name: name.map(str::to_owned),
-            }),
-            (None, _) => Err(WishError::OtherName { field, path: path.to_owned() }),
-        }
+        let path = if name_of(destination).is_some() { destination } else { source };
+        self.shown(MOUNTS, path, Some(number))
     }
-}
 
-/// The devices that a container is shown, or may open.
-pub(super) fn found(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
-    let mut found = listed(config, host)?;
-    found.extend(by_mounts(config, host)?);
-    found.extend(by_rules(config, host));
-    Ok(found)
-}
-
-/// The devices that the engine lists.
-fn listed(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
-    let mut found = Vec::new();
-    for device in list(config, "/linux/devices") {
-        let text = |key| device.get(key).and_then(Value::as_str);
-        let path = Path::new(text("path").unwrap_or_default());
-        let is_char = matches!(text("type"), Some("c" | "u"));
-        let number = number(device, "major").zip(number(device, "minor")).filter(|_| is_char);
-        found.extend(host.shown(DEVICES, path, number)?.map(|name| (name, DEVICES)));
-    }
-    Ok(found)
-}
-
-/// The devices that the mounts of a container show.
-fn by_mounts(config: &Value, host: &HostNodes) -> Result<Found, WishError> {
-    let mut found = Vec::new();
-    for mount in list(config, "/mounts") {
-        let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
-        let options: Vec<&str> = mount
-            .get("options")
-            .and_then(Value::as_array)
-            .map(|all| all.iter().filter_map(Value::as_str).collect())
-            .unwrap_or_default();
-        let binds = text("type") == "bind" || options.iter().any(|o| ["bind", "rbind"].contains(o));
-        // Nodes on a mount of this kind cannot be opened: ours in a file that was rewritten.
-        if !binds || options.contains(&"nodev") {
-            continue;
+    /// The directory of all nodes shows all, unless rules name some.
+    fn of_directory(&self) -> Found {
+        let named = self.opened(|number| self.rules.name(number));
+        if named.iter().any(|(one, _)| *one != Shown::Cm) {
+            return named;
         }
-        let source = fs::canonicalize(text("source")).unwrap_or_else(|_| text("source").into());
-        let Ok(meta) = fs::metadata(&source) else { continue };
-        if meta.file_type().is_char_device() {
-            let device = meta.rdev();
-            let number = (rustix::fs::major(device), rustix::fs::minor(device));
-            let destination = Path::new(text("destination"));
-            if !host.is_of_host(&meta) {
-                if host.is_rdma(number) {
-                    return Err(WishError::OtherName { field: MOUNTS, path: source });
+        vec![(Shown::Device(ALL.to_owned()), MOUNTS), (Shown::Cm, MOUNTS)]
+    }
+
+    /// Of the host's nodes some; without a device, rdma_cm is of no use.
+    fn opened(&self, is: impl Fn((u32, Option<u32>)) -> bool) -> Found {
+        let opens = |(number, _): &&(Rdev, String)| is((number.0, Some(number.1)));
+        let nodes = self.host.nodes().iter().filter(opens);
+        let mut found: Found =
+            nodes.map(|(_, name)| (Shown::Device(name.clone()), MOUNTS)).collect();
+        let cm = self.host.numbers.in_rules().into_iter().find(|(_, minor)| minor.is_some());
+        if cm.is_some_and(is) && !found.is_empty() {
+            found.push((Shown::Cm, MOUNTS));
+        }
+        found
+    }
+
+    /// What rules about RDMA's own numbers let a container open: by a node of the image, or one that the container makes.
+    fn by_rules(&self) -> Found {
+        let (host, mut found) = (self.host, Vec::new());
+        for (major, minor) in self.rules.named() {
+            let Some(minor) = minor else {
+                if host.numbers.majors.contains(&major) {
+                    found.extend(self.of_major(major));
                 }
                 continue;
-            }
-            // Other devices may be called anything.
-            if !host.is_rdma(number) && host.name(number).is_none() {
-                continue;
-            }
-            let path = if name_of(destination).is_some() { destination } else { &source };
-            found.extend(host.shown(MOUNTS, path, Some(number))?.map(|name| (name, MOUNTS)));
-        } else if host.is_dir(&meta) {
-            found.push((ALL.to_owned(), MOUNTS));
-        } else if host.dir.starts_with(&source) {
-            // All of /dev, or of the host, shows what the rules open. Without a device, rdma_cm is of no use.
-            let nodes = host.nodes().iter().filter(|_| host.has_devices());
-            let open = nodes.filter(|((major, minor), _)| may_open(config, *major, Some(*minor)));
-            found.extend(open.map(|(_, name)| (name.clone(), MOUNTS)));
+            };
+            let number = (major, minor);
+            found.extend(match host.name(number) {
+                Some(RDMA_CM) => Some(Shown::Cm),
+                Some(name) if host.numbers.contains(number) => Some(Shown::Device(name.to_owned())),
+                // A device that comes later may get the number.
+                None if host.numbers.contains(number) && !host.numbers.is_beside(number) => {
+                    Some(Shown::Unsupervised(format!("(the node {major}:{minor})").into()))
+                }
+                _ => None,
+            });
         }
+        found.into_iter().map(|one| (one, RULES)).collect()
     }
-    Ok(found)
+
+    /// The devices of a major number that the rules open.
+    fn of_major(&self, major: u32) -> Vec<Shown> {
+        let nodes = self.host.nodes();
+        let is_open = |(number, _): &&(Rdev, String)| {
+            number.0 == major && self.rules.open((number.0, Some(number.1)))
+        };
+        let open: Vec<_> = nodes.iter().filter(is_open).collect();
+        if open.len() == nodes.len() {
+            return vec![Shown::Device(ALL.to_owned())];
+        }
+        open.into_iter().map(|(_, name)| Shown::Device(name.clone())).collect()
+    }
 }
 
 /// The name of a node by its path.
-fn name_of(path: &Path) -> Option<String> {
-    let name = path.strip_prefix(RDMA_DIR).ok()?.to_str()?;
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
-/// What rules about RDMA's own numbers let a container open, whose nodes are not listed.
-fn by_rules(config: &Value, host: &HostNodes) -> Found {
-    let mut found = Vec::new();
-    for rule in list(config, "/linux/resources/devices") {
-        let number = |key| number(rule, key);
-        let Some(major) = number("major") else { continue };
-        // Of the connection manager alone, the minor is among those of others.
-        let is_ours = host.numbers.iter().any(|(m, n)| *m == major && n.is_none());
-        if !is_ours || !lets_open(rule) || !may_open_any(config, host) {
-            continue;
-        }
-        let listed = list(config, "/linux/devices").any(|device| {
-            self::number(device, "major") == Some(major)
-                && self::number(device, "minor") == number("minor")
-        });
-        match number("minor") {
-            None => found.push((ALL.to_owned(), RULES)),
-            Some(_) if listed => {}
-            Some(minor) => {
-                let name = host
-                    .name((major, minor))
-                    .map_or_else(|| format!("(the node {major}:{minor})"), str::to_owned);
-                found.push((name, RULES));
-            }
-        }
-    }
-    found
-}
-
-/// Whether the device cgroup lets any of RDMA's devices be read or written.
-fn may_open_any(config: &Value, host: &HostNodes) -> bool {
-    host.numbers.iter().any(|(major, minor)| may_open(config, *major, *minor))
-}
-
-/// Whether the device cgroup lets a device be read or written, or any of this major number: of rules that contradict
-/// each other the last counts.
-fn may_open(config: &Value, major: u32, minor: Option<u32>) -> bool {
-    let mut open = false;
-    for rule in list(config, "/linux/resources/devices") {
-        let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
-        let about = number(rule, "major").is_none_or(|m| m == major)
-            && number(rule, "minor").is_none_or(|n| minor.is_none_or(|minor| n == minor));
-        if !matches!(kind, "a" | "c" | "u" | "") || !about {
-            continue;
-        }
-        let allows = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
-        // That one of several may not be opened says nothing of the others.
-        let part = !allows && minor.is_none() && number(rule, "minor").is_some();
-        if allows && lets_open(rule) {
-            open = true;
-        } else if !allows && !part {
-            open = false;
-        }
-    }
-    open
-}
-
-/// Whether a rule allows more than to make the node.
-fn lets_open(rule: &Value) -> bool {
-    let access = rule.get("access").and_then(Value::as_str).unwrap_or("rwm");
-    let allows = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
-    allows && (access.is_empty() || access.contains(['r', 'w']))
+fn name_of(path: &Path) -> Option<&str> {
+    path.strip_prefix(RDMA_DIR).ok()?.to_str().filter(|name| !name.is_empty())
 }
 
 fn list<'a>(config: &'a Value, at: &str) -> impl Iterator<Item = &'a Value> {
     config.pointer(at).and_then(Value::as_array).into_iter().flatten()
-}
-
-/// A number; wildcards are negative, or missing.
-fn number(value: &Value, key: &str) -> Option<u32> {
-    value.get(key).and_then(Value::as_i64).and_then(|number| u32::try_from(number).ok())
 }
 
 #[cfg(test)]
@@ -280,10 +313,10 @@ pub(super) mod tests {
     /// A host with two devices and the connection manager, whose nodes would be in this directory; the null device
     /// stands for a third.
     pub(crate) fn host(dir: &Path) -> HostNodes {
-        let nodes = [((231, 192), "uverbs0"), ((231, 195), "uverbs3"), ((10, 121), RDMA_CM)];
+        let nodes = [((231, 192), "uverbs0"), ((231, 195), "uverbs3")];
         let nodes = nodes.map(|(number, name)| (number, name.to_owned())).to_vec();
         HostNodes {
-            numbers: vec![(231, None), (10, Some(121))],
+            numbers: RdmaNumbers { majors: vec![231], beside: vec![243], cm: Some(121) },
             stand_ins: vec![((1, 3), "uverbs7".to_owned())],
             nodes: nodes.into(),
             dir: dir.to_owned(),
@@ -292,7 +325,15 @@ pub(super) mod tests {
 
     fn mounts(dir: &Path, mount: &Value, rules: &Value) -> Result<Found, WishError> {
         let config = json!({"mounts": [mount], "linux": {"resources": {"devices": rules}}});
-        by_mounts(&config, &host(dir))
+        look(&config, &host(dir)).by_mounts(&config)
+    }
+
+    fn look<'a>(config: &Value, host: &'a HostNodes) -> Look<'a> {
+        Look { host, rules: Rules::of(config) }
+    }
+
+    fn device(name: &str) -> Shown {
+        Shown::Device(name.to_owned())
     }
 
     fn bind(source: impl AsRef<Path>, destination: &str) -> Value {
@@ -309,18 +350,21 @@ pub(super) mod tests {
         fs::create_dir(&empty).unwrap();
         fs::write(scratch.path().join("file"), "").unwrap();
         std::os::unix::fs::symlink(&dir, &link).unwrap();
-        let none = json!([]);
-        let all = vec![(ALL.to_owned(), MOUNTS)];
-        let found = |mount: &Value| mounts(&dir, mount, &none);
+        let deny = json!({"allow": false, "access": "rwm"});
+        let all = vec![(device(ALL), MOUNTS), (Shown::Cm, MOUNTS)];
+        let found = |mount: &Value| mounts(&dir, mount, &json!([deny]));
         assert_eq!(found(&bind(&dir, "/x")), Ok(all.clone()));
         assert_eq!(found(&bind(&link, "/dev/infiniband/")), Ok(all.clone()));
-        let one = Ok(vec![("uverbs7".to_owned(), MOUNTS)]);
+        let one = Ok(vec![(device("uverbs7"), MOUNTS)]);
         assert_eq!(found(&bind("/dev/null", "/dev/infiniband/uverbs7")), one);
         let error = found(&bind("/dev/null", "/dev/infiniband/uverbs3")).unwrap_err().to_string();
         assert!(error.contains("uverbs3") && error.contains("1:3, which is uverbs7"), "{error}");
         // Ours, in a file that was rewritten; another file system; what shows no device, whatever it is called.
         let mut ours = bind(&dir, "/dev/infiniband");
-        ours["options"] = json!(["bind", "nodev"]);
+        ours["options"] = json!(["bind", "dev", "nodev"]);
+        let mut opened = ours.clone();
+        opened["options"] = json!(["bind", "nodev", "dev"]);
+        assert_eq!(found(&opened), Ok(all));
         let tmpfs = json!({"type": "tmpfs", "source": "tmpfs", "destination": "/dev/infiniband"});
         let file = bind(scratch.path().join("file"), "/dev/infiniband/uverbs0");
         let volume = bind(&empty, "/dev/infiniband");
@@ -337,44 +381,55 @@ pub(super) mod tests {
                 Ok(vec![])
             );
         }
-        // All of /dev matters where its devices can be opened.
-        let deny = json!([{"allow": false, "access": "rwm"}]);
+        // Rules that name devices decide about the directory, and all about /dev.
         let above = bind(scratch.path(), "/dev");
-        assert_eq!(mounts(&dir, &above, &deny), Ok(vec![]));
+        assert_eq!(mounts(&dir, &above, &json!([deny])), Ok(vec![]));
         let named =
-            |names: &[&str]| Ok(names.iter().map(|name| (String::from(*name), MOUNTS)).collect());
+            |names: &[&str]| -> Found { names.iter().map(|name| (device(name), MOUNTS)).collect() };
         let every = json!([{"allow": true, "type": "a"}]);
-        assert_eq!(mounts(&dir, &above, &every), named(&["uverbs0", "uverbs3", RDMA_CM]));
-        let one = json!([{"allow": true, "type": "c", "major": 231, "minor": 195}]);
-        assert_eq!(mounts(&dir, &above, &one), named(&["uverbs3"]));
+        let with_cm = [named(&["uverbs0", "uverbs3"]), vec![(Shown::Cm, MOUNTS)]].concat();
+        assert_eq!(mounts(&dir, &above, &every), Ok(with_cm));
+        let one = json!([deny, {"allow": true, "type": "c", "major": 231, "minor": 195}]);
+        for mount in [&above, &bind(&dir, "/dev/infiniband")] {
+            assert_eq!(mounts(&dir, mount, &one), Ok(named(&["uverbs3"])));
+        }
         // A host with the connection manager alone, as where drivers are installed.
         let config = json!({"mounts": [above], "linux": {"resources": {"devices": every}}});
-        let bare = HostNodes { nodes: vec![((10, 121), RDMA_CM.to_owned())].into(), ..host(&dir) };
-        assert_eq!(by_mounts(&config, &bare), Ok(vec![]));
+        let bare = HostNodes { nodes: vec![].into(), ..host(&dir) };
+        assert_eq!(look(&config, &bare).by_mounts(&config), Ok(vec![]));
     }
 
     #[test]
     fn a_rule_about_rdma_is_a_wish() {
         let nodes = host(Path::new("/nonexistent"));
-        let found = |rule: Value| {
+        let all = |rules: &[Value]| {
             let deny = json!({"allow": false, "access": "rwm"});
-            by_rules(&json!({"linux": {"resources": {"devices": [deny, rule]}}}), &nodes)
+            let rules: Vec<_> = [deny].iter().chain(rules).cloned().collect();
+            let config = json!({"linux": {"resources": {"devices": rules}}});
+            let found = look(&config, &nodes).by_rules();
+            found.into_iter().map(|(shown, _)| shown).collect::<Vec<_>>()
         };
+        let found = |rule: Value| all(&[rule]);
         let rule = |minor: Option<i64>, access: &str| json!({"allow": true, "type": "c", "major": 231, "minor": minor, "access": access});
-        assert_eq!(found(rule(None, "rwm")), [(ALL.to_owned(), RULES)]);
-        assert_eq!(found(rule(Some(-1), "rw")), [(ALL.to_owned(), RULES)]);
-        assert_eq!(found(rule(Some(195), "rw")), [("uverbs3".to_owned(), RULES)]);
-        // A node of MAD is none of verbs.
-        assert_eq!(found(rule(Some(0), "rw")), [("(the node 231:0)".to_owned(), RULES)]);
+        // Without rdma_cm, whose number is another.
+        assert_eq!(found(rule(None, "rwm")), [device(ALL)]);
+        assert_eq!(found(rule(Some(-1), "rw")), [device(ALL)]);
+        assert_eq!(found(rule(Some(195), "rw")), [device("uverbs3")]);
+        let mut taken = rule(Some(192), "rw");
+        taken["allow"] = false.into();
+        assert_eq!(all(&[rule(None, "rwm"), taken]), [device("uverbs3")]);
+        // A node of MAD is none of verbs, and of a device that is not there nothing may be opened.
+        assert_eq!(found(rule(Some(0), "rw")), []);
+        let later = Shown::Unsupervised("(the node 231:200)".into());
+        assert_eq!(found(rule(Some(200), "rw")), [later]);
         assert_eq!(found(rule(Some(195), "m")), []);
         assert_eq!(found(json!({"allow": true, "access": "rwm"})), []);
         assert_eq!(found(json!({"allow": true, "type": "c", "major": 10, "minor": 229})), []);
-        // Listed beside it, as engines do.
-        let config = json!({"linux": {
-            "devices": [{"path": "/dev/infiniband/uverbs0", "type": "c", "major": 231, "minor": 192}],
-            "resources": {"devices": [rule(Some(192), "rwm")]},
-        }});
-        assert_eq!(by_rules(&config, &nodes), []);
+        assert_eq!(
+            found(json!({"allow": true, "type": "c", "major": 10, "minor": 121})),
+            [Shown::Cm]
+        );
+        assert_eq!(found(json!({"allow": true, "type": "b", "major": 231, "minor": 192})), []);
     }
 
     #[test]
@@ -382,10 +437,12 @@ pub(super) mod tests {
         let nodes = host(Path::new("/nonexistent"));
         let device = |path: &str, kind: &str, major: u32, minor: u32| {
             let device = json!({"path": path, "type": kind, "major": major, "minor": minor});
-            listed(&json!({"linux": {"devices": [device]}}), &nodes)
+            let config = json!({"linux": {"devices": [device]}});
+            look(&config, &nodes).listed(&config)
         };
         let uverbs0 = "/dev/infiniband/uverbs0";
-        assert_eq!(device(uverbs0, "c", 231, 192), Ok(vec![("uverbs0".to_owned(), DEVICES)]));
+        let shown = Shown::Device("uverbs0".to_owned());
+        assert_eq!(device(uverbs0, "c", 231, 192), Ok(vec![(shown, DEVICES)]));
         for (kind, major, minor) in [
             ("c", 231, 195),
             ("c", 231, 193),
@@ -393,6 +450,7 @@ pub(super) mod tests {
             ("c", 1, 5),
             ("b", 231, 192),
             ("p", 231, 192),
+            ("c", 243, 0),
         ] {
             let error = device(uverbs0, kind, major, minor).unwrap_err();
             assert!(

@@ -28,6 +28,7 @@ pub mod agent;
 mod bounds;
 pub mod cdi;
 pub mod claims;
+mod device_cgroup;
 pub mod engine;
 mod exec;
 mod exposed;

@@ -12,6 +12,8 @@ use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sys::sandbox::cut_capabilities;
 
 use super::wish::GRANTED;
+use crate::device_cgroup::Numbers;
+use crate::device_cgroup::number;
 
 /// A bundle's file, by its name there.
 pub(super) const CONFIG: &str = "config.json";
@@ -38,8 +40,10 @@ pub(crate) struct Addition<'a> {
     pub(crate) memlock: Option<u64>,
     /// Names of what is granted.
     pub granted: &'a str,
-    /// [`verbgate_sys::sandbox::rdma_numbers`].
-    pub numbers: &'a [(u32, Option<u32>)],
+    /// Those of RDMA's hardware.
+    pub numbers: &'a [Numbers],
+    /// Nodes, of these, that the container keeps.
+    pub(crate) kept: &'a [(u32, u32)],
 }
 
 /// Why a file cannot be rewritten.
@@ -62,10 +66,10 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     hook(array(hooks, "poststop")?, addition.hook, addition.stopped);
     let linux = object(root, "linux")?;
     if linux.contains_key("devices") {
-        array(linux, "devices")?.retain(|device| !is_rdma(device, addition.numbers));
+        array(linux, "devices")?.retain(|device| !addition.takes_device(device));
     }
     let resources = object(linux, "resources")?;
-    device_rules(array(resources, "devices")?, addition.numbers);
+    device_rules(array(resources, "devices")?, addition);
     object(root, "annotations")?.insert(GRANTED.to_owned(), addition.granted.into());
     Ok(())
 }
@@ -147,33 +151,41 @@ fn hook(hooks: &mut Vec<Value>, program: &str, args: &[&str]) {
     hooks.push(json!({"path": program, "args": words}));
 }
 
-/// Whether a device of `linux.devices` is RDMA's: shown in its place by a mount, or not at all.
-fn is_rdma(device: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
-    let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
-    path.starts_with(RDMA_DIR) || has_number(device, numbers)
-}
+impl Addition<'_> {
+    /// Whether a device of `linux.devices` is RDMA's: shown in its place by a mount, or not at all.
+    fn takes_device(&self, device: &Value) -> bool {
+        let path = device.get("path").and_then(Value::as_str).unwrap_or_default();
+        Path::new(path).starts_with(RDMA_DIR) || self.takes_number(device)
+    }
 
-fn has_number(value: &Value, numbers: &[(u32, Option<u32>)]) -> bool {
-    let number = |key| value.get(key).and_then(Value::as_i64);
-    let is_char = value.get("type").and_then(Value::as_str).is_none_or(|t| t != "b");
-    is_char
-        && numbers.iter().any(|(major, minor)| {
-            number("major") == Some((*major).into())
-                && minor.is_none_or(|minor| number("minor") == Some(minor.into()))
-        })
+    fn takes_number(&self, value: &Value) -> bool {
+        let (major, minor) = (number(value, "major"), number(value, "minor"));
+        let is_char = value.get("type").and_then(Value::as_str).is_none_or(|t| t != "b");
+        let is_rdma =
+            |(own, one): &Numbers| major == Some(*own) && one.is_none_or(|one| minor == Some(one));
+        let is_kept = major.zip(minor).is_some_and(|number| self.kept.contains(&number));
+        is_char && self.numbers.iter().any(is_rdma) && !is_kept
+    }
 }
 
 /// The device cgroup refuses what the mounts do not show, wherever a node of it might come from.
 /// Of rules that contradict each other, the last counts.
-fn device_rules(rules: &mut Vec<Value>, numbers: &[(u32, Option<u32>)]) {
-    rules.retain(|rule| !has_number(rule, numbers));
-    for (major, minor) in numbers {
-        let mut rule = json!({"allow": false, "type": "c", "major": major, "access": "rwm"});
+fn device_rules(rules: &mut Vec<Value>, addition: &Addition<'_>) {
+    let rule = |allow: bool, (major, minor): Numbers| {
+        let mut rule = json!({"allow": allow, "type": "c", "major": major, "access": "rwm"});
         if let (Some(minor), Some(rule)) = (minor, rule.as_object_mut()) {
-            rule.insert("minor".to_owned(), (*minor).into());
+            rule.insert("minor".to_owned(), minor.into());
         }
-        rules.push(rule);
-    }
+        rule
+    };
+    let kept = || addition.kept.iter().map(|(major, minor)| (*major, Some(*minor)));
+    let is_kept = |rule: &Value| {
+        kept()
+            .any(|of| number(rule, "major").map(|major| (major, number(rule, "minor"))) == Some(of))
+    };
+    rules.retain(|rule| !addition.takes_number(rule) && !is_kept(rule));
+    rules.extend(addition.numbers.iter().map(|numbers| rule(false, *numbers)));
+    rules.extend(kept().map(|numbers| rule(true, numbers)));
 }
 
 fn object<'a>(
@@ -211,7 +223,8 @@ mod tests {
             keep: &[],
             memlock: None,
             granted: "uverbs0,rdma_cm",
-            numbers: &[(231, None), (10, Some(121))],
+            numbers: &[(231, None), (243, None), (10, Some(121))],
+            kept: &[(243, 0)],
         }
     }
 
@@ -231,11 +244,14 @@ mod tests {
                     {"path": "/dev/infiniband/umad0", "type": "c", "major": 231, "minor": 0},
                     {"path": "/dev/elsewhere", "type": "c", "major": 231, "minor": 193},
                     {"path": "/dev/fuse", "type": "c", "major": 10, "minor": 229},
+                    {"path": "/dev/hfi1_0", "type": "c", "major": 243, "minor": 0},
+                    {"path": "/dev/hfi1_1", "type": "c", "major": 243, "minor": 1},
                 ],
                 "resources": {"devices": [
                     {"allow": false, "access": "rwm"},
                     {"allow": true, "type": "c", "major": 231, "minor": 192, "access": "rwm"},
                     {"allow": true, "type": "c", "major": 10, "minor": 229, "access": "rwm"},
+                    {"allow": true, "type": "c", "major": 243, "minor": 0, "access": "rw"},
                 ]},
             },
         })
@@ -250,11 +266,16 @@ mod tests {
     #[test]
     fn raw_nodes_are_taken_and_shown_ones_are_mounted() {
         let value = rewritten();
-        assert_eq!(value["linux"]["devices"].as_array().unwrap().len(), 1);
-        let rules = value["linux"]["resources"]["devices"].as_array().unwrap();
-        let allowed: Vec<_> = rules.iter().filter(|rule| rule["allow"] == true).collect();
-        assert_eq!(allowed.len(), 1);
-        assert_eq!(rules.last().unwrap()["minor"], 121);
+        let devices = value["linux"]["devices"].as_array().unwrap();
+        let paths: Vec<_> = devices.iter().map(|device| &device["path"]).collect();
+        assert_eq!(paths, ["/dev/fuse", "/dev/hfi1_0"]);
+        let rules = crate::device_cgroup::Rules::of(&value);
+        for (numbers, open) in
+            [((231, None), false), ((10, Some(121)), false), ((10, Some(229)), true)]
+        {
+            assert_eq!(rules.open(numbers), open, "{numbers:?}");
+        }
+        assert!(rules.open((243, Some(0))) && !rules.open((243, Some(1))));
         let destinations: Vec<_> =
             value["mounts"].as_array().unwrap().iter().map(|m| &m["destination"]).collect();
         assert_eq!(destinations, ["/proc", RDMA_DIR]);

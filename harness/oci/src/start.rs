@@ -39,6 +39,7 @@ use super::rewrite::CONFIG;
 use super::settings;
 use super::under;
 use super::wish::Wish;
+use crate::device_cgroup::Rules;
 use crate::exposed::HostNodes;
 use crate::line::name_of;
 use crate::options::Globals;
@@ -51,9 +52,11 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// Prepares a container, if it is meant to have RDMA.
 pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Result<(), Error> {
     let file = config_file(line);
-    // What the real runtime cannot read either, it says best.
-    let Ok(text) = fs::read_to_string(&file) else { return Ok(()) };
-    let Ok(mut config) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
+    // Of a file that is not there, the real runtime tells best. What others read in another way, nobody executes.
+    let Ok(text) = fs::read(&file) else { return Ok(()) };
+    let mut config: Value = serde_json::from_slice(&text).map_err(|e| {
+        anyhow!("{}: {e}; have the engine write JSON (RFC 8259), in UTF-8", file.display())
+    })?;
     let host = HostNodes::of(&options.allowed.stand_in);
     let Some(wish) = Wish::of(&config, &host)? else { return Ok(()) };
     if let Some(why) = &options.refuse {
@@ -94,6 +97,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
     settings::add(&mut config, &nodes, netdevs.as_ref(), &options.sysfs_root)?;
+    let kept = host.kept(&Rules::of(&config));
     rewrite::config(
         &mut config,
         &Addition {
@@ -104,7 +108,8 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
             keep: &options.allowed.keep,
             memlock,
             granted: &granted.join(","),
-            numbers: &host.numbers,
+            numbers: &host.numbers.in_rules(),
+            kept: &kept,
         },
     )?;
     let audit = granted::audit(&options.allowed, &config, &id);

@@ -7,6 +7,7 @@ use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
 use super::exposed::HostNodes;
+use super::exposed::Shown;
 use super::rewrite;
 use crate::kind::KIND;
 use crate::kind::device_of;
@@ -35,8 +36,6 @@ const PAUSE: [(&str, &str); 2] = [
 ];
 /// CDI: annotations of this prefix name devices, separated by commas.
 const CDI_PREFIX: &str = "cdi.k8s.io/";
-/// Directory of RDMA devices' nodes, as [`verbgate_sys::sandbox::RDMA_DIR`].
-const NODES: &str = "/dev/infiniband/";
 /// Every device of the host.
 pub(crate) const ALL: &str = "all";
 
@@ -68,12 +67,17 @@ pub(crate) enum WishError {
     )]
     Devices { value: String },
     #[error(
-        "{field}: {} is a node of an RDMA device, and only verbs are supervised (uverbsN, and \
-         rdma_cm beside one): have the engine list /dev/infiniband/uverbsN too, or leave this node \
-         out",
-        .path.display()
+        "{field}: {} is a node of RDMA hardware that Verbgate does not supervise, and no rule of the \
+         device cgroup opens the node: have the engine list /dev/infiniband/uverbsN for verbs; give \
+         the fabric's own tools (ibdiagnet, SHARP) a container with this node and its rule \
+         (--device), and no uverbsN; or leave the node out", .path.display()
     )]
     Unsupervised { field: &'static str, path: PathBuf },
+    #[error(
+        "{field}: rdma_cm serves the container's RDMA devices, and the container has none: have the \
+         engine list /dev/infiniband/uverbsN too, or leave rdma_cm out"
+    )]
+    OnlyCm { field: &'static str },
     #[error(
         "{field}: {} is an RDMA device under another name; have the engine show the device as \
          /dev/infiniband/uverbsN", .path.display()
@@ -180,26 +184,35 @@ impl Wish {
         Ok(Some(wish))
     }
 
-    /// Adds what is shown to the container, or open to it. Returns why it cannot be given a node
-    /// that nobody supervises, unless it gets a device.
+    /// Adds what is shown to the container, or open to it. Returns why a container without a device is
+    /// refused.
     fn add_shown(
         &mut self,
         config: &Value,
         host: &HostNodes,
     ) -> Result<Option<WishError>, WishError> {
-        let mut raw = None;
-        for (name, field) in exposed::found(config, host)? {
-            match name.as_str() {
-                ALL => self.cm = true,
-                uverbs if uverbs.starts_with("uverbs") => {}
-                other => {
-                    self.cm |= other == RDMA_CM;
-                    let path = PathBuf::from(format!("{NODES}{other}"));
-                    raw.get_or_insert(WishError::Unsupervised { field, path });
-                    continue;
+        let (mut raw, mut left_out) = (None, Vec::new());
+        for (shown, field) in exposed::found(config, host)? {
+            match shown {
+                Shown::Device(name) => self.devices.push((name, field)),
+                Shown::Cm => {
+                    self.cm = true;
+                    raw = raw.or(host.has_devices().then_some(WishError::OnlyCm { field }));
+                }
+                Shown::Opened(path) => left_out.push(path),
+                Shown::Unsupervised(path) => {
+                    left_out.push(path.clone());
+                    raw = raw.or(Some(WishError::Unsupervised { field, path }));
                 }
             }
-            self.devices.push((name, field));
+        }
+        if !self.devices.is_empty() {
+            for path in left_out {
+                log::info!(
+                    "{} is left out of the container: beside verbs, the node is not supervised",
+                    path.display()
+                );
+            }
         }
         Ok(raw)
     }
@@ -322,13 +335,22 @@ mod tests {
 
     #[test]
     fn a_node_that_nobody_supervises_comes_with_a_device_or_not_at_all() {
-        let listed = |nodes: &[(&str, u32, u32)]| json!({"linux": {"devices": nodes.iter().copied().map(node).collect::<Vec<_>>()}});
+        let with = |nodes: &[(&str, u32, u32)], open: &[(u32, u32)]| {
+            let rule = |(major, minor): &(u32, u32)| json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"});
+            let deny = json!({"allow": false, "access": "rwm"});
+            let rules: Vec<_> = [deny].into_iter().chain(open.iter().map(rule)).collect();
+            let nodes: Vec<_> = nodes.iter().copied().map(node).collect();
+            json!({"linux": {"devices": nodes, "resources": {"devices": rules}}})
+        };
         for other in
-            [("umad0", 231, 0), ("issm1", 231, 65), ("ucm0", 231, 224), ("rdma_cm", 10, 121)]
+            [("umad0", 231, 0), ("issm1", 231, 65), ("rdma_cm", 10, 121), ("../hfi1_0", 243, 0)]
         {
-            let error = of(&listed(&[other])).unwrap_err().to_string();
+            let error = of(&with(&[other], &[])).unwrap_err().to_string();
             assert!(error.contains(other.0) && error.contains("uverbsN"), "{error}");
-            assert_eq!(names(&listed(&[other, UVERBS0])), ["uverbs0"]);
+            assert_eq!(names(&with(&[other, UVERBS0], &[])), ["uverbs0"]);
+            // The engine's own rule gives the fabric's tools what plain runc does.
+            let given = of(&with(&[other], &[(other.1, other.2)]));
+            assert_eq!(given.is_ok_and(|wish| wish.is_none()), other.0 != "rdma_cm", "{other:?}");
         }
         let hidden = json!({"linux": {"devices": [
             {"path": "/dev/x", "type": "c", "major": 231, "minor": 192},

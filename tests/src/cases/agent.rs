@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use anyhow::Result;
@@ -43,17 +44,7 @@ fn serve(
     test: fn(&World, &'static str, &Path) -> Result<()>,
 ) -> Result<()> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
-    let socket = dir.path().join("agent.sock");
-    let mut command = world.program("verbgate");
-    command.arg("--root").arg(dir.path()).arg("agent").arg("--socket").arg(&socket);
-    if let Some(policy) = policy {
-        let policies = dir.path().join("policy.d");
-        fs::create_dir(&policies)?;
-        fs::write(policies.join("one.toml"), policy)?;
-        command.arg("--policy-dir").arg(policies);
-    }
-    let mut agent = Program::start(command)?;
-    exec::wait_until("the agent to listen", || Ok(socket.exists()))?;
+    let (mut agent, socket) = started(world, dir.path(), policy)?;
     test(world, runtime, &socket).with_context(|| {
         agent.describe().map_or_else(|e| e.to_string(), |said| format!("the agent {said}"))
     })?;
@@ -65,6 +56,26 @@ fn serve(
         bail!("the agent: {said}");
     }
     agent.kill_alone()
+}
+
+/// An agent that has its state in a directory, and its socket.
+pub(super) fn started(
+    world: &World,
+    dir: &Path,
+    policy: Option<&str>,
+) -> Result<(Program, PathBuf)> {
+    let socket = dir.join("agent.sock");
+    let mut command = world.program("verbgate");
+    command.arg("--root").arg(dir).arg("agent").arg("--socket").arg(&socket);
+    if let Some(policy) = policy {
+        let policies = dir.join("policy.d");
+        fs::create_dir(&policies)?;
+        fs::write(policies.join("one.toml"), policy)?;
+        command.arg("--policy-dir").arg(policies);
+    }
+    let agent = Program::start(command)?;
+    exec::wait_until("the agent to listen", || Ok(socket.exists()))?;
+    Ok((agent, socket))
 }
 
 /// A container of the bare runtime, with the agent's profile.
@@ -146,7 +157,7 @@ fn attacks(world: &World) -> Result<String> {
     Ok(format!("{}echo done", each.concat()))
 }
 
-fn profile(world: &World, runtime: &str, socket: &Path) -> Result<Value> {
+pub(super) fn profile(world: &World, runtime: &str, socket: &Path) -> Result<Value> {
     let mut command = world.program("verbgate");
     command.args(["oci", "profile", "--listener"]).arg(socket);
     if runtime == "crun" {

@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::Case;
 use super::Verdict;
+use super::agent;
 use super::nodes::SecondDevice;
 use crate::bundle::Container;
 use crate::exec;
@@ -37,7 +38,7 @@ enum Writer {
     Author,
     /// The engine: what runc gives.
     Engine,
-    /// The engine, without a rule of the device cgroup: more than runc gives, as SECURITY.md says.
+    /// The engine, without a rule that lets the device be opened: more than runc gives, as SECURITY.md says.
     EngineWithoutRule,
 }
 use Writer::Author;
@@ -115,11 +116,12 @@ fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
     let inside = format!("{DIR}/{node}");
     let device = json!({"path": inside, "type": "c", "major": major, "minor": minor});
     let devices = ("/linux", "devices", json!([device]));
-    let rule = |minor: Option<u32>| {
+    let of_access = |minor: Option<u32>, access: &str| {
         let rule =
-            json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "rwm"});
+            json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": access});
         ("/linux/resources/devices", "-", rule)
     };
+    let rule = |minor| of_access(minor, "rwm");
     let all = ("/linux/resources/devices", "-", json!({"allow": true, "access": "rwm"}));
     let mount = || volume(Path::new(&inside), &inside);
     let dir = || volume(Path::new(DIR), DIR);
@@ -127,9 +129,11 @@ fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
         ("device, and its rule", Engine, vec![devices.clone(), rule(Some(minor))]),
         ("mount of the node, and its rule", Engine, vec![mount(), rule(Some(minor))]),
         ("mount of all nodes, and their rule", Engine, vec![dir(), rule(None)]),
+        ("mount of all nodes, and a rule for one", Engine, vec![dir(), rule(Some(minor))]),
         ("rule alone, and CAP_MKNOD", Engine, vec![rule(Some(minor))]),
         ("host's /dev, where all is allowed", Engine, vec![volume(Path::new("/dev"), "/dev"), all]),
-        ("device without a rule", EngineWithoutRule, vec![devices]),
+        ("device without a rule", EngineWithoutRule, vec![devices.clone()]),
+        ("device of CDI", EngineWithoutRule, vec![devices, of_access(Some(minor), "m")]),
         ("mount of the node without a rule", EngineWithoutRule, vec![mount()]),
         ("mount of all nodes without a rule", EngineWithoutRule, vec![dir()]),
     ];
@@ -146,21 +150,29 @@ fn judged(world: &World) -> Result<Verdict> {
     let nodes = [own, numbers(&second.node)?];
     let mut edits = of_authors(scratch.path(), &world.node, own)?;
     edits.extend(of_engines(&world.node, own));
+    let verbgate = world.beside("verbgate").to_string_lossy().into_owned();
+    let dir = tempfile::tempdir()?;
+    let (mut agent, socket) = agent::started(world, dir.path(), None)?;
+    let profile = agent::profile(world, RUNC, &socket)?;
     let mut wrong = Vec::new();
     for (what, writer, members) in &edits {
-        let opened = |wrapper: &[&str]| opened(world, wrapper, members, &nodes);
-        let verbgate = world.beside("verbgate").to_string_lossy().into_owned();
-        let raw = opened(&[RUNC]).with_context(|| format!("{what}: {RUNC}"))?;
-        let given = opened(&[&verbgate, "oci", "--runtime", RUNC]).context(what.clone())?;
+        let opened = |wrapper: &[&str], profile| opened(world, wrapper, profile, members, &nodes);
+        let raw = opened(&[RUNC], None).with_context(|| format!("{what}: {RUNC}"))?;
+        let oci = opened(&[&verbgate, "oci", "--runtime", RUNC], None).context(what.clone())?;
+        // An agent cannot take away what the engine's rules open, and refuses the container.
+        let by_agent = opened(&[RUNC], Some(&profile)).context(what.clone())?;
         let holds = match writer {
-            Author => raw.is_empty() && given.is_empty(),
-            Engine => given == raw && given.contains(&own),
-            EngineWithoutRule => raw.is_empty() && given.contains(&own),
+            Author => [&raw, &oci, &by_agent].iter().all(|given| given.is_empty()),
+            Engine => oci == raw && oci.contains(&own) && by_agent.is_empty(),
+            EngineWithoutRule => raw.is_empty() && oci.contains(&own) && by_agent == oci,
         };
         if !holds {
-            wrong.push(format!("{what} ({writer:?}): {RUNC} {raw:?}, verbgate {given:?}"));
+            wrong.push(format!(
+                "{what} ({writer:?}): {RUNC} {raw:?}, oci {oci:?}, agent {by_agent:?}"
+            ));
         }
     }
+    agent.kill_alone()?;
     if !wrong.is_empty() {
         bail!("of {} bundles these differ:\n{}", edits.len(), wrong.join("\n"));
     }
@@ -172,6 +184,7 @@ fn judged(world: &World) -> Result<Verdict> {
 fn opened(
     world: &World,
     wrapper: &[&str],
+    profile: Option<&Value>,
     members: &[(&str, &str, Value)],
     nodes: &[Numbers],
 ) -> Result<BTreeSet<Numbers>> {
@@ -184,12 +197,15 @@ fn opened(
     let words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     let container = Container::under(words, &world.device, "judged", &["sh", "-c", &script])?;
     container.add("", "annotations", json!({}))?;
+    if let Some(profile) = profile {
+        container.add("/linux", "seccomp", profile.clone())?;
+    }
     for (pointer, key, value) in members {
         container.add(pointer, key, value.clone())?;
     }
     let mut ended = exec::run(container.run())?;
     // Verbgate may refuse a bundle.
-    if wrapper == [RUNC] {
+    if wrapper == [RUNC] && profile.is_none() {
         ended = ended.expect_status(0)?;
     }
     let hex = |text: &str| u32::from_str_radix(text, 16).ok();

@@ -18,6 +18,9 @@ use super::super::pod::Pod;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
+use crate::device_cgroup::Numbers;
+use crate::device_cgroup::RULES;
+use crate::device_cgroup::Rules;
 use crate::exposed::HostNodes;
 use crate::granted;
 use crate::granted::Decided;
@@ -85,7 +88,10 @@ pub(crate) fn decided(
         ));
     }
     let decided = granted::decided(&wish, allowed, config, cgroup)?;
-    let mut numbers = host.numbers;
+    let mut numbers = host.numbers.in_rules();
+    // The engine's own rule gives these.
+    let kept = host.kept(&Rules::of(config));
+    numbers.retain(|(major, _)| !kept.iter().any(|(one, _)| one == major));
     let own = decided.devices.iter().filter(|one| one.identity.ibdev().is_some());
     numbers.extend(own.map(|one| (one.rdev.0, Some(one.rdev.1))));
     let refused = &decided.refuse_capabilities;
@@ -100,16 +106,16 @@ pub(crate) fn decided(
 /// tenant's policy refuses it.
 fn refuse_reach(
     config: &Value,
-    numbers: &[(u32, Option<u32>)],
+    numbers: &[Numbers],
     keep: &[String],
     refused: &[String],
 ) -> Result<Vec<String>, Error> {
-    for number in numbers.iter().copied() {
-        if may_open(config, number) {
-            let (major, minor) = number;
+    let rules = Rules::of(config);
+    for (major, minor) in numbers.iter().copied() {
+        if rules.open((major, minor)) {
             let minor = minor.map_or("*".to_owned(), |minor| minor.to_string());
             return Err(anyhow!(
-                "linux.resources.devices: the container may open {major}:{minor} by itself; run \
+                "{RULES}: the container may open {major}:{minor} by itself; run \
                  the container by `verbgate oci`, which takes that away, or give the container the node \
                  with access \"m\" alone, as `verbgate cdi generate` describes it, and no privileged container"
             ));
@@ -149,60 +155,13 @@ fn refuse_reach(
     Ok(warnings)
 }
 
-/// Whether the rules of the device cgroup let a device be read or written: of rules that contradict
-/// each other the last counts. Without any, runtimes differ.
-fn may_open(config: &Value, (major, minor): (u32, Option<u32>)) -> bool {
-    let (mut read, mut write) = (true, true);
-    let rules = config.pointer("/linux/resources/devices").and_then(Value::as_array);
-    for rule in rules.into_iter().flatten() {
-        let of = |key: &str| rule.get(key).and_then(Value::as_i64).filter(|number| *number >= 0);
-        let kind = rule.get("type").and_then(Value::as_str).unwrap_or("a");
-        let about = of("major").is_none_or(|one| one == i64::from(major))
-            && of("minor").is_none_or(|one| minor.is_none_or(|minor| one == i64::from(minor)));
-        let allow = rule.get("allow").and_then(Value::as_bool).unwrap_or(false);
-        // That one of several may not be opened says nothing of the others.
-        let part = !allow && minor.is_none() && of("minor").is_some();
-        if !matches!(kind, "a" | "c" | "u") || !about || part {
-            continue;
-        }
-        let access = rule.get("access").and_then(Value::as_str).unwrap_or("rwm");
-        if access.contains('r') || access.is_empty() {
-            read = allow;
-        }
-        if access.contains('w') || access.is_empty() {
-            write = allow;
-        }
-    }
-    read || write
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    const UVERBS: (u32, Option<u32>) = (231, None);
-
-    fn with(rules: &Value) -> bool {
-        may_open(&json!({"linux": {"resources": {"devices": rules}}}), UVERBS)
-    }
-
-    #[test]
-    fn who_may_open_the_device_is_found() {
-        let deny = json!({"allow": false, "access": "rwm"});
-        let rule = |allow: bool, minor: Option<i64>, access: &str| json!({"allow": allow, "type": "c", "major": 231, "minor": minor, "access": access});
-        assert!(!with(&json!([deny])));
-        assert!(!with(&json!([deny, rule(true, Some(192), "m")])));
-        assert!(with(&json!([deny, rule(true, Some(192), "r")])));
-        assert!(with(&json!([deny, {"allow": true, "access": "rwm"}])));
-        assert!(with(&json!([deny, {"allow": true}])));
-        assert!(with(&json!([])) && may_open(&json!({}), UVERBS));
-        assert!(!with(&json!([deny, rule(true, Some(192), "rw"), rule(false, None, "rwm")])));
-        assert!(with(&json!([deny, rule(true, Some(192), "rw"), rule(false, Some(193), "rwm")])));
-        assert!(with(&json!([deny, rule(true, Some(192), "rw"), rule(false, Some(192), "w")])));
-        assert!(!with(&json!([deny, {"allow": true, "type": "c", "major": 10, "minor": 229}])));
-    }
+    const UVERBS: Numbers = (231, None);
 
     #[test]
     fn a_container_that_reaches_the_device_is_refused() {

@@ -111,6 +111,23 @@ fn what_a_mount_is_called_grants_nothing() {
     }
 }
 
+/// A container of the fabric's own tools.
+#[test]
+fn the_engines_rule_gives_a_node_beside_verbs() {
+    for runtime in runtimes() {
+        let bundle = without_wish(runtime, &["grep", "Seccomp:", "/proc/self/status"], |config| {
+            config["linux"]["devices"] =
+                json!([{"path": "/dev/infiniband/umad0", "type": "c", "major": 231, "minor": 0}]);
+            let rules = config["linux"]["resources"]["devices"].as_array_mut().unwrap();
+            rules.push(
+                json!({"allow": true, "type": "c", "major": 231, "minor": 0, "access": "rwm"}),
+            );
+        });
+        assert_eq!(stdout(&bundle.run()), "Seccomp:\t0");
+        bundle.assert_nothing_left();
+    }
+}
+
 #[test]
 fn what_nobody_supervises_is_refused_with_the_remedy() {
     let cases: [(&str, Edit); 3] = [
@@ -143,6 +160,26 @@ fn what_nobody_supervises_is_refused_with_the_remedy() {
             assert_eq!(bundle.config(), before);
             bundle.assert_nothing_left();
         }
+    }
+}
+
+/// Of JSON that is none by RFC 8259 runc reads more than Verbgate, which then does not know what runc would do.
+#[test]
+fn a_file_that_only_the_runtime_can_read_is_refused() {
+    for runtime in runtimes() {
+        let bundle = without_wish(runtime, &["echo", "ran"], |config| {
+            config.insert("hostname".into(), "odd".into());
+        });
+        let file = bundle.path().join("config.json");
+        let mut text = std::fs::read(&file).unwrap();
+        let at = text.windows(5).position(|part| part == b"\"odd\"").unwrap();
+        text[at + 1] = 0xff;
+        std::fs::write(&file, text).unwrap();
+        let output = bundle.run();
+        assert_eq!(stdout(&output), "", "{output:?}");
+        let line = stderr(&output);
+        assert!(line.contains("config.json") && line.contains("UTF-8"), "{line}");
+        bundle.assert_nothing_left();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -36,21 +37,33 @@ const INFINIBAND_MAJOR: u32 = 231;
 /// Depth to which nodes are looked for below `/dev`; udev makes no more than four levels.
 const MAX_DEPTH: usize = 8;
 
-/// The numbers of RDMA devices.
-#[derive(Debug)]
-pub(super) struct RdmaNumbers {
-    /// Majors that are RDMA's alone, the dynamic ones included.
-    majors: Vec<u32>,
+/// The numbers of RDMA hardware's character devices.
+#[derive(Clone, Debug)]
+pub struct RdmaNumbers {
+    /// Majors that are RDMA's alone, the dynamic ones of verbs included.
+    pub majors: Vec<u32>,
+    /// Majors of nodes that reach the hardware beside verbs.
+    pub beside: Vec<u32>,
     /// The minor of rdma_cm among the miscellaneous devices.
-    cm: Option<u32>,
+    pub cm: Option<u32>,
 }
 
 /// `MISC_MAJOR`, include/uapi/linux/major.h.
 const MISC_MAJOR: u32 = 10;
 
+/// `IB_UMAD_MINOR_BASE` to the end of issm's minors: drivers/infiniband/core/user_mad.c.
+const MAD_MINORS: Range<u32> = 0..128;
+
+/// Names in /proc/devices, and the ends of names, of nodes that reach the hardware beside verbs: MADs, privileges of DEVX
+/// (drivers/infiniband/core/ucaps.c), Omni-Path's and InfiniPath's data paths (hw/hfi1, hw/qib), and commands to firmware
+/// (drivers/fwctl; `mst_pciconf` and `mst_pci` of NVIDIA's MFT).
+const BESIDE: [&str; 7] =
+    ["infiniband_mad", "infiniband_ucaps", "hfi1", "ib_qib", "fwctl", "_mstconf", "_mstcr"];
+
 impl RdmaNumbers {
     /// The running kernel's.
-    pub(super) fn known() -> Self {
+    #[must_use]
+    pub fn known() -> Self {
         // Lines of a number and a name.
         let read = |path: &str| {
             let text = fs::read_to_string(path).unwrap_or_default();
@@ -60,31 +73,51 @@ impl RdmaNumbers {
             });
             lines.collect::<Vec<_>>()
         };
-        let mut majors = vec![INFINIBAND_MAJOR];
-        let named = read("/proc/devices").into_iter();
-        majors.extend(named.filter(|(_, name)| name.starts_with("infiniband")).map(|(n, _)| n));
-        let cm = read("/proc/misc").into_iter().find(|(_, name)| name == "rdma_cm");
-        Self { majors, cm: cm.map(|(minor, _)| minor) }
+        Self::of(&read("/proc/devices"), &read("/proc/misc"))
+    }
+
+    fn of(devices: &[(u32, String)], misc: &[(u32, String)]) -> Self {
+        let (mut majors, mut beside) = (vec![INFINIBAND_MAJOR], Vec::new());
+        for (major, name) in devices {
+            if BESIDE.iter().any(|end| name.ends_with(end)) {
+                beside.push(*major);
+            } else if name.starts_with("infiniband") {
+                majors.push(*major);
+            }
+        }
+        majors.sort_unstable();
+        majors.dedup();
+        // MADs and verbs share the fixed major.
+        beside.retain(|major| !majors.contains(major));
+        let cm = misc.iter().find(|(_, name)| name == "rdma_cm").map(|(minor, _)| *minor);
+        Self { majors, beside, cm }
+    }
+
+    /// Whether a number is one of them.
+    #[must_use]
+    pub fn contains(&self, (major, minor): (u32, u32)) -> bool {
+        [&self.majors, &self.beside].iter().any(|all| all.contains(&major))
+            || major == MISC_MAJOR && self.cm == Some(minor)
+    }
+
+    /// Whether a number is of a node that reaches the hardware beside verbs.
+    #[must_use]
+    pub fn is_beside(&self, (major, minor): (u32, u32)) -> bool {
+        self.beside.contains(&major) || major == INFINIBAND_MAJOR && MAD_MINORS.contains(&minor)
+    }
+
+    /// The numbers as a device cgroup names them: a major, and the minor where the major is not RDMA's
+    /// alone.
+    #[must_use]
+    pub fn in_rules(&self) -> Vec<(u32, Option<u32>)> {
+        let whole = self.majors.iter().chain(&self.beside).map(|major| (*major, None));
+        whole.chain(self.cm.map(|minor| (MISC_MAJOR, Some(minor)))).collect()
     }
 
     pub(super) fn are_of(&self, meta: &fs::Metadata) -> bool {
-        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-        meta.file_type().is_char_device()
-            && (self.majors.contains(&major) || major == MISC_MAJOR && self.cm == Some(minor))
+        let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+        meta.file_type().is_char_device() && self.contains(number)
     }
-}
-
-/// The device numbers that are RDMA's, as a device cgroup names them: a major, and the minor where
-/// the major is not RDMA's alone.
-#[must_use]
-pub fn rdma_numbers() -> Vec<(u32, Option<u32>)> {
-    let known = RdmaNumbers::known();
-    let cm = known.cm.map(|minor| (MISC_MAJOR, Some(minor)));
-    let mut numbers: Vec<_> = known.majors.into_iter().map(|major| (major, None)).collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    numbers.extend(cm);
-    numbers
 }
 
 /// Makes nodes in a directory, for a container to be shown by a mount with `nodev`.
@@ -268,7 +301,29 @@ mod tests {
     }
 
     #[test]
-    fn the_fixed_major_is_always_known() {
-        assert!(RdmaNumbers::known().majors.contains(&INFINIBAND_MAJOR));
+    fn nodes_beside_verbs_are_told_from_those_of_verbs() {
+        assert!(RdmaNumbers::known().contains((INFINIBAND_MAJOR, 192)));
+        let devices = [
+            (231, "infiniband_mad"),
+            (231, "infiniband_verbs"),
+            (510, "infiniband_verbs"),
+            (509, "infiniband_mad"),
+            (508, "infiniband_ucaps"),
+            (243, "hfi1"),
+            (242, "0000:3b:00.0_mstconf"),
+            (29, "fb"),
+        ];
+        let devices = devices.map(|(number, name)| (number, name.to_owned()));
+        let numbers = RdmaNumbers::of(&devices, &[(121, "rdma_cm".to_owned())]);
+        for beside in [(231, 0), (231, 64), (509, 7), (508, 0), (243, 0), (242, 0)] {
+            assert!(numbers.contains(beside) && numbers.is_beside(beside), "{beside:?}");
+        }
+        for verbs in [(231, 192), (510, 3), (10, 121)] {
+            assert!(numbers.contains(verbs) && !numbers.is_beside(verbs), "{verbs:?}");
+        }
+        assert!(!numbers.contains((29, 0)) && !numbers.contains((10, 229)));
+        let of = |major| (major, None);
+        let whole = [231, 510, 509, 508, 243, 242].map(of);
+        assert_eq!(numbers.in_rules(), [&whole[..], &[(10, Some(121))]].concat());
     }
 }

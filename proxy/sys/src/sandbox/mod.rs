@@ -62,7 +62,7 @@ pub use self::alone::leave_parent;
 pub use self::caps::KEEPABLE as KEEPABLE_CAPABILITIES;
 pub use self::caps::cut_but as cut_capabilities;
 pub use self::devices::RDMA_DIR;
-pub use self::devices::rdma_numbers;
+pub use self::devices::RdmaNumbers;
 pub use self::devices::show_nodes;
 use self::handoff::FromChild;
 pub use self::handoff::Served;
