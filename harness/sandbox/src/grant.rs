@@ -205,7 +205,9 @@ pub fn connection_manager(host: Host<'_>) -> Option<Granted> {
 }
 
 fn by_name(name: &str, known: &[RdmaDevice], host: Host<'_>) -> Result<Granted, GrantError> {
-    let found = known.iter().find(|d| d.ibdev == name || d.uverbs == name);
+    // An administrator may give a device the name of another's node.
+    let named = |is: fn(&RdmaDevice) -> &str| known.iter().find(|device| is(device) == name);
+    let found = named(|device| &device.uverbs).or_else(|| named(|device| &device.ibdev));
     let device = found.ok_or_else(|| GrantError::NoSuchDevice {
         name: name.to_owned(),
         have: known.iter().map(called).collect(),
@@ -322,6 +324,11 @@ mod tests {
         ]);
         assert_eq!(names(&resolved(&host, &["rxe1"]).unwrap()), ["uverbs1"]);
         assert_eq!(names(&resolved(&host, &["rxe0", "uverbs0"]).unwrap()), ["uverbs0"]);
+        let odd = host_with(&[
+            ("uverbs1", "uverbs0", NULL, "/dev/null"),
+            ("uverbs0", "rxe0", ZERO, "/dev/zero"),
+        ]);
+        assert_eq!(names(&resolved(&odd, &["uverbs0"]).unwrap()), ["uverbs0"]);
         assert_eq!(names(&resolved(&host, &["rxe1", "all"]).unwrap()), ["uverbs1", "uverbs0"]);
     }
 

@@ -172,9 +172,10 @@ fn judged(world: &World) -> Result<Verdict> {
             ));
         }
     }
+    let said = agent.describe()?;
     agent.kill_alone()?;
     if !wrong.is_empty() {
-        bail!("of {} bundles these differ:\n{}", edits.len(), wrong.join("\n"));
+        bail!("of {} bundles these differ:\n{}\nthe agent {said}", edits.len(), wrong.join("\n"));
     }
     Ok(Verdict::Ok)
 }
@@ -193,7 +194,8 @@ fn opened(
     for (number, (major, minor)) in nodes.iter().enumerate() {
         script += &format!("mknod /tmp/{number} c {major} {minor} && open /tmp/{number}\n");
     }
-    script += "for node in $(find /dev /mnt -type c); do open \"$node\"; done; exit 0";
+    // A directory tells the kind of the file that a mount covers.
+    script += "for node in $(find /dev /mnt); do [ -c \"$node\" ] && open \"$node\"; done; exit 0";
     let words: Vec<OsString> = wrapper.iter().map(OsString::from).collect();
     let container = Container::under(words, &world.device, "judged", &["sh", "-c", &script])?;
     container.add("", "annotations", json!({}))?;

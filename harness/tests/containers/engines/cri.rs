@@ -101,6 +101,8 @@ pub(crate) struct Container {
     image: Option<Image>,
     #[prost(string, repeated, tag = "3")]
     command: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    mounts: Vec<Mount>,
     #[prost(message, repeated, tag = "8")]
     devices: Vec<Device>,
     #[prost(map = "string, string", tag = "10")]
@@ -123,6 +125,14 @@ struct ContainerMetadata {
 struct Image {
     #[prost(string, tag = "1")]
     image: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mount {
+    #[prost(string, tag = "1")]
+    inside: String,
+    #[prost(string, tag = "2")]
+    outside: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -83,6 +83,7 @@ fn containerd_2_has_pods_served_by_the_plug_in_alone() {
     let plain = Pod::of("plain", &[]);
     let (plain, container) = run(&node, &plain, box_of("box")).unwrap();
     node.assert_has_none(&container);
+    node.assert_volumes_give_nothing(&plain, &Pod::of("plain", &[]));
     // This engine's NRI sets no profile, and says so to nobody: the hook looks, by either way of asking.
     let asks = Pod::of("asks", &[RDMA, SETTINGS]);
     for container in [box_of("box"), box_of("box").with_cdi(CDI)] {

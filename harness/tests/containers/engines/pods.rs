@@ -16,7 +16,10 @@ use crate::engines::world::SYS;
 use crate::engines::world::World;
 
 const PLUGIN: &str = "[plugins.\"io.containerd.grpc.v1.cri\"]";
+const DIR: &str = "/dev/infiniband";
 pub(crate) const NODE: &str = "/dev/infiniband/uverbs0";
+/// Where the kubelet makes a pod's volumes.
+const VOLUMES: &str = "/var/lib/kubelet/pods/volumes";
 pub(crate) const CDI: &str = "verbgate.org/rdma=mlx5_0";
 const CDI_ANNOTATION: (&str, &str) = ("cdi.k8s.io/verbgate", CDI);
 pub(crate) const RDMA: (&str, &str) = ("org.verbgate.devices", "mlx5_0");
@@ -162,6 +165,20 @@ impl Node {
         assert_eq!(self.filters(container), 1);
     }
 
+    /// Volumes of a pod where RDMA's nodes would be give nothing: an empty one, a file, a node that a container made.
+    pub(crate) fn assert_volumes_give_nothing(&self, id: &str, pod: &Pod) {
+        let makes =
+            "mkdir -p empty && echo text >file && rm -f node && mknod -m 666 node c 231 192";
+        self.world.sh(&format!("mkdir -p {VOLUMES} && cd {VOLUMES} && {makes}"));
+        for (volume, inside) in [("empty", DIR), ("file", NODE), (".", DIR)] {
+            let asks = box_of(&format!("volume-{}", volume.replace('.', "all")));
+            let asks = asks.with_volume(&format!("{VOLUMES}/{volume}"), inside);
+            let container = self.kubelet.run(id, pod, asks).unwrap();
+            assert_eq!(self.filters(&container), 1, "{volume}");
+            assert!(!self.supervised().contains(&container), "{volume}");
+        }
+    }
+
     /// How many filters are upon what is executed in a container, beyond those upon this test.
     pub(crate) fn filters(&self, container: &str) -> u32 {
         let grep = ["grep", "^Seccomp_filters:", "/proc/self/status"];
@@ -199,6 +216,14 @@ fn handed(node: &Node, knows_cdi: bool) -> (String, Vec<String>) {
     (id, served)
 }
 
+/// Who writes a pod chooses where its volumes are mounted, and what is in them.
+fn with_volumes(node: &Node) -> (String, Vec<String>) {
+    let pod = Pod::of("volumes", &[]);
+    let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
+    node.assert_volumes_give_nothing(&id, &pod);
+    (id, Vec::new())
+}
+
 /// A container that ends takes its supervisor along, and the pod stays.
 fn in_the_hosts_network(node: &Node) -> (String, Vec<String>) {
     let pod = Pod::of("host", &[RDMA]).in_the_hosts_network();
@@ -219,7 +244,8 @@ fn serves_pods(suite: &str, knows_cdi: bool) {
     let why = node.kubelet.run_pod(&Pod::of("absent", &[]), "absent").unwrap_err();
     assert!(why.contains("no runtime for") && why.contains("absent"), "{why}");
 
-    let pods = [annotated(&node), handed(&node, knows_cdi), in_the_hosts_network(&node)];
+    let asking = [annotated(&node), handed(&node, knows_cdi), in_the_hosts_network(&node)];
+    let pods = [asking.as_slice(), &[with_volumes(&node)]].concat();
     let mut served: Vec<String> = pods.iter().flat_map(|(_, served)| served.clone()).collect();
     served.sort();
     node.await_supervised(&served);

@@ -13,6 +13,7 @@ use super::LOCALHOST;
 use super::LOGS;
 use super::LinuxContainer;
 use super::LinuxPod;
+use super::Mount;
 use super::Namespaces;
 use super::Pod;
 use super::PodMetadata;
@@ -61,12 +62,19 @@ impl Container {
             metadata: Some(ContainerMetadata { name: name.to_owned() }),
             image: Some(Image { image: image.to_owned() }),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
+            mounts: Vec::new(),
             devices: Vec::new(),
             annotations: HashMap::new(),
             log_path: format!("{name}.log"),
             linux: Some(LinuxContainer { security: Some(security) }),
             cdi: Vec::new(),
         }
+    }
+
+    /// With a volume, which the kubelet has made on the node.
+    pub(crate) fn with_volume(mut self, outside: &str, inside: &str) -> Self {
+        self.mounts.push(Mount { inside: inside.to_owned(), outside: outside.to_owned() });
+        self
     }
 
     /// As a device plug-in of Kubernetes hands devices out.
