@@ -18,6 +18,7 @@ use serde_json::Value;
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Host;
 use verbgate_sandbox::grant::RDMA_CM;
+use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sys::sandbox::RdmaNumbers;
 use verbgate_sysfs::collect;
@@ -61,6 +62,8 @@ pub(crate) struct HostNodes {
     nodes: OnceCell<Vec<(Rdev, String)>>,
     /// The directory of the host's nodes.
     dir: PathBuf,
+    /// Mount points, and whether each is of this machine's own file systems.
+    mounts: OnceCell<Vec<(PathBuf, bool)>>,
 }
 
 impl HostNodes {
@@ -73,6 +76,7 @@ impl HostNodes {
             stand_ins: stand_ins.into_iter().map(|one| (one.rdev, one.name)).collect(),
             nodes: OnceCell::new(),
             dir: RDMA_DIR.into(),
+            mounts: OnceCell::new(),
         }
     }
 
@@ -98,9 +102,7 @@ impl HostNodes {
     }
 
     fn is_cm(&self, number: Rdev) -> bool {
-        self.numbers.contains(number)
-            && !self.numbers.majors.contains(&number.0)
-            && !self.numbers.is_beside(number)
+        self.numbers.cm_number() == Some(number)
     }
 
     /// Whether this is the directory of the host's nodes, wherever it is mounted.
@@ -108,18 +110,39 @@ impl HostNodes {
         fs::metadata(&self.dir).is_ok_and(|dir| (dir.dev(), dir.ino()) == (meta.dev(), meta.ino()))
     }
 
+    /// Whether this is a directory that the directory of the host's nodes is below.
+    fn is_above(&self, meta: &Metadata) -> bool {
+        let is = |above: &Path| {
+            fs::metadata(above)
+                .is_ok_and(|above| (above.dev(), above.ino()) == (meta.dev(), meta.ino()))
+        };
+        self.dir.ancestors().skip(1).any(is)
+    }
+
     /// Whether a file is on a file system of the host's own nodes, and in no volume.
     fn is_of_host(&self, meta: &Metadata) -> bool {
-        [Path::new("/dev"), &self.dir]
-            .iter()
-            .any(|dir| fs::metadata(dir).is_ok_and(|dir| dir.dev() == meta.dev()))
+        let volumes = fs::metadata("/").map(|root| root.dev()).ok();
+        let is = |dir: &Path| fs::metadata(dir).is_ok_and(|dir| dir.dev() == meta.dev());
+        volumes != Some(meta.dev()) && [Path::new("/dev"), &self.dir].into_iter().any(is)
+    }
+
+    /// Whether a path is on a file system of a server, which may never answer; no node of the host's is there.
+    fn is_elsewhere(&self, path: &Path) -> bool {
+        let mounts = self.mounts.get_or_init(|| sandbox::own_points().unwrap_or_default());
+        let above = mounts.iter().filter(|(point, _)| path.starts_with(point));
+        // Of mounts on one point, the last.
+        above.max_by_key(|(point, _)| point.as_os_str().len()).is_some_and(|(_, is_own)| !is_own)
     }
 
     /// Nodes beside verbs that a container with devices keeps: those that the engine's rules open by their
     /// numbers, which no device plug-in does by the way.
     pub(crate) fn kept(&self, rules: &Rules) -> Vec<Rdev> {
         let numbers = rules.named().filter_map(|(major, minor)| Some((major, minor?)));
-        numbers.filter(|(major, _)| self.numbers.beside.contains(major)).collect()
+        // Beside a rule that opens all of them, runc can open no single one.
+        let is_kept = |(major, _): &Rdev| {
+            self.numbers.beside.contains(major) && !rules.open((*major, Some(u32::MAX)))
+        };
+        numbers.filter(is_kept).collect()
     }
 }
 
@@ -192,22 +215,21 @@ impl Look<'_> {
         let mut found = Vec::new();
         for mount in list(config, "/mounts") {
             let text = |key| mount.get(key).and_then(Value::as_str).unwrap_or_default();
-            let options = || list(mount, "/options").filter_map(Value::as_str);
-            let binds = text("type") == "bind" || options().any(|o| ["bind", "rbind"].contains(&o));
-            // Nodes on a mount of this kind cannot be opened: ours in a file that was rewritten. The last word counts.
-            let opens = options().filter(|one| ["dev", "nodev"].contains(one)).last();
-            if !binds || opens == Some("nodev") {
+            let mut options = list(mount, "/options").filter_map(Value::as_str);
+            let binds = text("type") == "bind" || options.any(|o| ["bind", "rbind"].contains(&o));
+            let source = Path::new(text("source"));
+            if !binds || self.host.is_elsewhere(source) {
                 continue;
             }
-            let source = fs::canonicalize(text("source")).unwrap_or_else(|_| text("source").into());
+            let Ok(source) = fs::canonicalize(source) else { continue };
             let Ok(meta) = fs::metadata(&source) else { continue };
             if meta.file_type().is_char_device() {
                 found.extend(self.mounted(&source, &meta, Path::new(text("destination")))?);
             } else if self.host.is_dir(&meta) {
                 found.extend(self.of_directory());
-            } else if self.host.dir.starts_with(&source) {
+            } else if self.host.is_above(&meta) {
                 // All of /dev, or of the host, shows what the rules open.
-                found.extend(self.opened(|number| self.rules.open(number)));
+                found.extend(self.opened(|(major, minor)| self.rules.open((major, Some(minor)))));
             }
         }
         Ok(found)
@@ -235,8 +257,12 @@ impl Look<'_> {
         self.shown(MOUNTS, path, Some(number))
     }
 
-    /// The directory of all nodes shows all, unless rules name some.
+    /// The directory of all nodes shows all, unless rules name some. Where there is no device yet, a container that loads
+    /// the driver has the directory.
     fn of_directory(&self) -> Found {
+        if !self.host.has_devices() {
+            return Vec::new();
+        }
         let named = self.opened(|number| self.rules.name(number));
         if named.iter().any(|(one, _)| *one != Shown::Cm) {
             return named;
@@ -245,13 +271,12 @@ impl Look<'_> {
     }
 
     /// Of the host's nodes some; without a device, rdma_cm is of no use.
-    fn opened(&self, is: impl Fn((u32, Option<u32>)) -> bool) -> Found {
-        let opens = |(number, _): &&(Rdev, String)| is((number.0, Some(number.1)));
+    fn opened(&self, is: impl Fn(Rdev) -> bool) -> Found {
+        let opens = |(number, _): &&(Rdev, String)| is(*number);
         let nodes = self.host.nodes().iter().filter(opens);
         let mut found: Found =
             nodes.map(|(_, name)| (Shown::Device(name.clone()), MOUNTS)).collect();
-        let cm = self.host.numbers.in_rules().into_iter().find(|(_, minor)| minor.is_some());
-        if cm.is_some_and(is) && !found.is_empty() {
+        if self.host.numbers.cm_number().is_some_and(is) && !found.is_empty() {
             found.push((Shown::Cm, MOUNTS));
         }
         found
@@ -320,6 +345,7 @@ pub(super) mod tests {
             stand_ins: vec![((1, 3), "uverbs7".to_owned())],
             nodes: nodes.into(),
             dir: dir.to_owned(),
+            mounts: OnceCell::new(),
         }
     }
 
@@ -359,17 +385,15 @@ pub(super) mod tests {
         assert_eq!(found(&bind("/dev/null", "/dev/infiniband/uverbs7")), one);
         let error = found(&bind("/dev/null", "/dev/infiniband/uverbs3")).unwrap_err().to_string();
         assert!(error.contains("uverbs3") && error.contains("1:3, which is uverbs7"), "{error}");
-        // Ours, in a file that was rewritten; another file system; what shows no device, whatever it is called.
-        let mut ours = bind(&dir, "/dev/infiniband");
-        ours["options"] = json!(["bind", "dev", "nodev"]);
-        let mut opened = ours.clone();
-        opened["options"] = json!(["bind", "nodev", "dev"]);
-        assert_eq!(found(&opened), Ok(all));
+        // Another file system; what shows no device, whatever it is called.
+        // Of a mount with `rbind`, mounts below keep their devices.
+        let mut closed = bind(&dir, "/dev/infiniband");
+        closed["options"] = json!(["rbind", "nodev"]);
+        assert_eq!(found(&closed), Ok(all));
         let tmpfs = json!({"type": "tmpfs", "source": "tmpfs", "destination": "/dev/infiniband"});
         let file = bind(scratch.path().join("file"), "/dev/infiniband/uverbs0");
         let volume = bind(&empty, "/dev/infiniband");
         for mount in [
-            ours,
             tmpfs,
             file,
             volume,
@@ -399,6 +423,20 @@ pub(super) mod tests {
         assert_eq!(look(&config, &bare).by_mounts(&config), Ok(vec![]));
     }
 
+    /// A server of a volume that never answers keeps nobody else waiting: nothing there is looked at.
+    #[test]
+    fn a_volume_of_a_server_is_not_looked_at() {
+        let scratch = tempfile::tempdir().unwrap();
+        let mut nodes = host(scratch.path());
+        let config = json!({"mounts": [bind(scratch.path(), "/dev/infiniband")]});
+        assert!(!look(&config, &nodes).by_mounts(&config).unwrap().is_empty());
+        let own = (PathBuf::from("/"), true);
+        nodes.mounts = vec![own.clone(), (scratch.path().to_owned(), false)].into();
+        assert_eq!(look(&config, &nodes).by_mounts(&config), Ok(vec![]));
+        nodes.mounts = vec![own, (scratch.path().join("below"), false)].into();
+        assert!(!look(&config, &nodes).by_mounts(&config).unwrap().is_empty());
+    }
+
     #[test]
     fn a_rule_about_rdma_is_a_wish() {
         let nodes = host(Path::new("/nonexistent"));
@@ -415,9 +453,9 @@ pub(super) mod tests {
         assert_eq!(found(rule(None, "rwm")), [device(ALL)]);
         assert_eq!(found(rule(Some(-1), "rw")), [device(ALL)]);
         assert_eq!(found(rule(Some(195), "rw")), [device("uverbs3")]);
-        let mut taken = rule(Some(192), "rw");
+        let mut taken = rule(None, "rwm");
         taken["allow"] = false.into();
-        assert_eq!(all(&[rule(None, "rwm"), taken]), [device("uverbs3")]);
+        assert_eq!(all(&[rule(None, "rwm"), taken]), []);
         // A node of MAD is none of verbs, and of a device that is not there nothing may be opened.
         assert_eq!(found(rule(Some(0), "rw")), []);
         let later = Shown::Unsupervised("(the node 231:200)".into());

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::ffi::OsString;
+use std::io;
 
 use anyhow::Error;
 use anyhow::anyhow;
@@ -12,6 +13,7 @@ use verbgate_sandbox::Audit;
 use verbgate_sandbox::Rights;
 use verbgate_sandbox::Subject;
 use verbgate_sandbox::grant;
+use verbgate_sandbox::grant::GrantError;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sandbox::grant::Host;
 use verbgate_sys::Tgid;
@@ -105,8 +107,20 @@ fn granted(wish: &Wish, allowed: &Allowed) -> Result<Vec<Granted>, Error> {
     let asks = || wish.devices.iter().filter(|(_, field)| wish::is_asked(field));
     let given = wish.devices.iter().filter(|(_, field)| grants || !wish::is_asked(field));
     let mut nodes: Vec<Granted> = Vec::new();
+    let mut closed = None;
     for (name, field) in given {
-        add(&mut nodes, found(name, field, &allowed.stand_in)?);
+        match found(name, field, &allowed.stand_in) {
+            Ok(found) => add(&mut nodes, found),
+            // The device of a network namespace of its own, which an engine lists to a privileged container with all others.
+            Err(error) if is_closed(&error) && !wish::is_asked(field) => {
+                log::warn!("{error:#}");
+                closed = closed.or(Some(error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if let (true, Some(error)) = (nodes.is_empty(), closed) {
+        return Err(error);
     }
     if !grants {
         refuse_what_grants(wish)?;
@@ -143,6 +157,12 @@ fn granted(wish: &Wish, allowed: &Allowed) -> Result<Vec<Granted>, Error> {
     Ok(nodes)
 }
 
+/// Whether the kernel opens the device for nobody here: `ib_uverbs_open` in drivers/infiniband/core/uverbs_main.c.
+fn is_closed(error: &Error) -> bool {
+    let Some(GrantError::Open { source, .. }) = error.downcast_ref() else { return false };
+    source.kind() == io::ErrorKind::PermissionDenied
+}
+
 fn add(nodes: &mut Vec<Granted>, more: Vec<Granted>) {
     for node in more {
         if !nodes.contains(&node) {
@@ -162,9 +182,12 @@ fn found(name: &str, field: &'static str, stand_in: &[OsString]) -> Result<Vec<G
         None if name == wish::ALL && !stand_in.is_empty() => stand_in.to_vec(),
         None => vec![OsStr::new(name).to_owned()],
     };
-    grant::resolve(&options, Host::real()).map_err(|e| match field {
-        annotation @ (wish::DEVICES | wish::GRANTED) => anyhow!("annotation {annotation}: {e}"),
-        field => anyhow!("{field}: {e}"),
+    grant::resolve(&options, Host::real()).map_err(|e| {
+        let place = match field {
+            annotation @ (wish::DEVICES | wish::GRANTED) => format!("annotation {annotation}"),
+            field => field.to_owned(),
+        };
+        Error::from(e).context(place)
     })
 }
 

@@ -13,6 +13,8 @@ use verbgate_sys::sandbox::cut_capabilities;
 
 use super::wish::GRANTED;
 use crate::device_cgroup::Numbers;
+use crate::device_cgroup::RULES;
+use crate::device_cgroup::Rules;
 use crate::device_cgroup::number;
 
 /// A bundle's file, by its name there.
@@ -53,6 +55,12 @@ pub(crate) enum RewriteError {
     Shape(&'static str, &'static str),
     #[error("process.args: there is no command to run")]
     NoCommand,
+    #[error(
+        "{RULES}: a rule with a wildcard opens the RDMA devices {major}:{} too, and a runtime can take no \
+         device from such a rule; name the major number of each device that the container needs",
+        .minor.map_or("*".to_owned(), |minor| minor.to_string())
+    )]
+    Open { major: u32, minor: Option<u32> },
 }
 
 /// Rewrites it.
@@ -70,6 +78,7 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     }
     let resources = object(linux, "resources")?;
     device_rules(array(resources, "devices")?, addition);
+    refuse_open(root, addition)?;
     object(root, "annotations")?.insert(GRANTED.to_owned(), addition.granted.into());
     Ok(())
 }
@@ -188,6 +197,17 @@ fn device_rules(rules: &mut Vec<Value>, addition: &Addition<'_>) {
     rules.extend(kept().map(|numbers| rule(true, numbers)));
 }
 
+/// Refuses rules that open a device all the same.
+fn refuse_open(root: &Map<String, Value>, addition: &Addition<'_>) -> Result<(), RewriteError> {
+    let rules = Rules::of(&json!({"linux": root.get("linux")}));
+    let kept = |major| addition.kept.iter().any(|(one, _)| *one == major);
+    let mut taken = addition.numbers.iter().filter(|(major, _)| !kept(*major));
+    match taken.find(|numbers| rules.open(**numbers)) {
+        Some((major, minor)) => Err(RewriteError::Open { major: *major, minor: *minor }),
+        None => Ok(()),
+    }
+}
+
 fn object<'a>(
     parent: &'a mut Map<String, Value>,
     key: &'static str,
@@ -269,7 +289,7 @@ mod tests {
         let devices = value["linux"]["devices"].as_array().unwrap();
         let paths: Vec<_> = devices.iter().map(|device| &device["path"]).collect();
         assert_eq!(paths, ["/dev/fuse", "/dev/hfi1_0"]);
-        let rules = crate::device_cgroup::Rules::of(&value);
+        let rules = Rules::of(&value);
         for (numbers, open) in
             [((231, None), false), ((10, Some(121)), false), ((10, Some(229)), true)]
         {
@@ -321,6 +341,12 @@ mod tests {
 
     #[test]
     fn a_file_of_another_shape_is_refused_by_field() {
+        let with_rule = |rule: Value| {
+            let deny = json!({"allow": false, "access": "rwm"});
+            json!({
+                "process": {"args": ["sh"]}, "linux": {"resources": {"devices": [deny, rule]}},
+            })
+        };
         for (value, field) in [
             (json!([]), "config.json"),
             (json!({}), "process.args"),
@@ -328,6 +354,9 @@ mod tests {
             (json!({"process": {"args": "sh"}}), "args"),
             (json!({"process": {"args": ["sh"]}, "mounts": {}}), "mounts"),
             (json!({"process": {"args": ["sh"]}, "linux": 3}), "linux"),
+            (with_rule(json!({"allow": true, "type": "c", "access": "rwm"})), "a wildcard"),
+            (with_rule(json!({"allow": true, "type": "c", "minor": 192, "access": "r"})), "231:*"),
+            (with_rule(json!({"allow": true, "type": "c", "major": 10, "access": "rw"})), "10:121"),
         ] {
             let error = config(&mut value.clone(), &addition()).unwrap_err().to_string();
             assert!(error.contains(field), "{error}");

@@ -131,6 +131,18 @@ fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
         ("mount of all nodes, and their rule", Engine, vec![dir(), rule(None)]),
         ("mount of all nodes, and a rule for one", Engine, vec![dir(), rule(Some(minor))]),
         ("rule alone, and CAP_MKNOD", Engine, vec![rule(Some(minor))]),
+        (
+            "rule that runc does not take back",
+            Engine,
+            vec![
+                rule(Some(minor)),
+                (
+                    "/linux/resources/devices",
+                    "-",
+                    json!({"allow": false, "type": "c", "major": major, "access": "rwm"}),
+                ),
+            ],
+        ),
         ("host's /dev, where all is allowed", Engine, vec![volume(Path::new("/dev"), "/dev"), all]),
         ("device without a rule", EngineWithoutRule, vec![devices.clone()]),
         ("device of CDI", EngineWithoutRule, vec![devices, of_access(Some(minor), "m")]),

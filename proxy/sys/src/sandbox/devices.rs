@@ -93,11 +93,17 @@ impl RdmaNumbers {
         Self { majors, beside, cm }
     }
 
+    /// The number of rdma_cm.
+    #[must_use]
+    pub fn cm_number(&self) -> Option<(u32, u32)> {
+        self.cm.map(|minor| (MISC_MAJOR, minor))
+    }
+
     /// Whether a number is one of them.
     #[must_use]
     pub fn contains(&self, (major, minor): (u32, u32)) -> bool {
         [&self.majors, &self.beside].iter().any(|all| all.contains(&major))
-            || major == MISC_MAJOR && self.cm == Some(minor)
+            || self.cm_number() == Some((major, minor))
     }
 
     /// Whether a number is of a node that reaches the hardware beside verbs.
@@ -111,7 +117,7 @@ impl RdmaNumbers {
     #[must_use]
     pub fn in_rules(&self) -> Vec<(u32, Option<u32>)> {
         let whole = self.majors.iter().chain(&self.beside).map(|major| (*major, None));
-        whole.chain(self.cm.map(|minor| (MISC_MAJOR, Some(minor)))).collect()
+        whole.chain(self.cm_number().map(|(major, minor)| (major, Some(minor)))).collect()
     }
 
     pub(super) fn are_of(&self, meta: &fs::Metadata) -> bool {

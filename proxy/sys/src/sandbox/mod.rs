@@ -70,6 +70,7 @@ use self::inherited::Inherited;
 pub use self::job::Exit;
 pub use self::job::Job;
 pub use self::keep::Keep;
+pub use self::mounts::own_points;
 pub use self::orphans::end_descendants;
 pub use self::spec::DeviceNode;
 pub use self::spec::EXIT_NOT_FOUND;

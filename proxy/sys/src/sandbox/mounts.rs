@@ -53,6 +53,24 @@ pub(super) fn list() -> io::Result<Vec<Mount>> {
     std::fs::read("/proc/self/mountinfo").map(|text| parse(&text))
 }
 
+/// File systems of this machine that hold nodes, or lead to them by links. Others are of a server, which may never answer.
+const OWN_TYPES: [&str; 13] = [
+    "bcachefs", "btrfs", "devtmpfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "overlay", "rootfs",
+    "tmpfs", "xfs", "zfs",
+];
+
+/// Mount points, in the order in which they were mounted, and whether the file system is of this machine.
+///
+/// # Errors
+/// `/proc/self/mountinfo` cannot be read.
+pub fn own_points() -> io::Result<Vec<(PathBuf, bool)>> {
+    let own = |mount: Mount| {
+        let is_own = OWN_TYPES.contains(&&*mount.fstype);
+        (mount.point, is_own)
+    };
+    list().map(|all| all.into_iter().map(own).collect())
+}
+
 fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
