@@ -12,7 +12,7 @@ use serde_json::Value;
 pub(crate) const RULES: &str = "linux.resources.devices";
 
 /// A character device's major and minor number; without a minor, all of the major.
-pub(crate) type Numbers = (u32, Option<u32>);
+pub(crate) type RuleNumbers = (u32, Option<u32>);
 
 /// The rules of a container about character devices.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Rules {
 
     /// Whether the container may read or write a device, or any of a major number. Without any rule runc opens nothing, and
     /// crun everything.
-    pub(crate) fn open(&self, (major, minor): Numbers) -> bool {
+    pub(crate) fn open(&self, (major, minor): RuleNumbers) -> bool {
         // Of all minors, those that rules are about, and one that no rule is about.
         let minors = self.0.iter().filter_map(|rule| rule.numbers.1).chain([u32::MAX]);
         let minors = minors.filter(|_| minor.is_none()).chain(minor);
@@ -61,7 +61,7 @@ impl Rules {
     }
 
     /// Whether a rule opens a device, which without any rule is the runtime's choice.
-    pub(crate) fn allow(&self, numbers: Numbers) -> bool {
+    pub(crate) fn allow(&self, numbers: RuleNumbers) -> bool {
         !self.0.is_empty() && self.open(numbers)
     }
 
@@ -74,7 +74,7 @@ impl Rules {
     }
 
     /// The numbers that rules name and open.
-    pub(crate) fn named(&self) -> impl Iterator<Item = Numbers> {
+    pub(crate) fn named(&self) -> impl Iterator<Item = RuleNumbers> {
         let numbers = self.opening().filter_map(|rule| Some((rule.numbers.0?, rule.numbers.1)));
         numbers.filter(|numbers| self.open(*numbers))
     }
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: Numbers = (231, None);
+    const ALL: RuleNumbers = (231, None);
 
     fn rules(all: &[Value]) -> Rules {
         let deny = json!({"allow": false, "access": "rwm"});

@@ -54,7 +54,7 @@ pub(super) type Rdev = (u32, u32);
 
 /// The host's RDMA devices.
 pub(crate) struct HostNodes {
-    /// Numbers that are RDMA's.
+    /// RuleNumbers that are RDMA's.
     pub(crate) numbers: RdmaNumbers,
     /// Devices that stand for RDMA devices, by their numbers.
     stand_ins: Vec<(Rdev, String)>,

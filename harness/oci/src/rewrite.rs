@@ -12,8 +12,8 @@ use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sys::sandbox::cut_capabilities;
 
 use super::wish::GRANTED;
-use crate::device_cgroup::Numbers;
 use crate::device_cgroup::RULES;
+use crate::device_cgroup::RuleNumbers;
 use crate::device_cgroup::Rules;
 use crate::device_cgroup::number;
 
@@ -43,7 +43,7 @@ pub(crate) struct Addition<'a> {
     /// Names of what is granted.
     pub granted: &'a str,
     /// Those of RDMA's hardware.
-    pub numbers: &'a [Numbers],
+    pub numbers: &'a [RuleNumbers],
     /// Nodes, of these, that the container keeps.
     pub(crate) kept: &'a [(u32, u32)],
 }
@@ -170,8 +170,9 @@ impl Addition<'_> {
     fn takes_number(&self, value: &Value) -> bool {
         let (major, minor) = (number(value, "major"), number(value, "minor"));
         let is_char = value.get("type").and_then(Value::as_str).is_none_or(|t| t != "b");
-        let is_rdma =
-            |(own, one): &Numbers| major == Some(*own) && one.is_none_or(|one| minor == Some(one));
+        let is_rdma = |(own, one): &RuleNumbers| {
+            major == Some(*own) && one.is_none_or(|one| minor == Some(one))
+        };
         let is_kept = major.zip(minor).is_some_and(|number| self.kept.contains(&number));
         is_char && self.numbers.iter().any(is_rdma) && !is_kept
     }
@@ -180,7 +181,7 @@ impl Addition<'_> {
 /// The device cgroup refuses what the mounts do not show, wherever a node of it might come from.
 /// Of rules that contradict each other, the last counts.
 fn device_rules(rules: &mut Vec<Value>, addition: &Addition<'_>) {
-    let rule = |allow: bool, (major, minor): Numbers| {
+    let rule = |allow: bool, (major, minor): RuleNumbers| {
         let mut rule = json!({"allow": allow, "type": "c", "major": major, "access": "rwm"});
         if let (Some(minor), Some(rule)) = (minor, rule.as_object_mut()) {
             rule.insert("minor".to_owned(), minor.into());

@@ -18,8 +18,8 @@ use super::super::pod::Pod;
 use super::super::wish::NETDEVS;
 use super::super::wish::Wish;
 use super::state::State;
-use crate::device_cgroup::Numbers;
 use crate::device_cgroup::RULES;
+use crate::device_cgroup::RuleNumbers;
 use crate::device_cgroup::Rules;
 use crate::exposed::HostNodes;
 use crate::granted;
@@ -106,7 +106,7 @@ pub(crate) fn decided(
 /// tenant's policy refuses it.
 fn refuse_reach(
     config: &Value,
-    numbers: &[Numbers],
+    numbers: &[RuleNumbers],
     keep: &[String],
     refused: &[String],
 ) -> Result<Vec<String>, Error> {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    const UVERBS: Numbers = (231, None);
+    const UVERBS: RuleNumbers = (231, None);
 
     #[test]
     fn a_container_that_reaches_the_device_is_refused() {
