@@ -49,7 +49,7 @@ struct Known {
     restart: &'static str,
 }
 
-const ENGINES: [Known; 4] = [
+const ENGINES: [Known; 5] = [
     Known {
         engine: Engine::Docker,
         name: "Docker",
@@ -84,6 +84,14 @@ const ENGINES: [Known; 4] = [
         configure: "verbgate runtime configure --runtime=crio && systemctl restart crio",
         restart: "systemctl restart crio",
     },
+    Known {
+        engine: Engine::Nvidia,
+        name: "NVIDIA's container toolkit",
+        program: "nvidia-container-runtime",
+        socket: "",
+        configure: "verbgate runtime configure --runtime=nvidia",
+        restart: "",
+    },
 ];
 
 /// All checks; `has_devices`: whether this host has an RDMA device.
@@ -110,7 +118,10 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 fn is_there(one: &Known) -> bool {
-    program(one.program).is_some() || (!one.socket.is_empty() && Path::new(one.socket).exists())
+    let is_toolkit = one.engine == Engine::Nvidia && !engine::files(one.engine).is_empty();
+    program(one.program).is_some()
+        || is_toolkit
+        || (!one.socket.is_empty() && Path::new(one.socket).exists())
 }
 
 /// Whether an engine knows the runtime: by its file, and by what it says itself.
@@ -124,8 +135,16 @@ fn of_engine(one: &Known) -> Check {
     {
         return fail(one.name, why, one.restart);
     }
+    if !configured && one.engine == Engine::Nvidia {
+        const FOUND: &str = "the runtime nvidia gives containers raw RDMA devices if their image asks for that \
+                             (NVIDIA_MOFED=enabled)";
+        return warn(one.name, FOUND, one.configure);
+    }
     if !configured {
         return warn(one.name, "does not know the runtime verbgate", one.configure);
+    }
+    if one.engine == Engine::Nvidia {
+        return pass(one.name, "calls verbgate, after the toolkit's own changes of a container");
     }
     let running = UnixStream::connect(one.socket).is_ok();
     match (one.socket.is_empty(), running) {

@@ -117,7 +117,7 @@ pub fn run(options: &Options, globals: &Globals) -> Error {
     }
     let prepared = runtime::find(options.runtime.as_deref()).and_then(|runtime| {
         match line.verb {
-            Verb::Create | Verb::Run => start::prepare(&line, options, globals)?,
+            Verb::Create | Verb::Run => start::prepare(&line, options, globals, &runtime)?,
             Verb::Start => exec::start(&line, globals)?,
             Verb::Exec => exec::prepare(&mut line, globals)?,
             Verb::Delete => start::forget_dead(&line, globals)?,

@@ -4,6 +4,7 @@
 //! lock     what was decided, as JSON; locked as long as the supervisor lives
 //! pid      the container's first process, and when it started
 //! control  where `verbgate` itself writes to the supervisor
+//! judged   the rewritten `config.json`, behind a line with the file's path
 //! groups   the control groups that the supervisor made in the pod's
 //! nodes/   shown in the container as /dev/infiniband
 //! ```
@@ -190,6 +191,18 @@ impl Place {
     /// `NotFound` when there is no such container.
     pub(crate) fn spec(&self) -> io::Result<Spec> {
         Ok(serde_json::from_str(&fs::read_to_string(self.lock())?)?)
+    }
+
+    /// Remembers a file as it was judged, before the runtime reads the file.
+    pub(crate) fn note_judged(&self, file: &Path, text: &str) -> io::Result<()> {
+        fs::write(self.0.join("judged"), format!("{}\n{text}", file.display()))
+    }
+
+    /// The file's path, and the text that was judged.
+    pub(crate) fn judged(&self) -> io::Result<(PathBuf, String)> {
+        let noted = fs::read_to_string(self.0.join("judged"))?;
+        let (file, text) = noted.split_once('\n').unwrap_or_default();
+        Ok((file.into(), text.to_owned()))
     }
 
     /// Remembers the container's first process.

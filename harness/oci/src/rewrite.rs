@@ -26,15 +26,21 @@ const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "a
 /// The limit of locked memory, as OCI names it: getrlimit(2).
 pub(crate) const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
+/// Hooks that run before the container's command does, in the order of runc (`libcontainer/process_linux.go`,
+/// `rootfs_linux.go`) and crun. Later ones are in the container, under the container's filter.
+const EARLY: [&str; 3] = ["prestart", "createRuntime", LAST];
+const LAST: &str = "createContainer";
+
 /// The additions to a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addition<'a> {
     /// The nodes to show.
     pub nodes: &'a Path,
-    /// This program, and the arguments of the hooks that tell that the container is made, and that
-    /// the container is gone.
+    /// This program, and the arguments of the hooks that tell that the container is made, look at the
+    /// container's devices, and tell that the container is gone.
     pub hook: &'a str,
     pub(crate) created: &'a [&'a str],
+    pub(crate) mounted: &'a [&'a str],
     pub(crate) stopped: &'a [&'a str],
     /// Capabilities that the container keeps.
     pub keep: &'a [String],
@@ -71,6 +77,7 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     mounts(array(root, "mounts")?, addition);
     let hooks = object(root, "hooks")?;
     hook(array(hooks, "createRuntime")?, addition.hook, addition.created);
+    hook(array(hooks, LAST)?, addition.hook, addition.mounted);
     hook(array(hooks, "poststop")?, addition.hook, addition.stopped);
     let linux = object(root, "linux")?;
     if linux.contains_key("devices") {
@@ -81,6 +88,31 @@ pub(crate) fn config(config: &mut Value, addition: &Addition<'_>) -> Result<(), 
     refuse_open(root, addition)?;
     object(root, "annotations")?.insert(GRANTED.to_owned(), addition.granted.into());
     Ok(())
+}
+
+/// Adds the hook alone that looks at a container's devices.
+pub(crate) fn look(config: &mut Value, program: &str, args: &[&str]) -> Result<(), RewriteError> {
+    let root = config.as_object_mut().ok_or(RewriteError::Shape("config.json", "an object"))?;
+    hook(array(object(root, "hooks")?, LAST)?, program, args);
+    Ok(())
+}
+
+/// Whether hooks can change what a container has, before the container's command runs.
+pub(crate) fn has_early_hooks(config: &Value) -> bool {
+    let hooks = |kind: &&str| config.get("hooks").and_then(|all| all.get(*kind)?.as_array());
+    EARLY.iter().filter_map(hooks).any(|hooks| !hooks.is_empty())
+}
+
+/// Where two files first differ, as a path of keys; a key that is missing is as null.
+pub(crate) fn difference(one: &Value, other: &Value) -> Option<String> {
+    let (Some(all), Some(others)) = (one.as_object(), other.as_object()) else {
+        return (one != other).then(String::new);
+    };
+    all.keys().chain(others.keys()).find_map(|key| {
+        let [one, other] = [all, others].map(|of| of.get(key).unwrap_or(&Value::Null));
+        let below = difference(one, other)?;
+        Some(if below.is_empty() { key.clone() } else { format!("{key}.{below}") })
+    })
 }
 
 /// Takes from a process what containers with RDMA may not have, and lets the process lock as much memory as
@@ -240,6 +272,7 @@ mod tests {
             nodes: Path::new("/run/v/nodes"),
             hook: "/usr/bin/verbgate",
             created: &["created", "/run/v"],
+            mounted: &["mounted", "/b/rootfs"],
             stopped: &["stopped", "/run/v"],
             keep: &[],
             memlock: None,
@@ -326,6 +359,32 @@ mod tests {
         let mut bare = json!({"args": ["sh"]});
         process(&mut bare, &[], Some(9)).unwrap();
         assert_eq!(bare["rlimits"], json!([limit(9)]));
+    }
+
+    /// What engines write as null, runtimes and Go leave out.
+    #[test]
+    fn a_difference_is_named_by_its_keys() {
+        let of = |one: Value, other: Value| difference(&one, &other);
+        let judged = rewritten();
+        assert_eq!(of(judged.clone(), judged.clone()), None);
+        assert_eq!(of(json!({"a": null}), json!({})), None);
+        let mut added = judged.clone();
+        added["linux"]["devices"].as_array_mut().unwrap().push(json!({}));
+        assert_eq!(of(judged.clone(), added).unwrap(), "linux.devices");
+        let mut without = judged.clone();
+        without.as_object_mut().unwrap().remove("hooks");
+        assert_eq!(of(judged, without).unwrap(), "hooks");
+    }
+
+    #[test]
+    fn the_look_at_devices_is_the_last_hook() {
+        let mut value = json!({"hooks": {"createContainer": [{"path": "/other"}]}});
+        assert!(has_early_hooks(&value) && !has_early_hooks(&bundle()));
+        for _ in 0..2 {
+            look(&mut value, "/v", &["mounted", "/r"]).unwrap();
+            let hooks = value["hooks"]["createContainer"].as_array().unwrap();
+            assert_eq!((hooks.len(), &hooks[1]["path"]), (2, &json!("/v")));
+        }
     }
 
     #[test]

@@ -57,6 +57,12 @@ pub(super) fn find(named: Option<&OsStr>) -> Result<PathBuf, Error> {
     }
 }
 
+/// Whether a runtime may be a program that edits the bundle and calls another: whatever is neither runc nor crun.
+pub(super) fn may_edit(runtime: &Path) -> bool {
+    let real = fs::canonicalize(runtime).unwrap_or_else(|_| runtime.to_owned());
+    !real.file_name().is_some_and(|name| NAMES.iter().any(|known| name == *known))
+}
+
 /// Replaces this process by the runtime; returns only why that failed.
 pub(super) fn become_it(runtime: &Path, args: &[OsString]) -> Error {
     let error = Command::new(runtime).args(args).exec();

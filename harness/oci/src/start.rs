@@ -36,10 +36,12 @@ use super::podman;
 use super::rewrite;
 use super::rewrite::Addition;
 use super::rewrite::CONFIG;
+use super::runtime;
 use super::settings;
 use super::under;
 use super::wish::Wish;
 use crate::device_cgroup::Rules;
+use crate::engine::toolkit;
 use crate::exposed::HostNodes;
 use crate::line::name_of;
 use crate::options::Globals;
@@ -50,7 +52,12 @@ use crate::options::SUPERVISOR;
 const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 
 /// Prepares a container, if it is meant to have RDMA.
-pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Result<(), Error> {
+pub(super) fn prepare(
+    line: &Line,
+    options: &Options,
+    globals: &Globals,
+    runtime: &Path,
+) -> Result<(), Error> {
     let file = config_file(line);
     // Of a file that is not there, the real runtime tells best. What others read in another way, nobody executes.
     let Ok(text) = fs::read(&file) else { return Ok(()) };
@@ -58,10 +65,14 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         anyhow!("{}: {e}; have the engine write JSON (RFC 8259), in UTF-8", file.display())
     })?;
     let host = HostNodes::of(&options.allowed.stand_in);
-    let Some(wish) = Wish::of(&config, &host)? else { return Ok(()) };
+    let Some(wish) = Wish::of(&config, &host)? else {
+        let may_change = runtime::may_edit(runtime) || rewrite::has_early_hooks(&config);
+        return if may_change { look(&file, &mut config, line) } else { Ok(()) };
+    };
     if let Some(why) = &options.refuse {
         return Err(anyhow!("{why}; until then no container gets RDMA"));
     }
+    toolkit::refuse("--runtime", &runtime.to_string_lossy())?;
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(
@@ -86,14 +97,10 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let place = Place::of(&root, &id, line.global("--root"));
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let granted: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    let text = |path: &Path| {
-        path.to_str()
-            .map(str::to_owned)
-            .ok_or_else(|| anyhow!("the path {} is not UTF-8 text", path.display()))
-    };
-    let (exe_name, place_name) = (text(&exe)?, text(place.path())?);
+    let rootfs = rootfs(line, &config);
+    let (exe_name, place_name) = (utf8(&exe)?, utf8(place.path())?);
     let netdevs = netdevs::wanted(&wish.netdevs, &nodes, &config, &place, options)?;
-    let journal = netdevs.as_ref().map(|all| text(&all.journal)).transpose()?;
+    let journal = netdevs.as_ref().map(|all| utf8(&all.journal)).transpose()?;
     let journal: Vec<&str> = journal.iter().flat_map(|path| ["--netdevs", path.as_str()]).collect();
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
     settings::add(&mut config, &nodes, netdevs.as_ref(), &options.sysfs_root)?;
@@ -104,6 +111,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
             nodes: &place.nodes(),
             hook: &exe_name,
             created: &of("created"),
+            mounted: &["mounted", &utf8(&rootfs)?],
             stopped: &of("stopped"),
             keep: &options.allowed.keep,
             memlock,
@@ -118,7 +126,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         audit,
         expected: options.allowed.expected,
         bundle: file.parent().unwrap_or(Path::new(".")).to_owned(),
-        rootfs: rootfs(line, &config),
+        rootfs,
         runs: line.verb == Verb::Run,
         profile,
         tenant,
@@ -136,6 +144,7 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
     let made = sandbox::show_nodes(&shown, &place.nodes())
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
         .and_then(|()| supervisor(&exe, &globals.log, &place, lock))
+        .and_then(|()| Ok(place.note_judged(&file, &config.to_string())?))
         .and_then(|()| replace(&file, &config))
         .and_then(|()| {
             let way = Way::to(&place.control())
@@ -147,6 +156,23 @@ pub(super) fn prepare(line: &Line, options: &Options, globals: &Globals) -> Resu
         let _ = hook::end(&place);
     }
     made
+}
+
+/// Has a container that asks for nothing looked at, when others have made what they make of the container.
+fn look(file: &Path, config: &mut Value, line: &Line) -> Result<(), Error> {
+    // A user's container opens what the user may open.
+    if !is_init_namespace_root() {
+        return Ok(());
+    }
+    let exe = env::current_exe().context("cannot tell the path of this program")?;
+    let rootfs = rootfs(line, config);
+    rewrite::look(config, &utf8(&exe)?, &["mounted", &utf8(&rootfs)?])?;
+    replace(file, config)
+}
+
+fn utf8(path: &Path) -> Result<String, Error> {
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| anyhow!("the path {} is not UTF-8 text", path.display()))
 }
 
 fn refusal(error: io::Error, place: &Place, spec: &Spec) -> Error {

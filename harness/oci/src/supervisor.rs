@@ -191,7 +191,8 @@ impl Life {
             }
             let gone = match &self.container {
                 Some((_, pidfd)) => pidfd.has_ended(),
-                None => self.runtime.is_none(),
+                // A process that the runtime leaves under the filter is a container's that no hook has told of.
+                None => self.runtime.is_none() && self.early.is_none(),
             };
             if !self.started && (gone || self.ending.is_some()) {
                 // Before the folder is removed, and the groups with the folder.

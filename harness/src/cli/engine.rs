@@ -9,6 +9,8 @@ pub(crate) enum EngineArg {
     Containerd,
     Podman,
     Crio,
+    /// NVIDIA's container toolkit, whose runtime calls verbgate then
+    Nvidia,
 }
 
 impl From<EngineArg> for Engine {
@@ -18,6 +20,7 @@ impl From<EngineArg> for Engine {
             EngineArg::Containerd => Self::Containerd,
             EngineArg::Podman => Self::Podman,
             EngineArg::Crio => Self::Crio,
+            EngineArg::Nvidia => Self::Nvidia,
         }
     }
 }

@@ -172,7 +172,7 @@ pub(crate) struct StatsArgs {
 pub(crate) struct HookArgs {
     /// The event of the container
     pub(crate) event: EventArg,
-    /// The container's directory
+    /// The container's directory; of `mounted`, the root file system
     pub(crate) place: PathBuf,
     /// The directory of the journal of the container's NICs
     #[arg(long, value_name = "DIR")]
@@ -308,7 +308,7 @@ pub(crate) struct ConfigureArgs {
     /// Name by which containers ask for the runtime (docker run --runtime NAME)
     #[arg(long, value_name = "NAME", default_value = "verbgate")]
     pub(crate) name: String,
-    /// Runtime to wrap: runc, crun, another name in PATH (nvidia-container-runtime), or a path
+    /// Runtime to wrap: runc, crun, another name in PATH, or a path
     #[arg(long, value_name = "RUNTIME", default_value = "runc")]
     pub(crate) wrap: String,
     /// Make the engine read CDI specifications; for docker and containerd, since the others always
@@ -341,6 +341,8 @@ pub(crate) struct ConfigureArgs {
 pub(crate) enum EventArg {
     /// `createRuntime`: the container's first process is there
     Created,
+    /// `createContainer`: the container's mounts are there, and the hooks of others have run
+    Mounted,
     /// `poststop`: the container is gone
     Stopped,
 }
@@ -349,6 +351,7 @@ impl From<EventArg> for Event {
     fn from(arg: EventArg) -> Self {
         match arg {
             EventArg::Created => Self::Created,
+            EventArg::Mounted => Self::Mounted,
             EventArg::Stopped => Self::Stopped,
         }
     }

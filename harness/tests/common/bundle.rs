@@ -173,6 +173,10 @@ impl Bundle {
         vec![verbgate().into(), "--root".into(), self.root().to_str().unwrap().into()]
     }
 
+    fn runtime(&self) -> &str {
+        self.instead.as_deref().map_or(self.runtime.name, |path| path.to_str().unwrap())
+    }
+
     fn wrapped(&self) -> Vec<String> {
         if let Some(link) = &self.called {
             return vec![link.to_str().unwrap().to_owned()];
@@ -180,8 +184,7 @@ impl Bundle {
         let mut words = self.verbgate();
         words.extend(self.global.iter().cloned());
         words.extend(["oci", "--stand-in", NULL_AS_UVERBS, "--runtime"].map(Into::into));
-        let runtime = self.instead.as_deref().unwrap_or(Path::new(self.runtime.name));
-        words.push(runtime.to_str().unwrap().to_owned());
+        words.push(self.runtime().to_owned());
         words.extend(self.options.iter().cloned());
         words
     }
@@ -191,8 +194,10 @@ impl Bundle {
         let mut command = self.command(words);
         if quiet {
             // What a detached container inherits would be waited for.
+            let log = self.dir.path().join("stderr");
+            command.stderr(fs::File::create(&log).unwrap());
             let status = verbgate_wait::end(&mut command.spawn().unwrap());
-            return Output { status, stdout: Vec::new(), stderr: Vec::new() };
+            return Output { status, stdout: Vec::new(), stderr: fs::read(log).unwrap() };
         }
         verbgate_wait::output(&mut command)
     }
@@ -265,7 +270,7 @@ impl Bundle {
 
     /// The same by the runtime alone; before [`Bundle::run`] rewrites it.
     pub(crate) fn run_natively(&self) -> Output {
-        let words = [self.runtime.name, "run", "--bundle", &self.bundle(), &self.id];
+        let words = [self.runtime(), "run", "--bundle", &self.bundle(), &self.id];
         self.output(&words.map(Into::into), false)
     }
 

@@ -220,6 +220,128 @@ fn podman_finds_the_runtime() {
     assert_eq!(stdout(&output), called.to_str().unwrap(), "{output:?}");
 }
 
+/// The toolkit's file, as the package has it, and `verbgate` with a link beside it, as its package has that.
+struct Toolkit {
+    dir: TempDir,
+}
+
+const TOOLKIT: &str = "#swarm-resource = \"DOCKER_RESOURCE_GPU\"\n\n[nvidia-container-runtime]\n#debug = \"x\"\n\
+                       runtimes = [\"docker-runc\", \"runc\", \"crun\"] # first wins\nmode = \"auto\"\n";
+
+impl Toolkit {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("toolkit.toml"), TOOLKIT).unwrap();
+        fs::copy(verbgate(), dir.path().join("verbgate")).unwrap();
+        Self { dir }
+    }
+
+    fn link(&self) -> PathBuf {
+        let link = self.dir.path().join("verbgate-oci-runc");
+        std::os::unix::fs::symlink("verbgate", &link).unwrap();
+        link
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.dir.path().join("toolkit.toml")).unwrap()
+    }
+
+    fn file(&self, engine: &str) -> PathBuf {
+        self.dir.path().join(engine)
+    }
+
+    fn run(&self, engine: &str, options: &[&str]) -> Output {
+        let mut command = Command::new(self.dir.path().join("verbgate"));
+        command.args(["runtime", "configure", "--runtime", engine]);
+        if engine != "nvidia" {
+            command.arg("--config").arg(self.file(engine));
+        }
+        command.arg("--state-dir").arg(self.dir.path().join("state")).args(options);
+        command.env("NVIDIA_CTK_CONFIG_FILE_PATH", self.dir.path().join("toolkit.toml"));
+        command.output().unwrap()
+    }
+
+    fn done(&self, engine: &str, options: &[&str]) -> Output {
+        let output = self.run(engine, options);
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+}
+
+/// NVIDIA's runtime comes first, and calls Verbgate.
+#[test]
+fn nvidias_toolkit_is_told_to_call_verbgate() {
+    if !has("runc") {
+        return;
+    }
+    let toolkit = Toolkit::new();
+    let docker = DOCKER.replacen('{', "{\n\t\"default-runtime\": \"nvidia\",", 1);
+    fs::write(toolkit.file("docker"), &docker).unwrap();
+    // NVIDIA's runtime would go on to runc.
+    let why = stderr(&toolkit.run("docker", &[]));
+    assert!(why.contains("verbgate-oci-runc is missing; make the link: ln -s "), "{why}");
+    assert_eq!(fs::read_to_string(toolkit.file("docker")).unwrap(), docker);
+    let link = toolkit.link().display().to_string();
+    let line =
+        format!("runtimes = [\"{link}\", \"docker-runc\", \"runc\", \"crun\"] # first wins\n");
+    let planned = toolkit.done("docker", &["--dry-run"]);
+    let (changes, said) = (stdout(&planned), stderr(&planned));
+    assert!(
+        changes.contains(&format!("+{line}")) && changes.contains("+\t\t\"verbgate\": {"),
+        "{changes}"
+    );
+    for needle in
+        ["the default runtime is \"nvidia\"", "nvidia, nvidia-cdi and nvidia-legacy get RDMA"]
+    {
+        assert!(said.contains(needle), "{needle}: {said}");
+    }
+    assert_eq!(toolkit.text(), TOOLKIT);
+    assert_eq!(stdout(&toolkit.done("docker", &[])), changes);
+    assert!(toolkit.text().contains(&line), "{}", toolkit.text());
+    assert_eq!(stdout(&toolkit.done("docker", &[])), "");
+    // The other engine needs the toolkit's file as it is.
+    toolkit.done("podman", &[]);
+    toolkit.done("docker", &["--undo"]);
+    assert_eq!(fs::read_to_string(toolkit.file("docker")).unwrap(), docker);
+    assert!(toolkit.text().contains(&line), "{}", toolkit.text());
+    toolkit.done("podman", &["--undo"]);
+    assert_eq!(toolkit.text(), TOOLKIT);
+    assert_eq!(fs::read_dir(toolkit.dir.path().join("state")).unwrap().count(), 0);
+    // By itself, and with what others have changed since.
+    toolkit.done("nvidia", &[]);
+    let changed = toolkit.text().replace("auto", "cdi");
+    fs::write(toolkit.dir.path().join("toolkit.toml"), changed).unwrap();
+    toolkit.done("nvidia", &["--undo"]);
+    assert_eq!(toolkit.text(), TOOLKIT.replace("auto", "cdi"));
+    // A file that cannot be read changes no engine.
+    fs::write(
+        toolkit.dir.path().join("toolkit.toml"),
+        "[nvidia-container-runtime]\nruntimes = 3\n",
+    )
+    .unwrap();
+    let why = stderr(&toolkit.run("docker", &[]));
+    assert!(why.contains("toolkit.toml: line 2: runtimes: must be an array"), "{why}");
+    assert_eq!(fs::read_to_string(toolkit.file("docker")).unwrap(), docker);
+}
+
+#[test]
+fn a_runtime_that_cannot_be_wrapped_is_refused_with_the_remedy() {
+    for (wrap, needle) in [
+        ("nosuch", "--wrap nosuch: not found in PATH; install the runtime, or name another"),
+        ("/no/such", "--wrap /no/such: not an executable file"),
+        ("nvidia-container-runtime", "have NVIDIA's runtime call verbgate"),
+        ("/usr/bin/nvidia-container-runtime.legacy", "have NVIDIA's runtime call verbgate"),
+    ] {
+        for engine in ["docker", "containerd", "podman", "crio"] {
+            let file = File::new(engine, None);
+            let output = file.configure(&["--wrap", wrap]);
+            let why = stderr(&output);
+            assert_eq!((output.status.code(), file.text()), (Some(1), None), "{why}");
+            assert!(why.contains(needle), "{why}");
+        }
+    }
+}
+
 fn stand_in(dir: &TempDir) -> String {
     program(dir, "containerd-1", CONTAINERD_1)
 }

@@ -15,5 +15,6 @@ mod common;
 mod agent;
 mod configure;
 mod engines;
+mod nvidia;
 mod oci;
 mod show;

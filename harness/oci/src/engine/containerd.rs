@@ -62,7 +62,10 @@ fn plugin(document: &DocumentMut, text: &str) -> Result<&'static str, Error> {
 }
 
 /// A table that is there, or is made, in the style of its surroundings: without a head of its own.
-fn table<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<&'a mut dyn TableLike, Error> {
+pub(super) fn table<'a>(
+    parent: &'a mut dyn TableLike,
+    key: &str,
+) -> Result<&'a mut dyn TableLike, Error> {
     let item = parent.entry(key).or_insert_with(|| {
         let mut table = Table::new();
         table.set_implicit(true);
@@ -130,7 +133,7 @@ pub(super) fn configured(
     let text = text.filter(|text| !text.trim().is_empty());
     let before = Effective::of(program, file, text)?;
     before.require_cri(text)?;
-    let (cdi, notes) = cdi_for(&before, wanted, program)?;
+    let (cdi, mut notes) = cdi_for(&before, wanted, program)?;
     let wanted = Wanted { cdi, ..wanted.clone() };
     let path = wanted.called();
     let mut changed = with(text, &wanted, Some(&before), &[])?;
@@ -141,6 +144,10 @@ pub(super) fn configured(
         after = Effective::of(program, file, Some(&changed))?;
     }
     before.check(&after, &wanted.name, &path)?;
+    notes.extend(before.default_runtime().and_then(|name| {
+        let program = before.runtime(name)?.get("options")?.get("BinaryName")?.as_str()?;
+        wanted.note_default(name, program)
+    }));
     Ok((changed, notes))
 }
 

@@ -72,8 +72,9 @@ pub(super) fn configured(
 ) -> Result<(String, Vec<String>), Error> {
     let Some(program) = program else {
         let note = "cannot tell Docker's version: before 25.0, --cdi has no effect".to_owned();
-        let notes = wanted.cdi.then_some(note).into_iter().collect();
-        return Ok((with(text, wanted)?, notes));
+        let after = with(text, wanted)?;
+        let notes = wanted.cdi.then_some(note).into_iter().chain(default_note(&after, wanted));
+        return Ok((after.clone(), notes.collect()));
     };
     let version = program.version()?;
     let without_cdi = wanted.cdi && version.is_before(KNOWS_CDI);
@@ -85,10 +86,17 @@ pub(super) fn configured(
             version.text()
         )
     };
-    let notes = without_cdi.then(note).into_iter().collect();
+    let mut notes: Vec<String> = without_cdi.then(note).into_iter().collect();
     let after = with(text, &Wanted { cdi: wanted.cdi && !without_cdi, ..wanted.clone() })?;
     check(program, file, &after)?;
+    notes.extend(default_note(&after, wanted));
     Ok((after, notes))
+}
+
+fn default_note(text: &str, wanted: &Wanted) -> Option<String> {
+    let read: Value = serde_json::from_str(text).ok()?;
+    let name = read.get("default-runtime")?.as_str()?;
+    wanted.note_default(name, read.get(RUNTIMES)?.get(name)?.get("path")?.as_str()?)
 }
 
 /// Has Docker check a text in the place of a file, if this Docker can.

@@ -93,7 +93,7 @@ pub(super) fn names(engine: Engine, text: &str) -> Vec<String> {
     let path: &[&str] = match engine {
         Engine::Podman => &["engine", "runtimes"],
         Engine::Crio => &["crio", "runtime", "runtimes"],
-        Engine::Docker | Engine::Containerd => return Vec::new(),
+        Engine::Docker | Engine::Containerd | Engine::Nvidia => return Vec::new(),
     };
     let Ok(document) = parse(text) else { return Vec::new() };
     let all = path.iter().try_fold(document.as_item(), |at, key| at.get(key));

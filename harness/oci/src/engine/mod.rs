@@ -12,6 +12,7 @@ mod dropin;
 mod effective;
 mod imported;
 mod shape;
+pub(crate) mod toolkit;
 mod undo;
 mod wanted;
 
@@ -69,7 +70,7 @@ impl Engine {
         match self {
             Self::Containerd => Program::find("containerd", args.program.as_deref()).map(Some),
             // What is written for these cannot harm what is there.
-            Self::Docker | Self::Podman | Self::Crio => {
+            Self::Docker | Self::Podman | Self::Crio | Self::Nvidia => {
                 let name = self.checks();
                 match args.program.as_deref() {
                     None => Ok(Program::find(name, None).ok()),
@@ -86,6 +87,7 @@ impl Engine {
             Self::Containerd => "containerd",
             Self::Podman => "podman",
             Self::Crio => "crio",
+            Self::Nvidia => toolkit::PROGRAM,
         }
     }
 
@@ -104,7 +106,7 @@ impl Engine {
                 _ => docker::check(program, file, after),
             },
             // Nothing of theirs is left to check.
-            (Self::Docker | Self::Podman | Self::Crio, _) => Ok(()),
+            (Self::Docker | Self::Podman | Self::Crio | Self::Nvidia, _) => Ok(()),
         }
     }
 
@@ -119,6 +121,7 @@ impl Engine {
         match self {
             Self::Docker => docker::configured(file, text, wanted, program),
             Self::Containerd => containerd::configured(file, text, wanted, program),
+            Self::Nvidia => toolkit::configured(file, text, wanted, program),
             Self::Podman => {
                 let text = dropin::podman(text, wanted)?;
                 program.map_or(Ok(()), |program| dropin::check_podman(program, file, &text))?;
@@ -139,15 +142,63 @@ impl Engine {
             Self::Docker => docker::without(text, name).map(Some),
             Self::Containerd => containerd::without(text, name).map(Some),
             Self::Podman | Self::Crio => dropin::without(text),
+            Self::Nvidia => toolkit::without(text).map(Some),
         }
     }
 }
 
-/// Makes `verbgate oci` known to an engine, or takes that back.
+/// Makes `verbgate oci` known to an engine, and to NVIDIA's container toolkit, if this host has one; or takes that
+/// back.
 ///
 /// # Errors
-/// When the engine's file cannot be read, changed or written, or the engine refuses the new one.
+/// When a file cannot be read, changed or written, or the engine or the toolkit refuses the new one.
 pub fn configure(args: &Configure) -> Result<u8, Error> {
+    let alone = args.engine == Engine::Nvidia;
+    if alone && args.config.is_some() {
+        return configure_one(args);
+    }
+    let files = if args.undo && !alone { unused_toolkits(args)? } else { toolkit::files() };
+    if alone && files.is_empty() {
+        return Err(anyhow!(
+            "this host has no NVIDIA container toolkit: {} is missing; name the toolkit's file by --config",
+            toolkit::FILE
+        ));
+    }
+    let toolkits = || {
+        files.iter().try_for_each(|file| {
+            let (engine, config) = (Engine::Nvidia, Some(file.clone()));
+            let program = args.program.clone().filter(|_| alone);
+            configure_one(&Configure { engine, config, program, ..args.clone() }).map(drop)
+        })
+    };
+    // What the toolkit refuses changes no engine.
+    if alone || !args.undo {
+        toolkits()?;
+    }
+    if !alone {
+        configure_one(args)?;
+    }
+    if !alone && args.undo {
+        toolkits()?;
+    }
+    Ok(0)
+}
+
+/// Files of toolkits that Verbgate has changed, if no other engine is left for which Verbgate did so.
+fn unused_toolkits(args: &Configure) -> Result<Vec<PathBuf>, Error> {
+    let this = Entry { engine: args.engine, name: args.name.clone() };
+    let mut files = Vec::new();
+    for undo in Undo::all(&args.state_dir)? {
+        match undo.load()?.and_then(|kept| kept.entry) {
+            Some(entry) if entry.engine == Engine::Nvidia => files.push(undo.path().to_owned()),
+            entry if entry != Some(this.clone()) => return Ok(Vec::new()),
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+fn configure_one(args: &Configure) -> Result<u8, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if args.name.is_empty() || !args.name.chars().all(is_name) {
         return Err(anyhow!(
@@ -175,10 +226,12 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     }
     let program = env::current_exe().context("cannot tell this program's path")?;
     let program = program.to_str().context("this program's path is not UTF-8 text")?.to_owned();
-    let wanted =
-        Wanted { name: args.name.clone(), program, wrapped: args.wrap.clone(), cdi: args.cdi };
+    let low_level = || toolkit::low_level(before.as_deref());
+    let wrapped = (engine == Engine::Nvidia).then(low_level).flatten();
+    let wrapped = wrapped.unwrap_or_else(|| args.wrap.clone());
+    let wanted = Wanted { name: args.name.clone(), program, wrapped, cdi: args.cdi };
     wanted.check(engine)?;
-    if engine.takes_path() && !Path::new(&wanted.called()).exists() {
+    if engine.takes_path() && engine != Engine::Nvidia && !Path::new(&wanted.called()).exists() {
         say(&format!("make the link: ln -s {} {}", wanted.program, wanted.called()));
     }
     let asked = engine.program(args)?;
@@ -235,6 +288,9 @@ fn record_of(state_dir: &Path, entry: &Entry) -> Result<Option<Undo>, Error> {
 /// The files in which an engine's runtimes are: the engine's own file, and verbgate's, if the engine reads one.
 #[must_use]
 pub fn files(engine: Engine) -> Vec<PathBuf> {
+    if engine == Engine::Nvidia {
+        return toolkit::files();
+    }
     let main = PathBuf::from(engine.file());
     let own = match engine {
         Engine::Containerd => fs::read_to_string(&main).ok().and_then(|text| imported::file(&text)),
@@ -262,6 +318,12 @@ pub fn is_ours(path: &str) -> bool {
 /// # Errors
 /// When the file cannot be read, or the engine cannot read the file.
 pub fn configured(engine: Engine) -> Result<bool, Error> {
+    if engine == Engine::Nvidia {
+        let files = toolkit::files();
+        let texts = files.iter().map(|file| read(file)).collect::<Result<Vec<_>, _>>()?;
+        let calls_us = |text: &Option<String>| text.as_deref().is_some_and(toolkit::calls_us);
+        return Ok(!texts.is_empty() && texts.iter().all(calls_us));
+    }
     let path = Path::new(engine.file());
     let text = read(path)?;
     let known = match (engine, &text) {
@@ -278,7 +340,9 @@ pub fn configured(engine: Engine) -> Result<bool, Error> {
         (Engine::Docker, Some(text)) => {
             return docker::programs(text).map(|all| all.iter().any(|path| is_ours(path)));
         }
-        (Engine::Podman | Engine::Crio, Some(text)) => Ok(text.contains("verbgate-oci")),
+        (Engine::Podman | Engine::Crio | Engine::Nvidia, Some(text)) => {
+            Ok(text.contains("verbgate-oci"))
+        }
     };
     known.map_err(|e| anyhow!("{}: {e}", path.display()))
 }

@@ -9,6 +9,7 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::toolkit;
 use crate::runtime;
 
 /// A container engine.
@@ -23,6 +24,8 @@ pub enum Engine {
     Podman,
     /// CRI-O.
     Crio,
+    /// NVIDIA's container toolkit, which calls a runtime as engines do.
+    Nvidia,
 }
 
 /// The runtime that an engine shall know.
@@ -50,6 +53,18 @@ impl Wanted {
         self.wrapped.rsplit('/').next().unwrap_or_default()
     }
 
+    /// What is to be said of the engine's default runtime of this name and program, where that is NVIDIA's.
+    pub(super) fn note_default(&self, name: &str, program: &str) -> Option<String> {
+        toolkit::is_nvidias(program).then(|| {
+            format!(
+                "the default runtime is {name:?}, NVIDIA's: containers that name no runtime get GPUs by NVIDIA's runtime, and \
+                 RDMA through verbgate where NVIDIA's runtime calls verbgate; the runtime {:?} wraps {}, and gives GPUs by \
+                 CDI alone",
+                self.name, self.wrapped
+            )
+        })
+    }
+
     /// Checks that the wrapped runtime is there, and that those who are called by a name find the same one.
     pub(super) fn check(&self, engine: Engine) -> Result<(), Error> {
         let odd = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
@@ -59,8 +74,14 @@ impl Wanted {
                 self.wrapped
             ));
         }
+        toolkit::refuse("--wrap", &self.wrapped)?;
         if !self.wrapped.contains('/') {
-            return Ok(());
+            return runtime::find(Some(self.wrapped.as_ref())).map(drop).map_err(|_| {
+                anyhow!(
+                    "--wrap {}: not found in PATH; install the runtime, or name another: runc, crun, or a path",
+                    self.wrapped
+                )
+            });
         }
         if !self.wrapped.starts_with('/') {
             return Err(anyhow!("--wrap {}: the path must be absolute", self.wrapped));
@@ -92,6 +113,7 @@ impl Engine {
             Self::Containerd => "/etc/containerd/config.toml",
             Self::Podman => "/etc/containers/containers.conf.d/50-verbgate.conf",
             Self::Crio => "/etc/crio/crio.conf.d/50-verbgate.conf",
+            Self::Nvidia => toolkit::FILE,
         }
     }
 
@@ -102,6 +124,7 @@ impl Engine {
             Self::Containerd => "containerd",
             Self::Podman => "podman",
             Self::Crio => "crio",
+            Self::Nvidia => "nvidia",
         }
     }
 
@@ -110,7 +133,7 @@ impl Engine {
         match self {
             Self::Docker => "systemctl restart docker",
             Self::Containerd => "systemctl restart containerd",
-            Self::Podman => "",
+            Self::Podman | Self::Nvidia => "",
             Self::Crio => "systemctl restart crio",
         }
     }
@@ -145,15 +168,14 @@ mod tests {
     #[test]
     fn a_runtime_of_another_name_is_wrapped_where_it_is_found() {
         let of = |wrapped: &str| Wanted { wrapped: wrapped.into(), ..wanted_for_tests() };
-        assert_eq!(
-            of("/opt/bin/nvidia-container-runtime").called().rsplit('/').next(),
-            Some("verbgate-oci-nvidia-container-runtime")
-        );
+        assert_eq!(of("/opt/bin/youki").called().rsplit('/').next(), Some("verbgate-oci-youki"));
         // Any program that is there.
         let shell = runtime::find(Some("sh".as_ref())).unwrap();
         of(shell.to_str().unwrap()).check(Engine::Containerd).unwrap();
-        of("no-such-runtime").check(Engine::Crio).unwrap();
         for (wrapped, needle) in [
+            ("no-such-runtime", "install the runtime, or name another"),
+            ("nvidia-container-runtime", "have NVIDIA's runtime call verbgate"),
+            ("/usr/bin/nvidia-container-runtime.cdi", "have NVIDIA's runtime call verbgate"),
             ("", "letters"),
             ("a b", "letters"),
             ("bin/sh", "absolute"),

@@ -1,34 +1,27 @@
-//! A runtime by a third name, as NVIDIA's container toolkit brings one: a program that changes the bundle and
-//! becomes runc. Verbgate wraps that program.
+//! Runtimes that call others. Verbgate calls a runtime by a third name; NVIDIA's, which changes the bundle, calls Verbgate.
 
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::engines::cri::Container;
-use crate::engines::cri::LOGS;
 use crate::engines::cri::Pod;
 use crate::engines::docker;
 use crate::engines::docker::docker_run;
 use crate::engines::image;
-use crate::engines::matrix::until;
 use crate::engines::pods::HANDLER;
 use crate::engines::pods::NODE;
 use crate::engines::pods::Node;
 use crate::engines::world::World;
+use crate::nvidia;
 
-const NAME: &str = "nvidia-container-runtime";
-const PATH: &str = "/opt/toolkit/nvidia-container-runtime";
-/// Adds a variable to the container, as the real one adds GPUs.
-const PROGRAM: &str = r#"#!/bin/sh
-echo "$*" >>/tmp/wrapped
-bundle= last=
-for word; do
-    case $last in --bundle | -b) bundle=$word ;; esac
-    last=$word
-done
-[ -z "$bundle" ] || sed -i 's/"env":\[/"env":["WRAPPED=yes",/' "$bundle/config.json"
-exec runc "$@"
-"#;
-const SHOW: [&str; 3] = ["sh", "-c", "echo $WRAPPED; ls /dev/infiniband"];
+const NAME: &str = "third-runtime";
+const PATH: &str = "/opt/third/third-runtime";
+const PROGRAM: &str = "#!/bin/sh\necho \"$*\" >>/tmp/wrapped\nexec runc \"$@\"\n";
+/// NVIDIA's toolkit, as its package has it, on a host with a GPU.
+const TOOLKIT: &str = "/etc/nvidia-container-runtime/config.toml";
+const SETTINGS: &str =
+    "[nvidia-container-runtime]\nmode = \"MODE\"\nruntimes = [\"runc\", \"crun\"]\n";
+const MODES: [&str; 2] = ["legacy", "jit-cdi"];
+const GPU: &str = "mknod -m 666 /dev/nvidia0 c 1 5";
 
 fn installed(world: &World) {
     world.write(PATH, PROGRAM.as_bytes());
@@ -42,29 +35,55 @@ fn assert_was_called(world: &World, verbs: &[&str]) {
     }
 }
 
-#[test]
-fn docker_26_runs_a_runtime_by_a_third_name() {
-    let Some(mut world) = World::of("trixie") else { return };
-    installed(&world);
-    world.done(&[&docker::CONFIGURE[..], &["--wrap", PATH]].concat());
-    let daemon = docker::start(&mut world);
-    if !docker::works(&world) {
-        return;
+/// A host with the toolkit.
+fn with_toolkit(mode: &str) -> Option<World> {
+    // The suite that has Python.
+    let world = World::of("sid")?;
+    for name in nvidia::NAMES {
+        world.write(&format!("/usr/bin/{name}"), nvidia::STAND_IN.as_bytes());
+        world.done(&["chmod", "755", &format!("/usr/bin/{name}")]);
     }
-    let ours = ["--runtime=verbgate", "--device=/dev/infiniband/uverbs0"];
-    let output = docker_run(&world, &ours, &SHOW);
-    assert_eq!(stdout(&output), "yes\nuverbs0", "{output:?}");
-    let output = docker_run(&world, &ours, &image::ASK);
-    assert!(stdout(&output).ends_with(image::ANSWER), "{output:?}");
-    let detached = [&ours[..], &["--detach", "--name=stays"]].concat();
-    let output = docker_run(&world, &detached, &["sleep", "1000"]);
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(world.supervised().len(), 1);
-    assert_eq!(world.done(&["docker", "exec", "stays", "ls", "/dev/infiniband"]), "uverbs0");
-    world.done(&["docker", "rm", "--force", "stays"]);
-    assert_was_called(&world, &["create", "start", "exec", "kill", "delete"]);
-    world.assert_nothing_left();
-    daemon.stop();
+    world.write(TOOLKIT, SETTINGS.replace("MODE", mode).as_bytes());
+    world.sh(GPU);
+    Some(world)
+}
+
+#[test]
+fn docker_runs_nvidias_runtime_which_calls_verbgate() {
+    for mode in MODES {
+        let Some(mut world) = with_toolkit(mode) else { return };
+        let nvidia =
+            format!("{{\"runtimes\": {{\"nvidia\": {{\"path\": \"{}\"}}}}}}\n", nvidia::NAME);
+        world.write(docker::FILE, nvidia.as_bytes());
+        let before = world.read(TOOLKIT).unwrap();
+        world.done(&docker::CONFIGURE);
+        assert!(
+            world.read(TOOLKIT).unwrap().contains("verbgate-oci-runc"),
+            "{:?}",
+            world.read(TOOLKIT)
+        );
+        let status = stdout(&world.run(&["verbgate", "runtime", "status"]));
+        assert!(status.contains("calls verbgate"), "{status}");
+        let daemon = docker::start(&mut world);
+        if !docker::works(&world) {
+            return;
+        }
+        // The image asks for the NIC, and the container gets a supervised one.
+        let image = ["--env=NVIDIA_VISIBLE_DEVICES=all", "--env=NVIDIA_MOFED=enabled"];
+        let ours = [&["--runtime=nvidia"], &image[..]].concat();
+        let output = docker_run(&world, &ours, &["ls", "/dev/infiniband", "/dev/nvidia0"]);
+        assert!(
+            stdout(&output).contains("uverbs0") && stdout(&output).contains("nvidia0"),
+            "{output:?}"
+        );
+        let output = docker_run(&world, &ours, &image::ASK);
+        assert!(stdout(&output).ends_with(image::ANSWER), "{mode}: {output:?}");
+        world.done(&["verbgate", "runtime", "configure", "--runtime=docker", "--undo"]);
+        assert_eq!(world.read(TOOLKIT).unwrap(), before);
+        assert_eq!(world.read(docker::FILE).unwrap(), nvidia);
+        world.assert_nothing_left();
+        daemon.stop();
+    }
 }
 
 #[test]
@@ -85,18 +104,11 @@ fn containerd_1_7_runs_a_runtime_by_a_third_name() {
     let Some(mut node) = Node::with(world, &wrap) else { return };
     let pod = Pod::of("wraps", &[]);
     let id = node.kubelet.run_pod(&pod, HANDLER).unwrap();
-    let container =
-        Container::of("box", image::NAME, &["sh", "-c", "echo wrapped: $WRAPPED; sleep 1000"]);
-    let container = container.with_device(NODE);
+    let container = Container::of("box", image::NAME, &["sleep", "1000"]).with_device(NODE);
     let container = node.kubelet.run(&id, &pod, container).unwrap();
     assert_eq!(node.world.supervised().len(), 1);
     let done = node.kubelet.exec(&container, &["ls", "/dev/infiniband"]);
     assert_eq!(String::from_utf8(done.stdout).unwrap(), "uverbs0\n");
-    // The container's first process has what the wrapped runtime has made of the bundle.
-    let log = format!("{LOGS}/box.log");
-    until("a line of the log", || {
-        node.world.read(&log).is_some_and(|log| log.contains("wrapped: yes"))
-    });
     node.kubelet.remove_pod(&id);
     assert_was_called(&node.world, &["create", "start", "exec", "kill", "delete"]);
     node.world.assert_nothing_left();

@@ -2,6 +2,7 @@
 
 mod exec;
 mod kills;
+mod later;
 mod log;
 mod pod;
 mod raw;

@@ -35,7 +35,7 @@ const DEV: &str = "/dev";
 const INFINIBAND_MAJOR: u32 = 231;
 
 /// Depth to which nodes are looked for below `/dev`; udev makes no more than four levels.
-const MAX_DEPTH: usize = 8;
+pub(super) const MAX_DEPTH: usize = 8;
 
 /// The numbers of RDMA hardware's character devices.
 #[derive(Clone, Debug)]

@@ -42,6 +42,7 @@ mod landlock;
 pub(crate) mod mounts;
 mod orphans;
 pub mod probe;
+mod raw;
 mod spec;
 mod sysfs;
 
@@ -72,6 +73,7 @@ pub use self::job::Job;
 pub use self::keep::Keep;
 pub use self::mounts::own_points;
 pub use self::orphans::end_descendants;
+pub use self::raw::openable_node;
 pub use self::spec::DeviceNode;
 pub use self::spec::EXIT_NOT_FOUND;
 pub use self::spec::EXIT_NOT_INVOKED;

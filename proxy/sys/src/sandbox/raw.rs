@@ -1,0 +1,146 @@
+//! Nodes of RDMA devices in a container that the container could open without the supervisor.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use rustix::fs::Access;
+use rustix::fs::Mode;
+use rustix::fs::OFlags;
+use rustix::fs::ResolveFlags;
+use rustix::fs::StatVfsMountFlags;
+
+use super::devices::MAX_DEPTH;
+use super::devices::RdmaNumbers;
+use super::mounts;
+
+/// A raw node that this process could open below a root file system: in `/dev`, in a second view of the host's
+/// `/dev`, or mounted by itself.
+///
+/// The caller is in the container's mount namespace, before the root changes, and in the container's control group:
+/// access(2) asks the device cgroup, and opens nothing.
+///
+/// # Errors
+/// The mounts cannot be listed, or a directory cannot be read.
+pub fn openable_node(rootfs: &Path) -> io::Result<Option<PathBuf>> {
+    let rdma = RdmaNumbers::known();
+    let rootfs = fs::canonicalize(rootfs)?;
+    let mut all = mounts::list()?;
+    all.retain(|mount| mount.point.starts_with(&rootfs));
+    let dev = dev_of(&rootfs)?;
+    if let Some(dev) = &dev
+        && let Some(node) = search(dev, &rdma, MAX_DEPTH)?
+    {
+        return Ok(Some(node));
+    }
+    for mount in all {
+        // The walk of /dev has seen the others.
+        let is_dev = dev.as_ref().is_some_and(|dev| mount.point.starts_with(dev));
+        let depth = if is_dev || mount.fstype == "devtmpfs" { MAX_DEPTH } else { 0 };
+        if let Some(node) = search(&mount.point, &rdma, depth)? {
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
+}
+
+/// The container's `/dev`, which an image may make a link.
+fn dev_of(rootfs: &Path) -> io::Result<Option<PathBuf>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(rootfs, flags, Mode::empty())?;
+    match rustix::fs::openat2(&root, "dev", flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        Ok(dev) => fs::read_link(format!("/proc/self/fd/{}", dev.as_raw_fd())).map(Some),
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The first openable node that is at a path, or in the same file system below the path.
+fn search(at: &Path, rdma: &RdmaNumbers, depth: usize) -> io::Result<Option<PathBuf>> {
+    // Covered by a later mount, or removed meanwhile.
+    let Ok(meta) = fs::symlink_metadata(at) else { return Ok(None) };
+    if !meta.is_dir() {
+        return Ok((rdma.are_of(&meta) && is_openable(at)).then(|| at.to_owned()));
+    }
+    if depth == 0 || has_no_devices(at) {
+        return Ok(None);
+    }
+    let entries = match fs::read_dir(at) {
+        // Removed meanwhile; or the host's administrator hides the directory from the root of a user namespace.
+        Err(e)
+            if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&e.kind()) =>
+        {
+            return Ok(None);
+        }
+        other => other?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        // Another mount is searched by itself.
+        if fs::symlink_metadata(&path)
+            .is_ok_and(|below| below.is_dir() && below.dev() != meta.dev())
+        {
+            continue;
+        }
+        if let Some(node) = search(&path, rdma, depth - 1)? {
+            return Ok(Some(node));
+        }
+    }
+    Ok(None)
+}
+
+fn has_no_devices(path: &Path) -> bool {
+    rustix::fs::statvfs(path).is_ok_and(|fs| fs.f_flag.contains(StatVfsMountFlags::NODEV))
+}
+
+fn is_openable(node: &Path) -> bool {
+    let may = |access| rustix::fs::access(node, access).is_ok();
+    !has_no_devices(node) && (may(Access::READ_OK) || may(Access::WRITE_OK))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::CWD;
+    use rustix::fs::FileType;
+
+    use super::*;
+
+    /// A root file system in which a node is, if this user can make one.
+    fn with_node(dir: &Path, number: (u32, u32)) -> bool {
+        fs::create_dir_all(dir).unwrap();
+        let rdev = rustix::fs::makedev(number.0, number.1);
+        let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
+        let node = dir.join("node");
+        rustix::fs::mknodat(CWD, &node, kind, mode, rdev).is_ok() && !has_no_devices(&node)
+    }
+
+    #[test]
+    fn a_node_is_found_by_its_number() {
+        let rootfs = tempfile::tempdir().unwrap();
+        let (dev, other) = (rootfs.path().join("dev/a/b"), rootfs.path().join("srv"));
+        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
+        if !with_node(&rootfs.path().join("dev"), (1, 3)) || !with_node(&other, (231, 192)) {
+            eprintln!("SKIPPED: needs to make device nodes");
+            return;
+        }
+        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
+        assert!(with_node(&dev, (231, 192)));
+        let found = openable_node(rootfs.path()).unwrap();
+        assert_eq!(found, Some(fs::canonicalize(dev).unwrap().join("node")));
+    }
+
+    #[test]
+    fn a_link_for_dev_is_followed_in_the_root_file_system() {
+        let rootfs = tempfile::tempdir().unwrap();
+        symlink("/elsewhere", rootfs.path().join("dev")).unwrap();
+        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
+        if with_node(&rootfs.path().join("elsewhere"), (231, 0)) {
+            assert!(openable_node(rootfs.path()).unwrap().is_some());
+        }
+    }
+}
