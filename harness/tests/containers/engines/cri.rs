@@ -101,6 +101,8 @@ pub(crate) struct Container {
     image: Option<Image>,
     #[prost(string, repeated, tag = "3")]
     command: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    envs: Vec<KeyValue>,
     #[prost(message, repeated, tag = "7")]
     mounts: Vec<Mount>,
     #[prost(message, repeated, tag = "8")]
@@ -113,6 +115,14 @@ pub(crate) struct Container {
     linux: Option<LinuxContainer>,
     #[prost(message, repeated, tag = "17")]
     cdi: Vec<CdiDevice>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

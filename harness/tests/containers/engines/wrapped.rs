@@ -2,6 +2,7 @@
 
 use crate::common::stderr;
 use crate::common::stdout;
+use crate::engines::containerd::FILE;
 use crate::engines::cri::Container;
 use crate::engines::cri::Pod;
 use crate::engines::docker;
@@ -86,6 +87,43 @@ fn docker_runs_nvidias_runtime_which_calls_verbgate() {
     }
 }
 
+/// The class `nvidia` of a cluster, as the GPU operator makes it: a handler that runs NVIDIA's runtime.
+#[test]
+fn pods_of_the_class_nvidia_have_a_supervised_device() {
+    let Some(world) = with_toolkit("jit-cdi") else { return };
+    Node::equip(&world);
+    let handler = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes";
+    let shim = "runtime_type = \"io.containerd.runc.v2\"";
+    let tables = format!(
+        "{handler}.runc]\n{shim}\n{handler}.nvidia]\n{shim}\n{handler}.nvidia.options]\nBinaryName = \"/usr/bin/{}\"\n",
+        nvidia::NAME
+    );
+    let file = world.read(FILE).unwrap() + &tables;
+    world.write(FILE, file.as_bytes());
+    let before = world.read(TOOLKIT).unwrap();
+    world.done(&["verbgate", "runtime", "configure", "--runtime=containerd"]);
+    let Some(mut node) = Node::unconfigured(world) else { return };
+    let pod = Pod::of("gpu", &[]);
+    for (handler, gpu) in [("nvidia", true), (HANDLER, false)] {
+        let id = node.kubelet.run_pod(&pod, handler).unwrap();
+        let asks = Container::of("box", image::NAME, &["sleep", "1000"]);
+        let asks =
+            asks.with_env(("NVIDIA_VISIBLE_DEVICES", "all")).with_env(("NVIDIA_MOFED", "enabled"));
+        let container = node.kubelet.run(&id, &pod, asks).unwrap();
+        // Verbgate alone takes no environment for a wish.
+        assert_eq!(node.world.supervised().len(), usize::from(gpu), "{handler}");
+        let dev = node.said(&container, &["ls", "/dev"]);
+        for name in ["nvidia0", "infiniband"] {
+            assert_eq!(dev.lines().any(|line| line == name), gpu, "{handler}: {dev}");
+        }
+        node.kubelet.remove_pod(&id);
+    }
+    node.world.assert_nothing_left();
+    node.stop();
+    node.world.done(&["verbgate", "runtime", "configure", "--runtime=containerd", "--undo"]);
+    assert_eq!((node.world.read(TOOLKIT).unwrap(), node.world.read(FILE).unwrap()), (before, file));
+}
+
 #[test]
 fn containerd_1_7_runs_a_runtime_by_a_third_name() {
     let Some(world) = World::of("trixie") else { return };
@@ -112,6 +150,6 @@ fn containerd_1_7_runs_a_runtime_by_a_third_name() {
     node.kubelet.remove_pod(&id);
     assert_was_called(&node.world, &["create", "start", "exec", "kill", "delete"]);
     node.world.assert_nothing_left();
-    assert!(node.world.read(crate::engines::containerd::FILE).unwrap().contains(NAME));
+    assert!(node.world.read(FILE).unwrap().contains(NAME));
     node.stop();
 }

@@ -9,6 +9,7 @@ use super::ContainerSecurity;
 use super::Device;
 use super::HOST;
 use super::Image;
+use super::KeyValue;
 use super::LOCALHOST;
 use super::LOGS;
 use super::LinuxContainer;
@@ -62,6 +63,7 @@ impl Container {
             metadata: Some(ContainerMetadata { name: name.to_owned() }),
             image: Some(Image { image: image.to_owned() }),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
+            envs: Vec::new(),
             mounts: Vec::new(),
             devices: Vec::new(),
             annotations: HashMap::new(),
@@ -69,6 +71,12 @@ impl Container {
             linux: Some(LinuxContainer { security: Some(security) }),
             cdi: Vec::new(),
         }
+    }
+
+    /// As an image's environment, or a pod's, asks.
+    pub(crate) fn with_env(mut self, (key, value): (&str, &str)) -> Self {
+        self.envs.push(KeyValue { key: key.to_owned(), value: value.to_owned() });
+        self
     }
 
     /// With a volume, which the kubelet has made on the node.
