@@ -42,12 +42,14 @@ pub enum Event {
     Created,
     /// `createContainer`: the container's mounts are there, and the hooks of others have run.
     Mounted,
+    /// The same of a container without RDMA.
+    MountedUnasked,
     /// `poststop`: the container is gone.
     Stopped,
 }
 
 /// Runs a hook of the container with this directory, and with this directory of its NICs' journal;
-/// standard input is the container's state, as the OCI runtime specification has it. `Mounted` runs in the
+/// standard input is the container's state, as the OCI runtime specification has it. `Mounted` and `MountedUnasked` run in the
 /// container's namespaces, where that directory cannot be read: `place` is the root file system instead.
 ///
 /// # Errors
@@ -82,7 +84,9 @@ fn heed(event: Event, path: &Path, netdevs: Option<&Path>) -> Result<u8, Error> 
             refuse_changed(place, bundle.as_ref())?;
             created(place, pid, netdevs.is_some())?;
         }
-        Event::Mounted => refuse_raw(path)?,
+        Event::Mounted => refuse_raw(path, true)?,
+        // Without a device, rdma_cm is of no use.
+        Event::MountedUnasked => refuse_raw(path, false)?,
         Event::Stopped => {
             let home = netdevs.map_or(Ok(()), home::bring_home);
             end(place)?;
@@ -111,9 +115,9 @@ fn refuse_changed(place: &Place, bundle: &Path) -> Result<(), Error> {
 }
 
 /// Refuses a container that could open a device without a supervisor.
-fn refuse_raw(rootfs: &Path) -> Result<(), Error> {
+fn refuse_raw(rootfs: &Path, cm: bool) -> Result<(), Error> {
     let found =
-        sandbox::openable_node(rootfs).context("cannot search the container for devices")?;
+        sandbox::openable_node(rootfs, cm).context("cannot search the container for devices")?;
     found.map_or(Ok(()), |node| {
         Err(anyhow!(
             "{}: a hook, or a program that Verbgate calls, has brought this RDMA device into the container, \

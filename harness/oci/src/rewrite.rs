@@ -381,7 +381,7 @@ mod tests {
         let mut value = json!({"hooks": {"createContainer": [{"path": "/other"}]}});
         assert!(has_early_hooks(&value) && !has_early_hooks(&bundle()));
         for _ in 0..2 {
-            look(&mut value, "/v", &["mounted", "/r"]).unwrap();
+            look(&mut value, "/v", &["mounted-unasked", "/r"]).unwrap();
             let hooks = value["hooks"]["createContainer"].as_array().unwrap();
             assert_eq!((hooks.len(), &hooks[1]["path"]), (2, &json!("/v")));
         }

@@ -166,7 +166,7 @@ fn look(file: &Path, config: &mut Value, line: &Line) -> Result<(), Error> {
     }
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let rootfs = rootfs(line, config);
-    rewrite::look(config, &utf8(&exe)?, &["mounted", &utf8(&rootfs)?])?;
+    rewrite::look(config, &utf8(&exe)?, &["mounted-unasked", &utf8(&rootfs)?])?;
     replace(file, config)
 }
 

@@ -172,7 +172,7 @@ pub(crate) struct StatsArgs {
 pub(crate) struct HookArgs {
     /// The event of the container
     pub(crate) event: EventArg,
-    /// The container's directory; of `mounted`, the root file system
+    /// The container's directory; of `mounted` and `mounted-unasked`, the root file system
     pub(crate) place: PathBuf,
     /// The directory of the journal of the container's NICs
     #[arg(long, value_name = "DIR")]
@@ -343,6 +343,8 @@ pub(crate) enum EventArg {
     Created,
     /// `createContainer`: the container's mounts are there, and the hooks of others have run
     Mounted,
+    /// The same of a container without RDMA
+    MountedUnasked,
     /// `poststop`: the container is gone
     Stopped,
 }
@@ -352,6 +354,7 @@ impl From<EventArg> for Event {
         match arg {
             EventArg::Created => Self::Created,
             EventArg::Mounted => Self::Mounted,
+            EventArg::MountedUnasked => Self::MountedUnasked,
             EventArg::Stopped => Self::Stopped,
         }
     }

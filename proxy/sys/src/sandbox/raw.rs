@@ -1,6 +1,8 @@
 //! Nodes of RDMA devices in a container that the container could open without the supervisor.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::fs::Metadata;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
@@ -17,34 +19,32 @@ use super::devices::MAX_DEPTH;
 use super::devices::RdmaNumbers;
 use super::mounts;
 
-/// A raw node that this process could open below a root file system: in `/dev`, in a second view of the host's
-/// `/dev`, or mounted by itself.
+/// A raw node of verbs, or of rdma_cm if that is asked for, that this process could open below a root file system: in
+/// `/dev`, in a second view of the host's `/dev`, or mounted by itself.
 ///
 /// The caller is in the container's mount namespace, before the root changes, and in the container's control group:
 /// access(2) asks the device cgroup, and opens nothing.
 ///
 /// # Errors
 /// The mounts cannot be listed, or a directory cannot be read.
-pub fn openable_node(rootfs: &Path) -> io::Result<Option<PathBuf>> {
+pub fn openable_node(rootfs: &Path, cm: bool) -> io::Result<Option<PathBuf>> {
     let rdma = RdmaNumbers::known();
+    let is_raw = |meta: &Metadata| {
+        let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+        let is_of_kind = cm || rdma.majors.contains(&number.0);
+        rdma.are_of(meta) && is_of_kind && !rdma.is_beside(number)
+    };
     let rootfs = fs::canonicalize(rootfs)?;
-    let mut all = mounts::list()?;
-    all.retain(|mount| mount.point.starts_with(&rootfs));
     let dev = dev_of(&rootfs)?;
-    if let Some(dev) = &dev
-        && let Some(node) = search(dev, &rdma, MAX_DEPTH)?
-    {
-        return Ok(Some(node));
-    }
-    for mount in all {
-        // The walk of /dev has seen the others.
+    let mut places: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for mount in mounts::list()?.into_iter().filter(|mount| mount.point.starts_with(&rootfs)) {
         let is_dev = dev.as_ref().is_some_and(|dev| mount.point.starts_with(dev));
         let depth = if is_dev || mount.fstype == "devtmpfs" { MAX_DEPTH } else { 0 };
-        if let Some(node) = search(&mount.point, &rdma, depth)? {
-            return Ok(Some(node));
-        }
+        places.insert(mount.point, depth);
     }
-    Ok(None)
+    places.extend(dev.map(|dev| (dev, MAX_DEPTH)));
+    let mut found = places.iter().map(|(place, depth)| search(place, &is_raw, *depth));
+    found.find_map(Result::transpose).transpose()
 }
 
 /// The container's `/dev`, which an image may make a link.
@@ -59,11 +59,15 @@ fn dev_of(rootfs: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 /// The first openable node that is at a path, or in the same file system below the path.
-fn search(at: &Path, rdma: &RdmaNumbers, depth: usize) -> io::Result<Option<PathBuf>> {
+fn search(
+    at: &Path,
+    is_raw: &dyn Fn(&Metadata) -> bool,
+    depth: usize,
+) -> io::Result<Option<PathBuf>> {
     // Covered by a later mount, or removed meanwhile.
     let Ok(meta) = fs::symlink_metadata(at) else { return Ok(None) };
     if !meta.is_dir() {
-        return Ok((rdma.are_of(&meta) && is_openable(at)).then(|| at.to_owned()));
+        return Ok((is_raw(&meta) && is_openable(at)).then(|| at.to_owned()));
     }
     if depth == 0 || has_no_devices(at) {
         return Ok(None);
@@ -85,7 +89,7 @@ fn search(at: &Path, rdma: &RdmaNumbers, depth: usize) -> io::Result<Option<Path
         {
             continue;
         }
-        if let Some(node) = search(&path, rdma, depth - 1)? {
+        if let Some(node) = search(&path, is_raw, depth - 1)? {
             return Ok(Some(node));
         }
     }
@@ -123,14 +127,14 @@ mod tests {
     fn a_node_is_found_by_its_number() {
         let rootfs = tempfile::tempdir().unwrap();
         let (dev, other) = (rootfs.path().join("dev/a/b"), rootfs.path().join("srv"));
-        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
+        assert_eq!(openable_node(rootfs.path(), true).unwrap(), None);
         if !with_node(&rootfs.path().join("dev"), (1, 3)) || !with_node(&other, (231, 192)) {
             eprintln!("SKIPPED: needs to make device nodes");
             return;
         }
-        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
+        assert_eq!(openable_node(rootfs.path(), true).unwrap(), None);
         assert!(with_node(&dev, (231, 192)));
-        let found = openable_node(rootfs.path()).unwrap();
+        let found = openable_node(rootfs.path(), true).unwrap();
         assert_eq!(found, Some(fs::canonicalize(dev).unwrap().join("node")));
     }
 
@@ -138,9 +142,15 @@ mod tests {
     fn a_link_for_dev_is_followed_in_the_root_file_system() {
         let rootfs = tempfile::tempdir().unwrap();
         symlink("/elsewhere", rootfs.path().join("dev")).unwrap();
-        assert_eq!(openable_node(rootfs.path()).unwrap(), None);
-        if with_node(&rootfs.path().join("elsewhere"), (231, 0)) {
-            assert!(openable_node(rootfs.path()).unwrap().is_some());
+        assert_eq!(openable_node(rootfs.path(), true).unwrap(), None);
+        let elsewhere = rootfs.path().join("elsewhere");
+        // A node beside verbs is judged by the rules alone.
+        if with_node(&elsewhere, (231, 0)) {
+            assert_eq!(openable_node(rootfs.path(), true).unwrap(), None);
+        }
+        fs::remove_file(elsewhere.join("node")).unwrap_or_default();
+        if with_node(&elsewhere, (231, 192)) {
+            assert!(openable_node(rootfs.path(), true).unwrap().is_some());
         }
     }
 }
