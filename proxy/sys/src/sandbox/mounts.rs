@@ -59,13 +59,20 @@ const OWN_TYPES: [&str; 13] = [
     "tmpfs", "xfs", "zfs",
 ];
 
+impl Mount {
+    /// Whether the file system is of this machine.
+    pub(super) fn is_own(&self) -> bool {
+        OWN_TYPES.contains(&&*self.fstype)
+    }
+}
+
 /// Mount points, in the order in which they were mounted, and whether the file system is of this machine.
 ///
 /// # Errors
 /// `/proc/self/mountinfo` cannot be read.
 pub fn own_points() -> io::Result<Vec<(PathBuf, bool)>> {
     let own = |mount: Mount| {
-        let is_own = OWN_TYPES.contains(&&*mount.fstype);
+        let is_own = mount.is_own();
         (mount.point, is_own)
     };
     list().map(|all| all.into_iter().map(own).collect())

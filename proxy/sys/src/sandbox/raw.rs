@@ -36,14 +36,21 @@ pub fn openable_node(rootfs: &Path, cm: bool) -> io::Result<Option<PathBuf>> {
     };
     let rootfs = fs::canonicalize(rootfs)?;
     let dev = dev_of(&rootfs)?;
-    let mut places: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    // What is not of this machine is not looked at: a server may never answer.
+    let mut places: BTreeMap<PathBuf, Option<usize>> = BTreeMap::new();
     for mount in mounts::list()?.into_iter().filter(|mount| mount.point.starts_with(&rootfs)) {
         let is_dev = dev.as_ref().is_some_and(|dev| mount.point.starts_with(dev));
         let depth = if is_dev || mount.fstype == "devtmpfs" { MAX_DEPTH } else { 0 };
-        places.insert(mount.point, depth);
+        let own = mount.is_own().then_some(depth);
+        places.insert(mount.point, own);
     }
-    places.extend(dev.map(|dev| (dev, MAX_DEPTH)));
-    let mut found = places.iter().map(|(place, depth)| search(place, &is_raw, *depth));
+    if let Some(dev) = dev {
+        places.entry(dev).or_insert(Some(MAX_DEPTH));
+    }
+    let is_mount = |path: &Path| places.contains_key(path);
+    let search = Search { is_raw: &is_raw, is_mount: &is_mount };
+    let looks = places.iter().filter_map(|(place, depth)| Some((place, (*depth)?)));
+    let mut found = looks.map(|(place, depth)| search.below(place, depth));
     found.find_map(Result::transpose).transpose()
 }
 
@@ -58,42 +65,43 @@ fn dev_of(rootfs: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// The first openable node that is at a path, or in the same file system below the path.
-fn search(
-    at: &Path,
-    is_raw: &dyn Fn(&Metadata) -> bool,
-    depth: usize,
-) -> io::Result<Option<PathBuf>> {
-    // Covered by a later mount, or removed meanwhile.
-    let Ok(meta) = fs::symlink_metadata(at) else { return Ok(None) };
-    if !meta.is_dir() {
-        return Ok((is_raw(&meta) && is_openable(at)).then(|| at.to_owned()));
-    }
-    if depth == 0 || has_no_devices(at) {
-        return Ok(None);
-    }
-    let entries = match fs::read_dir(at) {
-        // Removed meanwhile; or the host's administrator hides the directory from the root of a user namespace.
-        Err(e)
-            if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&e.kind()) =>
-        {
+struct Search<'a> {
+    is_raw: &'a dyn Fn(&Metadata) -> bool,
+    is_mount: &'a dyn Fn(&Path) -> bool,
+}
+
+impl Search<'_> {
+    /// The first openable node that is at a path, or on the same mount below the path.
+    fn below(&self, at: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
+        // Covered by a later mount, or removed meanwhile.
+        let Ok(meta) = fs::symlink_metadata(at) else { return Ok(None) };
+        if !meta.is_dir() {
+            return Ok(((self.is_raw)(&meta) && is_openable(at)).then(|| at.to_owned()));
+        }
+        if depth == 0 || has_no_devices(at) {
             return Ok(None);
         }
-        other => other?,
-    };
-    for entry in entries {
-        let path = entry?.path();
-        // Another mount is searched by itself.
-        if fs::symlink_metadata(&path)
-            .is_ok_and(|below| below.is_dir() && below.dev() != meta.dev())
-        {
-            continue;
+        let entries = match fs::read_dir(at) {
+            // Removed meanwhile; or the host's administrator hides the directory from the root of a user namespace.
+            Err(e)
+                if [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied]
+                    .contains(&e.kind()) =>
+            {
+                return Ok(None);
+            }
+            other => other?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if (self.is_mount)(&path) {
+                continue;
+            }
+            if let Some(node) = self.below(&path, depth - 1)? {
+                return Ok(Some(node));
+            }
         }
-        if let Some(node) = search(&path, is_raw, depth - 1)? {
-            return Ok(Some(node));
-        }
+        Ok(None)
     }
-    Ok(None)
 }
 
 fn has_no_devices(path: &Path) -> bool {
