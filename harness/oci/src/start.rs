@@ -41,7 +41,7 @@ use super::settings;
 use super::under;
 use super::wish::Wish;
 use crate::device_cgroup::Rules;
-use crate::engine::toolkit;
+use crate::engine;
 use crate::exposed::HostNodes;
 use crate::line::name_of;
 use crate::options::Globals;
@@ -72,7 +72,7 @@ pub(super) fn prepare(
     if let Some(why) = &options.refuse {
         return Err(anyhow!("{why}; until then no container gets RDMA"));
     }
-    toolkit::refuse("--runtime", &runtime.to_string_lossy())?;
+    engine::refuse_nvidias("--runtime", &runtime.to_string_lossy())?;
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
         return Err(anyhow!(

@@ -11,8 +11,9 @@ mod docker;
 mod dropin;
 mod effective;
 mod imported;
+mod names;
 mod shape;
-pub(crate) mod toolkit;
+mod toolkit;
 mod undo;
 mod wanted;
 
@@ -28,6 +29,8 @@ use anyhow::anyhow;
 use similar::TextDiff;
 
 use self::ask::Program;
+pub use self::names::is_ours;
+pub(crate) use self::names::refuse_nvidias;
 use self::undo::Entry;
 use self::undo::Undo;
 pub use self::wanted::Engine;
@@ -87,7 +90,7 @@ impl Engine {
             Self::Containerd => "containerd",
             Self::Podman => "podman",
             Self::Crio => "crio",
-            Self::Nvidia => toolkit::PROGRAM,
+            Self::Nvidia => names::PROGRAM,
         }
     }
 
@@ -161,7 +164,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     if alone && files.is_empty() {
         return Err(anyhow!(
             "this host has no NVIDIA container toolkit: {} is missing; name the toolkit's file by --config",
-            toolkit::FILE
+            Engine::Nvidia.file()
         ));
     }
     let toolkits = || {
@@ -304,13 +307,6 @@ pub fn files(engine: Engine) -> Vec<PathBuf> {
 pub fn names(engine: Engine) -> Vec<String> {
     fs::read_to_string(engine.file())
         .map_or_else(|_| Vec::new(), |text| dropin::names(engine, &text))
-}
-
-/// Whether a path is this program's, by any of its names.
-#[must_use]
-pub fn is_ours(path: &str) -> bool {
-    let name = path.rsplit('/').next().unwrap_or_default();
-    name == "verbgate" || name.starts_with("verbgate-oci")
 }
 
 /// Whether an engine's file names this program as a runtime, as the engine itself reads the file.

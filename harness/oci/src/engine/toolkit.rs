@@ -6,7 +6,6 @@
 //! (`api/config/v1/config.go`).
 
 use std::env;
-use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -21,15 +20,14 @@ use super::ask::Program;
 use super::ask::Trial;
 use super::containerd::parse;
 use super::containerd::table;
-use super::is_ours;
+use super::names::PROGRAM;
+use super::names::is_ours;
 use super::shape::place;
+use super::wanted::Engine;
 use super::wanted::Wanted;
 use crate::runtime;
 
-/// The runtime, and what the names of its variants (`.cdi`, `.legacy`) begin with.
-pub(super) const PROGRAM: &str = "nvidia-container-runtime";
-/// The package's file, and the one that the GPU operator writes (`installDir` of its chart, by default).
-pub(super) const FILE: &str = "/etc/nvidia-container-runtime/config.toml";
+/// The file that the GPU operator writes (`installDir` of its chart, by default).
 const OF_OPERATOR: &str = "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml";
 /// By which the toolkit itself is told of another file.
 const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
@@ -37,35 +35,15 @@ const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 const KEYS: [&str; 2] = ["nvidia-container-runtime", "runtimes"];
 const DEFAULTS: [&str; 2] = ["runc", "crun"];
 
-/// Whether a program is NVIDIA's runtime, by its name or by what a link leads to.
-pub(super) fn is_nvidias(path: &str) -> bool {
-    let real = runtime::find(Some(path.as_ref())).and_then(|found| Ok(fs::canonicalize(found)?));
-    [Some(PathBuf::from(path)), real.ok()].iter().flatten().any(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PROGRAM))
-    })
-}
-
-/// Refuses NVIDIA's runtime as one that Verbgate calls.
-pub(crate) fn refuse(option: &str, path: &str) -> Result<(), Error> {
-    if !is_nvidias(path) {
-        return Ok(());
-    }
-    Err(anyhow!(
-        "{option} {path}: NVIDIA's runtime would change the container after verbgate has judged the container; have \
-         NVIDIA's runtime call verbgate instead, by verbgate runtime configure --runtime=nvidia: the engine's runtime \
-         nvidia then gives GPUs and RDMA"
-    ))
-}
-
 /// The files of the toolkits that this host has.
 pub(super) fn files() -> Vec<PathBuf> {
     if let Some(file) = env::var_os(VARIABLE) {
         return vec![file.into()];
     }
-    let mut files = [FILE, OF_OPERATOR].map(PathBuf::from).to_vec();
+    let mut files = [Engine::Nvidia.file(), OF_OPERATOR].map(PathBuf::from).to_vec();
     files.retain(|file| file.exists());
     if files.is_empty() && runtime::find(Some(PROGRAM.as_ref())).is_ok() {
-        files.push(FILE.into());
+        files.push(Engine::Nvidia.file().into());
     }
     files
 }
@@ -203,18 +181,5 @@ mod tests {
         let text = "[nvidia-container-runtime]\nruntimes = \"runc\"\n";
         let error = with(text, Some(OURS)).unwrap_err().to_string();
         assert_eq!(error, "line 2: runtimes: must be an array; repair the file first");
-    }
-
-    #[test]
-    fn nvidias_runtimes_are_known_by_their_names() {
-        for name in ["nvidia-container-runtime", "/opt/nvidia-container-runtime.cdi"] {
-            assert!(is_nvidias(name), "{name}");
-        }
-        let dir = tempfile::tempdir().unwrap();
-        let (real, link) = (dir.path().join(PROGRAM), dir.path().join("gpu"));
-        fs::copy(runtime::find(Some("sh".as_ref())).unwrap(), &real).unwrap();
-        std::os::unix::fs::symlink(&real, &link).unwrap();
-        assert!(is_nvidias(link.to_str().unwrap()));
-        assert!(!is_nvidias("runc") && !is_nvidias("/no/such"));
     }
 }

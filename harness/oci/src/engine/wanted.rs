@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::toolkit;
+use super::names;
 use crate::runtime;
 
 /// A container engine.
@@ -55,7 +55,7 @@ impl Wanted {
 
     /// What is to be said of the engine's default runtime of this name and program, where that is NVIDIA's.
     pub(super) fn note_default(&self, name: &str, program: &str) -> Option<String> {
-        toolkit::is_nvidias(program).then(|| {
+        names::is_nvidias(program).then(|| {
             format!(
                 "the default runtime is {name:?}, NVIDIA's: containers that name no runtime get GPUs by NVIDIA's runtime, and \
                  RDMA through verbgate where NVIDIA's runtime calls verbgate; the runtime {:?} wraps {}, and gives GPUs by \
@@ -74,7 +74,7 @@ impl Wanted {
                 self.wrapped
             ));
         }
-        toolkit::refuse("--wrap", &self.wrapped)?;
+        names::refuse_nvidias("--wrap", &self.wrapped)?;
         if !self.wrapped.contains('/') {
             return runtime::find(Some(self.wrapped.as_ref())).map(drop).map_err(|_| {
                 anyhow!(
@@ -113,7 +113,7 @@ impl Engine {
             Self::Containerd => "/etc/containerd/config.toml",
             Self::Podman => "/etc/containers/containers.conf.d/50-verbgate.conf",
             Self::Crio => "/etc/crio/crio.conf.d/50-verbgate.conf",
-            Self::Nvidia => toolkit::FILE,
+            Self::Nvidia => "/etc/nvidia-container-runtime/config.toml",
         }
     }
 
