@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use verbgate_host::is_root;
 use verbgate_host::netns::Namespace;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
@@ -72,10 +73,12 @@ fn rails_of(args: &EnvArgs) -> Result<(Vec<Rail>, Option<Namespace>), Error> {
     let journal = journal::load(&args.host.state_dir)?.filter(|journal| journal.complete);
     if let Some(journal) = journal {
         let Some(namespace) = journal.namespace() else {
-            return Err(Error::Invalid(format!(
-                "the container ({}) is gone; first: verbgate netdev restore",
-                journal.target_path.display()
-            )));
+            let remedy = match is_root() {
+                true => "is gone; first: verbgate netdev restore",
+                false => "has the NICs; looking into the container needs root",
+            };
+            let container = journal.target_path.display();
+            return Err(Error::Invalid(format!("the container ({container}) {remedy}")));
         };
         let found = rails::of_journal(&journal, &args.select.selection(), sysfs)?;
         return Ok((manifest::declared(found, &args.select)?, Some(namespace)));

@@ -30,8 +30,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use verbgate_host::is_root;
 use verbgate_host::output::say;
 use verbgate_netdev::env::Library;
+use verbgate_netdev::journal;
 use verbgate_sys::process;
 
 use crate::cli::AbiCommand;
@@ -123,7 +125,8 @@ fn told(failure: &Failure) -> ExitCode {
 }
 
 /// Steps before a command, in this order: closing the descriptors that an own process inherited
-/// from an engine, which waits for their end; and then the log, which must not be closed again.
+/// from an engine, which waits for their end; then the log, which must not be closed again; and then the state
+/// that an earlier version hid from other users.
 fn begin(cli: &Cli) -> Result<(), Failure> {
     let alone = cli.command.alone();
     if alone.is_some() {
@@ -131,5 +134,12 @@ fn begin(cli: &Cli) -> Result<(), Failure> {
             .context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
     }
     let anyway = alone.is_some() || matches!(cli.command, Command::Oci(_));
-    logging::start(&cli.global, alone, anyway)
+    logging::start(&cli.global, alone, anyway)?;
+    if alone.is_none()
+        && is_root()
+        && let Err(e) = journal::show_to_all(Path::new(journal::STATE_DIR))
+    {
+        log::warn!("other users cannot read {}: {e}", journal::STATE_DIR);
+    }
+    Ok(())
 }

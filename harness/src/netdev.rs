@@ -5,6 +5,7 @@ use std::time::Duration;
 use std::time::Instant;
 
 use serde::Serialize;
+use verbgate_host::is_root;
 use verbgate_host::link;
 use verbgate_host::netns::Namespace;
 use verbgate_host::signals::Signals;
@@ -302,7 +303,8 @@ fn restore(args: &RestoreArgs) -> Result<(), Error> {
 struct Status {
     complete: bool,
     target: String,
-    target_alive: bool,
+    /// None where only root can tell.
+    target_alive: Option<bool>,
     nics: Vec<NicStatus>,
 }
 
@@ -313,7 +315,7 @@ struct NicStatus {
     rdma: Vec<(String, u32)>,
     addresses: Vec<String>,
     step: Step,
-    /// `home`, `container` or `nowhere`.
+    /// `home`, `container` or `nowhere`; `hidden` from who is not root.
     place: &'static str,
 }
 
@@ -325,12 +327,15 @@ fn status(args: &StatusArgs) -> Result<(), Error> {
         }
         return Ok(print(&format!("all NICs are home\n{}", shared_text(&shares)))?);
     };
-    let target = journal.namespace();
+    // Others may find the namespace, and not enter it.
+    let hidden = !is_root();
+    let target = journal.namespace().filter(|_| !hidden);
     let here = plan::links()?;
     let there = target.as_ref().map(link::of).transpose()?.unwrap_or_default();
     let place = |nic: &journal::Entry| match () {
         () if link::find(&there, &nic.identity).is_some() => "container",
         () if link::find(&here, &nic.identity).is_some() => "home",
+        () if hidden => "hidden",
         () => "nowhere",
     };
     let nics = journal.nics.iter().map(|nic| NicStatus {
@@ -344,13 +349,13 @@ fn status(args: &StatusArgs) -> Result<(), Error> {
     let status = Status {
         complete: journal.complete,
         target: journal.target_path.display().to_string(),
-        target_alive: target.is_some(),
+        target_alive: (!hidden).then_some(target.is_some()),
         nics: nics.collect(),
     };
     if args.json {
         return print_json(&status);
     }
-    let alive = if status.target_alive { "" } else { " (which is gone)" };
+    let alive = gone(status.target_alive == Some(true));
     let done = if status.complete { "" } else { ", not finished: verbgate netdev restore" };
     let mut text = format!("moved to {}{alive}{done}\n", status.target);
     for nic in status.nics {
@@ -365,11 +370,20 @@ fn status(args: &StatusArgs) -> Result<(), Error> {
     Ok(print(&(text + &shared_text(&shares)))?)
 }
 
+/// What a line says of a namespace: only root finds every one.
+fn gone(is_found: bool) -> &'static str {
+    match (is_found, is_root()) {
+        (true, _) => "",
+        (false, true) => " (which is gone)",
+        (false, false) => " (which only root can look into)",
+    }
+}
+
 /// A line for each link upon a NIC.
 fn shared_text(shares: &[Share]) -> String {
     let line = |share: &Share| {
         let ips: Vec<String> = share.addresses.iter().map(|(ip, n)| format!("{ip}/{n}")).collect();
-        let gone = if share.namespace().is_some() { "" } else { " (which is gone)" };
+        let gone = gone(share.namespace().is_some());
         format!(
             "shared: {} {} upon {} in {}{gone}: {}\n",
             share.kind.name(),

@@ -3,10 +3,12 @@
 use std::fs;
 use std::fs::File;
 use std::fs::OpenOptions;
+use std::fs::Permissions;
 use std::io;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::fs::chown;
 use std::path::Path;
 
@@ -41,9 +43,13 @@ fn put(path: &Path, bytes: &[u8], mode: u32, lasts: bool) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(mode);
         let mut file = options.open(&temporary)?;
-        if let Ok(known) = fs::metadata(path) {
-            file.set_permissions(known.permissions())?;
-            chown(&temporary, Some(known.uid()), Some(known.gid()))?;
+        match fs::metadata(path) {
+            Ok(known) => {
+                file.set_permissions(known.permissions())?;
+                chown(&temporary, Some(known.uid()), Some(known.gid()))?;
+            }
+            // Whatever the caller's umask is.
+            Err(_) => file.set_permissions(Permissions::from_mode(mode))?,
         }
         file.write_all(bytes)?;
         if lasts {
@@ -57,8 +63,6 @@ fn put(path: &Path, bytes: &[u8], mode: u32, lasts: bool) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]

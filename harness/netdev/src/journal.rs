@@ -6,8 +6,9 @@ use std::fs::OpenOptions;
 use std::io;
 use std::io::Read;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -31,6 +32,10 @@ use super::strict::Arp;
 const VERSION: u32 = 1;
 /// Default directory of the journal, which must survive a reboot.
 pub const STATE_DIR: &str = "/var/lib/verbgate";
+/// The directory's mode.
+const DIR_MODE: u32 = 0o755;
+/// The journals of moves and of links upon NICs.
+pub(crate) const JOURNALS: [&str; 2] = ["netdev.json", "share.json"];
 /// For the tests: `KILL:N` or `STOP:N`, the signal that the process sends itself at step N. Steps
 /// are numbered by how often the journal was to be written or had been.
 const SIGNAL_AT: &str = "VERBGATE_TEST_SIGNAL_AT";
@@ -145,9 +150,7 @@ impl Store {
             let path = path.to_owned();
             move |source| Error::file(path, source)
         };
-        // What it tells of a host's network is not for everyone.
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
+        make_dir(dir).map_err(at(dir))?;
         let path = dir.join("netdev.lock");
         let mut options = OpenOptions::new();
         let file = options.create(true).read(true).write(true).truncate(false).mode(0o600);
@@ -178,7 +181,7 @@ impl Store {
         step();
         let path = self.path();
         let text = serde_json::to_vec(journal).map_err(io::Error::from);
-        let written = text.and_then(|text| files::replace(&path, &text, files::PRIVATE));
+        let written = text.and_then(|text| files::replace(&path, &text, files::PUBLIC));
         written.map_err(|source| Error::file(path, source))?;
         step();
         Ok(())
@@ -195,8 +198,36 @@ impl Store {
     }
 }
 
+/// Makes a directory of state, which every user may read, whatever the caller's umask is: `nccl env` of a job, which
+/// another user runs, reads where the NICs are, and the kernel tells every user as much.
+pub fn make_dir(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(DIR_MODE))
+}
+
+/// Lets every user read a directory of state and the journals in it, if an earlier version kept the directory to root.
+/// Other files stay root's: the records of engines' configuration files can hold passwords.
+pub fn show_to_all(dir: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) if meta.is_dir() && meta.mode() & 0o077 == 0 => {}
+        _ => return Ok(()),
+    }
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_public = JOURNALS.iter().any(|name| entry.file_name() == *name);
+        let mode = if is_public { files::PUBLIC } else { files::PRIVATE };
+        if entry.file_type()?.is_file() {
+            fs::set_permissions(entry.path(), fs::Permissions::from_mode(mode))?;
+        }
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(DIR_MODE))
+}
+
 fn path(dir: &Path) -> PathBuf {
-    dir.join("netdev.json")
+    dir.join(JOURNALS[0])
 }
 
 /// The journal in a directory, if there is one.
@@ -244,6 +275,27 @@ mod tests {
         "header":"0218000007000000","attributes":[{"kind":1,"value":"0a000001"}]}],"routes":[],
         "rank":null,"rules":[],"neighbours":[],"sysctls":{"ipv4/conf/rp_filter":"2"},"names":{}},
         "target_name":"rail0","step":"away","rules":[],"table":null,"rdma":[["mlx5_0",1]]}]}"#;
+
+    #[test]
+    fn a_directory_that_root_kept_is_shown_without_the_records_of_engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("state");
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        make_dir(&dir).unwrap();
+        let names = ["netdev.json", "share.json", "netdev.lock", "configure-0.json"];
+        let files = names.map(|name| dir.join(name));
+        let modes = || files.clone().map(|file| mode(&file));
+        files.iter().for_each(|file| fs::write(file, "{}").unwrap());
+        assert_eq!((mode(&dir), modes()), (0o755, [0o644; 4]));
+        // A directory that is open already is left as it is.
+        show_to_all(&dir).unwrap();
+        assert_eq!(modes(), [0o644; 4]);
+        fs::set_permissions(&files[0], fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)).unwrap();
+        show_to_all(&dir).unwrap();
+        assert_eq!((mode(&dir), modes()), (0o755, [0o644, 0o644, 0o600, 0o600]));
+        show_to_all(&dir.join("missing")).unwrap();
+    }
 
     #[test]
     fn an_old_journal_is_read_and_written_as_it_was() {

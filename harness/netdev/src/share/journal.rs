@@ -15,6 +15,7 @@ use verbgate_host::netns::Namespace;
 
 use super::wanted::Kind;
 use crate::Error;
+use crate::journal::JOURNALS;
 use crate::journal::Store;
 
 /// Counts changes of the format.
@@ -63,7 +64,7 @@ struct Shares {
 }
 
 fn path(dir: &Path) -> PathBuf {
-    dir.join("share.json")
+    dir.join(JOURNALS[1])
 }
 
 /// The links that were made and not removed.
@@ -97,5 +98,5 @@ pub(super) fn save(dir: &Path, _store: &Store, shares: &[Share]) -> Result<(), E
     }
     let text = serde_json::to_vec(&Shares { version: VERSION, shares: shares.to_vec() })
         .map_err(|e| failed(e.into()))?;
-    files::replace(&path, &text, files::PRIVATE).map_err(failed)
+    files::replace(&path, &text, files::PUBLIC).map_err(failed)
 }

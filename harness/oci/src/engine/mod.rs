@@ -463,7 +463,7 @@ fn say_next(engine: Engine) {
 fn read(path: &Path) -> Result<Option<String>, Error> {
     let bytes = match fs::read(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other.map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?,
+        other => other.with_context(|| format!("cannot read {}", path.display()))?,
     };
     let text = String::from_utf8(bytes).map_err(|e| {
         let good = e.as_bytes().get(..e.utf8_error().valid_up_to()).unwrap_or_default();

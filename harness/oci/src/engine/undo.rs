@@ -2,12 +2,10 @@
 //! because engines read every file of some directories.
 
 use std::fs;
-use std::fs::DirBuilder;
 use std::hash::DefaultHasher;
 use std::hash::Hash;
 use std::hash::Hasher;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -16,6 +14,7 @@ use anyhow::anyhow;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_host::files;
+use verbgate_netdev::journal;
 
 use super::wanted::Engine;
 
@@ -113,9 +112,10 @@ impl Undo {
         let kept = Kept { path, entry: Some(entry), before: first, after: after.to_owned() };
         let failed = |e: io::Error| anyhow!("cannot write {}: {e}", self.file.display());
         if let Some(dir) = self.file.parent() {
-            DirBuilder::new().mode(0o700).recursive(true).create(dir).map_err(failed)?;
+            journal::make_dir(dir).map_err(failed)?;
         }
-        files::replace(&self.file, &serde_json::to_vec(&kept)?, files::PUBLIC).map_err(failed)?;
+        // The file can hold passwords, as those of registries and of proxies.
+        files::replace(&self.file, &serde_json::to_vec(&kept)?, files::PRIVATE).map_err(failed)?;
         Ok(())
     }
 
