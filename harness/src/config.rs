@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use anyhow::Error;
 use anyhow::anyhow;
 use serde::Deserialize;
@@ -25,7 +26,7 @@ pub(crate) const LAST: &str = "/run/verbgate/config.toml";
 const COMMAND: &str = "oci";
 /// The other commands that look into the same directories: whether each one takes `--root` and `--policy-dir`, and whether
 /// the command is of use with a file that cannot be read.
-const OTHERS: [(&str, bool, bool, bool); 7] = [
+const OTHERS: [(&str, bool, bool, bool); 8] = [
     ("agent", true, true, false),
     ("policy", true, true, false),
     ("run", false, true, false),
@@ -33,15 +34,17 @@ const OTHERS: [(&str, bool, bool, bool); 7] = [
     ("show", true, false, true),
     ("stats", true, false, true),
     ("gc", true, false, true),
+    ("doctor", true, false, true),
 ];
 /// Of these commands, the one whose options follow a second word.
 const OF_TWO_WORDS: &str = "policy";
 
-#[derive(Debug, Default, Deserialize)]
+/// The file's keys.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct File {
-    profile: Option<String>,
-    sysfs: Option<String>,
+pub(crate) struct File {
+    pub(crate) profile: Option<String>,
+    pub(crate) sysfs: Option<String>,
     without_supervisor: Option<String>,
     annotations: Option<String>,
     audit: Option<String>,
@@ -54,7 +57,7 @@ struct File {
     log_level: Option<String>,
     log_format: Option<String>,
     root: Option<PathBuf>,
-    policy_dir: Option<PathBuf>,
+    pub(crate) policy_dir: Option<PathBuf>,
     state_dir: Option<PathBuf>,
     /// Why the file is not the one in force.
     #[serde(skip)]
@@ -69,7 +72,7 @@ fn read(file: &Path) -> Result<Option<File>, Error> {
 fn text(file: &Path) -> Result<Option<String>, Error> {
     match fs::read_to_string(file) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        other => other.map(Some).map_err(|e| anyhow!("cannot read {}: {e}", file.display())),
+        other => other.map(Some).with_context(|| format!("cannot read {}", file.display())),
     }
 }
 
@@ -183,7 +186,7 @@ fn others(
         let added = option("--policy-dir", file.policy_dir.map(PathBuf::into_os_string));
         all.splice(at..at, added);
     }
-    if word == "gc" && !is_given(after, "--state-dir") {
+    if matches!(word, "gc" | "doctor") && !is_given(after, "--state-dir") {
         all.splice(at..at, option("--state-dir", file.state_dir.map(PathBuf::into_os_string)));
     }
     if *rooted && !is_given(before, "--root") {
@@ -192,9 +195,14 @@ fn others(
     Ok(all)
 }
 
-/// The view of `/sys` that the file names, if there is a file and it names one.
-pub(crate) fn sysfs(file: &Path) -> Result<Option<String>, Error> {
-    Ok(read(file)?.and_then(|file| file.sysfs))
+/// What the file says, if there is a file.
+///
+/// # Errors
+/// A file that cannot be read, and an unknown key or a wrong value, with which no container gets RDMA.
+pub(crate) fn checked(file: &Path) -> Result<Option<File>, Error> {
+    let Some(read) = read(file)? else { return Ok(None) };
+    of_runtime(&"verbgate".into(), &[COMMAND.into()], &[], read.clone())?;
+    Ok(Some(read))
 }
 
 #[cfg(test)]

@@ -15,21 +15,21 @@ use std::process::Command;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use anyhow::Error;
 use serde_json::Value;
-use verbgate_host::output::print;
 use verbgate_oci::cdi;
 use verbgate_oci::engine;
 use verbgate_oci::engine::Engine;
 use verbgate_sys::Tid;
 use verbgate_sys::process;
 
-use crate::config;
-use crate::doctor;
-use crate::doctor::Check;
-use crate::doctor::Verdict;
-use crate::doctor::fail;
-use crate::doctor::pass;
-use crate::doctor::warn;
+use crate::check;
+use crate::check::Finding;
+use crate::check::fail;
+use crate::check::pass;
+use crate::check::skipped;
+use crate::check::warn;
+use crate::doctor::facts::Facts;
 
 /// Where engines look for CDI specifications, and what the package and the documentation call ours.
 const CDI_FILES: [&str; 2] = ["/run/cdi/verbgate.json", "/etc/cdi/verbgate.json"];
@@ -42,7 +42,6 @@ const DAEMONS: [&str; 3] = ["dockerd", "containerd", "crio"];
 /// An engine, as it is looked for.
 struct Known {
     engine: Engine,
-    name: &'static str,
     program: &'static str,
     socket: &'static str,
     configure: &'static str,
@@ -52,7 +51,6 @@ struct Known {
 const ENGINES: [Known; 5] = [
     Known {
         engine: Engine::Docker,
-        name: "Docker",
         program: "dockerd",
         socket: "/var/run/docker.sock",
         configure: "verbgate runtime configure --runtime=docker --cdi && systemctl restart docker",
@@ -60,7 +58,6 @@ const ENGINES: [Known; 5] = [
     },
     Known {
         engine: Engine::Containerd,
-        name: "containerd",
         program: "containerd",
         socket: "/run/containerd/containerd.sock",
         configure: "for pods: verbgate runtime configure --runtime=containerd --cdi && systemctl restart \
@@ -70,7 +67,6 @@ const ENGINES: [Known; 5] = [
     },
     Known {
         engine: Engine::Podman,
-        name: "podman",
         program: "podman",
         socket: "",
         configure: "verbgate runtime configure --runtime=podman",
@@ -78,7 +74,6 @@ const ENGINES: [Known; 5] = [
     },
     Known {
         engine: Engine::Crio,
-        name: "CRI-O",
         program: "crio",
         socket: "/run/crio/crio.sock",
         configure: "verbgate runtime configure --runtime=crio && systemctl restart crio",
@@ -86,7 +81,6 @@ const ENGINES: [Known; 5] = [
     },
     Known {
         engine: Engine::Nvidia,
-        name: "NVIDIA's container toolkit",
         program: "nvidia-container-runtime",
         socket: "",
         configure: "verbgate runtime configure --runtime=nvidia",
@@ -94,21 +88,24 @@ const ENGINES: [Known; 5] = [
     },
 ];
 
-/// All checks; `has_devices`: whether this host has an RDMA device.
-pub(crate) fn checks(has_devices: bool) -> Vec<Check> {
-    let found: Vec<&Known> = ENGINES.iter().filter(|one| is_there(one)).collect();
-    if found.is_empty() {
-        return vec![warn(
-            "container engine",
+/// A finding where this host has no engine.
+pub(crate) fn none(facts: &Facts<'_>) -> Option<Finding> {
+    let found = facts.engine.is_some() || ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
+    (!found).then(|| {
+        facts.asked(warn(
             "none of Docker, containerd, podman and CRI-O",
             "containers can be named by PID or network namespace only",
-        )];
-    }
-    let mut checks: Vec<Check> = found.iter().map(|one| of_engine(one)).collect();
-    checks.extend(has_devices.then(|| described(CDI_FILES.map(PathBuf::from).as_slice())));
-    checks.push(own_sysfs(Path::new(config::FILE), Path::new("/dev/fuse").exists()));
-    checks.extend(locked_memory());
-    checks
+        ))
+    })
+}
+
+/// Whether an engine knows the runtime, if this host has the engine, or the user has named the engine.
+pub(crate) fn look(facts: &Facts<'_>, engine: Engine) -> Result<Vec<Finding>, Error> {
+    let is_wanted = |one: &&Known| {
+        one.engine == engine && facts.engine.map_or_else(|| is_there(one), |named| named == engine)
+    };
+    let found = ENGINES.iter().filter(is_wanted).map(|one| Ok(facts.asked(of_engine(one)?)));
+    found.collect()
 }
 
 fn program(name: &str) -> Option<PathBuf> {
@@ -125,45 +122,48 @@ fn is_there(one: &Known) -> bool {
 }
 
 /// Whether an engine knows the runtime: by its file, and by what it says itself.
-fn of_engine(one: &Known) -> Check {
+fn of_engine(one: &Known) -> Result<Finding, Error> {
     let configured = match engine::configured(one.engine) {
         Ok(configured) => configured,
-        Err(e) => return fail(one.name, format!("{e:#}"), one.configure),
+        Err(e) if check::is_denied(&e) => return Err(e),
+        Err(e) => return Ok(fail(format!("{e:#}"), one.configure)),
     };
     if one.engine == Engine::Containerd
         && let Some(why) = cri()
     {
-        return fail(one.name, why, one.restart);
+        return Ok(fail(why, one.restart));
     }
     if !configured && one.engine == Engine::Nvidia {
         const FOUND: &str = "the runtime nvidia gives containers raw RDMA devices if their image asks for that \
                              (NVIDIA_MOFED=enabled)";
-        return warn(one.name, FOUND, one.configure);
+        return Ok(warn(FOUND, one.configure));
     }
     if !configured {
-        return warn(one.name, "does not know the runtime verbgate", one.configure);
+        return Ok(warn("does not know the runtime verbgate", one.configure));
     }
     if one.engine == Engine::Nvidia {
-        return pass(one.name, "calls verbgate, after the toolkit's own changes of a container");
+        return Ok(pass("calls verbgate, after the toolkit's own changes of a container"));
     }
-    let running = UnixStream::connect(one.socket).is_ok();
-    match (one.socket.is_empty(), running) {
-        (true, _) => podman(one),
-        (false, false) => {
-            pass(one.name, "will know the runtime verbgate; the engine is not running")
+    if one.socket.is_empty() {
+        return Ok(podman(one));
+    }
+    Ok(match UnixStream::connect(one.socket) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            skipped(format!("is configured; this user may not ask {}", one.socket))
         }
-        (false, true) => match one.engine {
+        Err(_) => pass("will know the runtime verbgate; the engine is not running"),
+        Ok(_) => match one.engine {
             Engine::Docker => docker(one, info(one.socket)),
             Engine::Crio => crio(one, ask(one.socket, "/config")),
             _ => match changed_since_start(one) {
                 Some(true) => {
                     let found = "is configured, and has not been restarted since the change";
-                    warn(one.name, found, one.configure)
+                    warn(found, one.configure)
                 }
-                _ => pass(one.name, "knows the runtime verbgate"),
+                _ => pass("knows the runtime verbgate"),
             },
         },
-    }
+    })
 }
 
 /// Whether an engine's file has changed since the engine's process began; `None` where that cannot be told.
@@ -193,45 +193,51 @@ fn processes(names: &[&'static str]) -> impl Iterator<Item = (&'static str, Path
     })
 }
 
-/// Prints whether engines know the runtime; the exit code is 0 if all that are named, or all that there are, do.
-pub(crate) fn status(named: Option<Engine>) -> Result<u8, anyhow::Error> {
-    let wanted = |one: &&Known| named.map_or_else(|| is_there(one), |engine| one.engine == engine);
-    let checks: Vec<Check> = ENGINES.iter().filter(wanted).map(of_engine).collect();
-    print(&doctor::text(&checks))?;
-    let ready = !checks.is_empty() && checks.iter().all(|check| check.verdict == Verdict::Pass);
-    Ok(u8::from(!ready))
-}
-
 /// What a running Docker says of its runtimes.
-fn docker(one: &Known, info: io::Result<Value>) -> Check {
+fn docker(one: &Known, info: io::Result<Value>) -> Finding {
     let info = match info {
         Ok(info) => info,
         Err(e) => {
-            return warn(one.name, format!("{} does not answer: {e}", one.socket), one.restart);
+            return warn(format!("{} does not answer: {e}", one.socket), one.restart);
         }
     };
     let version = info.get("ServerVersion").and_then(Value::as_str).unwrap_or("?");
-    let runtimes = info.get("Runtimes").and_then(Value::as_object);
-    let ours = |runtime: &Value| {
-        let path = runtime.get("path").and_then(Value::as_str).unwrap_or_default();
-        engine::is_ours(path)
-    };
-    match runtimes.into_iter().flatten().find(|(_, runtime)| ours(runtime)) {
-        Some((name, _)) => pass(one.name, format!("{version} knows the runtime {name}")),
+    match of_docker(&info) {
+        Some(name) => pass(format!("{version} knows the runtime {name}")),
         None => {
             let found = format!("{version} is configured, and does not know the runtime yet");
-            warn(one.name, found, one.restart)
+            warn(found, one.restart)
         }
     }
 }
 
+/// The name that a running Docker has for a runtime of ours.
+fn of_docker(info: &Value) -> Option<&str> {
+    let ours =
+        |runtime: &Value| runtime.get("path").and_then(Value::as_str).is_some_and(engine::is_ours);
+    let mut runtimes = info.get("Runtimes")?.as_object()?.iter();
+    runtimes.find(|(_, runtime)| ours(runtime)).map(|(name, _)| name.as_str())
+}
+
+/// The name by which a container asks an engine for a runtime of ours, if the engine knows any; and else the remedy.
+pub(crate) fn name_of(engine: Engine) -> Result<String, &'static str> {
+    let one = ENGINES.iter().find(|one| one.engine == engine).ok_or("")?;
+    let name = match engine {
+        Engine::Docker => {
+            info(one.socket).ok().and_then(|info| of_docker(&info).map(str::to_owned))
+        }
+        _ => engine::names(engine).into_iter().next(),
+    };
+    name.ok_or(one.configure)
+}
+
 /// What a running CRI-O says of its runtimes: its configuration, as TOML.
-fn crio(one: &Known, config: io::Result<String>) -> Check {
+fn crio(one: &Known, config: io::Result<String>) -> Finding {
     let read = |text: String| toml::from_str::<toml::Table>(&text).map_err(io::Error::other);
     let config = match config.and_then(read) {
         Ok(config) => config,
         Err(e) => {
-            return warn(one.name, format!("{} does not answer: {e}", one.socket), one.restart);
+            return warn(format!("{} does not answer: {e}", one.socket), one.restart);
         }
     };
     let all = config.get("crio").and_then(|all| all.get("runtime")?.get("runtimes")?.as_table());
@@ -239,32 +245,32 @@ fn crio(one: &Known, config: io::Result<String>) -> Check {
         runtime.get("runtime_path").and_then(toml::Value::as_str).is_some_and(engine::is_ours)
     };
     match all.into_iter().flatten().find(|(_, runtime)| ours(runtime)) {
-        Some((name, _)) => pass(one.name, format!("knows the runtime {name}")),
-        None => warn(one.name, "is configured, and does not know the runtime yet", one.restart),
+        Some((name, _)) => pass(format!("knows the runtime {name}")),
+        None => warn("is configured, and does not know the runtime yet", one.restart),
     }
 }
 
 /// Whether podman finds a runtime of ours, by the name that the file has for it.
-fn podman(one: &Known) -> Check {
+fn podman(one: &Known) -> Finding {
     let names = engine::names(one.engine);
     let name = names.first().map_or("verbgate", String::as_str);
     let words = ["--runtime", name, "info", "--format", "{{.Host.OCIRuntime.Path}}"];
     let output = program(one.program).map(|podman| Command::new(podman).args(words).output());
     let output = match output {
         // Another user's podman has runtimes of its own, but the same file.
-        None => return pass(one.name, format!("knows the runtime {name}")),
-        Some(Err(e)) => return fail(one.name, format!("cannot run podman: {e}"), one.configure),
+        None => return pass(format!("knows the runtime {name}")),
+        Some(Err(e)) => return fail(format!("cannot run podman: {e}"), one.configure),
         Some(Ok(output)) => output,
     };
     let (path, why) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if output.status.success() && engine::is_ours(path.trim()) {
-        return pass(one.name, format!("finds the runtime {name}: {}", path.trim()));
+        return pass(format!("finds the runtime {name}: {}", path.trim()));
     }
     let why = why.lines().last().unwrap_or_default();
     let found =
         format!("is configured, and does not find the runtime {name}: {} {why}", path.trim());
-    fail(one.name, found, one.configure)
+    fail(found, one.configure)
 }
 
 /// `GET /info` of Docker's Engine API.
@@ -309,50 +315,56 @@ fn broken_cri(plugins: &str) -> Option<String> {
 }
 
 /// Whether engines that read CDI specifications know the devices of now.
-fn described(files: &[PathBuf]) -> Check {
-    const NAME: &str = "CDI";
+pub(crate) fn described(facts: &Facts<'_>) -> Option<Finding> {
+    let is_asked = !facts.devices.is_empty() && ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
+    is_asked.then(|| described_by(CDI_FILES.map(PathBuf::from).as_slice()))
+}
+
+fn described_by(files: &[PathBuf]) -> Finding {
     const REFRESH: &str = "systemctl enable --now verbgate-cdi.path verbgate-cdi.service; or by hand: verbgate cdi refresh";
     let read = |file: &PathBuf| Some((file.clone(), fs::read_to_string(file).ok()?));
     let found: Vec<(PathBuf, String)> = files.iter().filter_map(read).collect();
     let now = match cdi::current() {
         Ok(now) => now.unwrap_or_default(),
-        Err(e) => return warn(NAME, format!("{e:#}"), REFRESH),
+        Err(e) => return warn(format!("{e:#}"), REFRESH),
     };
     if found.is_empty() {
-        return warn(NAME, "no specification: --device verbgate.org/rdma=... is unknown", REFRESH);
+        return warn("no specification: --device verbgate.org/rdma=... is unknown", REFRESH);
     }
     match found.iter().find(|(_, text)| *text != now) {
-        None => pass(NAME, "the specification describes the devices of now"),
+        None => pass("the specification describes the devices of now"),
         Some((file, _)) => {
             let found = format!("{} describes other devices, or another verbgate", file.display());
-            warn(NAME, found, "verbgate cdi refresh --output FILE; a file that is not wanted: rm")
+            warn(found, "verbgate cdi refresh --output FILE; a file that is not wanted: rm")
         }
     }
 }
 
 /// The view of `/sys` that containers get, which Verbgate mounts from outside: a seccomp profile has no part in that.
-fn own_sysfs(file: &Path, fuse: bool) -> Check {
-    const NAME: &str = "/sys of containers";
-    match config::sysfs(file) {
-        Ok(Some(which)) if which == "host" => {
-            warn(NAME, "the host's, by the configuration file", "sysfs = \"virtual\" in that file")
+/// Nothing where the configuration cannot be read.
+pub(crate) fn own_sysfs(facts: &Facts<'_>) -> Option<Finding> {
+    let config = facts.config.as_ref().ok()?.as_ref();
+    let named = config.and_then(|config| config.sysfs.as_deref());
+    Some(view(named, Path::new("/dev/fuse").exists()))
+}
+
+fn view(named: Option<&str>, fuse: bool) -> Finding {
+    match named {
+        Some("host") => {
+            warn("the host's, by the configuration file", "sysfs = \"virtual\" in that file")
         }
-        Err(e) => fail(NAME, e.to_string(), "no container is created before the file is repaired"),
-        Ok(_) if !fuse => {
-            fail(NAME, "no /dev/fuse: no container with RDMA is created", "modprobe fuse")
-        }
-        Ok(_) => pass(NAME, "their own, under every seccomp profile"),
+        _ if !fuse => fail("no /dev/fuse: no container with RDMA is created", "modprobe fuse"),
+        _ => pass("their own, under every seccomp profile"),
     }
 }
 
 /// How much memory containers may lock, and so register.
-fn locked_memory() -> Vec<Check> {
-    const NAME: &str = "memlock of containers";
+pub(crate) fn locked_memory() -> Vec<Finding> {
     const REMEDY: &str = "LimitMEMLOCK=infinity in the engine's unit (systemctl edit ENGINE), default-ulimits in daemon.json, \
          default_ulimits in containers.conf, or --ulimit memlock=-1; with too little, registering memory fails with ENOMEM";
     let check = |(by, limit): (String, String)| match limit.as_str() {
-        locked::UNLIMITED => pass(NAME, format!("unlimited under {by}")),
-        _ => warn(NAME, format!("{limit} bytes under {by}"), REMEDY),
+        locked::UNLIMITED => pass(format!("unlimited under {by}")),
+        _ => warn(format!("{limit} bytes under {by}"), REMEDY),
     };
     let found = locked::found(processes(&DAEMONS), program("podman").is_some());
     found.into_iter().map(check).collect()
@@ -363,6 +375,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::check::Verdict;
 
     #[test]
     fn a_cri_that_is_down_is_told() {
@@ -382,10 +395,13 @@ mod tests {
     fn a_docker_that_was_not_restarted_is_told() {
         let of = |runtimes: Value| docker(&ENGINES[0], Ok(json!({"Runtimes": runtimes})));
         let known = of(json!({"runc": {"path": "runc"}, "rdma": {"path": "/usr/bin/verbgate"}}));
-        assert_eq!((known.verdict, known.remedy), (Verdict::Pass, ""));
+        assert_eq!((known.verdict, &*known.remedy), (Verdict::Pass, ""));
         assert!(known.found.contains("rdma"), "{}", known.found);
         let unknown = of(json!({"runc": {"path": "runc"}}));
-        assert_eq!((unknown.verdict, unknown.remedy), (Verdict::Warn, "systemctl restart docker"));
+        assert_eq!(
+            (unknown.verdict, &*unknown.remedy),
+            (Verdict::Warn, "systemctl restart docker")
+        );
         let silent = docker(&ENGINES[0], Err(io::ErrorKind::TimedOut.into()));
         assert_eq!(silent.verdict, Verdict::Warn);
     }
@@ -415,30 +431,28 @@ mod tests {
             of("[crio.runtime.runtimes.rdma]\nruntime_path = \"/usr/bin/verbgate-oci-crun\"\n");
         assert!(known.verdict == Verdict::Pass && known.found.contains("rdma"), "{}", known.found);
         let unknown = of("[crio.runtime.runtimes.crun]\nruntime_path = \"/usr/bin/crun\"\n");
-        assert_eq!((unknown.verdict, unknown.remedy), (Verdict::Warn, "systemctl restart crio"));
+        assert_eq!((unknown.verdict, &*unknown.remedy), (Verdict::Warn, "systemctl restart crio"));
         assert_eq!(of("nonsense").verdict, Verdict::Warn);
         assert_eq!(crio(one, ask("/no/such.sock", "/config")).verdict, Verdict::Warn);
     }
 
     #[test]
     fn the_hosts_sys_is_told() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let of = |text: &str, fuse| {
-            fs::write(file.path(), text).unwrap();
-            own_sysfs(file.path(), fuse).verdict
-        };
-        assert_eq!(of("sysfs = \"host\"\n", true), Verdict::Warn);
-        assert_eq!(of("sysfs = \"virtual\"\n", true), Verdict::Pass);
-        assert_eq!(of("", false), Verdict::Fail);
-        assert_eq!(of("nonsense = 1\n", true), Verdict::Fail);
+        for (named, fuse, verdict) in [
+            (Some("host"), true, Verdict::Warn),
+            (Some("virtual"), true, Verdict::Pass),
+            (None, false, Verdict::Fail),
+        ] {
+            assert_eq!(view(named, fuse).verdict, verdict, "{named:?}");
+        }
     }
 
     #[test]
     fn a_specification_of_other_devices_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("verbgate.json");
-        assert!(described(std::slice::from_ref(&file)).found.contains("no specification"));
+        assert!(described_by(std::slice::from_ref(&file)).found.contains("no specification"));
         fs::write(&file, "{}").unwrap();
-        assert_eq!(described(&[file]).verdict, Verdict::Warn);
+        assert_eq!(described_by(&[file]).verdict, Verdict::Warn);
     }
 }

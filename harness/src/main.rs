@@ -2,6 +2,7 @@
 //! The command `verbgate`.
 
 mod abi;
+mod check;
 mod cli;
 mod config;
 mod doctor;
@@ -72,7 +73,7 @@ fn main() -> ExitCode {
         Command::CdiHook(_) => of_tool(verbgate_oci::cdi::hook()),
         Command::Dra(args) if args.withdraw => of_tool(verbgate_dra::withdraw(&args.into())),
         Command::Dra(args) => of_tool(verbgate_dra::run(&args.into())),
-        Command::Runtime(command) => oci::runtime(command),
+        Command::Runtime(command) => oci::runtime(command, &cli.global),
         Command::Ps(args) => of_tool(verbgate_oci::ps(&oci::globals(&cli.global), args.json)),
         Command::Show(args) => {
             of_tool(verbgate_oci::show(&oci::globals(&cli.global), &args.sandbox, args.json))
@@ -105,6 +106,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(args, &oci::globals(&cli.global)),
         Command::Manifest(args) => manifest::run(args),
         Command::Doctor(args) => doctor::run(args, &oci::globals(&cli.global)),
+        Command::DoctorSeen => of_tool(doctor::seen()),
         Command::Fabric(command) => fabric::run(command),
         Command::Explain(args) => fabric::explain(args),
     });

@@ -20,7 +20,7 @@ use crate::cli::HookArgs;
 use crate::cli::OciArgs;
 use crate::cli::ProfileArgs;
 use crate::cli::RuntimeCommand;
-use crate::engines;
+use crate::doctor;
 use crate::failure::Failure;
 use crate::logging;
 
@@ -93,10 +93,10 @@ fn write(path: &Path, text: &str) -> Result<(), anyhow::Error> {
 }
 
 /// Makes engines know `verbgate oci`.
-pub(crate) fn runtime(command: &RuntimeCommand) -> Result<u8, Failure> {
+pub(crate) fn runtime(command: &RuntimeCommand, global: &Global) -> Result<u8, Failure> {
     match command {
         RuntimeCommand::Configure(args) => engine::configure(&args.into()),
-        RuntimeCommand::Status(args) => engines::status(args.runtime.map(Into::into)),
+        RuntimeCommand::Status(args) => return doctor::status(args, &globals(global)),
         RuntimeCommand::Unconfigure(args) => engine::unconfigure(&args.state_dir, args.dry_run),
     }
     .map_err(Failure::of_tool)

@@ -17,11 +17,15 @@ use verbgate_netdev::rails;
 use verbgate_netdev::rails::Rail;
 use verbgate_oci::Globals;
 
+use crate::check;
+use crate::check::Check;
+use crate::check::Verdict;
 use crate::cli::Format;
 use crate::cli::PrepareArgs;
+use crate::cli::Purpose;
 use crate::cli::TermsArgs;
 use crate::doctor;
-use crate::doctor::Verdict;
+use crate::doctor::facts::Facts;
 use crate::env;
 use crate::failure::Failure;
 use crate::manifest;
@@ -101,18 +105,19 @@ fn preflight(args: &PrepareArgs, globals: &Globals) -> Result<(), Error> {
             "--role {role:?} is not a name; use letters, digits, '-', '_' and '.'"
         )));
     }
-    let checks = doctor::checks(&args.terms.host, args.terms.select.peer, globals)?;
-    let (bad, told): (Vec<_>, Vec<_>) = checks
+    let host = &args.terms.host;
+    let peer = args.terms.select.peer;
+    let checks = doctor::checks(&Facts { peer, ..Facts::of(host, globals, Purpose::Prepare) });
+    let (told, bad): (Vec<_>, Vec<_>) = checks
         .into_iter()
-        .filter(|check| check.verdict != Verdict::Pass)
-        // What an earlier attempt left is undone by the move.
-        .partition(|check| check.verdict == Verdict::Fail && check.name != "journal");
-    doctor::text(&told).lines().for_each(say);
+        .filter(|check| check.finding.verdict != Verdict::Pass)
+        .partition(|check| check.finding.verdict == Verdict::Warn);
+    check::text(&told, None, false).lines().for_each(say);
     match bad.first() {
         None => Ok(()),
-        Some(check) => Err(Error::Invalid(format!(
-            "preflight: {}: {}; {} (all: verbgate doctor)",
-            check.name, check.found, check.remedy
+        Some(Check { name, finding, .. }) => Err(Error::Invalid(format!(
+            "preflight: {name}: {}; {} (all: verbgate doctor)",
+            finding.found, finding.remedy
         ))),
     }
 }

@@ -46,15 +46,17 @@ run() {
         say "restarting $ENGINE"
         host systemctl restart "$ENGINE"
     fi
-    labelled=
+    labelled= before=
     while true; do
         # Devices come and go: drivers are loaded late, virtual functions are made.
         host "$bin/verbgate" cdi refresh || true
-        if host "$bin/verbgate" runtime status --runtime="$ENGINE"; then
+        if told=$(host "$bin/verbgate" doctor --for node-label --runtime="$ENGINE"); then
             ready='"true"'
         else
             ready=null
         fi
+        [ "$told" = "$before" ] || echo "$told" >&2
+        before=$told
         if [ "$ready" != "$labelled" ]; then
             set_label "$ready" && labelled=$ready
         fi || say "cannot label the node"

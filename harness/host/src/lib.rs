@@ -90,6 +90,20 @@ pub enum Error {
     Interrupted,
 }
 
+impl Error {
+    /// The kernel's answer, if an answer of the kernel is the cause.
+    #[must_use]
+    pub fn kernels(&self) -> Option<&io::Error> {
+        match self {
+            Self::Netlink { source, .. }
+            | Self::Namespace { source, .. }
+            | Self::File { source, .. }
+            | Self::Unwritten(source) => Some(source),
+            Self::NoNamespace { .. } | Self::UnknownTarget { .. } | Self::Interrupted => None,
+        }
+    }
+}
+
 fn privilege(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {

@@ -40,6 +40,8 @@ use crate::sysfs::SysfsCommand;
 
 /// Exit code of usage errors in commands that run no program.
 pub(crate) const EXIT_USAGE: u8 = 2;
+/// The command by which a container of the doctor says what it sees.
+pub(crate) const SEEN: &str = "doctor-seen";
 
 /// RDMA for sandboxes and containers, without the RDMA devices
 #[derive(Debug, Parser)]
@@ -181,6 +183,8 @@ pub(crate) enum Command {
     Manifest(ManifestArgs),
     /// Check what RDMA in containers needs, and how to fix the rest
     Doctor(DoctorArgs),
+    #[command(name = SEEN, hide = true)]
+    DoctorSeen,
     /// Verify, measure and diagnose a fabric, on all its nodes
     #[command(subcommand, arg_required_else_help = false)]
     Fabric(FabricCommand),

@@ -12,7 +12,9 @@ use verbgate_netdev::select::Selection;
 use verbgate_netdev::select::Shared;
 use verbgate_netdev::share::Kind;
 use verbgate_netdev::strict::Arp;
+use verbgate_oci::engine::Engine;
 
+use super::engine::EngineArg;
 use super::env::EnvOptions;
 
 // Paths through which the host is read.
@@ -65,6 +67,12 @@ pub(crate) struct SelectArgs {
     /// The NICs of this node as the peers' manifests name them, once they have been read.
     #[arg(skip)]
     pub(crate) shared: Option<Shared>,
+}
+
+impl Default for HostArgs {
+    fn default() -> Self {
+        Self { sysfs_root: "/sys".into(), state_dir: STATE_DIR.into() }
+    }
 }
 
 impl SelectArgs {
@@ -383,10 +391,54 @@ pub(crate) struct AgreeArgs {
     pub(crate) json: bool,
 }
 
+/// Uses of the list of checks, each of some of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Purpose {
+    /// Every check
+    All,
+    /// What a move of NICs needs: verbgate prepare
+    Prepare,
+    /// What pods on this node need: the label that the chart gives the node
+    NodeLabel,
+    /// Whether engines know the runtime: verbgate runtime status
+    RuntimeStatus,
+}
+
+/// Engines that can start a container without a cluster.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum TriedEngine {
+    Docker,
+    Podman,
+}
+
+impl From<TriedEngine> for Engine {
+    fn from(arg: TriedEngine) -> Self {
+        match arg {
+            TriedEngine::Docker => Self::Docker,
+            TriedEngine::Podman => Self::Podman,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 no check failed, 1 a check failed, 2 wrong usage. With --for, a check that needs root \
+                  and was skipped counts as failed, and so does an engine that is not ready, for node-label and \
+                  runtime-status."
+)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     pub(crate) host: HostArgs,
+    /// Checks to make
+    #[arg(long = "for", value_name = "USE", default_value = "all")]
+    pub(crate) purpose: Purpose,
+    /// Engine to check [default: all that this host has]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) runtime: Option<EngineArg>,
+    /// Engine that is to start a container through the configured runtime, in the end; nothing is pulled, and
+    /// everything is removed
+    #[arg(long = "try", value_name = "ENGINE", conflicts_with = "purpose")]
+    pub(crate) tried: Option<TriedEngine>,
     /// Address of a peer, to check the bootstrap path to
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<IpAddr>,

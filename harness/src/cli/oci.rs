@@ -288,6 +288,9 @@ pub(crate) struct StatusOfArgs {
     /// Engine to ask [default: all that this host has]
     #[arg(long, value_name = "ENGINE")]
     pub(crate) runtime: Option<EngineArg>,
+    /// Print JSON
+    #[arg(short, long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

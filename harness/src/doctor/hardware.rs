@@ -1,20 +1,18 @@
 //! Checks of NICs as hardware: the PCIe link, the way between NIC and GPU, the link to the switch.
 
-use std::path::Path;
-
 use verbgate_host::dcb;
 use verbgate_host::link;
+use verbgate_host::link::Link;
+use verbgate_host::netlink::Netlink;
 use verbgate_netdev::Error;
 use verbgate_netdev::plan;
-use verbgate_sysfs::discover::Device;
-use verbgate_sysfs::hardware;
-use verbgate_sysfs::hardware::Hardware;
 
-use super::Check;
-use super::fail;
-use super::pass;
-use super::some;
-use super::warn;
+use super::facts::Facts;
+use crate::check::Finding;
+use crate::check::fail;
+use crate::check::pass;
+use crate::check::some;
+use crate::check::warn;
 use crate::manifest::DEGRADED;
 use crate::manifest::HostFacts;
 
@@ -22,27 +20,12 @@ use crate::manifest::HostFacts;
 /// from boots of the switch.
 const FLAPS: u32 = 20;
 
-/// All checks of hardware that this host has.
-pub(super) fn checks(sysfs: &Path, devices: &[Device]) -> Result<Vec<Check>, Error> {
-    let all: Vec<(&str, Hardware)> =
-        devices.iter().map(|d| (d.name.as_str(), hardware::of(sysfs, &d.name))).collect();
-    let mut found = Vec::new();
-    found.extend(pcie(&all));
-    found.extend(slots(&all));
-    if all.iter().any(|(_, hardware)| hardware.gpu.is_some()) {
-        found.extend([gpu_path(&all), iommu(&all), gpu_memory(&HostFacts::of(sysfs))]);
-    }
-    found.extend(links(devices)?);
-    Ok(found)
-}
-
 fn joined(lines: &[String]) -> String {
     some(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-fn pcie(all: &[(&str, Hardware)]) -> Option<Check> {
-    const NAME: &str = "PCIe links";
-    let linked = || all.iter().filter_map(|(name, h)| Some((name, h.pcie.as_ref()?)));
+pub(super) fn pcie(facts: &Facts<'_>) -> Option<Finding> {
+    let linked = || facts.hardware.iter().filter_map(|(name, h)| Some((name, h.pcie.as_ref()?)));
     linked().next()?;
     let degraded: Vec<String> = linked()
         .filter(|(_, link)| link.is_degraded())
@@ -52,13 +35,14 @@ fn pcie(all: &[(&str, Hardware)]) -> Option<Check> {
         })
         .collect();
     Some(match degraded.is_empty() {
-        true => pass(NAME, "all as wide and as fast as card and slot allow"),
-        false => fail(NAME, joined(&degraded), DEGRADED),
+        true => pass("all as wide and as fast as card and slot allow"),
+        false => fail(joined(&degraded), DEGRADED),
     })
 }
 
-fn slots(all: &[(&str, Hardware)]) -> Option<Check> {
-    let narrow: Vec<String> = all
+pub(super) fn slots(facts: &Facts<'_>) -> Option<Finding> {
+    let narrow: Vec<String> = facts
+        .hardware
         .iter()
         .filter_map(|(name, hardware)| Some((name, hardware.pcie.as_ref()?)))
         .filter(|(_, link)| link.is_narrow_slot())
@@ -68,91 +52,98 @@ fn slots(all: &[(&str, Hardware)]) -> Option<Check> {
         })
         .collect();
     let remedy = "put the card into a slot that has all of its lanes and its speed";
-    (!narrow.is_empty()).then(|| warn("PCIe slots", joined(&narrow), remedy))
+    (!narrow.is_empty()).then(|| warn(joined(&narrow), remedy))
 }
 
 /// Whether traffic between a GPU and a NIC turns round at the nearest switch.
-fn gpu_path(all: &[(&str, Hardware)]) -> Check {
-    const NAME: &str = "GPU to NIC";
+pub(super) fn gpu_path(facts: &Facts<'_>) -> Option<Finding> {
+    let all = facts.hardware.iter();
     let redirected: Vec<String> = all
-        .iter()
+        .clone()
         .filter(|(_, hardware)| !hardware.acs.is_empty())
         .map(|(name, hardware)| format!("{name} by {}", hardware.acs.join(" ")))
         .collect();
+    let near: Vec<String> = all
+        .filter_map(|(name, hardware)| Some((name, hardware.gpu.as_ref()?)))
+        .map(|(name, gpu)| format!("{name} {} {}", gpu.distance, gpu.pci))
+        .collect();
     let remedy = "ACS sends traffic between GPU and NIC through the root complex; disable ACS in the \
                   firmware, or on the bridges: setpci -s BRIDGE ECAP_ACS+6.w=0000";
-    match redirected.is_empty() {
-        true => {
-            let near = |(name, hardware): &(&str, Hardware)| {
-                let gpu = hardware.gpu.as_ref()?;
-                Some(format!("{name} {} {}", gpu.distance, gpu.pci))
-            };
-            pass(NAME, joined(&all.iter().filter_map(near).collect::<Vec<_>>()))
-        }
-        false => warn(NAME, joined(&redirected), remedy),
-    }
+    (!near.is_empty()).then(|| match redirected.is_empty() {
+        true => pass(joined(&near)),
+        false => warn(joined(&redirected), remedy),
+    })
 }
 
-fn iommu(all: &[(&str, Hardware)]) -> Check {
-    const NAME: &str = "IOMMU";
-    let translated: Vec<String> = all
+pub(super) fn iommu(facts: &Facts<'_>) -> Option<Finding> {
+    let translated: Vec<String> = facts
+        .hardware
         .iter()
         .filter_map(|(name, hardware)| Some((name, hardware.iommu.as_ref()?)))
         .filter(|(_, mode)| !matches!(mode.as_str(), "none" | "identity"))
         .map(|(name, mode)| format!("{name} {mode}"))
         .collect();
-    match translated.is_empty() {
-        true => pass(NAME, "off, or passes addresses through"),
+    has_gpu(facts).then(|| match translated.is_empty() {
+        true => pass("off, or passes addresses through"),
         false => warn(
-            NAME,
             joined(&translated),
             "boot with iommu=pt: translation slows GPUDirect down, and some GPUs then reach no NIC",
         ),
-    }
+    })
 }
 
-fn gpu_memory(host: &HostFacts) -> Check {
-    const NAME: &str = "GPU memory";
-    match host.gpu_memory.is_empty() {
-        false => pass(NAME, host.gpu_memory.join(", ")),
+pub(super) fn gpu_memory(facts: &Facts<'_>) -> Option<Finding> {
+    let ways = || HostFacts::of(&facts.host.sysfs_root).gpu_memory;
+    has_gpu(facts).then(ways).map(|ways| match ways.is_empty() {
+        false => pass(ways.join(", ")),
         true => warn(
-            NAME,
             "neither nvidia_peermem nor a driver with dma-buf",
             "modprobe nvidia_peermem, or the open kernel modules from 515 on; without either, NCCL \
              copies through host memory",
         ),
-    }
+    })
 }
 
-/// The links to the switch, as netlink and DCB tell.
-fn links(devices: &[Device]) -> Result<Vec<Check>, Error> {
+fn has_gpu(facts: &Facts<'_>) -> bool {
+    facts.hardware.iter().any(|(_, hardware)| hardware.gpu.is_some())
+}
+
+/// The links of RDMA devices, with something of each that netlink tells; what a driver does not tell is not checked.
+fn links<T>(
+    facts: &Facts<'_>,
+    of: impl Fn(&mut Netlink, &Link) -> Option<T>,
+) -> Result<Vec<(String, T)>, Error> {
     let mut netlink = plan::open()?;
-    let is_rdma = |name: &str| devices.iter().any(|device| device.port_of(name).is_some());
-    let (mut flapping, mut lossless, mut lossy) = (Vec::new(), Vec::new(), Vec::new());
-    for link in plan::links()?.iter().filter(|link| is_rdma(&link.name)) {
-        // What a driver does not tell is not checked.
-        let changes = link::carrier_changes(&mut netlink, link.index).ok().flatten();
-        if let Some(changes) = changes.filter(|changes| *changes > FLAPS) {
-            flapping.push(format!("{} {changes} times", link.name));
-        }
-        match dcb::read(&mut netlink, &link.name).ok().flatten().map(|dcb| dcb.lossless()) {
-            None => {}
-            Some(priorities) if priorities.is_empty() => lossy.push(link.name.clone()),
-            Some(priorities) => lossless.push(format!("{} {priorities:?}", link.name)),
-        }
-    }
-    let mut found = Vec::new();
-    if !flapping.is_empty() {
-        let remedy = "the link comes and goes: clean or replace cable and module, look at the \
-                      switch's port (ethtool -m, FEC)";
-        found.push(warn("link flaps", joined(&flapping), remedy));
-    }
-    if !lossy.is_empty() {
-        let remedy = "dcb pfc set dev NETDEV prio-pfc 3:on, and the same on the switch; not needed on \
-                      networks that are made for loss";
-        found.push(warn("lossless classes", format!("none on {}", joined(&lossy)), remedy));
-    } else if !lossless.is_empty() {
-        found.push(pass("lossless classes", joined(&lossless)));
-    }
-    Ok(found)
+    let links = plan::links()?.into_iter().filter(|link| facts.is_rdma(&link.name));
+    Ok(links.filter_map(|link| Some((link.name.clone(), of(&mut netlink, &link)?))).collect())
+}
+
+pub(super) fn flaps(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
+    let changes = |netlink: &mut Netlink, link: &Link| {
+        link::carrier_changes(netlink, link.index).ok().flatten()
+    };
+    let flapping: Vec<String> = links(facts, changes)?
+        .into_iter()
+        .filter(|(_, changes)| *changes > FLAPS)
+        .map(|(name, changes)| format!("{name} {changes} times"))
+        .collect();
+    let remedy = "the link comes and goes: clean or replace cable and module, look at the switch's port \
+                  (ethtool -m, FEC)";
+    Ok((!flapping.is_empty()).then(|| warn(joined(&flapping), remedy)))
+}
+
+pub(super) fn lossless(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
+    let dcb = |netlink: &mut Netlink, link: &Link| dcb::read(netlink, &link.name).ok().flatten();
+    let all = links(facts, dcb)?.into_iter().map(|(name, dcb)| (name, dcb.lossless()));
+    let (lossy, lossless): (Vec<_>, Vec<_>) = all.partition(|(_, classes)| classes.is_empty());
+    let lossy: Vec<String> = lossy.into_iter().map(|(name, _)| name).collect();
+    let lossless: Vec<String> =
+        lossless.iter().map(|(name, classes)| format!("{name} {classes:?}")).collect();
+    let remedy = "dcb pfc set dev NETDEV prio-pfc 3:on, and the same on the switch; not needed on \
+                  networks that are made for loss";
+    Ok(match (lossy.is_empty(), lossless.is_empty()) {
+        (false, _) => Some(warn(format!("none on {}", joined(&lossy)), remedy)),
+        (true, false) => Some(pass(joined(&lossless))),
+        (true, true) => None,
+    })
 }

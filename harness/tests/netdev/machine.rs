@@ -39,6 +39,7 @@ mkdir -p /run/dev /var/lib/verbgate
 mount -t tmpfs tmpfs /run/dev
 cd /dev && cp -R --preserve=mode null zero full random urandom tty /run/dev && cd /
 mkdir /run/dev/infiniband
+mknod /run/dev/fuse c 10 229
 for n in 0 1; do mknod "/run/dev/infiniband/uverbs$n" c 1 3; done
 mount --move /run/dev /dev
 mount --bind "$sysfs" /sys

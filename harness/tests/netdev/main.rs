@@ -22,6 +22,7 @@ mod kubernetes;
 mod machine;
 mod nodes;
 mod oci;
+mod preflight;
 mod refusals;
 mod round_trip;
 mod routed;

@@ -17,12 +17,72 @@ fn found_all(world: &World, name: &str) -> Vec<(String, String)> {
     // Its exit code is that of the whole host, which has no RDMA.
     let output = world.run(&["verbgate", "doctor", "--json"]);
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let of_name = all.as_array().unwrap().iter().filter(|one| one["name"] == name);
+    let of_name = all["checks"].as_array().unwrap().iter().filter(|one| one["name"] == name);
     let read = |one: &Value| {
         let text = |key: &str| one[key].as_str().unwrap().to_owned();
         (text("verdict"), format!("{} {}", text("found"), text("remedy")))
     };
     of_name.map(read).collect()
+}
+
+/// Whether `doctor --try` has an engine start a container, and what becomes of it.
+fn tries(world: &World, engine: &str) {
+    let left = |world: &World| {
+        let of = |words: &[&str]| world.done(&[&[engine], words].concat());
+        [of(&["ps", "--all", "--quiet"]), of(&["images", "--quiet"])].concat()
+    };
+    let before = left(world);
+    let tried = || {
+        let output = world.run(&["verbgate", "doctor", "--json", "--try", engine]);
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let checks = all["checks"].as_array().unwrap();
+        // In the end, after all that explains a failure.
+        let last = checks.last().unwrap().clone();
+        assert_eq!(last["name"], "container");
+        (last["verdict"].as_str().unwrap().to_owned(), last["found"].as_str().unwrap().to_owned())
+    };
+    let (verdict, found) = tried();
+    // A sysfs of the container's network, of which the view is made, has no stand-in for a device.
+    assert_eq!(verdict, "WARN", "{found}");
+    for part in ["/dev/infiniband/uverbs0 opens", "in /sys (fuse) none", "memory to lock: "] {
+        assert!(found.contains(part), "{found}");
+    }
+    // A runtime that gives the container nothing is not called good.
+    world.write("/etc/verbgate/config.toml", b"log-levl = \"info\"\n");
+    let (verdict, found) = tried();
+    assert!(verdict == "FAIL" && found.contains("config.toml"), "{found}");
+    world.write("/etc/verbgate/config.toml", b"annotations = \"grant\"\n");
+    assert_eq!(left(world), before);
+    assert!(world.supervised().is_empty());
+}
+
+#[test]
+fn docker_starts_a_container_of_the_doctors_own() {
+    let Some(mut world) = World::of("trixie") else { return };
+    let output = world.run(&["verbgate", "doctor", "--try", "docker"]);
+    assert!(stdout(&output).contains("FAIL container: docker does not know"), "{output:?}");
+    world.done(&docker::CONFIGURE);
+    let daemon = docker::start(&mut world);
+    if docker::works(&world) {
+        tries(&world, "docker");
+        world.assert_nothing_left();
+    }
+    daemon.stop();
+}
+
+#[test]
+fn podman_starts_a_container_of_the_doctors_own() {
+    let Some(mut world) = World::of("trixie") else { return };
+    world.done(&podman::CONFIGURE);
+    // No systemd runs in a world.
+    world.write(
+        "/etc/containers/containers.conf.d/60-world.conf",
+        b"[engine]\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
+    );
+    if podman::works(&world) {
+        tries(&world, "podman");
+        world.assert_nothing_left();
+    }
 }
 
 /// Each remedy is followed, and then there is none left.
@@ -98,6 +158,13 @@ fn podman_is_seen() {
     let (verdict, why) = found(&world, "podman");
     assert!(verdict == "PASS" && why.contains("rdma: /usr/bin/verbgate-oci-runc"), "{why}");
     world.done(&["verbgate", "runtime", "status", "--runtime=podman"]);
+    // A slip in Verbgate's file is not podman's.
+    let config = world.read("/etc/verbgate/config.toml").unwrap();
+    world.write("/etc/verbgate/config.toml", b"log-levl = \"info\"\n");
+    let (verdict, why) = found(&world, "configuration");
+    assert!(verdict == "FAIL" && why.contains("config.toml") && why.contains("log-levl"), "{why}");
+    assert_eq!(found(&world, "podman").0, "PASS");
+    world.write("/etc/verbgate/config.toml", config.as_bytes());
     // A link that somebody has removed.
     world.done(&["mv", "/usr/bin/verbgate-oci-runc", "/usr/bin/away"]);
     let (verdict, why) = found(&world, "podman");
