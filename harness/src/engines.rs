@@ -29,7 +29,7 @@ use crate::check::fail;
 use crate::check::pass;
 use crate::check::skipped;
 use crate::check::warn;
-use crate::doctor::facts::Facts;
+use crate::doctor::preflight::Preflight;
 
 /// Where engines look for CDI specifications, and what the package and the documentation call ours.
 const CDI_FILES: [&str; 2] = ["/run/cdi/verbgate.json", "/etc/cdi/verbgate.json"];
@@ -89,7 +89,7 @@ const ENGINES: [Known; 5] = [
 ];
 
 /// A finding where this host has no engine.
-pub(crate) fn none(facts: &Facts<'_>) -> Option<Finding> {
+pub(crate) fn none(facts: &Preflight<'_>) -> Option<Finding> {
     let found = facts.engine.is_some() || ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
     (!found).then(|| {
         facts.asked(warn(
@@ -100,7 +100,7 @@ pub(crate) fn none(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// Whether an engine knows the runtime, if this host has the engine, or the user has named the engine.
-pub(crate) fn look(facts: &Facts<'_>, engine: Engine) -> Result<Vec<Finding>, Error> {
+pub(crate) fn look(facts: &Preflight<'_>, engine: Engine) -> Result<Vec<Finding>, Error> {
     let is_wanted = |one: &&Known| {
         one.engine == engine && facts.engine.map_or_else(|| is_there(one), |named| named == engine)
     };
@@ -315,7 +315,7 @@ fn broken_cri(plugins: &str) -> Option<String> {
 }
 
 /// Whether engines that read CDI specifications know the devices of now.
-pub(crate) fn described(facts: &Facts<'_>) -> Option<Finding> {
+pub(crate) fn described(facts: &Preflight<'_>) -> Option<Finding> {
     let is_asked = !facts.devices.is_empty() && ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
     is_asked.then(|| described_by(CDI_FILES.map(PathBuf::from).as_slice()))
 }
@@ -342,7 +342,7 @@ fn described_by(files: &[PathBuf]) -> Finding {
 
 /// The view of `/sys` that containers get, which Verbgate mounts from outside: a seccomp profile has no part in that.
 /// Nothing where the configuration cannot be read.
-pub(crate) fn own_sysfs(facts: &Facts<'_>) -> Option<Finding> {
+pub(crate) fn own_sysfs(facts: &Preflight<'_>) -> Option<Finding> {
     let config = facts.config.as_ref().ok()?.as_ref();
     let named = config.and_then(|config| config.sysfs.as_deref());
     Some(view(named, Path::new("/dev/fuse").exists()))

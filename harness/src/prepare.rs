@@ -25,7 +25,7 @@ use crate::cli::PrepareArgs;
 use crate::cli::Purpose;
 use crate::cli::TermsArgs;
 use crate::doctor;
-use crate::doctor::facts::Facts;
+use crate::doctor::preflight::Preflight;
 use crate::env;
 use crate::failure::Failure;
 use crate::manifest;
@@ -107,7 +107,8 @@ fn preflight(args: &PrepareArgs, globals: &Globals) -> Result<(), Error> {
     }
     let host = &args.terms.host;
     let peer = args.terms.select.peer;
-    let checks = doctor::checks(&Facts { peer, ..Facts::of(host, globals, Purpose::Prepare) });
+    let checks =
+        doctor::checks(&Preflight { peer, ..Preflight::of(host, globals, Purpose::Prepare) });
     let (told, bad): (Vec<_>, Vec<_>) = checks
         .into_iter()
         .filter(|check| check.finding.verdict != Verdict::Pass)

@@ -46,7 +46,8 @@ run() {
         say "restarting $ENGINE"
         host systemctl restart "$ENGINE"
     fi
-    labelled= before=
+    labelled=
+    before=
     while true; do
         # Devices come and go: drivers are loaded late, virtual functions are made.
         host "$bin/verbgate" cdi refresh || true

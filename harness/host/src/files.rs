@@ -72,7 +72,7 @@ mod tests {
         let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
         replace(&file, b"1", PRIVATE).unwrap();
         assert_eq!((fs::read(&file).unwrap(), mode()), (b"1".to_vec(), 0o600));
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         replace(&file, b"2", PUBLIC).unwrap();
         assert_eq!((fs::read(&file).unwrap(), mode()), (b"2".to_vec(), 0o640));
         // Nothing is left beside it, and nothing of a failure.

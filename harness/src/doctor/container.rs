@@ -27,7 +27,7 @@ use verbgate_sysfs::RdmaDevice;
 use verbgate_sysfs::collect;
 use verbgate_sysfs::discover;
 
-use super::facts::Facts;
+use super::preflight::Preflight;
 use crate::check::Finding;
 use crate::check::fail;
 use crate::check::pass;
@@ -68,8 +68,8 @@ pub(crate) fn seen() -> Result<u8, anyhow::Error> {
     }
     nodes.sort();
     let mounts = fs::read_to_string("/proc/mounts")?;
-    let at_sys = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let at_sys = at_sys.filter(|fields| fields.get(1) == Some(&"/sys")).last();
+    let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let at_sys = mounts.rfind(|fields| fields.get(1) == Some(&"/sys"));
     let memlock = match getrlimit(Resource::RLIMIT_MEMLOCK)? {
         (RLIM_INFINITY, _) => "unlimited".to_owned(),
         (soft, _) => format!("{soft} bytes"),
@@ -165,7 +165,7 @@ fn said(output: &Output) -> String {
 }
 
 /// Has an engine start a container, if one was asked for, and removes all of it.
-pub(super) fn start(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn start(facts: &Preflight<'_>) -> Option<Finding> {
     let (engine, command) = match facts.tried? {
         Engine::Podman => (Engine::Podman, ["podman", "", ""]),
         other => (other, ["docker", "--host", "unix:///var/run/docker.sock"]),

@@ -12,7 +12,7 @@ use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
 use verbgate_proxy::policy::Policy;
 
-use super::facts::Facts;
+use super::preflight::Preflight;
 use crate::check::Finding;
 use crate::check::fail;
 use crate::check::pass;
@@ -21,7 +21,7 @@ use crate::config;
 /// The profile of `verbgate oci` where the file names none.
 const PROFILE: &str = "standard";
 
-pub(super) fn configuration(facts: &Facts<'_>) -> Finding {
+pub(super) fn configuration(facts: &Preflight<'_>) -> Finding {
     match &facts.config {
         Ok(None) => pass(format!("{} is missing: defaults", config::FILE)),
         Ok(Some(_)) => pass(config::FILE),
@@ -30,7 +30,7 @@ pub(super) fn configuration(facts: &Facts<'_>) -> Finding {
 }
 
 /// Whether containers can have the profile that the file names; nothing where the file cannot be read.
-pub(super) fn profile(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn profile(facts: &Preflight<'_>) -> Option<Finding> {
     let config = facts.config.as_ref().ok()?.as_ref();
     let name = config.and_then(|config| config.profile.as_deref()).unwrap_or(PROFILE);
     Some(match Policy::named(name) {
@@ -43,7 +43,7 @@ pub(super) fn profile(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// Whether the operator's policy can be read; nothing where its directory is not known.
-pub(super) fn policy(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
+pub(super) fn policy(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     let Ok(config) = &facts.config else { return Ok(None) };
     let dir = config.as_ref().and_then(|config| config.policy_dir.as_deref());
     let dir = dir.unwrap_or(Path::new(DIRECTORY));
@@ -62,7 +62,7 @@ pub(super) fn policy(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
 }
 
 /// Whether this user can read what commands of root have noted.
-pub(super) fn state(facts: &Facts<'_>) -> Finding {
+pub(super) fn state(facts: &Preflight<'_>) -> Finding {
     let dir = &facts.host.state_dir;
     match fs::read_dir(dir).map(drop) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => fail(
@@ -74,7 +74,7 @@ pub(super) fn state(facts: &Facts<'_>) -> Finding {
 }
 
 /// Whether NICs are where they belong.
-pub(super) fn journal(facts: &Facts<'_>) -> Result<Finding, verbgate_netdev::Error> {
+pub(super) fn journal(facts: &Preflight<'_>) -> Result<Finding, verbgate_netdev::Error> {
     Ok(match journal::load(&facts.host.state_dir)? {
         None => pass("all NICs are home"),
         Some(journal) if journal.complete => pass(format!("away: {}", journal.names())),

@@ -7,7 +7,7 @@ use verbgate_host::netlink::Netlink;
 use verbgate_netdev::Error;
 use verbgate_netdev::plan;
 
-use super::facts::Facts;
+use super::preflight::Preflight;
 use crate::check::Finding;
 use crate::check::fail;
 use crate::check::pass;
@@ -24,7 +24,7 @@ fn joined(lines: &[String]) -> String {
     some(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-pub(super) fn pcie(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn pcie(facts: &Preflight<'_>) -> Option<Finding> {
     let linked = || facts.hardware.iter().filter_map(|(name, h)| Some((name, h.pcie.as_ref()?)));
     linked().next()?;
     let degraded: Vec<String> = linked()
@@ -40,7 +40,7 @@ pub(super) fn pcie(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn slots(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn slots(facts: &Preflight<'_>) -> Option<Finding> {
     let narrow: Vec<String> = facts
         .hardware
         .iter()
@@ -56,7 +56,7 @@ pub(super) fn slots(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// Whether traffic between a GPU and a NIC turns round at the nearest switch.
-pub(super) fn gpu_path(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn gpu_path(facts: &Preflight<'_>) -> Option<Finding> {
     let all = facts.hardware.iter();
     let redirected: Vec<String> = all
         .clone()
@@ -75,7 +75,7 @@ pub(super) fn gpu_path(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn iommu(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn iommu(facts: &Preflight<'_>) -> Option<Finding> {
     let translated: Vec<String> = facts
         .hardware
         .iter()
@@ -92,7 +92,7 @@ pub(super) fn iommu(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-pub(super) fn gpu_memory(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn gpu_memory(facts: &Preflight<'_>) -> Option<Finding> {
     let ways = || HostFacts::of(&facts.host.sysfs_root).gpu_memory;
     has_gpu(facts).then(ways).map(|ways| match ways.is_empty() {
         false => pass(ways.join(", ")),
@@ -104,13 +104,13 @@ pub(super) fn gpu_memory(facts: &Facts<'_>) -> Option<Finding> {
     })
 }
 
-fn has_gpu(facts: &Facts<'_>) -> bool {
+fn has_gpu(facts: &Preflight<'_>) -> bool {
     facts.hardware.iter().any(|(_, hardware)| hardware.gpu.is_some())
 }
 
 /// The links of RDMA devices, with something of each that netlink tells; what a driver does not tell is not checked.
 fn links<T>(
-    facts: &Facts<'_>,
+    facts: &Preflight<'_>,
     of: impl Fn(&mut Netlink, &Link) -> Option<T>,
 ) -> Result<Vec<(String, T)>, Error> {
     let mut netlink = plan::open()?;
@@ -118,7 +118,7 @@ fn links<T>(
     Ok(links.filter_map(|link| Some((link.name.clone(), of(&mut netlink, &link)?))).collect())
 }
 
-pub(super) fn flaps(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
+pub(super) fn flaps(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     let changes = |netlink: &mut Netlink, link: &Link| {
         link::carrier_changes(netlink, link.index).ok().flatten()
     };
@@ -132,7 +132,7 @@ pub(super) fn flaps(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
     Ok((!flapping.is_empty()).then(|| warn(joined(&flapping), remedy)))
 }
 
-pub(super) fn lossless(facts: &Facts<'_>) -> Result<Option<Finding>, Error> {
+pub(super) fn lossless(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     let dcb = |netlink: &mut Netlink, link: &Link| dcb::read(netlink, &link.name).ok().flatten();
     let all = links(facts, dcb)?.into_iter().map(|(name, dcb)| (name, dcb.lossless()));
     let (lossy, lossless): (Vec<_>, Vec<_>) = all.partition(|(_, classes)| classes.is_empty());

@@ -2,10 +2,10 @@
 //! a remedy. [`TABLE`] is the one list of checks; `runtime status`, `prepare` and the chart's node label take their rows.
 
 mod container;
-pub(crate) mod facts;
 mod files;
 mod hardware;
 mod pci;
+pub(crate) mod preflight;
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use verbgate_sysfs::discover::Device;
 use verbgate_sysfs::discover::ETHERNET;
 
 pub(crate) use self::container::seen;
-use self::facts::Facts;
+use self::preflight::Preflight;
 use crate::check;
 use crate::check::Check;
 use crate::check::Finding;
@@ -64,14 +64,14 @@ struct Row {
     needs: Needs,
     /// The uses that take the row, besides `verbgate doctor`, which takes all.
     uses: &'static [Purpose],
-    look: fn(&Facts<'_>) -> Found,
+    look: fn(&Preflight<'_>) -> Found,
 }
 
 const fn row(
     name: &'static str,
     needs: Needs,
     uses: &'static [Purpose],
-    look: fn(&Facts<'_>) -> Found,
+    look: fn(&Preflight<'_>) -> Found,
 ) -> Row {
     Row { name, needs, uses, look }
 }
@@ -131,7 +131,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// Makes the checks of a use.
-pub(crate) fn checks(facts: &Facts<'_>) -> Vec<Check> {
+pub(crate) fn checks(facts: &Preflight<'_>) -> Vec<Check> {
     let is_root = kernel::is_privileged();
     let is_used = |row: &&Row| facts.purpose == Purpose::All || row.uses.contains(&facts.purpose);
     let of_row = |row: &'static Row| {
@@ -155,11 +155,11 @@ fn undone(error: &Error, is_root: bool) -> Finding {
 
 /// Prints all checks; the exit code is 1 if one failed.
 pub(crate) fn run(args: &DoctorArgs, globals: &Globals) -> Result<u8, Failure> {
-    let facts = Facts {
+    let facts = Preflight {
         peer: args.peer,
         engine: args.runtime.map(Into::into),
         tried: args.tried.map(Into::into),
-        ..Facts::of(&args.host, globals, args.purpose)
+        ..Preflight::of(&args.host, globals, args.purpose)
     };
     told(&facts, args.json)
 }
@@ -168,11 +168,11 @@ pub(crate) fn run(args: &DoctorArgs, globals: &Globals) -> Result<u8, Failure> {
 pub(crate) fn status(args: &StatusOfArgs, globals: &Globals) -> Result<u8, Failure> {
     let host = HostArgs::default();
     let engine = args.runtime.map(Into::into);
-    let facts = Facts { engine, ..Facts::of(&host, globals, Purpose::RuntimeStatus) };
+    let facts = Preflight { engine, ..Preflight::of(&host, globals, Purpose::RuntimeStatus) };
     told(&facts, args.json)
 }
 
-fn told(facts: &Facts<'_>, as_json: bool) -> Result<u8, Failure> {
+fn told(facts: &Preflight<'_>, as_json: bool) -> Result<u8, Failure> {
     let checks = checks(facts);
     check::report(&checks, as_json)?;
     let is_bad = |check: &Check| match check.finding.verdict {
@@ -270,7 +270,7 @@ fn namespaces() -> Finding {
     }
 }
 
-fn container_networks(facts: &Facts<'_>) -> Finding {
+fn container_networks(facts: &Preflight<'_>) -> Finding {
     match fences::look(&facts.host.state_dir, facts.globals) {
         (0, open) if open.is_empty() => pass("none has a NIC or RDMA"),
         (fenced, open) if open.is_empty() => {
@@ -307,7 +307,7 @@ fn partitions(devices: &[Device]) -> Option<Finding> {
     })
 }
 
-fn mtu(facts: &Facts<'_>) -> Result<Option<Finding>, verbgate_netdev::Error> {
+fn mtu(facts: &Preflight<'_>) -> Result<Option<Finding>, verbgate_netdev::Error> {
     let links = plan::links()?;
     let small: Vec<String> = links
         .iter()
@@ -325,7 +325,7 @@ fn mtu(facts: &Facts<'_>) -> Result<Option<Finding>, verbgate_netdev::Error> {
 }
 
 /// Whether packets of full size reach the peer: a tunnel on the way swallows them at times.
-fn bootstrap(facts: &Facts<'_>) -> Result<Option<Finding>, verbgate_netdev::Error> {
+fn bootstrap(facts: &Preflight<'_>) -> Result<Option<Finding>, verbgate_netdev::Error> {
     let Some(peer) = facts.peer else { return Ok(None) };
     let device = route_to(&mut plan::open()?, peer, None);
     let links = plan::links()?;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::facts::Facts;
+use super::preflight::Preflight;
 use crate::check::Finding;
 use crate::check::pass;
 use crate::check::some;
@@ -33,7 +33,7 @@ const NICS: [(&str, &str, &str); 14] = [
 ];
 
 /// A NIC without a driver, or a driver without RDMA; and the modules that are missing.
-pub(super) fn drivers(facts: &Facts<'_>) -> Option<Finding> {
+pub(super) fn drivers(facts: &Preflight<'_>) -> Option<Finding> {
     let all = facts.host.sysfs_root.join("bus/pci/devices");
     let mut names: Vec<_> = fs::read_dir(all).ok()?.flatten().map(|entry| entry.path()).collect();
     names.sort();
@@ -55,7 +55,7 @@ pub(super) fn drivers(facts: &Facts<'_>) -> Option<Finding> {
 }
 
 /// The NIC for people, and the modules that are missing; nothing where the function is no NIC with RDMA.
-fn missing(function: &Path, facts: &Facts<'_>) -> Option<(String, Vec<&'static str>)> {
+fn missing(function: &Path, facts: &Preflight<'_>) -> Option<(String, Vec<&'static str>)> {
     let read = |file: &str| {
         fs::read_to_string(function.join(file)).ok().map(|text| text.trim().to_owned())
     };

@@ -17,9 +17,9 @@ use crate::cli::HostArgs;
 use crate::cli::Purpose;
 use crate::config;
 
-/// Facts of a host, and what was asked about it.
+/// Preflight of a host, and what was asked about it.
 #[derive(Debug)]
-pub(crate) struct Facts<'a> {
+pub(crate) struct Preflight<'a> {
     pub(crate) host: &'a HostArgs,
     pub(crate) globals: &'a Globals,
     pub(crate) purpose: Purpose,
@@ -36,7 +36,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) hardware: Vec<(String, Hardware)>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> Preflight<'a> {
     pub(crate) fn of(host: &'a HostArgs, globals: &'a Globals, purpose: Purpose) -> Self {
         let devices = discover::devices(&host.sysfs_root);
         let of =
