@@ -219,16 +219,20 @@ fn of_docker(info: &Value) -> Option<&str> {
     runtimes.find(|(_, runtime)| ours(runtime)).map(|(name, _)| name.as_str())
 }
 
-/// The name by which a container asks an engine for a runtime of ours, if the engine knows any; and else the remedy.
-pub(crate) fn name_of(engine: Engine) -> Result<String, &'static str> {
-    let one = ENGINES.iter().find(|one| one.engine == engine).ok_or("")?;
+/// The name by which a container asks an engine for a runtime of ours; else why there is none.
+pub(crate) fn name_of(engine: Engine) -> Result<String, Finding> {
+    let one = ENGINES.iter().find(|one| one.engine == engine);
+    let one = one.ok_or_else(|| fail("the engine is unknown", "name another engine"))?;
     let name = match engine {
-        Engine::Docker => {
-            info(one.socket).ok().and_then(|info| of_docker(&info).map(str::to_owned))
-        }
+        Engine::Docker => match info(one.socket) {
+            Ok(info) => of_docker(&info).map(str::to_owned),
+            Err(e) => {
+                return Err(fail(format!("{} does not answer: {e}", one.socket), one.restart));
+            }
+        },
         _ => engine::names(engine).into_iter().next(),
     };
-    name.ok_or(one.configure)
+    name.ok_or_else(|| fail("the engine does not know the runtime verbgate", one.configure))
 }
 
 /// What a running CRI-O says of its runtimes: its configuration, as TOML.

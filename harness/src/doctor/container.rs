@@ -172,12 +172,7 @@ pub(super) fn start(facts: &Preflight<'_>) -> Option<Finding> {
     };
     let runtime = match engines::name_of(engine) {
         Ok(runtime) => runtime,
-        Err(remedy) => {
-            return Some(fail(
-                format!("{} does not know the runtime verbgate", command[0]),
-                remedy,
-            ));
-        }
+        Err(finding) => return Some(finding),
     };
     let devices = match collect::devices(Path::new(collect::SYSFS_ROOT)) {
         Ok(devices) => devices,

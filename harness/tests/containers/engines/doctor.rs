@@ -59,8 +59,13 @@ fn tries(world: &World, engine: &str) {
 #[test]
 fn docker_starts_a_container_of_the_doctors_own() {
     let Some(mut world) = World::of("trixie") else { return };
-    let output = world.run(&["verbgate", "doctor", "--try", "docker"]);
-    assert!(stdout(&output).contains("FAIL container: docker does not know"), "{output:?}");
+    let try_docker = |world: &World| stdout(&world.run(&["verbgate", "doctor", "--try", "docker"]));
+    let told = try_docker(&world);
+    assert!(told.contains("FAIL container: /var/run/docker.sock does not answer: "), "{told}");
+    let daemon = docker::start(&mut world);
+    let told = try_docker(&world);
+    assert!(told.contains("FAIL container: the engine does not know the runtime"), "{told}");
+    daemon.stop();
     world.done(&docker::CONFIGURE);
     let daemon = docker::start(&mut world);
     if docker::works(&world) {
