@@ -44,6 +44,8 @@ use verbgate_abi::request::Request;
 use verbgate_abi::table::Access;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::wire::Handle;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 use verbgate_sys::node::FileId;
 use verbgate_sys::process::GuestFile;
 use verbgate_sys::range_lock::RangeLocks;
@@ -86,7 +88,7 @@ impl Register {
         DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut file = options.open(dir.join(FILE))?;
+        let mut file = foreign::open(&dir.join(FILE), &mut options, Owner::Trusted)?;
         let key = key(&mut file)?;
         Ok(Arc::new(Self { locks: RangeLocks::new(file), key, counts: Mutex::default() }))
     }

@@ -55,7 +55,7 @@ pub fn back(journal: &mut Journal, store: &Store, terms: &Terms<'_>) -> Result<V
         store.save(journal)?;
         let Some(nic) = journal.nics.get(at) else { break };
         let name = &nic.state.link.name;
-        (terms.progress)(&format!("[{}/{count}] {name} home", at + 1));
+        (terms.progress)(&format!("[{}/{count}] bringing {name} home", at + 1));
         if !fetch(nic, &home, target.as_ref(), terms)? {
             left.push(format!("{} is gone: {}", name, gone(nic)));
             continue;

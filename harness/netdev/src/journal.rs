@@ -23,6 +23,8 @@ use verbgate_host::files;
 use verbgate_host::link::LinkIdentity;
 use verbgate_host::netlink::Message;
 use verbgate_host::netns;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 
 use super::Error;
 use super::state::State;
@@ -153,8 +155,8 @@ impl Store {
         make_dir(dir).map_err(at(dir))?;
         let path = dir.join("netdev.lock");
         let mut options = OpenOptions::new();
-        let file = options.create(true).read(true).write(true).truncate(false).mode(0o600);
-        let file = file.open(&path).map_err(at(&path))?;
+        options.create(true).read(true).write(true).truncate(false).mode(0o600);
+        let file = foreign::open(&path, &mut options, Owner::Trusted).map_err(at(&path))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
                 let pid = std::process::id().to_string();
@@ -233,7 +235,7 @@ fn path(dir: &Path) -> PathBuf {
 /// The journal in a directory, if there is one.
 pub fn load(dir: &Path) -> Result<Option<Journal>, Error> {
     let path = path(dir);
-    let text = match fs::read(&path) {
+    let text = match foreign::read(&path, Owner::Trusted) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|source| Error::file(path.clone(), source))?,
     };

@@ -18,6 +18,8 @@ use serde_json::Value;
 use verbgate_host::files;
 use verbgate_sandbox::grant;
 use verbgate_sandbox::grant::Host;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 use verbgate_sys::sandbox::DeviceNode;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sysfs::RdmaDevice;
@@ -130,7 +132,7 @@ pub enum Refreshed {
 pub fn refresh(file: &Path) -> Result<Refreshed, Error> {
     let failed =
         |e: io::Error| anyhow!("cannot write the specification to {}: {e}", file.display());
-    let found = match fs::read_to_string(file) {
+    let found = match foreign::read_text(file, Owner::Anybody) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         other => Some(other.map_err(|e| anyhow!("cannot read {}: {e}", file.display()))?),
     };

@@ -17,6 +17,8 @@ use serde_json::Value;
 use serde_json::json;
 use verbgate_host::files;
 use verbgate_sandbox::DraClaim;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 
 use crate::kind::HOOK;
 use crate::kind::KIND;
@@ -82,7 +84,8 @@ fn path(host: &Path, uid: &str) -> PathBuf {
 fn program(host: &Path) -> Result<String, ClaimsError> {
     let files = DIRS.iter().filter_map(|dir| fs::read_dir(host.join(dir)).ok()).flatten().flatten();
     let ours = |path: PathBuf| {
-        let spec: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let spec: Value =
+            serde_json::from_slice(&foreign::read(&path, Owner::Anybody).ok()?).ok()?;
         spec.get("kind").filter(|kind| *kind == KIND)?;
         spec.pointer("/containerEdits/hooks/0/path")?.as_str().map(str::to_owned)
     };

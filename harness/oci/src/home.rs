@@ -31,6 +31,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(10);
 /// In a journal's directory: the container's first process.
 pub(super) const CONTAINER: &str = "container";
+/// Beginnings of the names of all files there.
+pub(super) const PARTS: [&str; 2] = [CONTAINER, "netdev"];
 
 /// The terms of a move, which both directions need.
 pub(super) fn terms<'a>(sysfs: &'a Path, signals: &'a Signals) -> Terms<'a> {
@@ -142,10 +144,15 @@ fn reap_one(journal: &Path, turn: &Turn) -> Result<Option<String>, anyhow::Error
         Err(Error::Locked { .. }) => return Ok(None),
         other => other?,
     };
-    let nics = journal::load(journal)?.map(|journal| journal.names());
+    let nics = journal::load(journal)?.map(|journal| journal.nics).unwrap_or_default();
     let told = home(journal, &store, Path::new(collect::SYSFS_ROOT), turn)
         .with_context(|| format!("NICs of container {name} are not back on the host"))?;
-    let line =
-        format!("{name}: {} home", nics.unwrap_or_else(|| "no NIC was away; all".to_owned()));
+    let here = plan::links()?;
+    let home = nics.iter().filter(|nic| link::find(&here, &nic.identity).is_some());
+    let home: Vec<&str> = home.map(|nic| nic.state.link.name.as_str()).collect();
+    let line = match home.as_slice() {
+        [] => format!("{name}: no NIC was away"),
+        home => format!("{name}: {} home", home.join(", ")),
+    };
     Ok(Some([vec![line], told].concat().join("; ")))
 }

@@ -18,6 +18,7 @@ use verbgate_sysfs::discover;
 use verbgate_sysfs::natural;
 
 use super::home;
+use super::place;
 use super::place::Place;
 use super::wish;
 use super::wish::ALL;
@@ -125,8 +126,10 @@ fn are_there(wished: &[String], config: &Value, state: &Path) -> bool {
 /// The directories of all journals.
 pub fn journals(state: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(state.join(JOURNALS)).into_iter().flatten().flatten();
-    let mut journals: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    let mut journals: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| place::is_made(path, &home::PARTS))
+        .collect();
     journals.sort();
     journals
 }

@@ -37,6 +37,8 @@ use verbgate_sandbox::PolicyError;
 use verbgate_sandbox::grant::Granted;
 use verbgate_sys::Tgid;
 use verbgate_sys::Tid;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 use verbgate_sys::process;
 use verbgate_sys::process::PidFd;
 
@@ -47,6 +49,9 @@ use super::pod::Pod;
 /// Begins the name of a directory that is being made; its maker's process id follows. No
 /// container's id begins so.
 const UNFINISHED: &str = ".new-";
+
+/// Beginnings of the names of all that is in a container's directory.
+const PARTS: [&str; 5] = ["lock", "pid", "control", "groups", "nodes"];
 
 /// How often removing a directory begins anew.
 const TRIES: u32 = 20;
@@ -190,7 +195,7 @@ impl Place {
     /// # Errors
     /// `NotFound` when there is no such container.
     pub(crate) fn spec(&self) -> io::Result<Spec> {
-        Ok(serde_json::from_str(&fs::read_to_string(self.lock())?)?)
+        Ok(serde_json::from_slice(&foreign::read(&self.lock(), Owner::Trusted)?)?)
     }
 
     /// Remembers a file as it was judged, before the runtime reads the file.
@@ -228,7 +233,7 @@ impl Place {
 
     /// Removes it unless its supervisor lives; false when it does.
     pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
-        match File::open(self.lock()) {
+        match foreign::open(&self.lock(), File::options().read(true), Owner::Trusted) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) => {}
                 Err(fs::TryLockError::WouldBlock) => return Ok(false),
@@ -281,7 +286,7 @@ pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
 
 /// Whether the recorded process lives.
 pub(super) fn process_lives(file: &Path) -> bool {
-    let text = fs::read_to_string(file).unwrap_or_default();
+    let text = foreign::read_text(file, Owner::Trusted).unwrap_or_default();
     let Some((pid, started)) = text.split_once(' ') else { return false };
     let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
     // Not one that has ended, and that nobody waits for.
@@ -306,7 +311,26 @@ fn of(all: &Path) -> io::Result<Vec<Place>> {
     let names = fs::read_dir(all)?.flatten().map(|entry| entry.file_name());
     let mut names: Vec<OsString> = names.filter(|name| !is_being_made(name)).collect();
     names.sort();
-    Ok(names.into_iter().map(|name| Place(all.join(name))).collect())
+    let places = names.into_iter().map(|name| Place(all.join(name)));
+    Ok(places.filter(|place| is_made(place.path(), &PARTS)).collect())
+}
+
+/// Whether Verbgate has made a directory, all of which may be removed then: what is there has names that begin with
+/// one of these, and somebody else than root or this user can have put nothing there.
+pub(super) fn is_made(dir: &Path, parts: &[&str]) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let is_own = |meta: fs::Metadata| meta.is_dir() && (meta.uid() == 0 || meta.uid() == own);
+    let is_part = |name: OsString| {
+        let name = name.to_string_lossy().into_owned();
+        parts.contains(&name.split('.').next().unwrap_or_default())
+    };
+    let entries = || fs::read_dir(dir).into_iter().flatten().flatten();
+    let has_name =
+        || dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
+    fs::symlink_metadata(dir).is_ok_and(is_own)
+        && entries().all(|entry| is_part(entry.file_name()))
+        // What is empty may be anybody's.
+        && (has_name() || entries().next().is_some())
 }
 
 /// Whether a directory is not a container's yet, and its maker is at it.
@@ -366,6 +390,41 @@ mod tests {
         fs::write(place.path().join("pid"), format!("{} 1", std::process::id())).unwrap();
         drop(Place::of(root.path(), "c2", None).make(&spec()).unwrap());
         assert_eq!(list(root.path()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_others_made_is_no_place_and_is_not_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Place::of(root.path(), "c1", None);
+        drop(place.make(&spec()).unwrap());
+        let other = all(root.path()).join("photos");
+        fs::create_dir(&other).unwrap();
+        fs::write(all(root.path()).join("file"), "").unwrap();
+        std::os::unix::fs::symlink(place.path(), all(root.path()).join("link")).unwrap();
+        let names = || -> Vec<PathBuf> {
+            list(root.path()).unwrap().iter().map(|place| place.path().to_owned()).collect()
+        };
+        assert_eq!(names(), [place.path()]);
+        fs::write(other.join("lock.jpg"), "").unwrap();
+        fs::write(other.join("photo"), "").unwrap();
+        assert_eq!(names(), [place.path()]);
+        // Neither is one in which somebody has put a file.
+        fs::write(place.path().join("notes"), "").unwrap();
+        assert!(names().is_empty());
+        drop(Place::of(root.path(), "c2", None).make(&spec()).unwrap());
+        assert!(other.join("photo").exists() && place.path().join("notes").exists());
+        // A lock that nobody could open is not waited for.
+        fs::remove_file(place.path().join("notes")).unwrap();
+        fs::remove_file(place.lock()).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            place.lock(),
+            rustix::fs::FileType::Fifo,
+            0o600.into(),
+            0,
+        )
+        .unwrap();
+        assert!(place.spec().is_err() && place.remove_if_dead().is_err());
     }
 
     #[test]

@@ -17,6 +17,8 @@ use serde::Deserialize;
 use serde::Serialize;
 use serde_json::Value;
 use verbgate_sys::Tgid;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 use verbgate_sys::resident;
 
 /// Annotations by which containerd, and then CRI-O, name a pod to the runtime: namespace, name, uid, and the
@@ -206,11 +208,11 @@ fn bound(group: &Path, mount: &Hierarchy, controllers: &str) -> io::Result<bool>
 /// Removes the groups that were made for the supervisor of a container with this directory. Those that the
 /// kernel still has processes in are noted below `root`.
 pub(crate) fn remove(place: &Path, root: &Path) {
-    let Ok(text) = fs::read_to_string(place.join(RECORD)) else { return };
+    let Ok(text) = foreign::read_text(&place.join(RECORD), Owner::Trusted) else { return };
     let mut held = String::new();
     let begun = Instant::now();
     let mut killed: Option<Instant> = None;
-    for group in text.lines() {
+    for group in text.lines().filter(|group| is_group(group)) {
         while let Err(e) = fs::remove_dir(group) {
             // The kubelet removes a pod's groups, too.
             if e.kind() != io::ErrorKind::ResourceBusy {
@@ -237,6 +239,13 @@ pub(crate) fn remove(place: &Path, root: &Path) {
     }
 }
 
+/// Whether a path is that of a group that Verbgate could have made.
+fn is_group(path: &str) -> bool {
+    let path = Path::new(path);
+    let name = path.file_name().map(|name| name.to_string_lossy().starts_with(GROUP));
+    name == Some(true) && path.join(PROCESSES).exists()
+}
+
 /// Notes groups that are held, by the name of their container's directory.
 fn note(root: &Path, name: &OsStr, held: &str) -> io::Result<()> {
     let notes = root.join(HELD);
@@ -247,10 +256,10 @@ fn note(root: &Path, name: &OsStr, held: &str) -> io::Result<()> {
 /// Removes groups that were held when their containers were deleted, unless they still are.
 pub(crate) fn remove_held(root: &Path) {
     for note in fs::read_dir(root.join(HELD)).into_iter().flatten().flatten() {
-        let Ok(text) = fs::read_to_string(note.path()) else { continue };
+        let Ok(text) = foreign::read_text(&note.path(), Owner::Trusted) else { continue };
         let is_held = |group: &str| {
-            let removed = fs::remove_dir(group);
-            removed.is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)
+            let removed = is_group(group).then(|| fs::remove_dir(group));
+            removed.is_some_and(|one| one.is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy))
         };
         // All are tried.
         if text.lines().filter(|group| is_held(group)).count() == 0 {

@@ -12,11 +12,9 @@
 
 use std::fs;
 use std::fs::File;
-use std::fs::OpenOptions;
 use std::io;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::Arc;
@@ -38,6 +36,7 @@ use verbgate_proxy::observe::Observer;
 use verbgate_proxy::observe::Verdict;
 use verbgate_sys::GuestFd;
 use verbgate_sys::Tid;
+use verbgate_sys::foreign;
 
 /// The journal's native protocol: systemd's JOURNAL_NATIVE_PROTOCOL.
 const JOURNAL: &str = "/run/systemd/journal/socket";
@@ -103,10 +102,7 @@ impl Sink {
         Ok(match (to, to.strip_prefix("unix:")) {
             ("journald", _) => Self::Journal(connected(Path::new(JOURNAL))?),
             (_, Some(path)) => Self::Plain(connected(Path::new(path))?),
-            (path, None) => {
-                let mut options = OpenOptions::new();
-                Self::Plain(options.append(true).create(true).mode(0o600).open(path)?)
-            }
+            (path, None) => Self::Plain(foreign::append(Path::new(path), 0o600)?),
         })
     }
 

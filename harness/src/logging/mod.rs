@@ -4,7 +4,6 @@ mod system;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,6 +16,8 @@ use log::kv::Value;
 use log::kv::VisitSource;
 
 use self::system::System;
+use verbgate_sys::foreign;
+
 use crate::cli::Global;
 use crate::cli::LogFormat;
 use crate::failure::Failure;
@@ -40,7 +41,7 @@ pub(crate) fn start(global: &Global, alone: Option<&Path>, anyway: bool) -> Resu
     let mut file = None;
     let mut missing = None;
     if let Some(path) = &global.log {
-        match OpenOptions::new().create(true).append(true).open(path) {
+        match foreign::append(path, 0o666) {
             Ok(opened) => file = Some(opened),
             Err(e) => {
                 let error = anyhow!("cannot open the log file {}: {e}", path.display());

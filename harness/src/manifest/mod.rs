@@ -9,7 +9,6 @@ mod node;
 mod pair;
 mod parity;
 
-use std::fs;
 use std::path::Path;
 
 use verbgate_netdev::Error;
@@ -33,9 +32,7 @@ use crate::failure::Failure;
 use crate::output::print_json;
 use verbgate_host::output::print;
 use verbgate_host::output::say;
-
-/// A manifest of a node with a hundred rails has a tenth of this.
-const SIZE_MAX: u64 = 1 << 20;
+use verbgate_sys::foreign::Owner;
 
 /// Prints this node's manifest, or what the nodes agree on.
 pub(crate) fn run(args: &ManifestArgs) -> Result<u8, Failure> {
@@ -56,11 +53,7 @@ pub(crate) fn read(path: &Path) -> Result<Manifest, Error> {
             path.display()
         ))
     };
-    let size = fs::metadata(path).map_err(failed)?.len();
-    if size > SIZE_MAX {
-        return Err(foreign(format!("the file has {size} bytes")));
-    }
-    let text = fs::read(path).map_err(failed)?;
+    let text = verbgate_sys::foreign::read(path, Owner::Anybody).map_err(failed)?;
     let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
     if manifest.version != VERSION {
         return Err(foreign(format!("the manifest's version is {}", manifest.version)));

@@ -81,6 +81,29 @@ fn a_foreign_journal_is_not_touched() {
 }
 
 #[test]
+fn a_journal_of_another_host_says_home_of_no_nic_that_is_not_there() {
+    let Some(world) = World::new(1, Subnets::Same) else { return };
+    world.move_all(&[]);
+    let journal = std::fs::read_to_string(world.journal()).unwrap();
+    world.restore();
+    let mut of_other: serde_json::Value = serde_json::from_str(&journal).unwrap();
+    for key in ["mac", "permanent"] {
+        of_other["nics"][0]["identity"][key] = "02:00:00:00:00:99".into();
+    }
+    std::fs::write(world.journal(), of_other.to_string()).unwrap();
+    let output = world.command(&["netdev", "restore", "--wait", "0"]).output().unwrap();
+    let told = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("rail0 is gone") && !told.contains("are home"), "{told}");
+    assert!(!told.contains("] rail0 home"), "{told}");
+    // A journal that nobody could read is not waited for.
+    std::fs::remove_file(world.journal()).unwrap();
+    assert!(Command::new("mkfifo").arg(world.journal()).status().unwrap().success());
+    assert!(refused(world.command(&["netdev", "restore"]), 1).contains("no regular file"));
+    std::fs::remove_file(world.journal()).unwrap();
+}
+
+#[test]
 fn nics_that_are_away_are_not_forgotten() {
     let Some(world) = World::new(2, Subnets::Same) else { return };
     world.move_all(&["--iface", "rail0"]);

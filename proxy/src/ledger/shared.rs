@@ -17,6 +17,8 @@ use std::path::Path;
 use std::time::Duration;
 use std::time::Instant;
 
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 use verbgate_sys::range_lock::RangeLocks;
 
 use super::PATIENCE;
@@ -62,7 +64,8 @@ impl Shared {
         }
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let (locks, data) = (options.open(dir.join(&name))?, options.open(dir.join(&name))?);
+        let mut open = || foreign::open(&dir.join(&name), &mut options, Owner::Trusted);
+        let (locks, data) = (open()?, open()?);
         let mut shared = Self { locks: RangeLocks::new(locks), data, record: 0 };
         shared
             .in_order(PATIENCE, |shared| {

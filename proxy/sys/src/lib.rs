@@ -15,6 +15,7 @@ mod closer;
 pub mod cm;
 pub mod confine;
 pub mod control;
+pub mod foreign;
 pub mod frame;
 pub mod hand;
 pub mod heap;

@@ -12,6 +12,8 @@ use verbgate_host::files;
 use verbgate_host::netlink::Message;
 use verbgate_host::netns;
 use verbgate_host::netns::Namespace;
+use verbgate_sys::foreign;
+use verbgate_sys::foreign::Owner;
 
 use super::wanted::Kind;
 use crate::Error;
@@ -73,7 +75,7 @@ fn path(dir: &Path) -> PathBuf {
 /// The journal cannot be read, or is of another version.
 pub fn load(dir: &Path) -> Result<Vec<Share>, Error> {
     let path = path(dir);
-    let text = match fs::read(&path) {
+    let text = match foreign::read(&path, Owner::Trusted) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         other => other.map_err(|source| Error::file(path.clone(), source))?,
     };

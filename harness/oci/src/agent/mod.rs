@@ -22,6 +22,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
@@ -144,7 +145,14 @@ pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
     let failed = |e: io::Error| anyhow!("cannot listen at {}: {e}", path.display());
     match UnixStream::connect(path) {
         Ok(_) => return Err(anyhow!("another agent listens at {}", path.display())),
+        // Of a file that is no socket the kernel says the same.
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
+            if !fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket() {
+                return Err(anyhow!(
+                    "cannot listen at {}: it is a file, and no socket",
+                    path.display()
+                ));
+            }
             fs::remove_file(path).map_err(failed)?;
         }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}

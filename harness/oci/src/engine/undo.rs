@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::Serialize;
 use verbgate_host::files;
 use verbgate_netdev::journal;
+use verbgate_sys::foreign;
 
 use super::wanted::Engine;
 
@@ -87,7 +88,7 @@ impl Undo {
     }
 
     pub(super) fn load(&self) -> Result<Option<Kept>, Error> {
-        match fs::read_to_string(&self.file) {
+        match foreign::read_text(&self.file, foreign::Owner::Trusted) {
             Ok(text) => serde_json::from_str(&text).map(Some).map_err(|e| {
                 anyhow!("the record {} cannot be read: {e}; remove the record", self.file.display())
             }),
