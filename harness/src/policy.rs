@@ -1,6 +1,5 @@
 //! `verbgate policy`: checks, explains and tries the operator's policy, and narrows what runs.
 
-use std::fs;
 use std::io;
 use std::io::BufRead as _;
 use std::path::Path;
@@ -9,6 +8,7 @@ use anyhow::Context as _;
 use anyhow::Error;
 use anyhow::anyhow;
 use verbgate_host::output::print;
+use verbgate_host::output::say;
 use verbgate_proxy::policy::DeviceRule;
 use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
@@ -16,6 +16,7 @@ use verbgate_proxy::policy::Policy;
 use verbgate_proxy::vet::offline;
 use verbgate_sandbox::Recorded;
 use verbgate_sandbox::Reloaded;
+use verbgate_sys::foreign;
 
 use crate::cli::Global;
 use crate::cli::PolicyCheckArgs;
@@ -24,6 +25,7 @@ use crate::cli::PolicyExplainArgs;
 use crate::cli::PolicyTestArgs;
 use crate::failure::Failure;
 use crate::oci;
+use crate::slip::Slip;
 
 /// Exit code of a test in which a request was refused.
 const REFUSED: u8 = 1;
@@ -41,13 +43,15 @@ pub(crate) fn run(command: &PolicyCommand, global: &Global) -> Result<u8, Failur
 
 /// The policy of a directory, which must be there.
 fn load(dir: &Path) -> Result<Policies, Error> {
-    Policies::load(dir, FileOwner::User(0))?.ok_or_else(|| {
-        anyhow!(
-            "there is no directory {}, so no operator's policy is in force: the option --profile \
-             of each command decides, and every device may be asked for",
-            dir.display()
-        )
-    })
+    Policies::load(dir, FileOwner::User(0))?.ok_or_else(|| nowhere(dir))
+}
+
+fn nowhere(dir: &Path) -> Error {
+    anyhow!(
+        "there is no directory {}, so no operator's policy is in force: the option --profile \
+         of each command decides, and every device may be asked for",
+        dir.display()
+    )
 }
 
 /// Narrows containers and programs of `run`: each that can be, whatever becomes of the others.
@@ -66,15 +70,28 @@ fn reload(dir: &Path, global: &Global) -> Result<u8, Error> {
 }
 
 fn check(args: &PolicyCheckArgs) -> Result<u8, Error> {
-    let policies = match &args.file {
-        None => load(&args.dir.policy_dir)?,
-        Some(path) if path.is_dir() => {
-            Policies::load(path, FileOwner::Anybody)?.context("the directory is gone")?
-        }
+    let found = match &args.file {
+        None => Policies::check(&args.dir.policy_dir, FileOwner::User(0)),
+        Some(path) if path.is_dir() => Policies::check(path, FileOwner::Anybody),
         Some(path) => {
-            let text = fs::read_to_string(path);
+            let text = foreign::read_text(path, FileOwner::Anybody);
             let text = text.map_err(|e| anyhow!("cannot read {}: {e}", path.display()))?;
-            Policies::read(path, &text)?
+            Policies::read(path, &text).map(Some)
+        }
+    };
+    let policies = match (found, &args.file) {
+        (Ok(Some(policies)), _) => policies,
+        (Ok(None), file) => return Err(nowhere(file.as_deref().unwrap_or(&args.dir.policy_dir))),
+        (Err(errors), file) => {
+            let count = errors.len();
+            errors.into_iter().for_each(|error| say(&Slip::from(error).to_string()));
+            let then = match file {
+                None => {
+                    "; until the files are right, no sandbox starts, and sandboxes that run keep their policy"
+                }
+                Some(_) => " in a policy that is not in force",
+            };
+            return Err(anyhow!("{count} slips{then}"));
         }
     };
     let mut text = String::new();
@@ -166,16 +183,24 @@ impl Tried {
 fn test(args: &PolicyTestArgs) -> Result<u8, Error> {
     let tried = Tried::of(args)?;
     let mut refused = false;
+    let mut tried_any = args.request != "-";
     if args.request == "-" {
         for line in io::stdin().lock().lines() {
             let line = line.context("cannot read standard input")?;
             // Opens, and commands to the connection manager, are lines of a trace, too.
             if line.contains("\"attributes\"") {
                 refused |= tried.judge(&line)?;
+                tried_any = true;
             }
         }
     } else {
         refused = tried.judge(&args.request)?;
+    }
+    if !tried_any {
+        return Err(anyhow!(
+            "standard input has no request, so nothing was tried; did the command before the pipe fail? Requests are \
+             the lines of verbgate trace --json"
+        ));
     }
     Ok(if refused { REFUSED } else { 0 })
 }

@@ -17,15 +17,18 @@ mod ranges;
 mod rates;
 mod refusal;
 mod set;
+mod slips;
 mod tenant;
 mod text;
 
+use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::hash::Hash;
 use std::net::Ipv6Addr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use verbgate_abi::legacy;
 use verbgate_abi::legacy::LegacySpec;
 use verbgate_abi::qp_types::QP_TYPES;
@@ -36,12 +39,14 @@ use verbgate_abi::table::MethodSpec;
 use verbgate_abi::table::ObjectRef;
 use verbgate_abi::table::Provider;
 use verbgate_abi::wire::MethodId;
+pub use verbgate_sys::foreign::Owner as FileOwner;
 
 pub(crate) use self::attributes::prepare;
+use self::error::Document;
 pub use self::error::PolicyError;
 pub use self::error::PolicyPlace;
 use self::error::Source;
-use self::error::hint;
+pub use self::error::hint;
 use self::limits::Limits;
 pub use self::narrowing::Left;
 pub use self::narrowing::Narrowing;
@@ -52,7 +57,6 @@ pub use self::refusal::AskedFor;
 pub use self::refusal::Denial;
 pub(crate) use self::refusal::qp_type as made_type;
 pub use self::set::DIRECTORY;
-pub use self::set::FileOwner;
 pub use self::set::Policies;
 pub use self::tenant::DeviceRule;
 pub use self::tenant::DraClaim;
@@ -94,7 +98,7 @@ struct Grants {
     granted: Names,
     /// Taken away by name: from what is granted, and from everything.
     removed: Names,
-    private: Private,
+    private: Arc<Private>,
 }
 
 /// What a sandbox may ask for.
@@ -114,7 +118,7 @@ impl Policy {
     /// # Errors
     /// See [`PolicyError`].
     pub fn read(text: &str) -> Result<Self, PolicyError> {
-        let source = Source { file: None, text };
+        let source = &Document::new(None, text.to_owned());
         let profile: ProfileText = source.parse()?;
         let base = match &profile.extends {
             None => Self::default(),
@@ -133,13 +137,21 @@ impl Policy {
     /// # Errors
     /// [`PolicyError::NoProfile`].
     pub fn named(name: &str) -> Result<Self, PolicyError> {
-        match PROFILES.iter().find(|(known, _)| *known == name) {
-            Some((_, text)) => Self::read(text),
-            None => Err(PolicyError::NoProfile {
+        // Thousands of tenants may name the same.
+        static READ: Mutex<BTreeMap<&str, Policy>> = Mutex::new(BTreeMap::new());
+        let Some((known, text)) = PROFILES.iter().find(|(known, _)| *known == name) else {
+            return Err(PolicyError::NoProfile {
                 name: name.to_owned(),
                 hint: hint(name, PROFILES.iter().map(|(known, _)| *known)),
-            }),
+            });
+        };
+        if let Some(read) = READ.lock().get(known) {
+            return Ok(read.clone());
         }
+        // Not under the lock: a profile extends another.
+        let read = Self::read(text)?;
+        READ.lock().insert(known, read.clone());
+        Ok(read)
     }
 
     /// This policy with what a text adds and removes.
@@ -149,6 +161,10 @@ impl Policy {
         text: &ProfileText,
         source: Source<'_>,
     ) -> Result<Self, PolicyError> {
+        // Profiles that grant the same share that.
+        if *self.grants != Grants::default() && text.grants_nothing() {
+            return Self { name: name.to_owned(), ..self }.limited(&text.rules, source);
+        }
         let Grants { everything, rdma_cm, mut granted, mut removed, private } =
             Arc::unwrap_or_clone(self.grants);
         let remove = &text.remove;
@@ -176,7 +192,11 @@ impl Policy {
         }
         let everything = everything || text.everything;
         let rdma_cm = text.rdma_cm.unwrap_or(rdma_cm || text.everything);
-        let private = private.with(&text.private, source)?;
+        let private = match &text.private {
+            none if none.is_empty() && *private == Private::default() => Private::none(),
+            none if none.is_empty() => private,
+            some => Arc::new(Arc::unwrap_or_clone(private).with(some, source)?),
+        };
         let grants = Arc::new(Grants { everything, rdma_cm, granted, removed, private });
         let own = Self { name: name.to_owned(), grants, limits: self.limits, also: self.also };
         own.limited(&text.rules, source)

@@ -1,9 +1,10 @@
 //! Errors of policies: the place, the slip, and the nearest right name.
 
+use std::cell::Cell;
+use std::cell::OnceCell;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
@@ -110,29 +111,58 @@ fn in_force(place: &PolicyPlace) -> String {
     place.file.as_ref().map_or_else(String::new, |_| format!("; {IN_FORCE}"))
 }
 
-/// A text, and where it is from: what turns spans into places.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Source<'a> {
-    pub(super) file: Option<&'a Path>,
-    pub(super) text: &'a str,
+/// A text, and where the text is from: what turns spans into places.
+#[derive(Debug)]
+pub(super) struct Document {
+    file: Option<PathBuf>,
+    text: String,
+    /// Where the lines end: with thousands of names, nobody counts them for each name.
+    ends: OnceCell<Vec<usize>>,
+    /// Where the last slip was.
+    slipped: Cell<Option<(usize, usize)>>,
 }
 
-impl Source<'_> {
+/// The document that a span is of.
+pub(super) type Source<'a> = &'a Document;
+
+impl Document {
+    pub(super) fn new(file: Option<PathBuf>, text: String) -> Self {
+        Self { file, text, ends: OnceCell::new(), slipped: Cell::new(None) }
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     pub(super) fn place(&self, span: &Range<usize>) -> PolicyPlace {
-        let before = self.text.get(..span.start).unwrap_or_default();
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-        PolicyPlace { file: self.file.map(Path::to_owned), line }
+        let ends = self.ends.get_or_init(|| {
+            let ends = self.text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n');
+            ends.map(|(at, _)| at).collect()
+        });
+        let line = ends.partition_point(|end| *end < span.start) + 1;
+        PolicyPlace { file: self.file.clone(), line }
     }
 
     pub(super) fn slip(&self, span: &Range<usize>, slip: impl Into<String>) -> PolicyError {
+        self.slipped.set(Some((span.start, span.end)));
         PolicyError::Slip { place: self.place(span), slip: slip.into() }
+    }
+
+    /// Where the last slip was, once.
+    pub(super) fn slipped(&self) -> Option<Range<usize>> {
+        self.slipped.take().map(|(start, end)| start..end)
+    }
+
+    /// What has been read, or the slip.
+    pub(super) fn read<T>(&self, read: Result<T, toml::de::Error>) -> Result<T, PolicyError> {
+        read.map_err(|e| {
+            self.slip(&e.span().unwrap_or_default(), with_nearest(e.message().trim_end()))
+        })
     }
 
     /// Reads the text.
     pub(super) fn parse<T: DeserializeOwned>(&self) -> Result<T, PolicyError> {
-        toml::from_str(self.text).map_err(|e| {
-            self.slip(&e.span().unwrap_or_default(), with_nearest(e.message().trim_end()))
-        })
+        self.read(toml::from_str(&self.text))
     }
 }
 
@@ -159,8 +189,8 @@ pub(super) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> 
     scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
 }
 
-/// Names in words, the nearest first.
-pub(super) fn hint<'a>(wrong: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+/// What to say of a wrong name: the nearest known one, or some that are known.
+pub fn hint<'a>(wrong: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     match nearest(wrong, known.clone()) {
         Some(right) => format!("did you mean {right:?}?"),
         None => {

@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use verbgate_abi::legacy::UhwSpec;
@@ -80,6 +82,16 @@ struct PrivateForm {
 }
 
 impl Private {
+    /// Nothing.
+    pub(super) fn none() -> Arc<Self> {
+        static NONE: OnceLock<Arc<Private>> = OnceLock::new();
+        Arc::clone(NONE.get_or_init(|| {
+            let mut none = Self::default();
+            none.form_all();
+            Arc::new(none)
+        }))
+    }
+
     pub(super) fn with(
         mut self,
         text: &PrivateText,
@@ -104,6 +116,12 @@ impl Private {
                 own.insert(field.get_ref().clone(), allowed.clone());
             }
         }
+        self.form_all();
+        Ok(self)
+    }
+
+    /// Puts down what is granted for the bytes.
+    fn form_all(&mut self) {
         self.forms.clear();
         for spec in uhw_specs() {
             for (driver, operation) in pairs(spec) {
@@ -119,7 +137,6 @@ impl Private {
                 self.forms.entry((driver, operation)).or_default().push(form);
             }
         }
-        Ok(self)
     }
 
     pub(super) fn write(&self, text: &mut String) {

@@ -5,17 +5,23 @@ use std::collections::HashMap;
 use std::fs;
 use std::fs::File;
 use std::io;
-use std::io::Read as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::path::PathBuf;
 
+use verbgate_sys::foreign;
+
+use super::FileOwner;
 use super::PROFILES;
 use super::Policy;
+use super::error::Document;
 use super::error::PolicyError;
 use super::error::PolicyPlace;
 use super::error::Source;
 use super::error::hint;
+use super::slips;
+use super::slips::Errors;
+use super::slips::MOST_SLIPS;
 use super::tenant::Subject;
 use super::tenant::Tenant;
 use super::text::FileText;
@@ -29,17 +35,8 @@ pub const DIRECTORY: &str = "/etc/verbgate/policy.d";
 /// The schema that this version reads.
 const VERSION: u32 = 1;
 
-/// No policy is larger.
-const MAX_BYTES: u64 = 16 << 20;
-
-/// Who must own a policy, and be the only one who can write it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FileOwner {
-    /// This user: 0 for every policy that is in force.
-    User(u32),
-    /// Anybody: for looking at a policy before it is in force.
-    Anybody,
-}
+/// How many profiles one may extend, one through another.
+const MOST_BASES: usize = 32;
 
 /// The policy of all files of a directory.
 #[derive(Debug)]
@@ -49,18 +46,15 @@ pub struct Policies {
     tenants: Vec<Tenant>,
 }
 
-/// A file, read.
-struct Document {
-    path: PathBuf,
-    text: String,
-}
-
 /// A profile that is yet to be put together with the profile that it extends.
 struct Draft<'a> {
     source: Source<'a>,
-    place: PolicyPlace,
+    name: Name,
     text: ProfileText,
 }
+
+/// The profiles that are put together, each with how many it extends.
+type Composed = BTreeMap<String, (Policy, usize)>;
 
 impl Policies {
     /// Reads the files `*.toml` of a directory, all of them or none.
@@ -68,79 +62,90 @@ impl Policies {
     /// `None`: there is no such directory, and so no operator's policy.
     ///
     /// # Errors
-    /// See [`PolicyError`].
+    /// See [`PolicyError`]: the first.
     pub fn load(dir: &Path, owner: FileOwner) -> Result<Option<Self>, PolicyError> {
-        let unreadable = |path: &Path| {
-            let path = path.to_owned();
-            move |source: io::Error| PolicyError::Unreadable { path, source }
+        Self::all(dir, owner, 1).map_err(|Errors(first, _)| first)
+    }
+
+    /// The same, with all errors of all files.
+    ///
+    /// # Errors
+    /// See [`PolicyError`].
+    pub fn check(dir: &Path, owner: FileOwner) -> Result<Option<Self>, Vec<PolicyError>> {
+        Self::all(dir, owner, MOST_SLIPS).map_err(Errors::all)
+    }
+
+    fn all(dir: &Path, owner: FileOwner, most: usize) -> Result<Option<Self>, Errors> {
+        let (mut documents, mut errors) = (Vec::new(), Vec::new());
+        let Some(paths) = paths(dir, owner).map_err(|e| Errors(e, Vec::new()))? else {
+            return Ok(None);
         };
-        let entries = match File::open(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(unreadable(dir)(e)),
-            Ok(opened) => {
-                check_owner(&opened, dir, owner)?;
-                fs::read_dir(dir).map_err(unreadable(dir))?
-            }
-        };
-        let mut paths = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(unreadable(dir))?.path();
-            if path.extension().is_some_and(|extension| extension == "toml") {
-                paths.push(path);
-            }
-        }
-        paths.sort();
-        let mut documents = Vec::new();
         for path in paths {
-            let file = File::open(&path).map_err(unreadable(&path))?;
-            check_owner(&file, &path, owner)?;
-            let mut text = String::new();
-            file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable(&path))?;
-            if u64::try_from(text.len()).is_ok_and(|len| len > MAX_BYTES) {
-                let e = io::Error::other(format!("the file is longer than {MAX_BYTES} bytes"));
-                return Err(unreadable(&path)(e));
+            match text(&path, owner) {
+                Ok(text) => documents.push(Document::new(Some(path), text)),
+                Err(error) => errors.push(error),
             }
-            documents.push(Document { path, text });
         }
-        Self::of(dir, &documents).map(Some)
+        let mut unread = errors.into_iter();
+        match unread.next() {
+            None => Self::of(dir, &documents, most).map(Some),
+            Some(first) => {
+                let slips = slips::all(&documents, most, |_| Ok(()));
+                Err(Errors(first, unread.chain(slips).collect()))
+            }
+        }
     }
 
     /// The policy of one text, as a file of that name has it.
     ///
     /// # Errors
-    /// See [`PolicyError`].
-    pub fn read(path: &Path, text: &str) -> Result<Self, PolicyError> {
-        let dir = path.parent().unwrap_or(Path::new("/")).to_owned();
-        Self::of(&dir, &[Document { path: path.to_owned(), text: text.to_owned() }])
+    /// See [`PolicyError`]: all.
+    pub fn read(path: &Path, text: &str) -> Result<Self, Vec<PolicyError>> {
+        let dir = path.parent().unwrap_or(Path::new("/"));
+        let document = Document::new(Some(path.to_owned()), text.to_owned());
+        Self::of(dir, &[document], MOST_SLIPS).map_err(Errors::all)
     }
 
-    fn of(dir: &Path, documents: &[Document]) -> Result<Self, PolicyError> {
-        let mut drafts: HashMap<String, Draft<'_>> = HashMap::new();
+    fn of(dir: &Path, documents: &[Document], most: usize) -> Result<Self, Errors> {
+        let made = |texts| Self::made(dir, documents, texts);
+        let texts: Result<Vec<FileText>, _> = documents.iter().map(Document::parse).collect();
+        texts.and_then(made).map_err(|first| {
+            let all = if most > 1 {
+                slips::all(documents, most, |texts| made(texts).map(drop))
+            } else {
+                Vec::new()
+            };
+            let mut all = all.into_iter();
+            Errors(all.next().unwrap_or(first), all.collect())
+        })
+    }
+
+    fn made(dir: &Path, documents: &[Document], texts: Vec<FileText>) -> Result<Self, PolicyError> {
+        let mut drafts: BTreeMap<String, Draft<'_>> = BTreeMap::new();
         let mut tenants: Vec<(Source<'_>, PolicyPlace, Name, TenantText)> = Vec::new();
         let mut places: HashMap<String, PolicyPlace> = HashMap::new();
-        for document in documents {
-            let source = Source { file: Some(&document.path), text: &document.text };
-            let FileText { version, profile, tenant } = source.parse()?;
+        for (source, text) in documents.iter().zip(texts) {
+            let FileText { version, profile, tenant } = text;
             if *version.get_ref() != VERSION {
                 let slip = format!("version must be {VERSION}, the schema of this verbgate");
                 return Err(source.slip(&version.span(), slip));
             }
             for (name, text) in profile {
-                let (place, at) = (source.place(&name.span()), name.span());
-                let name = name.into_inner();
-                if PROFILES.iter().any(|(known, _)| *known == name) {
-                    let slip = format!("{name:?} is a built-in profile; choose another name");
-                    return Err(source.slip(&at, slip));
+                let known = name.get_ref();
+                if PROFILES.iter().any(|(built_in, _)| built_in == known) {
+                    let slip = format!("{known:?} is a built-in profile; choose another name");
+                    return Err(source.slip(&name.span(), slip));
                 }
                 if let Some(inner) = &text.name {
                     let slip = "the heading names the profile; remove the key name";
                     return Err(source.slip(&inner.span(), slip));
                 }
-                let draft = Draft { source, place, text };
-                if let Some(other) = drafts.insert(name.clone(), draft) {
-                    let slip = format!("profile {name:?} is at {}, too", other.place);
-                    return Err(source.slip(&at, slip));
+                if let Some(other) = drafts.get(known) {
+                    let other = other.source.place(&other.name.span());
+                    let slip = format!("profile {known:?} is at {other}, too");
+                    return Err(source.slip(&name.span(), slip));
                 }
+                drafts.insert(known.clone(), Draft { source, name, text });
             }
             for (name, text) in tenant {
                 let place = source.place(&name.span());
@@ -151,10 +156,11 @@ impl Policies {
                 tenants.push((source, place, name, text));
             }
         }
-        let mut profiles: BTreeMap<String, Policy> = BTreeMap::new();
+        let mut done = Composed::new();
         for name in drafts.keys() {
-            put_together(name, &drafts, &mut profiles, &mut Vec::new())?;
+            put_together(name, &drafts, &mut done, &mut Vec::new())?;
         }
+        let profiles = done.into_iter().map(|(name, (policy, _))| (name, policy)).collect();
         let mut made = Vec::with_capacity(tenants.len());
         for (source, place, name, text) in tenants {
             let policy = find(&text.profile, &profiles, source)?.limited(&text.rules, source)?;
@@ -221,54 +227,97 @@ fn find(
     profiles: &BTreeMap<String, Policy>,
     source: Source<'_>,
 ) -> Result<Policy, PolicyError> {
-    if let Some(own) = profiles.get(name.get_ref()) {
-        return Ok(own.clone());
+    match profiles.get(name.get_ref()) {
+        Some(own) => Ok(own.clone()),
+        None => built_in(name, profiles.keys(), source),
     }
+}
+
+/// A built-in profile that a text names; these files have others.
+fn built_in<'a>(
+    name: &Name,
+    others: impl Iterator<Item = &'a String> + Clone,
+    source: Source<'_>,
+) -> Result<Policy, PolicyError> {
     Policy::named(name.get_ref()).map_err(|_| {
-        let known = profiles.keys().map(String::as_str).chain(PROFILES.iter().map(|(n, _)| *n));
+        let known = others.map(String::as_str).chain(PROFILES.iter().map(|(n, _)| *n));
         let hint = hint(name.get_ref(), known);
         source.slip(&name.span(), format!("there is no profile {:?}; {hint}", name.get_ref()))
     })
 }
 
-fn put_together(
-    name: &str,
-    drafts: &HashMap<String, Draft<'_>>,
-    done: &mut BTreeMap<String, Policy>,
-    under_way: &mut Vec<String>,
+fn put_together<'a>(
+    name: &'a str,
+    drafts: &'a BTreeMap<String, Draft<'_>>,
+    done: &mut Composed,
+    under_way: &mut Vec<&'a str>,
 ) -> Result<(), PolicyError> {
     let Some(draft) = drafts.get(name).filter(|_| !done.contains_key(name)) else {
         return Ok(());
     };
-    if under_way.iter().any(|other| other == name) {
-        let circle = under_way.join(" extends ");
-        let slip = format!("profile {name:?} extends itself: {circle}");
-        return Err(PolicyError::Slip { place: draft.place.clone(), slip });
-    }
-    under_way.push(name.to_owned());
-    let base = match &draft.text.extends {
-        None => Policy::default(),
-        Some(base) => {
-            put_together(base.get_ref(), drafts, done, under_way)?;
-            find(base, done, draft.source)?
+    let (mut base, mut bases) = (Policy::default(), 0);
+    if let Some(extended) = &draft.text.extends {
+        let slip = |slip: String| Err(draft.source.slip(&extended.span(), slip));
+        under_way.push(name);
+        if under_way.contains(&extended.get_ref().as_str()) {
+            let circle = under_way.join(" extends ");
+            return slip(format!("profile {:?} extends itself: {circle}", extended.get_ref()));
         }
-    };
-    under_way.pop();
+        if under_way.len() <= MOST_BASES {
+            put_together(extended.get_ref(), drafts, done, under_way)?;
+        }
+        under_way.pop();
+        (base, bases) = match done.get(extended.get_ref()) {
+            Some((base, bases)) => (base.clone(), bases + 1),
+            None if drafts.contains_key(extended.get_ref()) => (base, MOST_BASES + 1),
+            None => (built_in(extended, drafts.keys(), draft.source)?, 1),
+        };
+        if bases > MOST_BASES {
+            return slip(format!(
+                "profile {name:?} extends more than {MOST_BASES} profiles, one through another; have it extend one of \
+                 the first of them"
+            ));
+        }
+    }
     let policy = base.extended(name, &draft.text, draft.source)?;
-    done.insert(name.to_owned(), policy);
+    done.insert(name.to_owned(), (policy, bases));
     Ok(())
 }
 
-/// Refuses what others than the owner could have written. Asked of the open file, which is the one
-/// that is read.
-fn check_owner(file: &File, path: &Path, owner: FileOwner) -> Result<(), PolicyError> {
-    let FileOwner::User(wanted) = owner else { return Ok(()) };
-    let meta = file
-        .metadata()
-        .map_err(|source| PolicyError::Unreadable { path: path.to_owned(), source })?;
-    if meta.uid() == wanted && meta.mode() & 0o022 == 0 {
-        return Ok(());
+/// The files of a directory; none where there is no such directory.
+fn paths(dir: &Path, owner: FileOwner) -> Result<Option<Vec<PathBuf>>, PolicyError> {
+    let unreadable = |source| PolicyError::Unreadable { path: dir.to_owned(), source };
+    let mut options = File::options();
+    match options.read(true).custom_flags(libc::O_DIRECTORY).open(dir) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(unreadable(e)),
+        Ok(opened) => check_owner(&opened, dir, owner)?,
     }
-    let (owner, mode) = (meta.uid(), meta.mode() & 0o7777);
-    Err(PolicyError::Writable { path: path.to_owned(), owner, mode })
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(Some(paths))
+}
+
+fn text(path: &Path, owner: FileOwner) -> Result<String, PolicyError> {
+    let unreadable = |source| PolicyError::Unreadable { path: path.to_owned(), source };
+    let file = foreign::open(path, File::options().read(true), FileOwner::Anybody);
+    check_owner(&file.map_err(unreadable)?, path, owner)?;
+    foreign::read_text(path, owner).map_err(unreadable)
+}
+
+/// Refuses what others than the owner could have written.
+fn check_owner(file: &File, path: &Path, owner: FileOwner) -> Result<(), PolicyError> {
+    match owner.stranger(file) {
+        Ok(None) => Ok(()),
+        Ok(Some((owner, mode))) => {
+            Err(PolicyError::Writable { path: path.to_owned(), owner, mode })
+        }
+        Err(source) => Err(PolicyError::Unreadable { path: path.to_owned(), source }),
+    }
 }

@@ -57,6 +57,19 @@ pub(super) struct ProfileText {
     pub(super) private: PrivateText,
 }
 
+impl ProfileText {
+    /// Whether the profile grants and removes nothing by itself.
+    pub(super) fn grants_nothing(&self) -> bool {
+        let Self { everything, rdma_cm, qp_types, methods, commands, remove, private, .. } = self;
+        let lists =
+            [qp_types, methods, commands, &remove.qp_types, &remove.methods, &remove.commands];
+        !everything
+            && rdma_cm.is_none()
+            && private.is_empty()
+            && lists.iter().all(|list| list.is_empty())
+    }
+}
+
 /// Limits on values, each by what the value is.
 #[derive(Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields)]

@@ -128,6 +128,7 @@ devices = [{ name = "*" }]
 
 fn read(text: &str) -> Result<Policies, PolicyError> {
     Policies::read(std::path::Path::new("/p/x.toml"), text)
+        .map_err(|all| all.into_iter().next().unwrap())
 }
 
 #[test]
@@ -328,6 +329,75 @@ fn a_slip_has_file_line_nearest_name_and_what_is_in_force() {
     assert!(read(circle).unwrap_err().to_string().contains("extends itself"));
 }
 
+/// The slips of files, each with the file's name and the line.
+fn slips(files: &[&str]) -> Vec<(String, String)> {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, text) in files.iter().enumerate() {
+        std::fs::write(dir.path().join(format!("{number}.toml")), text).unwrap();
+    }
+    let errors = Policies::check(dir.path(), FileOwner::Anybody).unwrap_err();
+    let of = |error: PolicyError| match error {
+        PolicyError::Slip { place, slip } => {
+            let file = place.file.unwrap();
+            (format!("{}:{}", file.file_name().unwrap().display(), place.line), slip)
+        }
+        other => (String::new(), other.to_string()),
+    };
+    errors.into_iter().map(of).collect()
+}
+
+#[test]
+fn all_slips_of_all_files_are_told_at_once_and_nothing_that_follows_from_them() {
+    let tenant = "[tenant.t]\nmatch.uid = 1\nprofile = \"own\"\ndevices = [{ name = \"*\" }]\n";
+    let places = |files: &[&str]| -> Vec<String> {
+        slips(files).into_iter().map(|(place, _)| place).collect()
+    };
+    let own = "version = 1\n[profile.own]\nextends = \"hcp\"\nrdma_mc = true\n\
+               methods = [\"MR.ADVISE\", \"MR.ADVISE_MR\", \"MR.X\"]\n";
+    let found = slips(&[own, &format!("version = 1\n{tenant}rules.qouta.qp = 3\n[tenat.x]\n")]);
+    let lines: Vec<&str> = found.iter().map(|(place, _)| place.as_str()).collect();
+    assert_eq!(
+        lines,
+        ["0.toml:3", "0.toml:4", "0.toml:5", "0.toml:5", "1.toml:6", "1.toml:7"],
+        "{found:?}"
+    );
+    // A wrong value is no missing one, and what is missing is told once.
+    for (right, wrong, line) in [
+        ("profile = \"own\"", "profil = \"own\"", "1.toml:4"),
+        ("profile = \"own\"", "profile = 3", "1.toml:4"),
+        ("profile = \"own\"", "", "1.toml:2"),
+        ("name = \"*\"", "pci = \"3b:0\"", "1.toml:5"),
+        ("match.uid", "match.uuid", "1.toml:3"),
+        ("version = 1", "version = 2", "1.toml:1"),
+        ("version = 1", "versoin = 1", "1.toml:1"),
+    ] {
+        let text = format!("version = 1\n{tenant}");
+        let own = "version = 1\n[profile.own]\n";
+        assert_eq!(places(&[own, &text.replace(right, wrong)]), [line], "{wrong}");
+    }
+    // Of a text that is no TOML, nothing else can be told; of the others, their own.
+    assert_eq!(
+        places(&["version = 1\nx\n", &format!("{tenant}x = 1\n")]),
+        ["0.toml:2", "1.toml:1", "1.toml:5"]
+    );
+    let many: String = (0..100).map(|number| format!("x{number} = 1\n")).collect();
+    assert_eq!(slips(&[&many]).len(), 64);
+}
+
+#[test]
+fn profiles_extend_each_other_as_far_as_a_person_reads() {
+    let chain = |len: usize| -> String {
+        let of = |at: usize| format!("[profile.p{at}]\nextends = \"p{}\"\n", at + 1);
+        let profiles: String = (1..len).map(of).collect();
+        format!("version = 1\n{profiles}[profile.p{len}]\nrdma_cm = true\n")
+    };
+    assert!(read(&chain(33)).unwrap().profile("p1").unwrap().grants_rdma_cm());
+    for len in [34, 100] {
+        let error = read(&chain(len)).unwrap_err().to_string();
+        assert!(error.contains("more than 32 profiles"), "{error}");
+    }
+}
+
 #[test]
 fn a_directory_is_read_whole_or_not_at_all_and_only_from_its_owner() {
     use std::os::unix::fs::MetadataExt as _;
@@ -362,6 +432,17 @@ fn a_directory_is_read_whole_or_not_at_all_and_only_from_its_owner() {
         assert!(error.to_string().contains("0777"), "{error}");
         mode(path, 0o700);
     }
+    // Nobody waits for a pipe, or reads a device to its end.
+    std::fs::remove_file(&second).unwrap();
+    let pipe = |path| {
+        rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+    };
+    pipe(&second).unwrap();
+    assert!(load().unwrap_err().to_string().contains("no regular file"));
+    std::fs::remove_file(&second).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &second).unwrap();
+    assert!(load().unwrap_err().to_string().contains("no regular file"));
+    std::fs::remove_file(&second).unwrap();
     let other = Policies::load(dir.path(), FileOwner::User(own + 1)).unwrap_err();
     assert!(matches!(other, PolicyError::Writable { .. }), "{other}");
     assert!(Policies::load(dir.path(), FileOwner::Anybody).is_ok());
