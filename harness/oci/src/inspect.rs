@@ -17,6 +17,9 @@ use crate::options::Globals;
 use crate::pod;
 use verbgate_host::output::print;
 
+/// Where root's containers are.
+const ROOTS: &str = "/run/verbgate";
+
 /// Lists containers.
 pub fn ps(globals: &Globals, as_json: bool) -> Result<u8, Error> {
     let all = all(globals)?;
@@ -130,8 +133,17 @@ pub fn gc(globals: &Globals, state_dir: &Path, as_json: bool) -> Result<u8, Erro
     failed.map_or(Ok(0), Err)
 }
 
+/// A user who has no containers asks about those of root, which nobody else sees.
 fn places(globals: &Globals) -> Result<Vec<Place>, Error> {
     let root = &globals.root;
-    place::list(root)
-        .with_context(|| format!("cannot read {} (root's containers need root)", root.display()))
+    let listed = place::list(root);
+    let of_root = Path::new(ROOTS);
+    let is_anothers = !verbgate_host::is_root() && root != of_root && of_root.exists();
+    if is_anothers && listed.as_ref().is_ok_and(Vec::is_empty) {
+        return Err(anyhow!(
+            "{} has no containers, and only root sees those in {ROOTS}; run this command as root",
+            root.display()
+        ));
+    }
+    listed.with_context(|| format!("cannot read {} (root's containers need root)", root.display()))
 }

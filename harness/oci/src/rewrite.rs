@@ -8,6 +8,7 @@ use std::path::Path;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
+use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 use verbgate_sys::sandbox::RDMA_DIR;
 use verbgate_sys::sandbox::cut_capabilities;
 
@@ -149,6 +150,27 @@ pub(crate) fn process(
 pub(crate) fn is_cut(name: &str, keep: &[String]) -> bool {
     let name = name.strip_prefix("CAP_").unwrap_or(name);
     cut_capabilities(keep).any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
+}
+
+/// What the container's maker has added and the container does not get, in words. What engines give every container is
+/// taken without a word.
+pub(crate) fn taken(config: &Value, keep: &[String]) -> Option<String> {
+    const OF_ENGINES: [&str; 2] = ["CAP_MKNOD", "CAP_NET_RAW"];
+    let bounding = config.pointer("/process/capabilities/bounding").and_then(Value::as_array);
+    let names = bounding.into_iter().flatten().filter_map(Value::as_str);
+    let taken: Vec<&str> =
+        names.filter(|name| is_cut(name, keep) && !OF_ENGINES.contains(name)).collect();
+    let keepable =
+        taken.iter().any(|name| KEEPABLE_CAPABILITIES.iter().any(|one| name.ends_with(one)));
+    let remedy =
+        if keepable { "; `keep-cap` in config.toml leaves NET_ADMIN to containers" } else { "" };
+    (!taken.is_empty()).then(|| {
+        format!(
+            "the container has RDMA, so it runs without {}, by which it could reach the device past its supervisor; \
+             give a container that needs that no RDMA{remedy}",
+            taken.join(", ")
+        )
+    })
 }
 
 fn mounts(mounts: &mut Vec<Value>, addition: &Addition<'_>) {
@@ -345,6 +367,19 @@ mod tests {
         process(&mut bare, &[], None).unwrap();
         assert_eq!(bare, json!({"args": ["sh"]}));
         assert!(is_ours(&after) && !is_ours(&before));
+    }
+
+    #[test]
+    fn capabilities_that_go_are_told_unless_every_container_has_them() {
+        let of = |names: &[&str], keep: &[String]| {
+            taken(&json!({"process": {"capabilities": {"bounding": names}}}), keep)
+        };
+        assert_eq!(of(&["CAP_KILL", "CAP_MKNOD", "CAP_NET_RAW"], &[]), None);
+        let told = of(&["CAP_SYS_PTRACE", "CAP_KILL", "CAP_NET_RAW"], &[]).unwrap();
+        assert!(told.contains("CAP_SYS_PTRACE,") && !told.contains("NET_"), "{told}");
+        assert!(of(&["CAP_NET_ADMIN"], &[]).unwrap().contains("keep-cap"));
+        assert_eq!(of(&["CAP_NET_ADMIN"], &["NET_ADMIN".to_owned()]), None);
+        assert_eq!(taken(&json!({}), &[]), None);
     }
 
     #[test]

@@ -16,9 +16,7 @@ use verbgate_sandbox::grant::Granted;
 use verbgate_sysfs::collect;
 
 use super::netdevs::Netdevs;
-
-/// Libraries whose settings the container gets, separated by commas: nccl, ucx, nixl, mooncake.
-const SETTINGS: &str = "org.verbgate.env";
+use super::wish::SETTINGS;
 
 /// Adds the variables that are not there; the image's and the user's own stay as they are.
 pub(super) fn add(

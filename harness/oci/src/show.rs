@@ -122,6 +122,12 @@ pub fn stats(globals: &Globals, listen: Option<&Path>, as_json: bool) -> Result<
         print(&text)?;
         return Ok(0);
     };
+    if !path.as_os_str().as_encoded_bytes().contains(&b'/') {
+        return Err(anyhow!(
+            "--listen {path:?}: counters are served on a Unix socket, and this is no path; give one as \
+             /run/verbgate/stats.sock, or with ./ for this directory; for a TCP port, let a proxy pass the requests on"
+        ));
+    }
     let listener = agent::listener(path)?;
     loop {
         let Ok((reader, _)) = listener.accept() else { continue };

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use verbgate_proxy::policy::hint;
 use verbgate_sandbox::grant::RDMA_CM;
 
 use super::exposed;
@@ -21,6 +22,8 @@ pub(crate) const PROFILE: &str = "org.verbgate.profile";
 pub(crate) const NETDEVS: &str = "org.verbgate.netdevs";
 /// `host` for the `/sys` that the runtime mounts, other devices included.
 pub(crate) const SYSFS: &str = "org.verbgate.sysfs";
+/// Libraries whose settings the container gets, separated by commas: nccl, ucx, nixl, mooncake.
+pub(crate) const SETTINGS: &str = "org.verbgate.env";
 /// Annotation for the devices that were granted when the file was rewritten: the nodes are no
 /// longer among the devices.
 pub(crate) const GRANTED: &str = "org.verbgate.granted";
@@ -100,6 +103,8 @@ pub(crate) enum WishError {
     Forged,
     #[error("annotation {SYSFS}: {value:?} is neither \"virtual\" nor \"host\"")]
     Sysfs { value: String },
+    #[error("annotation {key}: Verbgate knows no such annotation; {hint}")]
+    Unknown { key: String, hint: String },
     #[error("annotation {0}: must be a string")]
     NotText(&'static str),
     #[error(
@@ -143,6 +148,7 @@ impl Wish {
         // A pod's annotations are those of its pause container, which has no use for devices.
         let pauses = is_pause(config) && text(NETDEVS)?.is_none();
         wish.annotated = has_ours(config);
+        refuse_unknown(config)?;
         // Whoever makes a container writes annotations, and hooks are the engine's.
         if text(GRANTED)?.is_some() && !rewrite::is_ours(config) {
             return Err(WishError::Forged);
@@ -227,6 +233,22 @@ fn is_pause(config: &Value) -> bool {
 fn has_ours(config: &Value) -> bool {
     let all = config.get("annotations").and_then(Value::as_object);
     all.into_iter().flatten().any(|(key, _)| key.starts_with(PREFIX))
+}
+
+/// Refuses annotations that nobody would read: whoever writes one means something by it.
+fn refuse_unknown(config: &Value) -> Result<(), WishError> {
+    const OURS: [&str; 6] = [DEVICES, PROFILE, NETDEVS, SYSFS, SETTINGS, GRANTED];
+    let all = config.get("annotations").and_then(Value::as_object).into_iter().flatten();
+    let mut ours = all.map(|(key, _)| key).filter(|key| key.starts_with(PREFIX));
+    match ours.find(|key| !OURS.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => {
+            // The prefix is alike in all.
+            let bare = |key: &'static str| key.trim_start_matches(PREFIX);
+            let hint = hint(key.trim_start_matches(PREFIX), OURS.into_iter().take(5).map(bare));
+            Err(WishError::Unknown { key: key.clone(), hint })
+        }
+    }
 }
 
 /// Names that are separated by commas, if they all are such.
@@ -392,6 +414,22 @@ mod tests {
         assert_eq!(of(&config), Err(WishError::OnlyNetdevs));
         let config = json!({"annotations": {DEVICES: "all", NETDEVS: "eth1, eth2"}});
         assert_eq!(of(&config).unwrap().unwrap().netdevs, ["eth1", "eth2"]);
+    }
+
+    #[test]
+    fn an_annotation_that_nobody_reads_is_named() {
+        for (key, near) in
+            [("devces", "\"devices\""), ("profil", "\"profile\""), ("x", "known: devices")]
+        {
+            let key = format!("{PREFIX}{key}");
+            let error = of(&json!({"annotations": {&key: "all"}})).unwrap_err().to_string();
+            assert!(error.contains(&key) && error.contains(near), "{error}");
+        }
+        let mut known =
+            json!({"annotations": {DEVICES: "all", SETTINGS: "nccl", "other.org/x": "y"}});
+        assert!(of(&known).unwrap().is_some());
+        known["annotations"] = json!({SETTINGS: "nccl"});
+        assert_eq!(of(&known), Ok(None));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::common::bundle;
 use crate::common::bundle::Bundle;
 use crate::common::bundle::runtimes;
 use crate::common::guest;
+use crate::common::output;
 use crate::common::stderr;
 use crate::common::stdout;
 use crate::common::verbgate;
@@ -20,6 +21,25 @@ use crate::common::verbgate;
 fn tell(bundle: &Bundle, args: &[&str]) -> Output {
     let root = bundle.path().join("state");
     Command::new(verbgate()).arg("--root").arg(root).args(args).output().unwrap()
+}
+
+#[test]
+fn counters_are_served_on_a_socket_and_take_no_other_files_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let stats = |path: &str| {
+        let mut command = Command::new(verbgate());
+        command.current_dir(&dir).arg("--root").arg(dir.path()).args(["stats", "--listen", path]);
+        output(&mut command)
+    };
+    for port in [":9999", "127.0.0.1:9999"] {
+        let told = stats(port);
+        assert!(!told.status.success() && stderr(&told).contains("Unix socket"), "{told:?}");
+        assert!(!dir.path().join(port).exists());
+    }
+    std::fs::write(dir.path().join("file"), "kept").unwrap();
+    let told = stats("./file");
+    assert!(!told.status.success() && stderr(&told).contains("no socket"), "{told:?}");
+    assert!(dir.path().join("file").exists());
 }
 
 /// A container that has the device open twice, and its id.
