@@ -22,6 +22,7 @@ mod policy;
 mod policy_pages;
 mod prepare;
 mod run;
+mod slip;
 mod sysfs;
 mod topology;
 mod trace;
@@ -51,15 +52,17 @@ static HEAP: verbgate_sys::heap::FewSizes = verbgate_sys::heap::FewSizes;
 fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     let args = verbgate_oci::called(&args).unwrap_or(args);
-    let args = match config::add(&args, Path::new(config::FILE), Path::new(config::LAST)) {
-        Ok(args) => args,
-        Err(error) => return told(&Failure::of_tool(verbgate_oci::untimely(&args, error))),
-    };
+    let config::Added { args, notice } =
+        match config::add(&args, Path::new(config::FILE), Path::new(config::LAST)) {
+            Ok(added) => added,
+            Err(failure) => return told(&failure),
+        };
     let cli = match Cli::of(&args) {
         Ok(cli) => cli,
         Err(error) => return cli::report(&error, args.into_iter()),
     };
-    let result = begin(&cli).and_then(|()| match &cli.command {
+    let begun = begin(&cli).inspect(|()| drop(notice.inspect(|notice| log::warn!("{notice}"))));
+    let result = begun.and_then(|()| match &cli.command {
         Command::Run(args) => run::run(args, &cli.global.root()),
         Command::Trace(args) => trace::run(args, &cli.global.root()),
         Command::Bench(args) => fabric::cost(args),
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Features(args) => features::run(args, &cli.global),
         Command::Sysfs(command) => sysfs::run(command),
         Command::Abi(AbiCommand::List(args)) => abi::list(args),
+        Command::Config(command) => config::run(command, &cli.global),
         Command::Policy(command) => policy::run(command, &cli.global),
         Command::Netdev(command) => netdev::run(command),
         Command::Nccl(EnvCommand::Env(args)) => env::run(Library::Nccl, args),

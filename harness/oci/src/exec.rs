@@ -32,8 +32,14 @@ pub(super) fn known(line: &Line, globals: &Globals) -> Result<Option<(Place, Spe
     let place = Place::of(&std::path::absolute(&globals.root)?, &id, line.global("--root"));
     match place.spec() {
         Ok(spec) => Ok(Some((place, spec))),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e).with_context(|| format!("cannot read {}", place.path().display())),
+        // Where nobody has made a directory of run-time state, there is no such container.
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(None)
+        }
+        Err(e) => Err(e).with_context(|| {
+            let place = place.path().display();
+            format!("cannot read {place}; delete the container, and create the container anew")
+        }),
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn decided(
     config: &Value,
     cgroup: Option<String>,
 ) -> Result<Decided, Error> {
+    refuse(operator)?;
     let claims = claims::of(config)?;
     let of_claims = claims.iter().flat_map(|one| one.profiles.iter().map(String::as_str));
     let asked: Vec<&str> = wish.profile.as_deref().into_iter().chain(of_claims).collect();
@@ -68,6 +69,11 @@ pub(super) fn decided(
         memlock: tenants.memlock(),
         refuse_capabilities: tenants.refuse_capabilities().to_vec(),
     })
+}
+
+/// Refuses everything while the operator's configuration cannot be read.
+pub(super) fn refuse(operator: &Allowed) -> Result<(), Error> {
+    operator.refuse.as_ref().map_or(Ok(()), |why| Err(anyhow!("{why}")))
 }
 
 fn annotations(config: &Value) -> BTreeMap<String, String> {

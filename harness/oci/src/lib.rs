@@ -112,15 +112,12 @@ pub fn called(args: &[OsString]) -> Option<Vec<OsString>> {
 #[must_use]
 pub fn run(options: &Options, globals: &Globals) -> Error {
     let mut line = Line::parse(&options.args);
-    if let Some(why) = &options.refuse {
-        log::warn!("{why}; the last file that could be read stays in force");
-    }
     let prepared = runtime::find(options.runtime.as_deref()).and_then(|runtime| {
         match line.verb {
             Verb::Create | Verb::Run => start::prepare(&line, options, globals, &runtime)?,
             Verb::Start => exec::start(&line, globals)?,
             Verb::Exec => exec::prepare(&mut line, globals)?,
-            Verb::Delete => start::forget_dead(&line, globals)?,
+            Verb::Delete => start::forget_dead(&line, globals),
             Verb::Checkpoint => start::refuse_checkpoint(&line, globals)?,
             Verb::Restore => start::refuse_restore(&line, options)?,
             Verb::Other => {}
@@ -132,14 +129,6 @@ pub fn run(options: &Options, globals: &Globals) -> Error {
         Err(error) => error,
     };
     runtime::tell(&line, &error);
-    error
-}
-
-/// An error before the command line is understood, which the engine reads where it told the runtime
-/// to write.
-pub fn untimely(args: &[OsString], error: Error) -> Error {
-    let after = args.iter().position(|word| word == "--").map_or(args.len(), |at| at + 1);
-    runtime::tell(&Line::parse(args.get(after..).unwrap_or_default()), &error);
     error
 }
 

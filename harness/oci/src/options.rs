@@ -52,6 +52,8 @@ pub struct Allowed {
     pub expected: Option<Expected>,
     /// Character devices that stand for RDMA devices, `uverbsN=PATH`, for tests.
     pub stand_in: Vec<OsString>,
+    /// Why no container gets RDMA: the configuration cannot be read.
+    pub refuse: Option<String>,
 }
 
 /// Options of the OCI runtime.
@@ -69,8 +71,6 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Directory of sysfs.
     pub sysfs_root: PathBuf,
-    /// Why no container gets RDMA: the configuration cannot be read.
-    pub refuse: Option<String>,
     /// The real runtime's arguments.
     pub args: Vec<OsString>,
 }

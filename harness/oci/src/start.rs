@@ -69,9 +69,7 @@ pub(super) fn prepare(
         let may_change = runtime::may_edit(runtime) || rewrite::has_early_hooks(&config);
         return if may_change { look(&file, &mut config, line) } else { Ok(()) };
     };
-    if let Some(why) = &options.refuse {
-        return Err(anyhow!("{why}; until then no container gets RDMA"));
-    }
+    granted::refuse(&options.allowed)?;
     engine::refuse_nvidias("--runtime", &runtime.to_string_lossy())?;
     let Some(id) = name_of(line)? else { return Ok(()) };
     if !is_init_namespace_root() {
@@ -105,6 +103,8 @@ pub(super) fn prepare(
     let of = |event| [&[event, place_name.as_str()], journal.as_slice()].concat();
     settings::add(&mut config, &nodes, netdevs.as_ref(), &options.sysfs_root)?;
     let kept = host.kept(&Rules::of(&config));
+    let taken = rewrite::taken(&config, &options.allowed.keep);
+    taken.inspect(|line| log::warn!("container {id}: {line}"));
     rewrite::config(
         &mut config,
         &Addition {
@@ -231,12 +231,13 @@ pub(super) fn refuse_restore(line: &Line, options: &Options) -> Result<(), Error
 }
 
 /// Removes what is left of a container that is dead, and that the runtime may not know any more.
-pub(super) fn forget_dead(line: &Line, globals: &Globals) -> Result<(), Error> {
-    if let Some((place, _)) = exec::known(line, globals)? {
+pub(super) fn forget_dead(line: &Line, globals: &Globals) {
+    match exec::known(line, globals) {
         // Whether it can be removed is not what the runtime was asked.
-        let _ = place.remove_if_dead();
+        Ok(Some((place, _))) => drop(place.remove_if_dead()),
+        Ok(None) => {}
+        Err(error) => log::warn!("{error:#}"),
     }
-    Ok(())
 }
 
 /// Whether this is root and not one of a user namespace, who can make no nodes.

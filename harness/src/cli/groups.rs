@@ -11,7 +11,7 @@ const GROUPS: &[Group] = &[
     ("Sandboxes", &["run", "trace", "bench", "sysfs"]),
     ("Containers", &["oci", "agent", "nri", "cdi", "dra", "runtime", "ps", "show", "stats", "gc"]),
     ("NICs", &["netdev", "nccl", "ucx", "nixl", "mooncake"]),
-    ("Nodes", &["doctor", "features", "abi", "policy", "prepare", "manifest"]),
+    ("Nodes", &["doctor", "features", "abi", "config", "policy", "prepare", "manifest"]),
     ("Fabrics", &["fabric", "explain"]),
 ];
 

@@ -1,5 +1,6 @@
 //! The command line of `verbgate`: options and commands.
 
+mod config;
 mod dra;
 mod engine;
 mod env;
@@ -27,6 +28,7 @@ use verbgate_host::output::say;
 use verbgate_sys::sandbox;
 use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
+pub(crate) use self::config::*;
 pub(crate) use self::dra::*;
 pub(crate) use self::engine::*;
 pub(crate) use self::env::*;
@@ -159,6 +161,9 @@ pub(crate) enum Command {
     /// List the kernel's RDMA methods that this build knows
     #[command(subcommand, arg_required_else_help = false)]
     Abi(AbiCommand),
+    /// Check, show and apply config.toml, and check the policy
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Check, explain, try and reload the operator's policy
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -391,7 +396,7 @@ fn command_of(args: impl Iterator<Item = OsString>) -> Option<String> {
 }
 
 /// Clap's message up to its first blank line, without "error: ".
-fn one_line(message: &str) -> String {
+pub(crate) fn one_line(message: &str) -> String {
     let lines: Vec<&str> =
         message.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
     let text = lines.join(" ");

@@ -3,13 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use verbgate_oci::Allowed;
 use verbgate_oci::agent::profile::ProfileOptions;
 use verbgate_oci::nri::NriOptions;
-use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
-use crate::cli::AnnotationsArg;
-use crate::cli::PolicyDir;
+use crate::cli::AllowedArgs;
 
 #[derive(Debug, Args)]
 #[command(
@@ -45,18 +42,8 @@ pub(crate) struct NriArgs {
     /// Watch write(2) too; for crun, since runc refuses such a profile
     #[arg(long)]
     pub(crate) write: bool,
-    /// Requests that containers may make, as the agent is told
-    #[arg(long, value_name = "NAME", default_value = "standard")]
-    pub(crate) profile: String,
     #[command(flatten)]
-    pub(crate) policy: PolicyDir,
-    /// Capability that containers with RDMA keep, as the agent is told; may be repeated
-    #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
-    pub(crate) keep: Vec<String>,
-    /// Power of the annotation org.verbgate.devices and the like, as the agent is told. Whoever makes a
-    /// pod writes annotations
-    #[arg(long, value_name = "POWER", default_value = "narrow")]
-    pub(crate) annotations: AnnotationsArg,
+    pub(crate) allowed: AllowedArgs,
     /// Directory of the host's sysfs, to find NICs of RDMA devices; for tests
     #[arg(long, value_name = "DIR", default_value = "/sys", hide = true)]
     pub(crate) sysfs_root: PathBuf,
@@ -74,15 +61,7 @@ impl From<&NriArgs> for NriOptions {
                 wait_killable: args.wait_killable,
                 write: args.write,
             },
-            allowed: Allowed {
-                profile: args.profile.clone(),
-                policy_dir: args.policy.policy_dir.clone(),
-                annotations: args.annotations.into(),
-                keep: args.keep.clone(),
-                audit: None,
-                expected: None,
-                stand_in: Vec::new(),
-            },
+            allowed: (&args.allowed).into(),
             sysfs_root: args.sysfs_root.clone(),
         }
     }

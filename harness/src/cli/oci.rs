@@ -17,6 +17,7 @@ use verbgate_oci::engine::Configure;
 use verbgate_sandbox::Expected;
 use verbgate_sys::sandbox::KEEPABLE_CAPABILITIES;
 
+use crate::abi;
 use crate::cli::EngineArg;
 use crate::cli::PolicyDir;
 use crate::cli::SysfsOf;
@@ -60,21 +61,12 @@ pub(crate) struct CdiListArgs {
     pub(crate) json: bool,
 }
 
+// What containers may have, of every command that gives containers RDMA.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
-#[command(
-    after_help = "Arguments, output and exit code are those of the wrapped runtime. Engines take \
-                        this program as a runtime by the name verbgate-oci: make a link of that \
-                        name, or of the name verbgate-oci-crun or verbgate-oci-runc. `verbgate oci \
-                        profile` prints the seccomp profile for `verbgate agent`."
-)]
-pub(crate) struct OciArgs {
-    /// Wrapped runtime: a path, or a name to look for in PATH [default: runc, else crun]
-    #[arg(long, value_name = "RUNTIME")]
-    pub(crate) runtime: Option<OsString>,
+pub(crate) struct AllowedArgs {
     /// Requests that containers may make: standard, hpc or full; a container's annotation
     /// org.verbgate.profile can allow less
-    #[arg(long, value_name = "NAME", default_value = "standard")]
+    #[arg(long, value_name = "NAME", default_value = "standard", value_parser = abi::profile)]
     pub(crate) profile: String,
     #[command(flatten)]
     pub(crate) policy: PolicyDir,
@@ -82,6 +74,33 @@ pub(crate) struct OciArgs {
     /// which a container reaches the NICs of others and takes addresses of others; may be repeated
     #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
     pub(crate) keep: Vec<String>,
+    /// Power of the annotation org.verbgate.devices and the like. Whoever makes a container writes
+    /// annotations
+    #[arg(long, value_name = "POWER", default_value = "narrow")]
+    pub(crate) annotations: AnnotationsArg,
+    /// Why the configuration cannot be read: no container gets RDMA
+    #[arg(long, value_name = "WHY", hide = true)]
+    pub(crate) refuse: Option<String>,
+}
+
+impl From<&AllowedArgs> for Allowed {
+    fn from(args: &AllowedArgs) -> Self {
+        Self {
+            profile: args.profile.clone(),
+            policy_dir: args.policy.policy_dir.clone(),
+            annotations: args.annotations.into(),
+            keep: args.keep.clone(),
+            audit: None,
+            expected: None,
+            stand_in: Vec::new(),
+            refuse: args.refuse.clone(),
+        }
+    }
+}
+
+// What is done about containers, of every command that starts supervisors.
+#[derive(Debug, Args)]
+pub(crate) struct ServedArgs {
     /// Where to write refusals and connections, one JSON object a line: a file, `journald`, or
     /// unix:PATH for a datagram socket
     #[arg(long, value_name = "WHERE")]
@@ -93,10 +112,38 @@ pub(crate) struct OciArgs {
     /// Seconds until the first queue pair; a log line says when there is none then; 0 for no such line
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) rdma_within: u64,
-    /// Power of the annotation org.verbgate.devices and the like. Whoever makes a container writes
-    /// annotations
-    #[arg(long, value_name = "POWER", default_value = "narrow")]
-    pub(crate) annotations: AnnotationsArg,
+    /// Character device to serve in place of an RDMA device, for tests; may be repeated
+    #[arg(long, value_name = "uverbsN=PATH")]
+    pub(crate) stand_in: Vec<OsString>,
+}
+
+impl ServedArgs {
+    fn allowed(&self, allowed: &AllowedArgs) -> Allowed {
+        Allowed {
+            audit: self.audit.clone(),
+            expected: (self.rdma_within > 0)
+                .then_some(Expected { within: self.rdma_within, required: self.require_rdma }),
+            stand_in: self.stand_in.clone(),
+            ..allowed.into()
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Arguments, output and exit code are those of the wrapped runtime. Engines take \
+                        this program as a runtime by the name verbgate-oci: make a link of that \
+                        name, or of the name verbgate-oci-crun or verbgate-oci-runc. `verbgate oci \
+                        profile` prints the seccomp profile for `verbgate agent`."
+)]
+pub(crate) struct OciArgs {
+    /// Wrapped runtime: a path, or a name to look for in PATH [default: runc, else crun]
+    #[arg(long, value_name = "RUNTIME")]
+    pub(crate) runtime: Option<OsString>,
+    #[command(flatten)]
+    pub(crate) allowed: AllowedArgs,
+    #[command(flatten)]
+    pub(crate) served: ServedArgs,
     /// View of /sys in containers: the container's devices and what surrounds them, or the mount of
     /// the wrapped runtime
     #[arg(long, value_name = "WHICH", default_value = "virtual")]
@@ -105,12 +152,6 @@ pub(crate) struct OciArgs {
     /// `verbgate stats` show
     #[arg(long, value_name = "WHAT", default_value = "keep")]
     pub(crate) without_supervisor: WithoutSupervisor,
-    /// Character device to serve in place of an RDMA device, for tests; may be repeated
-    #[arg(long, value_name = "uverbsN=PATH")]
-    pub(crate) stand_in: Vec<OsString>,
-    /// Why the configuration cannot be read: no container gets RDMA
-    #[arg(long, value_name = "WHY", hide = true)]
-    pub(crate) refuse: Option<String>,
     /// Directory for the journals of containers' NICs; the directory must survive a reboot
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
@@ -213,34 +254,10 @@ pub(crate) struct AgentArgs {
     /// Socket to listen on [default: agent.sock in --root]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Requests that containers may make: standard, hpc or full; a container's annotation
-    /// org.verbgate.profile can allow less
-    #[arg(long, value_name = "NAME", default_value = "standard")]
-    pub(crate) profile: String,
     #[command(flatten)]
-    pub(crate) policy: PolicyDir,
-    /// Capability that containers with RDMA keep, if they have the capability: NET_RAW or NET_ADMIN, by
-    /// which a container reaches the NICs of others and takes addresses of others; may be repeated
-    #[arg(long = "keep-cap", value_name = "NAME", value_parser = KEEPABLE_CAPABILITIES)]
-    pub(crate) keep: Vec<String>,
-    /// Where to write refusals and connections, one JSON object a line: a file, `journald`, or
-    /// unix:PATH for a datagram socket
-    #[arg(long, value_name = "WHERE")]
-    pub(crate) audit: Option<String>,
-    /// End a container that has made no queue pair in time, with an error: libraries go on by sockets
-    /// without a word when something is wrong with RDMA
-    #[arg(long)]
-    pub(crate) require_rdma: bool,
-    /// Seconds until the first queue pair; a log line says when there is none then; 0 for no such line
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    pub(crate) rdma_within: u64,
-    /// Power of the annotation org.verbgate.devices and the like. Whoever makes a container writes
-    /// annotations
-    #[arg(long, value_name = "POWER", default_value = "narrow")]
-    pub(crate) annotations: AnnotationsArg,
-    /// Character device to serve in place of an RDMA device, for tests; may be repeated
-    #[arg(long, value_name = "uverbsN=PATH")]
-    pub(crate) stand_in: Vec<OsString>,
+    pub(crate) allowed: AllowedArgs,
+    #[command(flatten)]
+    pub(crate) served: ServedArgs,
 }
 
 /// Print the seccomp profile for containers that `verbgate agent` serves.
@@ -395,21 +412,11 @@ impl From<&OciArgs> for verbgate_oci::Options {
     fn from(args: &OciArgs) -> Self {
         Self {
             runtime: args.runtime.clone(),
-            allowed: Allowed {
-                profile: args.profile.clone(),
-                policy_dir: args.policy.policy_dir.clone(),
-                annotations: args.annotations.into(),
-                keep: args.keep.clone(),
-                audit: args.audit.clone(),
-                expected: (args.rdma_within > 0)
-                    .then_some(Expected { within: args.rdma_within, required: args.require_rdma }),
-                stand_in: args.stand_in.clone(),
-            },
+            allowed: args.served.allowed(&args.allowed),
             virtual_sysfs: args.sysfs == SysfsOf::Virtual,
             ends_alone: args.without_supervisor == WithoutSupervisor::End,
             state_dir: args.state_dir.clone(),
             sysfs_root: args.sysfs_root.clone(),
-            refuse: args.refuse.clone(),
             args: args.args.clone(),
         }
     }
@@ -417,19 +424,7 @@ impl From<&OciArgs> for verbgate_oci::Options {
 
 impl From<&AgentArgs> for agent::AgentOptions {
     fn from(args: &AgentArgs) -> Self {
-        Self {
-            socket: args.socket.clone(),
-            allowed: Allowed {
-                profile: args.profile.clone(),
-                policy_dir: args.policy.policy_dir.clone(),
-                annotations: args.annotations.into(),
-                keep: args.keep.clone(),
-                audit: args.audit.clone(),
-                expected: (args.rdma_within > 0)
-                    .then_some(Expected { within: args.rdma_within, required: args.require_rdma }),
-                stand_in: args.stand_in.clone(),
-            },
-        }
+        Self { socket: args.socket.clone(), allowed: args.served.allowed(&args.allowed) }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) fn configuration(facts: &Preflight<'_>) -> Finding {
 /// Whether containers can have the profile that the file names; nothing where the file cannot be read.
 pub(super) fn profile(facts: &Preflight<'_>) -> Option<Finding> {
     let config = facts.config.as_ref().ok()?.as_ref();
-    let name = config.and_then(|config| config.profile.as_deref()).unwrap_or(PROFILE);
+    let name = config.and_then(|config| config.value("profile")).unwrap_or(PROFILE);
     Some(match Policy::named(name) {
         Ok(_) => pass(name),
         Err(e) => fail(
@@ -45,8 +45,8 @@ pub(super) fn profile(facts: &Preflight<'_>) -> Option<Finding> {
 /// Whether the operator's policy can be read; nothing where its directory is not known.
 pub(super) fn policy(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     let Ok(config) = &facts.config else { return Ok(None) };
-    let dir = config.as_ref().and_then(|config| config.policy_dir.as_deref());
-    let dir = dir.unwrap_or(Path::new(DIRECTORY));
+    let dir = config.as_ref().and_then(|config| config.value("policy-dir"));
+    let dir = Path::new(dir.unwrap_or(DIRECTORY));
     // Who may not look is no reason to call the policy broken.
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {

@@ -30,7 +30,7 @@ pub(crate) struct Preflight<'a> {
     /// The engine that is to start a container.
     pub(crate) tried: Option<Engine>,
     /// `/etc/verbgate/config.toml`, if the file is there.
-    pub(crate) config: Result<Option<config::File>, Error>,
+    pub(crate) config: Result<Option<config::Keys>, Error>,
     pub(crate) devices: Vec<Device>,
     /// The hardware of each device, by the device's name.
     pub(crate) hardware: Vec<(String, Hardware)>,

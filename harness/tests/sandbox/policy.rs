@@ -113,8 +113,65 @@ fn a_policy_is_checked_and_explained_before_and_while_it_is_in_force() {
     let wrong = output(Command::new(verbgate()).args(["policy", "check"]).arg(draft.path()));
     assert_eq!(wrong.status.code(), Some(1));
     assert!(stderr(&wrong).contains(":8: there is no queue pair type \"DU\""), "{wrong:?}");
+    // A broken pipe before it is no success.
+    let mut empty = Command::new(verbgate());
+    let empty = output(empty.args(["policy", "test", "-"]).stdin(Stdio::null()));
+    assert_eq!(empty.status.code(), Some(1));
+    assert!(stderr(&empty).contains("nothing was tried"), "{empty:?}");
     let none = command(&["policy", "check"], &dir.path().join("none"));
     assert!(stderr(&none).contains("no operator's policy is in force"), "{none:?}");
+}
+
+#[test]
+fn all_of_the_configuration_is_checked_at_once() {
+    if !is_root() {
+        return;
+    }
+    let wrong = policy(&own("profil = \"hpc\"\ndevices = [{ name = \"*\" }]\n[tenat.x]"));
+    let file = wrong.path().join("config.conf");
+    let check = |text: &str, policies: &Path, options: &[&str]| {
+        fs::write(&file, text).unwrap();
+        let mut command = Command::new(verbgate());
+        command
+            .args(["config", "check"])
+            .args(options)
+            .arg(&file)
+            .arg("--policy-dir")
+            .arg(policies);
+        output(&mut command)
+    };
+    let text = "profile = \"hpcc\"\n\nlog-levl = \"info\"\n";
+    let checked = check(text, wrong.path(), &[]);
+    let told = stderr(&checked);
+    for place in [
+        "config.conf:1: ",
+        "config.conf:3: unknown key \"log-levl\"; did you mean \"log-level\"?",
+        "10-tenants.toml:4: ",
+        "10-tenants.toml:6: ",
+        "4 slips",
+    ] {
+        assert_eq!(told.matches(place).count(), 1, "{place}: {told}");
+    }
+    assert_eq!((checked.status.code(), told.lines().count()), (Some(1), 5), "{told}");
+    let json: Value =
+        serde_json::from_str(&stdout(&check(text, wrong.path(), &["--json"]))).unwrap();
+    assert_eq!((json.as_array().unwrap().len(), &json[1]["line"]), (4, &json!(3)));
+    let right = check("profile = \"hpc\"\n", &wrong.path().join("none"), &[]);
+    assert!(right.status.success() && stdout(&right).contains("config.conf: 1 keys"), "{right:?}");
+    let both = command(&["policy", "check"], wrong.path());
+    assert!(stderr(&both).contains(".toml:4: ") && stderr(&both).contains(".toml:6: "), "{both:?}");
+    // What is broken is not put in force.
+    fs::write(&file, text).unwrap();
+    let applied = output(Command::new(verbgate()).args(["config", "apply"]).arg(&file));
+    assert!(
+        !applied.status.success() && stderr(&applied).contains("stays as it is"),
+        "{applied:?}"
+    );
+    let shown = output(Command::new(verbgate()).args(["config", "show", "--json"]));
+    let shown: Value = serde_json::from_str(&stdout(&shown)).unwrap();
+    let keys: Vec<&str> =
+        shown.as_array().unwrap().iter().filter_map(|one| one["key"].as_str()).collect();
+    assert!(keys.contains(&"profile") && keys.contains(&"root") && keys.len() == 14, "{keys:?}");
 }
 
 #[test]

@@ -36,6 +36,7 @@ fn options() -> NriOptions {
             audit: None,
             expected: None,
             stand_in: vec!["uverbs9=/dev/null".into()],
+            refuse: None,
         },
         sysfs_root: "/nonexistent".into(),
     }
