@@ -3,11 +3,13 @@
 use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::Output;
+use std::path::PathBuf;
+use std::process::Command;
 
 use verbgate_wait::until;
 
 use crate::common::bundle::Bundle;
+use crate::common::bundle::Runtime;
 use crate::common::bundle::runtimes;
 use crate::common::stderr;
 use crate::common::stdout;
@@ -105,53 +107,211 @@ fn a_supervisor_without_a_journal_logs_to_syslog() {
     }
 }
 
-/// Words before a command that has this configuration file, and another's last one of nobody.
-fn configured(file: &Path) -> Vec<String> {
+/// Words before a command that has the configuration of a directory, and another's last file of nobody.
+fn configured(bundle: &Bundle) -> Vec<String> {
     let hide = "mount -t tmpfs none /etc && mkdir -p /etc/verbgate /run/verbgate && \
-                mount --bind \"${1%/*}/last\" /run/verbgate && \
-                cp $1 /etc/verbgate/config.toml && shift && exec \"$@\"";
-    fs::create_dir_all(file.with_file_name("last")).unwrap();
-    let words = ["unshare", "--mount", "sh", "-c", hide, "sh", file.to_str().unwrap()];
+                mount --bind \"$1/last\" /run/verbgate && mount --bind \"$1/etc\" /etc/verbgate && \
+                shift && exec \"$@\"";
+    for dir in ["last", "etc"] {
+        fs::create_dir_all(bundle.path().join(dir)).unwrap();
+    }
+    let words = ["unshare", "--mount", "sh", "-c", hide, "sh", bundle.path().to_str().unwrap()];
     words.map(str::to_owned).to_vec()
 }
 
-/// A mistake in the configuration costs those who ask for RDMA then, and nobody else.
-#[test]
-fn a_broken_configuration_costs_no_verb_of_others() {
-    for runtime in runtimes() {
-        for asks in [true, false] {
-            let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
-            if !asks {
-                bundle.edit(|config| drop(config.remove("annotations")));
+/// The configuration file of [`configured`].
+fn file_of(dir: &Path) -> PathBuf {
+    dir.join("etc/config.toml")
+}
+
+fn pipe(path: &Path) {
+    let _ = fs::remove_file(path);
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A policy whose file is made by a function.
+fn policy(dir: &Path, make: impl Fn(&Path)) {
+    let policies = dir.join("policy.d");
+    fs::create_dir_all(&policies).unwrap();
+    make(&policies.join("a.toml"));
+    fs::write(file_of(dir), format!("policy-dir = {policies:?}\n")).unwrap();
+}
+
+/// Something that is broken.
+struct Broken {
+    what: &'static str,
+    /// Breaks it, in the directory of a bundle.
+    make: fn(&Path),
+    /// The word of a refusal of new containers with RDMA, if they are refused.
+    refused: Option<&'static str>,
+    /// Verbs that a container with RDMA loses.
+    lost: &'static [&'static str],
+    /// Whether a container with RDMA depends on it by its nature.
+    is_record: bool,
+}
+
+const BROKEN: &[Broken] = &[
+    Broken {
+        what: "an unknown key",
+        make: |dir| fs::write(file_of(dir), "log-levl = \"info\"\n").unwrap(),
+        refused: Some("log-levl"),
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a pipe for the file",
+        make: |dir| pipe(&file_of(dir)),
+        refused: Some("no regular file"),
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "no file",
+        make: |dir| fs::remove_file(file_of(dir)).unwrap(),
+        refused: None,
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a log on a full disk",
+        make: |dir| fs::write(file_of(dir), "log = \"/dev/full\"\n").unwrap(),
+        refused: None,
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a log that nobody reads",
+        make: |dir| {
+            pipe(&dir.join("log"));
+            fs::write(file_of(dir), format!("log = {:?}\n", dir.join("log"))).unwrap();
+        },
+        refused: None,
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a slip in the policy",
+        make: |dir| policy(dir, |file| fs::write(file, "version = 1\n[tenat.x]\n").unwrap()),
+        refused: Some("tenat"),
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a pipe for a policy",
+        make: |dir| policy(dir, pipe),
+        refused: Some("no regular file"),
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "no supervisor",
+        make: |dir| {
+            let found = Command::new("pgrep").args(["-f", dir.to_str().unwrap()]).output().unwrap();
+            let is_supervisor = |pid: &&str| {
+                fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                    .is_ok_and(|line| line.contains("oci-supervisor"))
+            };
+            for pid in stdout(&found).lines().filter(is_supervisor) {
+                assert!(Command::new("kill").args(["-KILL", pid]).status().unwrap().success());
+                until("its end", || !fs::exists(format!("/proc/{pid}/fd/0")).unwrap());
             }
-            let file = bundle.path().join("config.toml");
-            bundle.prefix = configured(&file);
-            fs::write(&file, "log-level = \"info\"\n").unwrap();
-            bundle.create();
-            let well = |output: Output| assert!(output.status.success(), "{output:?}");
-            well(bundle.verb("start", &[]));
-            fs::write(&file, "log-levl = \"info\"\n").unwrap();
-            well(bundle.verb("state", &[]));
-            let exec = || bundle.verb("exec", &["sh", "-c", "exit 7"]).status.code();
-            until("the container's command", || exec() == Some(7));
-            fs::write(&file, "log = \"/nonexistent/log\"\n").unwrap();
-            assert_eq!(exec(), Some(7));
-            fs::write(&file, "log-levl = \"info\"\n").unwrap();
-            well(bundle.verb("kill", &["KILL"]));
-            let is_over = || stdout(&bundle.verb("state", &[])).contains("stopped");
-            until("the container's end", is_over);
-            well(bundle.verb("delete", &[]));
-            bundle.edit(|config| config["process"]["args"] = serde_json::json!(["true"]));
-            let output = bundle.run();
-            assert_eq!(output.status.success(), !asks, "{output:?}");
-            let told = stderr(&output);
-            assert!(
-                !asks || told.contains("log-levl") && told.contains("no container gets RDMA"),
-                "{told}"
-            );
-            bundle.assert_nothing_left();
+        },
+        refused: None,
+        lost: &["exec"],
+        is_record: false,
+    },
+    Broken {
+        what: "a record of another version",
+        make: |dir| {
+            for place in fs::read_dir(dir.join("state/oci")).into_iter().flatten().flatten() {
+                let lock = place.path().join("lock");
+                let text = fs::read_to_string(&lock).unwrap();
+                fs::write(&lock, text.replacen('{', "{\"later\":1,", 1)).unwrap();
+            }
+        },
+        refused: None,
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a record that nobody can read",
+        make: |dir| {
+            for place in fs::read_dir(dir.join("state/oci")).into_iter().flatten().flatten() {
+                fs::write(place.path().join("lock"), "").unwrap();
+            }
+        },
+        refused: None,
+        lost: &["exec"],
+        is_record: false,
+    },
+    Broken {
+        what: "no directory of run-time state",
+        make: |dir| {
+            let _ = fs::rename(dir.join("state"), dir.join("away"));
+            fs::write(dir.join("state"), "").unwrap();
+        },
+        refused: Some("cannot make"),
+        lost: &[],
+        is_record: true,
+    },
+];
+
+/// Verbs that end nothing.
+const VERBS: [(&str, &[&str], &[&str]); 7] = [
+    ("state", &[], &[]),
+    ("ps", &[], &[]),
+    ("exec", &[], &["true"]),
+    ("pause", &[], &[]),
+    ("resume", &[], &[]),
+    ("update", &["--pids-limit", "100"], &[]),
+    ("kill", &[], &["WINCH"]),
+];
+
+/// What is broken costs those who ask for RDMA then, and of what runs no verb that the runtime alone has here.
+#[test]
+fn what_is_broken_costs_no_verb_of_others() {
+    let cases = runtimes().flat_map(|runtime| [(runtime, true), (runtime, false)]);
+    std::thread::scope(|scope| {
+        for (runtime, asks) in cases {
+            let rows = BROKEN.iter().filter(move |broken| !asks || !broken.is_record);
+            scope.spawn(move || rows.for_each(|broken| try_all(runtime, broken, asks)));
         }
+    });
+}
+
+fn try_all(runtime: &'static Runtime, broken: &Broken, asks: bool) {
+    let mut bundle = Bundle::new(runtime, &["sleep", "infinity"]);
+    if !asks {
+        bundle.edit(|config| drop(config.remove("annotations")));
     }
+    bundle.prefix = configured(&bundle);
+    fs::write(file_of(bundle.path()), "log-level = \"error\"\n").unwrap();
+    bundle.create();
+    assert!(bundle.verb("start", &[]).status.success());
+    until("the container's command", || bundle.verb("exec", &["true"]).status.success());
+    (broken.make)(bundle.path());
+    let case = format!("{}, {}, asks: {asks}", runtime.name, broken.what);
+    for (verb, options, args) in VERBS {
+        let output = bundle.verb_with(verb, options, args);
+        let is_lost = asks && broken.lost.contains(&verb);
+        let native = || bundle.natively(verb, options, args).status.success();
+        assert!(output.status.success() != is_lost || !native(), "{case}: {verb}: {output:?}");
+    }
+    for (verb, args) in [("kill", &["KILL"][..]), ("delete", &[])] {
+        let over = || verb == "kill" || stdout(&bundle.verb("state", &[])).contains("stopped");
+        until("the container's end", over);
+        let output = bundle.verb(verb, args);
+        assert!(output.status.success(), "{case}: {verb}: {output:?}");
+    }
+    bundle.edit(|config| config["process"]["args"] = serde_json::json!(["true"]));
+    let output = bundle.run();
+    let refused = broken.refused.filter(|_| asks);
+    assert_eq!(output.status.success(), refused.is_none(), "{case}: {output:?}");
+    assert!(stderr(&output).contains(refused.unwrap_or_default()), "{case}: {output:?}");
+    if broken.is_record {
+        fs::remove_file(bundle.path().join("state")).unwrap();
+    }
+    bundle.assert_nothing_left();
 }
 
 /// Engines are told a link's path, and no options: those come from the configuration file.
@@ -164,8 +324,8 @@ fn a_runtime_that_is_called_by_a_link_reads_its_configuration() {
         let link = bundle.path().join(format!("verbgate-oci-{}", runtime.name));
         std::os::unix::fs::symlink(verbgate(), &link).unwrap();
         bundle.called = Some(link);
-        let (file, log) = (bundle.path().join("config.toml"), bundle.path().join("log"));
-        bundle.prefix = configured(&file);
+        bundle.prefix = configured(&bundle);
+        let (file, log) = (file_of(bundle.path()), bundle.path().join("log"));
 
         let text =
             format!("log = {log:?}\nlog-level = \"debug\"\nprofile = \"hpc\"\nsysfs = \"host\"\n");
