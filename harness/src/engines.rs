@@ -348,7 +348,7 @@ fn described_by(files: &[PathBuf]) -> Finding {
 /// Nothing where the configuration cannot be read.
 pub(crate) fn own_sysfs(facts: &Preflight<'_>) -> Option<Finding> {
     let config = facts.config.as_ref().ok()?.as_ref();
-    let named = config.and_then(|config| config.sysfs.as_deref());
+    let named = config.and_then(|config| config.value("sysfs"));
     Some(view(named, Path::new("/dev/fuse").exists()))
 }
 
