@@ -90,7 +90,8 @@ const ENGINES: [Known; 5] = [
 
 /// A finding where this host has no engine.
 pub(crate) fn none(facts: &Preflight<'_>) -> Option<Finding> {
-    let found = facts.engine.is_some() || ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
+    let found = facts.engine.is_some()
+        || ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
     (!found).then(|| {
         facts.asked(warn(
             "none of Docker, containerd, podman and CRI-O",
@@ -320,7 +321,8 @@ fn broken_cri(plugins: &str) -> Option<String> {
 
 /// Whether engines that read CDI specifications know the devices of now.
 pub(crate) fn described(facts: &Preflight<'_>) -> Option<Finding> {
-    let is_asked = !facts.devices.is_empty() && ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
+    let is_asked = !facts.devices.is_empty()
+        && ENGINES.iter().any(|one| one.engine != Engine::Nvidia && is_there(one));
     is_asked.then(|| described_by(CDI_FILES.map(PathBuf::from).as_slice()))
 }
 
