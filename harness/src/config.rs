@@ -6,7 +6,9 @@
 //! else: the last one that could be read stays in force, as it does when the file is gone.
 
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -53,6 +55,8 @@ const RUNTIMES: &[&str] = &["oci", "agent", "nri"];
 const STARTS: &[&str] = &["run", "trace"];
 /// The command whose options follow a second word.
 const OF_TWO_WORDS: &str = "policy";
+/// Keys that can give containers more than the defaults do.
+const GIVES: [&str; 4] = ["profile", "annotations", "keep-cap", "sysfs"];
 /// Slips that a line of the log has.
 const SAID: usize = 3;
 
@@ -113,7 +117,10 @@ impl ConfigKey {
         match self.1 {
             Text => text(value).map(|text| vec![text]),
             Place => text(value).filter(|text| text.starts_with('/')).map(|text| vec![text]),
-            Number => Some(vec![value.as_integer()?.as_str().parse::<u64>().ok()?.to_string()]),
+            Number => {
+                let number = value.as_integer()?;
+                Some(vec![u64::from_str_radix(number.as_str(), number.radix()).ok()?.to_string()])
+            }
             Flag => value.as_bool().map(|is| vec![is.to_string()]),
             List => value.as_array()?.iter().map(|one| text(one.get_ref())).collect(),
         }
@@ -152,6 +159,12 @@ fn words<'a>(said: impl Iterator<Item = &'a Said>) -> [Vec<OsString>; 2] {
 
 /// What a text says, or everything that is wrong with it.
 fn read(file: &Path, text: &str) -> Result<Vec<Said>, Vec<Slip>> {
+    let (said, slips) = right_and_wrong(file, text);
+    if slips.is_empty() { Ok(said) } else { Err(slips) }
+}
+
+/// What of a text is right, and everything that is wrong with it.
+fn right_and_wrong(file: &Path, text: &str) -> (Vec<Said>, Vec<Slip>) {
     let line = |at: usize| text.get(..at).unwrap_or_default().matches('\n').count() + 1;
     let slip = |at: usize, slip: String| Slip { file: file.to_owned(), line: Some(line(at)), slip };
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -159,7 +172,7 @@ fn read(file: &Path, text: &str) -> Result<Vec<Said>, Vec<Slip>> {
         let of = |e: toml::de::Error| {
             slip(e.span().unwrap_or_default().start, e.message().trim_end().replace('\n', " "))
         };
-        return Err(errors.into_iter().map(of).collect());
+        return (Vec::new(), errors.into_iter().map(of).collect());
     }
     let (mut said, mut slips) = (Vec::new(), Vec::new());
     for (name, value) in table.get_ref() {
@@ -179,17 +192,17 @@ fn read(file: &Path, text: &str) -> Result<Vec<Said>, Vec<Slip>> {
     }
     // Each by itself, where not all are what options take.
     if options(said.iter()).is_err() {
-        let wrong =
-            said.iter().filter_map(|one| Some((one.line, options(std::iter::once(one)).err()?)));
-        slips.extend(wrong.map(|(line, slip)| Slip {
-            file: file.to_owned(),
-            line: Some(line),
-            slip,
-        }));
+        said.retain(|one| match options(std::iter::once(one)) {
+            Ok(()) => true,
+            Err(slip) => {
+                slips.push(Slip { file: file.to_owned(), line: Some(one.line), slip });
+                false
+            }
+        });
     }
     slips.sort_by_key(|slip| slip.line);
     said.sort_by_key(|one| one.line);
-    if slips.is_empty() { Ok(said) } else { Err(slips) }
+    (said, slips)
 }
 
 /// Whether values are those that the runtime's options take.
@@ -205,8 +218,16 @@ fn text(file: &Path, owner: Owner) -> Result<Option<String>, Slip> {
         other => other.map(Some).map_err(|e| Slip {
             file: file.to_owned(),
             line: None,
-            slip: format!("the file cannot be read: {e}"),
+            slip: format!("the file cannot be read: {e}{}", hint_of(&e)),
         }),
+    }
+}
+
+/// Whether the kernel lets this user not read a file, and what helps.
+fn hint_of(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
+        Some(rustix::io::Errno::ACCESS) => "; as root, let others read the file: chmod go+r",
+        _ => "",
     }
 }
 
@@ -234,9 +255,14 @@ impl InForce {
             Ok(None) => Vec::new(),
             Err(slips) => slips,
         };
-        // Another version of this program may have taken what this one does not.
+        // Another version of this program may have taken what this one does not. What gives containers more than the
+        // defaults goes with the file.
         let last_text = text(last, Owner::Trusted).ok().flatten();
-        let of_last = last_text.and_then(|text| Some((read(last, &text).ok()?, text)));
+        let of_last = last_text.map(|text| {
+            let mut said = right_and_wrong(last, &text).0;
+            said.retain(|one| !slips.is_empty() || !GIVES.contains(&one.key.0));
+            (said, text)
+        });
         let stays = match of_last {
             Some(_) => {
                 format!("the last one that could be read stays in force ({})", last.display())
@@ -246,8 +272,9 @@ impl InForce {
         let notice = match (slips.is_empty(), &of_last) {
             (true, None) => None,
             (true, Some(_)) => Some(format!(
-                "{} is gone, and {stays}: put the file back, or, for the defaults, remove the last one, too",
-                file.display()
+                "{} is gone, and {stays}, but for {}: put the file back, or, for the defaults, remove the last one, too",
+                file.display(),
+                GIVES.join(", ")
             )),
             (false, _) => Some(format!("{}; {stays}", told(&slips))),
         };
@@ -374,6 +401,11 @@ fn check(args: &ConfigCheckArgs) -> Result<u8, Error> {
     };
     let said = keys.iter().find(|one| one.key.0 == "policy-dir").and_then(|one| one.values.first());
     let dir = args.policy_dir.clone().or_else(|| said.map(PathBuf::from));
+    if let Some(dir) = dir.as_ref().filter(|dir| !dir.is_dir()) {
+        let line = keys.iter().find(|one| one.key.0 == "policy-dir").map(|one| one.line);
+        let slip = format!("policy-dir: {} is no directory", dir.display());
+        slips.push(Slip { file: file.to_owned(), line, slip });
+    }
     let dir = dir.unwrap_or_else(|| DIRECTORY.into());
     let policies = Policies::check(&dir, FileOwner::User(0)).unwrap_or_else(|errors| {
         slips.extend(errors.into_iter().map(Slip::from));
@@ -382,6 +414,9 @@ fn check(args: &ConfigCheckArgs) -> Result<u8, Error> {
     if args.json {
         print(&format!("{}\n", serde_json::to_string(&slips)?))?;
     } else if slips.is_empty() {
+        if args.file.is_none() {
+            InForce::of(file, Path::new(LAST)).notice.inspect(|notice| say(notice));
+        }
         let policies = policies.map(|all| {
             format!("{} profiles, {} tenants", all.profiles().count(), all.tenants().len())
         });
@@ -460,8 +495,18 @@ fn apply(from: &Path) -> Result<u8, Error> {
     if let Err(slips) = read(from, &text) {
         return Err(anyhow!("{}; {FILE} stays as it is", told(&slips)));
     }
-    files::replace(Path::new(FILE), text.as_bytes(), files::PUBLIC)
-        .map_err(|e| anyhow!("cannot write {FILE}: {e}"))?;
+    let file = Path::new(FILE);
+    if file.is_symlink() {
+        return Err(anyhow!("{FILE} is a link; write to what the link leads to"));
+    }
+    // Its owner and mode, which a replacement keeps, may be those of a stranger.
+    let right = || {
+        files::replace(file, text.as_bytes(), files::PUBLIC)?;
+        std::os::unix::fs::chown(file, Some(0), Some(0))?;
+        std::fs::set_permissions(file, Permissions::from_mode(files::PUBLIC))?;
+        files::replace_for_now(Path::new(LAST), text.as_bytes(), files::PUBLIC)
+    };
+    right().map_err(|e| anyhow!("cannot write {FILE} or {LAST}: {e}"))?;
     say(
         "the file is in force for new containers; restart verbgate agent and verbgate nri, if they run",
     );
@@ -605,6 +650,8 @@ mod tests {
         );
         assert!(told(&slips).ends_with("; 6 more: verbgate config check"));
         assert!(read(Path::new("/c"), "# nothing\n").unwrap().is_empty());
+        let hex = read(Path::new("/c"), "rdma-within = 0x3c\n").unwrap();
+        assert_eq!(hex[0].values, ["60"]);
     }
 
     #[test]
@@ -650,6 +697,9 @@ mod tests {
             gone.notice.unwrap().contains("is gone")
                 && gone.args.iter().all(|word| word != "--refuse")
         );
+        // With the file goes what it gave; what another version has written is no reason to lose the rest.
+        fs::write(&last, "annotations = \"grant\"\nroot = \"/r\"\nlater = 1\n").unwrap();
+        assert_eq!(of("oci").args[1..].join(OsStr::new(" ")), "--root /r oci");
         rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .unwrap();
         assert!(of("oci").notice.unwrap().contains("no regular file"));

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return cli::report(&error, args.into_iter()),
     };
-    let begun = begin(&cli).inspect(|()| drop(notice.inspect(|notice| log::warn!("{notice}"))));
+    let begun = begin(&cli, notice.as_deref());
     let result = begun.and_then(|()| match &cli.command {
         Command::Run(args) => run::run(args, &cli.global.root()),
         Command::Trace(args) => trace::run(args, &cli.global.root()),
@@ -133,14 +133,19 @@ fn told(failure: &Failure) -> ExitCode {
 /// Steps before a command, in this order: closing the descriptors that an own process inherited
 /// from an engine, which waits for their end; then the log, which must not be closed again; and then the state
 /// that an earlier version hid from other users.
-fn begin(cli: &Cli) -> Result<(), Failure> {
+fn begin(cli: &Cli, notice: Option<&str>) -> Result<(), Failure> {
     let alone = cli.command.alone();
     if alone.is_some() {
         process::close_from(3)
             .context("cannot close inherited descriptors (Linux 5.9 is needed)")?;
     }
     let anyway = alone.is_some() || matches!(cli.command, Command::Oci(_));
-    logging::start(&cli.global, alone, anyway)?;
+    let missing = logging::start(&cli.global, alone, anyway)?.map(|error| error.to_string());
+    // Engines read what `state` and `ps` print, standard error included.
+    let is_read = matches!(&cli.command, Command::Oci(args) if !verbgate_oci::creates(&args.args));
+    if !is_read || cli.global.log.is_some() && missing.is_none() {
+        missing.as_deref().into_iter().chain(notice).for_each(|line| log::warn!("{line}"));
+    }
     if alone.is_none()
         && is_root()
         && let Err(e) = journal::show_to_all(Path::new(journal::STATE_DIR))

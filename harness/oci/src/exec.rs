@@ -28,12 +28,24 @@ use crate::options::Globals;
 
 /// A container that has RDMA, by a command line; `None` for any other.
 pub(super) fn known(line: &Line, globals: &Globals) -> Result<Option<(Place, Spec)>, Error> {
-    let Some(id) = name_of(line)? else { return Ok(None) };
+    // A container whose name is none has no RDMA.
+    let Ok(Some(id)) = name_of(line) else { return Ok(None) };
     let place = Place::of(&std::path::absolute(&globals.root)?, &id, line.global("--root"));
     match place.spec() {
         Ok(spec) => Ok(Some((place, spec))),
         // Where nobody has made a directory of run-time state, there is no such container.
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+        Err(e)
+            if [
+                io::ErrorKind::NotFound,
+                io::ErrorKind::NotADirectory,
+                io::ErrorKind::InvalidFilename,
+            ]
+            .contains(&e.kind()) =>
+        {
+            Ok(None)
+        }
+        // Only root's containers have RDMA.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !verbgate_host::is_root() => {
             Ok(None)
         }
         Err(e) => Err(e).with_context(|| {

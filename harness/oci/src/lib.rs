@@ -88,6 +88,11 @@ pub use self::show::stats;
 pub use self::supervisor::run as supervise;
 pub use self::warden::ward;
 
+/// Whether a runtime's arguments make a container.
+pub fn creates(args: &[OsString]) -> bool {
+    matches!(Line::parse(args).verb, Verb::Create | Verb::Run)
+}
+
 /// A name by which this program is an OCI runtime, for engines that can be told a path and no
 /// arguments; what follows it names the real one, as in `verbgate-oci-crun`.
 const CALLED: &str = "verbgate-oci";

@@ -51,7 +51,7 @@ use super::pod::Pod;
 const UNFINISHED: &str = ".new-";
 
 /// Beginnings of the names of all that is in a container's directory.
-const PARTS: [&str; 5] = ["lock", "pid", "control", "groups", "nodes"];
+const PARTS: [&str; 6] = ["lock", "pid", "control", "judged", "groups", "nodes"];
 
 /// How often removing a directory begins anew.
 const TRIES: u32 = 20;
@@ -200,7 +200,7 @@ impl Place {
 
     /// Remembers a file as it was judged, before the runtime reads the file.
     pub(crate) fn note_judged(&self, file: &Path, text: &str) -> io::Result<()> {
-        fs::write(self.0.join("judged"), format!("{}\n{text}", file.display()))
+        write_own(&self.0.join("judged"), &format!("{}\n{text}", file.display()))
     }
 
     /// The file's path, and the text that was judged.
@@ -233,6 +233,11 @@ impl Place {
 
     /// Removes it unless its supervisor lives; false when it does.
     pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
+        if !is_made(&self.0, &PARTS) {
+            return Err(io::Error::other(
+                "something else than Verbgate has put files there; look at them, and remove them",
+            ));
+        }
         match foreign::open(&self.lock(), File::options().read(true), Owner::Trusted) {
             Ok(lock) => match lock.try_lock() {
                 Ok(()) => {}
@@ -281,12 +286,24 @@ impl Place {
 /// Writes down a process, so that it is known from another one of its number.
 pub(super) fn note_process(file: &Path, pid: i32) -> io::Result<()> {
     let started = process::started(Tid(pid))?;
-    fs::write(file, format!("{pid} {started}"))
+    write_own(file, &format!("{pid} {started}"))
+}
+
+/// Writes a file that is nobody else's, whatever the caller's umask is: a runtime's hook has that of the engine's caller.
+fn write_own(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(file)?;
+    file.write_all(text.as_bytes())
 }
 
 /// Whether the recorded process lives.
 pub(super) fn process_lives(file: &Path) -> bool {
-    let text = foreign::read_text(file, Owner::Trusted).unwrap_or_default();
+    let text = match foreign::read_text(file, Owner::Trusted) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return false,
+        // What cannot be read may live.
+        Err(_) => return true,
+    };
     let Some((pid, started)) = text.split_once(' ') else { return false };
     let (Ok(pid), Ok(started)) = (pid.parse(), started.parse::<u64>()) else { return false };
     // Not one that has ended, and that nobody waits for.
@@ -312,7 +329,11 @@ fn of(all: &Path) -> io::Result<Vec<Place>> {
     let mut names: Vec<OsString> = names.filter(|name| !is_being_made(name)).collect();
     names.sort();
     let places = names.into_iter().map(|name| Place(all.join(name)));
-    Ok(places.filter(|place| is_made(place.path(), &PARTS)).collect())
+    let is_place = |place: &Place| {
+        let is_dir = place.path().symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        is_dir && place.lock().symlink_metadata().is_ok() || is_made(place.path(), &PARTS)
+    };
+    Ok(places.filter(is_place).collect())
 }
 
 /// Whether Verbgate has made a directory, all of which may be removed then: what is there has names that begin with
@@ -385,6 +406,11 @@ mod tests {
         let place = Place::of(root.path(), "c1", None);
         drop(place.make(&spec()).unwrap());
         place.set_process(std::process::id().cast_signed()).unwrap();
+        // All that is in a container's directory while the container lives.
+        place.note_judged(Path::new("/b/config.json"), "{}").unwrap();
+        for part in ["control", "groups"] {
+            fs::write(place.path().join(part), "").unwrap();
+        }
         assert!(!place.remove_if_dead().unwrap());
         assert_eq!(place.make(&spec()).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         fs::write(place.path().join("pid"), format!("{} 1", std::process::id())).unwrap();
@@ -408,9 +434,10 @@ mod tests {
         fs::write(other.join("lock.jpg"), "").unwrap();
         fs::write(other.join("photo"), "").unwrap();
         assert_eq!(names(), [place.path()]);
-        // Neither is one in which somebody has put a file.
+        // One in which somebody has put a file is listed, and stays.
         fs::write(place.path().join("notes"), "").unwrap();
-        assert!(names().is_empty());
+        assert_eq!(names(), [place.path()]);
+        assert!(place.remove_if_dead().unwrap_err().to_string().contains("something else"));
         drop(Place::of(root.path(), "c2", None).make(&spec()).unwrap());
         assert!(other.join("photo").exists() && place.path().join("notes").exists());
         // A lock that nobody could open is not waited for.

@@ -148,7 +148,7 @@ impl Wish {
         // A pod's annotations are those of its pause container, which has no use for devices.
         let pauses = is_pause(config) && text(NETDEVS)?.is_none();
         wish.annotated = has_ours(config);
-        refuse_unknown(config)?;
+        let unknown = refuse_unknown(config);
         // Whoever makes a container writes annotations, and hooks are the engine's.
         if text(GRANTED)?.is_some() && !rewrite::is_ours(config) {
             return Err(WishError::Forged);
@@ -177,6 +177,9 @@ impl Wish {
             return Err(error);
         }
         if wish.devices.is_empty() {
+            if let (Err(error), false) = (&unknown, is_pause(config)) {
+                log::warn!("{error}");
+            }
             let none = wish.netdevs.is_empty();
             return if none { Ok(None) } else { Err(WishError::OnlyNetdevs) };
         }
@@ -186,6 +189,7 @@ impl Wish {
             Some("host") => true,
             Some(other) => return Err(WishError::Sysfs { value: other.to_owned() }),
         };
+        unknown?;
         refuse_other_agent(config)?;
         Ok(Some(wish))
     }
@@ -422,8 +426,11 @@ mod tests {
             [("devces", "\"devices\""), ("profil", "\"profile\""), ("x", "known: devices")]
         {
             let key = format!("{PREFIX}{key}");
-            let error = of(&json!({"annotations": {&key: "all"}})).unwrap_err().to_string();
+            let error = of(&json!({"annotations": {DEVICES: "all", &key: "all"}})).unwrap_err();
+            let error = error.to_string();
             assert!(error.contains(&key) && error.contains(near), "{error}");
+            // A container without RDMA goes on, and the log says so.
+            assert_eq!(of(&json!({"annotations": {&key: "all"}})), Ok(None));
         }
         let mut known =
             json!({"annotations": {DEVICES: "all", SETTINGS: "nccl", "other.org/x": "y"}});

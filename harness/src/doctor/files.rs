@@ -11,11 +11,13 @@ use verbgate_proxy::policy::DIRECTORY;
 use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
 use verbgate_proxy::policy::Policy;
+use verbgate_proxy::policy::PolicyError;
 
 use super::preflight::Preflight;
 use crate::check::Finding;
 use crate::check::fail;
 use crate::check::pass;
+use crate::check::skipped;
 use crate::config;
 
 /// The profile of `verbgate oci` where the file names none.
@@ -25,8 +27,16 @@ pub(super) fn configuration(facts: &Preflight<'_>) -> Finding {
     match &facts.config {
         Ok(None) => pass(format!("{} is missing: defaults", config::FILE)),
         Ok(Some(_)) => pass(config::FILE),
+        Err(_) if is_hidden(config::FILE) => {
+            skipped(format!("this user may not read {}", config::FILE))
+        }
         Err(e) => fail(format!("{e:#}"), "until the file is repaired, no new container gets RDMA"),
     }
+}
+
+/// Whether the kernel lets this user not read a file, which is no reason to call the file broken.
+fn is_hidden(path: impl AsRef<Path>) -> bool {
+    fs::File::open(path).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
 }
 
 /// Whether containers can have the profile that the file names; nothing where the file cannot be read.
@@ -57,6 +67,9 @@ pub(super) fn policy(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     Ok(Some(match Policies::load(dir, FileOwner::User(0)) {
         Ok(None) => pass(format!("{} is missing: the profile decides", dir.display())),
         Ok(Some(all)) => pass(format!("{}: {} tenants", dir.display(), all.tenants().len())),
+        Err(PolicyError::Unreadable { path, .. }) if is_hidden(&path) => {
+            skipped(format!("this user may not read {}", path.display()))
+        }
         Err(e) => fail(e.to_string(), "verbgate policy check"),
     }))
 }

@@ -35,8 +35,12 @@ pub(crate) fn options() -> &'static [OsString] {
 
 /// Starts logging as the global options say. A process alone, for a container of this directory,
 /// writes to the system's log where no file is given: nobody reads its standard error. Containers depend on no log: with
-/// `anyway`, a file that cannot be opened is a warning.
-pub(crate) fn start(global: &Global, alone: Option<&Path>, anyway: bool) -> Result<(), Failure> {
+/// `anyway`, a file that cannot be opened is no error, and the answer says why.
+pub(crate) fn start(
+    global: &Global,
+    alone: Option<&Path>,
+    anyway: bool,
+) -> Result<Option<anyhow::Error>, Failure> {
     let _ = OPTIONS.set(options_of(global)?);
     let mut file = None;
     let mut missing = None;
@@ -62,8 +66,7 @@ pub(crate) fn start(global: &Global, alone: Option<&Path>, anyway: bool) -> Resu
     {
         log::set_boxed_logger(Box::new(system))?;
         log::set_max_level(global.log_level);
-        missing.inspect(|error| log::warn!("{error}"));
-        return Ok(());
+        return Ok(missing);
     }
     let mut builder = env_logger::Builder::new();
     builder.filter_level(global.log_level);
@@ -87,8 +90,7 @@ pub(crate) fn start(global: &Global, alone: Option<&Path>, anyway: bool) -> Resu
         builder.target(Target::Pipe(Box::new(file)));
     }
     builder.try_init()?;
-    missing.inspect(|error| log::warn!("{error}"));
-    Ok(())
+    Ok(missing)
 }
 
 fn options_of(global: &Global) -> Result<Vec<OsString>, std::io::Error> {

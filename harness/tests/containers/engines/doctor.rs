@@ -28,8 +28,12 @@ fn found_all(world: &World, name: &str) -> Vec<(String, String)> {
 /// Whether `doctor --try` has an engine start a container, and what becomes of it.
 fn tries(world: &World, engine: &str) {
     let left = |world: &World| {
-        let of = |words: &[&str]| world.done(&[&[engine], words].concat());
-        [of(&["ps", "--all", "--quiet"]), of(&["images", "--quiet"])].concat()
+        let of = |words: &[&str]| {
+            let ids = world.done(&[&[engine], words].concat());
+            // Images of one second have no order.
+            ids.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>()
+        };
+        [of(&["ps", "--all", "--quiet"]), of(&["images", "--quiet"])]
     };
     let before = left(world);
     let tried = || {

@@ -296,6 +296,10 @@ fn try_all(runtime: &'static Runtime, broken: &Broken, asks: bool) {
         let is_lost = asks && broken.lost.contains(&verb);
         let native = || bundle.natively(verb, options, args).status.success();
         assert!(output.status.success() != is_lost || !native(), "{case}: {verb}: {output:?}");
+        // go-runc reads what `state` prints on both streams.
+        let both = [&*output.stdout, &*output.stderr].concat();
+        let is_json = serde_json::from_slice::<serde_json::Value>(&both).is_ok();
+        assert!(verb != "state" || !output.status.success() || is_json, "{case}: {output:?}");
     }
     for (verb, args) in [("kill", &["KILL"][..]), ("delete", &[])] {
         let over = || verb == "kill" || stdout(&bundle.verb("state", &[])).contains("stopped");
