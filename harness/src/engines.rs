@@ -100,11 +100,12 @@ pub(crate) fn none(facts: &Preflight<'_>) -> Option<Finding> {
     })
 }
 
-/// Whether an engine knows the runtime, if this host has the engine, or the user has named the engine.
+/// Whether an engine knows the runtime, if this host has the engine, or the user has named the engine. NVIDIA's runtime can
+/// come before Verbgate with each engine.
 pub(crate) fn look(facts: &Preflight<'_>, engine: Engine) -> Result<Vec<Finding>, Error> {
-    let is_wanted = |one: &&Known| {
-        one.engine == engine && facts.engine.map_or_else(|| is_there(one), |named| named == engine)
-    };
+    let is_named = facts.engine == Some(engine);
+    let is_open = facts.engine.is_none() || engine == Engine::Nvidia;
+    let is_wanted = |one: &&Known| one.engine == engine && (is_named || (is_open && is_there(one)));
     let found = ENGINES.iter().filter(is_wanted).map(|one| Ok(facts.asked(of_engine(one)?)));
     found.collect()
 }

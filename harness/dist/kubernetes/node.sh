@@ -39,6 +39,18 @@ install_program() {
     say "installed $bin/verbgate"
 }
 
+ask_doctor() {
+    told=$(host "$bin/verbgate" doctor --for node-label --runtime="$ENGINE")
+}
+
+# The GPU operator's toolkit may come after this pod, and writes its file anew at each start. The doctor names the remedy.
+repair_toolkit() {
+    case $told in
+    *--runtime=nvidia*) host "$bin/verbgate" runtime configure --runtime=nvidia >&2 && say "NVIDIA's runtime now calls verbgate" ;;
+    *) false ;;
+    esac
+}
+
 run() {
     install_program
     host "$bin/verbgate" runtime configure --runtime="$ENGINE" --name="$RUNTIME" --cdi
@@ -51,7 +63,7 @@ run() {
     while true; do
         # Devices come and go: drivers are loaded late, virtual functions are made.
         host "$bin/verbgate" cdi refresh || true
-        if told=$(host "$bin/verbgate" doctor --for node-label --runtime="$ENGINE"); then
+        if ask_doctor || { repair_toolkit && ask_doctor; }; then
             ready='"true"'
         else
             ready=null

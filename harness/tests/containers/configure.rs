@@ -307,7 +307,25 @@ fn nvidias_toolkit_is_told_to_call_verbgate() {
     toolkit.done("podman", &["--undo"]);
     assert_eq!(toolkit.text(), TOOLKIT);
     assert_eq!(fs::read_dir(toolkit.dir.path().join("state")).unwrap().count(), 0);
-    // By itself, and with what others have changed since.
+    // The toolkit's file is told of, whatever engine is named.
+    let told = || {
+        let status = Command::new(toolkit.dir.path().join("verbgate"))
+            .args(["runtime", "status", "--runtime", "docker"])
+            .env("NVIDIA_CTK_CONFIG_FILE_PATH", toolkit.dir.path().join("toolkit.toml"))
+            .output();
+        stdout(&status.unwrap())
+    };
+    assert!(told().contains("verbgate runtime configure --runtime=nvidia"));
+    // By itself before, after and without another engine, whose undoing leaves the file.
+    for engines in [["nvidia", "docker"], ["docker", "nvidia"]] {
+        engines.map(|engine| toolkit.done(engine, &[]));
+        toolkit.done("docker", &["--undo"]);
+        assert!(toolkit.text().contains(&line), "{}", toolkit.text());
+        assert!(!told().contains("--runtime=nvidia"));
+        toolkit.done("nvidia", &["--undo"]);
+        assert_eq!(toolkit.text(), TOOLKIT);
+    }
+    // With what others have changed since.
     toolkit.done("nvidia", &[]);
     let changed = toolkit.text().replace("auto", "cdi");
     fs::write(toolkit.dir.path().join("toolkit.toml"), changed).unwrap();

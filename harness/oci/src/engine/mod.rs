@@ -158,7 +158,7 @@ impl Engine {
 pub fn configure(args: &Configure) -> Result<u8, Error> {
     let alone = args.engine == Engine::Nvidia;
     if alone && args.config.is_some() {
-        return configure_one(args);
+        return configure_one(args, true);
     }
     let files = if args.undo && !alone { unused_toolkits(args)? } else { toolkit::files() };
     if alone && files.is_empty() {
@@ -171,7 +171,8 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         files.iter().try_for_each(|file| {
             let (engine, config) = (Engine::Nvidia, Some(file.clone()));
             let program = args.program.clone().filter(|_| alone);
-            configure_one(&Configure { engine, config, program, ..args.clone() }).map(drop)
+            let of_file = Configure { engine, config, program, ..args.clone() };
+            configure_one(&of_file, alone).map(drop)
         })
     };
     // What the toolkit refuses changes no engine.
@@ -179,7 +180,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
         toolkits()?;
     }
     if !alone {
-        configure_one(args)?;
+        configure_one(args, true)?;
     }
     if !alone && args.undo {
         toolkits()?;
@@ -187,12 +188,15 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Files of toolkits that Verbgate has changed, if no other engine is left for which Verbgate did so.
+/// Files of toolkits that Verbgate has changed, if no other engine is left for which Verbgate did so. What was asked for by
+/// itself stays.
 fn unused_toolkits(args: &Configure) -> Result<Vec<PathBuf>, Error> {
     let this = Entry { engine: args.engine, name: args.name.clone() };
     let mut files = Vec::new();
     for undo in Undo::all(&args.state_dir)? {
-        match undo.load()?.and_then(|kept| kept.entry) {
+        let Some(kept) = undo.load()? else { continue };
+        match kept.entry {
+            Some(entry) if entry.engine == Engine::Nvidia && kept.alone => {}
             Some(entry) if entry.engine == Engine::Nvidia => files.push(undo.path().to_owned()),
             entry if entry != Some(this.clone()) => return Ok(Vec::new()),
             _ => {}
@@ -201,7 +205,7 @@ fn unused_toolkits(args: &Configure) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-fn configure_one(args: &Configure) -> Result<u8, Error> {
+fn configure_one(args: &Configure, alone: bool) -> Result<u8, Error> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if args.name.is_empty() || !args.name.chars().all(is_name) {
         return Err(anyhow!(
@@ -266,12 +270,15 @@ fn configure_one(args: &Configure) -> Result<u8, Error> {
         ));
     }
     if before.as_ref() == Some(&after) {
+        if alone && !args.dry_run {
+            undo.keep_alone()?;
+        }
         say(&format!("{}: nothing to change", path.display()));
         return Ok(0);
     }
     show(&path, before.as_deref(), Some(&after))?;
     if !args.dry_run {
-        undo.keep(entry, before.as_deref(), &after)?;
+        undo.keep(entry, alone, before.as_deref(), &after)?;
         write(&path, Some(&after))?;
         say_next(engine);
     }

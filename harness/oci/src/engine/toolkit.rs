@@ -102,9 +102,11 @@ pub(super) fn configured(
     Ok((after, notes))
 }
 
-/// The text without Verbgate.
+/// The text without Verbgate. A list that is missing, or becomes empty, is the toolkit's default.
 pub(super) fn without(text: &str) -> Result<String, Error> {
-    with(text, None)
+    let document = parse(text)?;
+    let list = KEYS.iter().try_fold(document.as_item(), |at, key| at.get(key));
+    list.map_or_else(|| Ok(text.to_owned()), |_| with(text, None))
 }
 
 fn with(text: &str, first: Option<&str>) -> Result<String, Error> {
@@ -131,6 +133,10 @@ fn with(text: &str, first: Option<&str>) -> Result<String, Error> {
             second.set_prefix(" ");
         }
         others.insert(0, toml_edit::Value::from(first));
+    }
+    if others.is_empty() {
+        section.remove(key);
+        return Ok(document.to_string());
     }
     if let Some(first) = others.first_mut() {
         *first.decor_mut() = decor;
@@ -173,6 +179,15 @@ mod tests {
             let all = value["nvidia-container-runtime"]["runtimes"].as_array().unwrap();
             let all: Vec<&str> = all.iter().map(|one| one.as_str().unwrap()).collect();
             assert_eq!(all, [OURS, "runc", "crun"], "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_ours_is_left_behind() {
+        let section = "[nvidia-container-runtime]\nmode = \"cdi\"\n";
+        let alone = format!("{section}runtimes = [\"{OURS}\"]\n");
+        for (text, after) in [("", ""), (section, section), (REAL, REAL), (&alone, section)] {
+            assert_eq!(without(text).unwrap(), after);
         }
     }
 

@@ -46,6 +46,9 @@ pub(super) struct Kept {
     pub(super) entry: Option<Entry>,
     /// `None`: there was no file.
     pub(super) before: Option<String>,
+    /// Whether the change was asked for by itself, and not with another engine's.
+    #[serde(default)]
+    pub(super) alone: bool,
     /// The changed text: if the file still has this text, nobody else has changed the file.
     pub(super) after: String,
 }
@@ -102,21 +105,35 @@ impl Undo {
     pub(super) fn keep(
         &self,
         entry: Entry,
+        alone: bool,
         before: Option<&str>,
         after: &str,
     ) -> Result<(), Error> {
-        let first = match self.load()? {
+        let last = self.load()?;
+        let alone = alone || last.as_ref().is_some_and(|kept| kept.alone);
+        let first = match last {
             Some(kept) if Some(kept.after.as_str()) == before => kept.before,
             _ => before.map(str::to_owned),
         };
-        let path = self.path.clone();
-        let kept = Kept { path, entry: Some(entry), before: first, after: after.to_owned() };
+        let (path, entry, after) = (self.path.clone(), Some(entry), after.to_owned());
+        self.write(&Kept { path, entry, before: first, alone, after })
+    }
+
+    /// Notes that a change that is there is now asked for by itself, too.
+    pub(super) fn keep_alone(&self) -> Result<(), Error> {
+        match self.load()? {
+            Some(kept) if !kept.alone => self.write(&Kept { alone: true, ..kept }),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, kept: &Kept) -> Result<(), Error> {
         let failed = |e: io::Error| anyhow!("cannot write {}: {e}", self.file.display());
         if let Some(dir) = self.file.parent() {
             journal::make_dir(dir).map_err(failed)?;
         }
         // The file can hold passwords, as those of registries and of proxies.
-        files::replace(&self.file, &serde_json::to_vec(&kept)?, files::PRIVATE).map_err(failed)?;
+        files::replace(&self.file, &serde_json::to_vec(kept)?, files::PRIVATE).map_err(failed)?;
         Ok(())
     }
 

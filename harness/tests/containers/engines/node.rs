@@ -56,7 +56,14 @@ fn is_made_ready_and_taken_back() {
     assert!(world.read("/run/cdi/verbgate.json").unwrap().contains("mlx5_0"));
     daemon.stop();
     let daemon = containerd::start(&mut world);
+    // The GPU operator's toolkit comes later.
+    world.sh("mkdir -p /etc/nvidia-container-runtime");
+    let toolkit = "/etc/nvidia-container-runtime/config.toml";
+    let written = "[nvidia-container-runtime]\nruntimes = [\"runc\"]\n";
+    world.write(toolkit, written.as_bytes());
     assert!(labelled(&mut world, "run").contains("runtime\": \"true\""));
+    let ours = "runtimes = [\"/usr/local/bin/verbgate-oci-runc\", \"runc\"]";
+    assert!(world.read(toolkit).unwrap().contains(ours));
 
     image::make(&world);
     world.done(&["ctr", "image", "import", image::ARCHIVE]);
@@ -96,5 +103,6 @@ fn is_made_ready_and_taken_back() {
     script.stop();
     assert!(world.read(LABELS).unwrap().contains("runtime\": null"));
     assert_eq!(world.read(containerd::FILE), Some(found));
+    assert_eq!(world.read(toolkit).as_deref(), Some(written));
     daemon.stop();
 }
