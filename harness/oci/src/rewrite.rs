@@ -28,7 +28,8 @@ const SETS: [&str; 5] = ["bounding", "effective", "permitted", "inheritable", "a
 pub(crate) const MEMLOCK: &str = "RLIMIT_MEMLOCK";
 
 /// Hooks that run before the container's command does, in the order of runc (`libcontainer/process_linux.go`,
-/// `rootfs_linux.go`) and crun. Later ones are in the container, under the container's filter.
+/// `rootfs_linux.go`) and crun. `startContainer` runs in the container, under the container's filter; `poststart` runs on the
+/// host, when the command does, and nobody looks at the container after that.
 const EARLY: [&str; 3] = ["prestart", "createRuntime", LAST];
 const LAST: &str = "createContainer";
 

@@ -19,8 +19,14 @@ use super::devices::MAX_DEPTH;
 use super::devices::RdmaNumbers;
 use super::mounts;
 
+/// Levels below `/dev`, and entries there.
+const OF_DEV: (usize, usize) = (MAX_DEPTH, usize::MAX);
+/// The same below a mount that is neither `/dev` nor a view of the host's: a folder of nodes is found, also in a copy of
+/// `/dev`, and a big volume takes no time.
+const OF_VOLUME: (usize, usize) = (2, 4096);
+
 /// A raw node of verbs, or of rdma_cm if that is asked for, that this process could open below a root file system: in
-/// `/dev`, in a second view of the host's `/dev`, or mounted by itself.
+/// `/dev`, in a second view of the host's `/dev`, or near the top of another mount.
 ///
 /// The caller is in the container's mount namespace, before the root changes, and in the container's control group:
 /// access(2) asks the device cgroup, and opens nothing.
@@ -37,20 +43,24 @@ pub fn openable_node(rootfs: &Path, cm: bool) -> io::Result<Option<PathBuf>> {
     let rootfs = fs::canonicalize(rootfs)?;
     let dev = dev_of(&rootfs)?;
     // What is not of this machine is not looked at: a server may never answer.
-    let mut places: BTreeMap<PathBuf, Option<usize>> = BTreeMap::new();
+    let mut places: BTreeMap<PathBuf, Option<(usize, usize)>> = BTreeMap::new();
     for mount in mounts::list()?.into_iter().filter(|mount| mount.point.starts_with(&rootfs)) {
         let is_dev = dev.as_ref().is_some_and(|dev| mount.point.starts_with(dev));
-        let depth = if is_dev || mount.fstype == "devtmpfs" { MAX_DEPTH } else { 0 };
-        let own = mount.is_own().then_some(depth);
+        let bounds = match is_dev || mount.fstype == "devtmpfs" {
+            true => OF_DEV,
+            false if mount.point == rootfs => continue,
+            false => OF_VOLUME,
+        };
+        let own = mount.is_own().then_some(bounds);
         places.insert(mount.point, own);
     }
     if let Some(dev) = dev {
-        places.entry(dev).or_insert(Some(MAX_DEPTH));
+        places.entry(dev).or_insert(Some(OF_DEV));
     }
     let is_mount = |path: &Path| places.contains_key(path);
     let search = Search { is_raw: &is_raw, is_mount: &is_mount };
-    let looks = places.iter().filter_map(|(place, depth)| Some((place, (*depth)?)));
-    let mut found = looks.map(|(place, depth)| search.below(place, depth));
+    let looks = places.iter().filter_map(|(place, bounds)| Some((place, (*bounds)?)));
+    let mut found = looks.map(|(place, (depth, mut left))| search.below(place, depth, &mut left));
     found.find_map(Result::transpose).transpose()
 }
 
@@ -71,8 +81,8 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first openable node that is at a path, or on the same mount below the path.
-    fn below(&self, at: &Path, depth: usize) -> io::Result<Option<PathBuf>> {
+    /// The first openable node that is at a path, or on the same mount below the path; of as many entries as are left.
+    fn below(&self, at: &Path, depth: usize, left: &mut usize) -> io::Result<Option<PathBuf>> {
         // Covered by a later mount, or removed meanwhile.
         let Ok(meta) = fs::symlink_metadata(at) else { return Ok(None) };
         if !meta.is_dir() {
@@ -93,10 +103,12 @@ impl Search<'_> {
         };
         for entry in entries {
             let path = entry?.path();
+            let Some(fewer) = left.checked_sub(1) else { return Ok(None) };
+            *left = fewer;
             if (self.is_mount)(&path) {
                 continue;
             }
-            if let Some(node) = self.below(&path, depth - 1)? {
+            if let Some(node) = self.below(&path, depth - 1, left)? {
                 return Ok(Some(node));
             }
         }
@@ -144,6 +156,21 @@ mod tests {
         assert!(with_node(&dev, (231, 192)));
         let found = openable_node(rootfs.path(), true).unwrap();
         assert_eq!(found, Some(fs::canonicalize(dev).unwrap().join("node")));
+    }
+
+    #[test]
+    fn a_volume_is_searched_as_far_as_its_bounds() {
+        let volume = tempfile::tempdir().unwrap();
+        if !with_node(&volume.path().join("infiniband"), (231, 192)) {
+            eprintln!("SKIPPED: needs to make device nodes");
+            return;
+        }
+        let is_raw = |meta: &Metadata| rustix::fs::major(meta.rdev()) == 231;
+        let search = Search { is_raw: &is_raw, is_mount: &|_| false };
+        for (depth, mut left, found) in [(2, 2, true), (1, 2, false), (2, 1, false)] {
+            let node = search.below(volume.path(), depth, &mut left).unwrap();
+            assert_eq!(node.is_some(), found, "{depth}");
+        }
     }
 
     #[test]
