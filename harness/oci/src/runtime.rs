@@ -57,10 +57,13 @@ pub(super) fn find(named: Option<&OsStr>) -> Result<PathBuf, Error> {
     }
 }
 
-/// Whether a runtime may be a program that edits the bundle and calls another: whatever is neither runc nor crun.
+/// Whether a runtime may be a program that edits the bundle and calls another: whatever is neither runc nor crun, nor a
+/// build of these (`runc-1.2`, `runc.amd64`). crun-vm is a program of its own.
 pub(super) fn may_edit(runtime: &Path) -> bool {
     let real = fs::canonicalize(runtime).unwrap_or_else(|_| runtime.to_owned());
-    !real.file_name().is_some_and(|name| NAMES.iter().any(|known| name == *known))
+    let name = real.file_name().unwrap_or_default().to_string_lossy();
+    let mut rests = NAMES.iter().filter_map(|known| name.strip_prefix(known));
+    !rests.any(|rest| !rest.trim_start_matches('-').starts_with(char::is_alphabetic))
 }
 
 /// Replaces this process by the runtime; returns only why that failed.
@@ -97,6 +100,16 @@ mod tests {
             assert!(error.contains(name), "{error}");
         }
         assert_eq!(find(Some(OsStr::new("sh"))).unwrap().file_name().unwrap(), "sh");
+    }
+
+    #[test]
+    fn builds_of_runc_and_crun_edit_nothing() {
+        for name in ["/no/runc", "/no/crun", "/no/runc-1.2", "/no/runc.amd64"] {
+            assert!(!may_edit(name.as_ref()), "{name}");
+        }
+        for name in ["/no/crun-vm", "/no/runcvm", "/no/youki", "/no/nvidia-container-runtime"] {
+            assert!(may_edit(name.as_ref()), "{name}");
+        }
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub(super) fn prepare(
         .map_err(|(path, e)| anyhow!("cannot make the node {}: {e}", path.display()))
         .and_then(|()| supervisor(&exe, &globals.log, &place, lock))
         .and_then(|()| Ok(place.note_judged(&file, &config.to_string())?))
-        .and_then(|()| replace(&file, &config))
+        .and_then(|()| replace(&file, &config, "or the container cannot have RDMA"))
         .and_then(|()| {
             let way = Way::to(&place.control())
                 .context("the supervisor ended; see the supervisor's log")?;
@@ -167,7 +167,9 @@ fn look(file: &Path, config: &mut Value, line: &Line) -> Result<(), Error> {
     let exe = env::current_exe().context("cannot tell the path of this program")?;
     let rootfs = rootfs(line, config);
     rewrite::look(config, &utf8(&exe)?, &["mounted-unasked", &utf8(&rootfs)?])?;
-    replace(file, config)
+    const WHY: &str = "because its hooks, or a runtime that is neither runc nor crun, can bring RDMA devices into the \
+                       container, and verbgate adds a hook that looks for those";
+    replace(file, config, WHY)
 }
 
 fn utf8(path: &Path) -> Result<String, Error> {
@@ -247,13 +249,10 @@ fn is_init_namespace_root() -> bool {
 }
 
 /// Writes the file anew.
-fn replace(file: &Path, config: &Value) -> Result<(), Error> {
+fn replace(file: &Path, config: &Value, why: &str) -> Result<(), Error> {
     // No container outlives a crash of the machine.
     files::replace_for_now(file, config.to_string().as_bytes(), files::PUBLIC).map_err(|e| {
-        anyhow!(
-            "cannot rewrite {}: {e}; make the bundle writable, or the container cannot have RDMA",
-            file.display()
-        )
+        anyhow!("cannot rewrite {}: {e}; make the bundle writable, {why}", file.display())
     })
 }
 
