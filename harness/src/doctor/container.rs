@@ -12,8 +12,10 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process;
 use std::process::Command;
-use std::process::Output;
+use std::process::ExitStatus;
 use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
 
 use nix::sys::resource::RLIM_INFINITY;
 use nix::sys::resource::Resource;
@@ -21,6 +23,7 @@ use nix::sys::resource::getrlimit;
 use serde::Deserialize;
 use serde::Serialize;
 use verbgate_host::output::print;
+use verbgate_host::output::say;
 use verbgate_host::signals::Signals;
 use verbgate_oci::engine::Engine;
 use verbgate_sysfs::RdmaDevice;
@@ -87,10 +90,23 @@ pub(crate) fn seen() -> Result<u8, anyhow::Error> {
     Ok(0)
 }
 
-/// An engine, and the image and container of this process there; both are gone when dropped.
+/// Time between two looks at an engine's command and at signals.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// An engine, and the image and container of this process there; both are gone when dropped. A signal ends the command that
+/// runs.
 struct Trial {
     engine: [&'static str; 3],
     name: String,
+    held: Signals,
+}
+
+/// What a command said, and how it ended.
+struct Ended {
+    /// The first line.
+    line: String,
+    errors: String,
+    status: ExitStatus,
 }
 
 impl Trial {
@@ -102,17 +118,58 @@ impl Trial {
         command
     }
 
+    /// Gives a command its input, or an open one until the command has said a line; and waits for the command's end or for
+    /// a signal, however long the engine takes.
+    fn ended(&self, words: &[&str], given: Option<&'static [u8]>) -> io::Result<Ended> {
+        let mut child = self.command(words).spawn()?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let errors = child.stderr.take();
+        let line = thread::spawn(move || {
+            let mut line = String::new();
+            let held = match (input, given) {
+                // Who reads no input says by its end why.
+                (Some(mut input), Some(bytes)) => {
+                    drop(input.write_all(bytes));
+                    None
+                }
+                (input, _) => input,
+            };
+            let Some(mut output) = output.map(BufReader::new) else { return line };
+            let read = output.read_line(&mut line);
+            drop((held, read));
+            // What else the command prints, it can print.
+            let _ = io::copy(&mut output, &mut io::sink());
+            line
+        });
+        let errors = thread::spawn(move || {
+            let mut text = Vec::new();
+            drop(errors.map(|mut errors| errors.read_to_end(&mut text)));
+            String::from_utf8_lossy(&text).into_owned()
+        });
+        let status = loop {
+            // A program that the command has left behind may hold what the threads read.
+            if let Some(status) = child.try_wait()?
+                && line.is_finished()
+                && errors.is_finished()
+            {
+                break status;
+            }
+            if self.held.have_come() {
+                child.kill()?;
+                child.wait()?;
+                return Err(io::Error::other("a signal has ended the wait"));
+            }
+            thread::sleep(LOOK);
+        };
+        let (line, errors) = (line.join(), errors.join());
+        Ok(Ended { line: line.unwrap_or_default(), errors: errors.unwrap_or_default(), status })
+    }
+
     /// Makes the image.
     fn import(&self) -> Result<(), String> {
-        let made = || -> io::Result<Output> {
-            let mut child = self.command(&["import", "-", &self.name]).spawn()?;
-            if let Some(mut input) = child.stdin.take() {
-                input.write_all(&EMPTY)?;
-            }
-            child.wait_with_output()
-        };
-        let output = made().map_err(|e| e.to_string())?;
-        if output.status.success() { Ok(()) } else { Err(said(&output)) }
+        let ended = self.ended(&["import", "-", &self.name], Some(&EMPTY));
+        let ended = ended.map_err(|e| e.to_string())?;
+        if ended.status.success() { Ok(()) } else { Err(said(&ended)) }
     }
 
     /// Runs the container with these devices.
@@ -130,17 +187,9 @@ impl Trial {
         words.extend(folders.map(|folder| format!("--volume={folder}:{folder}:ro")));
         words.extend([self.name.clone(), PROGRAM.into(), SEEN.into()]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let mut line = String::new();
-        let ran = || -> io::Result<(String, Output)> {
-            let mut child = self.command(&words).spawn()?;
-            if let Some(output) = child.stdout.take() {
-                BufReader::new(output).read_line(&mut line)?;
-            }
-            // The program ends with its input.
-            Ok((line, child.wait_with_output()?))
-        };
-        let (line, output) = ran().map_err(|e| e.to_string())?;
-        serde_json::from_str(&line).map_err(|_| said(&output))
+        // The program ends with its input.
+        let ended = self.ended(&words, None).map_err(|e| e.to_string())?;
+        serde_json::from_str(&ended.line).map_err(|_| said(&ended))
     }
 
     fn container(&self) -> &str {
@@ -152,16 +201,17 @@ impl Drop for Trial {
     fn drop(&mut self) {
         for words in [["rm", "--force", self.container()], ["rmi", "--force", &self.name]] {
             // What was never made cannot be removed.
-            let _ = self.command(&words).output();
+            let _ = self.ended(&words, Some(&[]));
         }
+        self.held.release();
     }
 }
 
 /// The last line of what a command said.
-fn said(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
-    let last = text.lines().rev().find(|line| !line.trim().is_empty() && !line.contains("--help"));
-    last.map_or_else(|| output.status.to_string(), |line| line.trim().to_owned())
+fn said(ended: &Ended) -> String {
+    let mut lines = ended.errors.lines().rev();
+    let last = lines.find(|line| !line.trim().is_empty() && !line.contains("--help"));
+    last.map_or_else(|| ended.status.to_string(), |line| line.trim().to_owned())
 }
 
 /// Has an engine start a container, if one was asked for, and removes all of it.
@@ -178,13 +228,15 @@ pub(super) fn start(facts: &Preflight<'_>) -> Option<Finding> {
         Ok(devices) => devices,
         Err(e) => return Some(fail(e.to_string(), "verbgate features")),
     };
+    say(&format!("waiting for {} to start a container; Ctrl-C ends that", command[0]));
     // What has been begun is removed.
-    let held = Signals::hold();
-    let trial =
-        Trial { engine: command, name: format!("localhost/verbgate-doctor-{}", process::id()) };
+    let trial = Trial {
+        engine: command,
+        name: format!("localhost/verbgate-doctor-{}", process::id()),
+        held: Signals::hold(),
+    };
     let seen = trial.import().and_then(|()| trial.run(&runtime, &devices));
     drop(trial);
-    held.release();
     let names: Vec<&str> = devices.iter().map(|device| device.ibdev.as_str()).collect();
     Some(judged(&format!("{} with the runtime {runtime}", command[0]), &names, seen))
 }
@@ -227,8 +279,31 @@ fn judged(by: &str, devices: &[&str], seen: Result<Seen, String>) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::Signal;
+    use nix::sys::signal::raise;
+
     use super::*;
     use crate::check::Verdict;
+
+    /// An engine that never answers, but to what removes.
+    #[test]
+    fn a_signal_ends_the_wait_for_an_engine_and_all_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let removed = dir.path().join("removed");
+        let script = r#"case $0 in rm*) echo "$0 $*" >>REMOVED ;; *) exec sleep 600 ;; esac"#
+            .replace("REMOVED", removed.to_str().unwrap());
+        let engine = ["sh", "-c", script.leak()];
+        let trial = Trial { engine, name: "localhost/one".to_owned(), held: Signals::hold() };
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            raise(signal).unwrap();
+            assert_eq!(trial.import().unwrap_err(), "a signal has ended the wait");
+            raise(signal).unwrap();
+            assert_eq!(trial.run("verbgate", &[]).unwrap_err(), "a signal has ended the wait");
+        }
+        drop(trial);
+        let removed = fs::read_to_string(removed).unwrap();
+        assert_eq!(removed, "rm --force one\nrmi --force localhost/one\n");
+    }
 
     #[test]
     fn a_container_passes_that_opens_what_the_host_has_and_finds_it_in_sys() {
