@@ -46,7 +46,9 @@ ask_doctor() {
 # The GPU operator's toolkit may come after this pod, and writes its file anew at each start. The doctor names the remedy.
 repair_toolkit() {
     case $told in
-    *--runtime=nvidia*) host "$bin/verbgate" runtime configure --runtime=nvidia >&2 && say "NVIDIA's runtime now calls verbgate" ;;
+    *--runtime=nvidia*)
+        host "$bin/verbgate" runtime configure --runtime=nvidia >&2 && say "NVIDIA's runtime now calls verbgate"
+        ;;
     *) false ;;
     esac
 }
