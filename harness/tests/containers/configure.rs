@@ -318,7 +318,9 @@ fn nvidias_toolkit_is_told_to_call_verbgate() {
     assert!(told().contains("verbgate runtime configure --runtime=nvidia"));
     // By itself before, after and without another engine, whose undoing leaves the file.
     for engines in [["nvidia", "docker"], ["docker", "nvidia"]] {
-        engines.map(|engine| toolkit.done(engine, &[]));
+        for engine in engines {
+            toolkit.done(engine, &[]);
+        }
         toolkit.done("docker", &["--undo"]);
         assert!(toolkit.text().contains(&line), "{}", toolkit.text());
         assert!(!told().contains("--runtime=nvidia"));
