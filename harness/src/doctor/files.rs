@@ -10,7 +10,6 @@ use verbgate_netdev::journal;
 use verbgate_proxy::policy::DIRECTORY;
 use verbgate_proxy::policy::FileOwner;
 use verbgate_proxy::policy::Policies;
-use verbgate_proxy::policy::Policy;
 use verbgate_proxy::policy::PolicyError;
 
 use super::preflight::Preflight;
@@ -19,9 +18,6 @@ use crate::check::fail;
 use crate::check::pass;
 use crate::check::skipped;
 use crate::config;
-
-/// The profile of `verbgate oci` where the file names none.
-const PROFILE: &str = "standard";
 
 pub(super) fn configuration(facts: &Preflight<'_>) -> Finding {
     match &facts.config {
@@ -37,19 +33,6 @@ pub(super) fn configuration(facts: &Preflight<'_>) -> Finding {
 /// Whether the kernel lets this user not read a file, which is no reason to call the file broken.
 fn is_hidden(path: impl AsRef<Path>) -> bool {
     fs::File::open(path).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
-}
-
-/// Whether containers can have the profile that the file names; nothing where the file cannot be read.
-pub(super) fn profile(facts: &Preflight<'_>) -> Option<Finding> {
-    let config = facts.config.as_ref().ok()?.as_ref();
-    let name = config.and_then(|config| config.value("profile")).unwrap_or(PROFILE);
-    Some(match Policy::named(name) {
-        Ok(_) => pass(name),
-        Err(e) => fail(
-            format!("{}: {e}", config::FILE),
-            "repair the key profile; until then, no container gets RDMA",
-        ),
-    })
 }
 
 /// Whether the operator's policy can be read; nothing where its directory is not known.

@@ -95,7 +95,6 @@ const TABLE: &[Row] = &[
     row("kernel", ANY, NODE, |_| all(kernel_features(&features::missing()))),
     row("fuse", ANY, NODE, |_| all(fuse())),
     row("configuration", ANY, NODE, |facts| all(files::configuration(facts))),
-    row("profile", ANY, NODE, |facts| all(files::profile(facts))),
     row("policy", ANY, NODE, |facts| all(files::policy(facts)?)),
     row("state directory", ANY, MOVE, |facts| all(files::state(facts))),
     row("memlock", ANY, MOVE, |_| all(memlock())),

@@ -156,8 +156,11 @@ fn all_of_the_configuration_is_checked_at_once() {
     let json: Value =
         serde_json::from_str(&stdout(&check(text, wrong.path(), &["--json"]))).unwrap();
     assert_eq!((json.as_array().unwrap().len(), &json[1]["line"]), (4, &json!(3)));
-    let right = check("profile = \"hpc\"\n", &wrong.path().join("none"), &[]);
+    let empty = tempfile::tempdir().unwrap();
+    let right = check("profile = \"hpc\"\n", empty.path(), &[]);
     assert!(right.status.success() && stdout(&right).contains("config.conf: 1 keys"), "{right:?}");
+    let missing = check("profile = \"hpc\"\n", &empty.path().join("none"), &[]);
+    assert!(stderr(&missing).contains("none is no directory"), "{missing:?}");
     let both = command(&["policy", "check"], wrong.path());
     assert!(stderr(&both).contains(".toml:4: ") && stderr(&both).contains(".toml:6: "), "{both:?}");
     // What is broken is not put in force.
