@@ -233,7 +233,8 @@ impl Place {
 
     /// Removes it unless its supervisor lives; false when it does.
     pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
-        if !is_made(&self.0, &PARTS) {
+        // Who removes it too may be faster: what is empty, or gone, is nobody's.
+        if entries(&self.0).any(|name| !is_part(&name, &PARTS)) {
             return Err(io::Error::other(
                 "something else than Verbgate has put files there; look at them, and remove them",
             ));
@@ -341,17 +342,20 @@ fn of(all: &Path) -> io::Result<Vec<Place>> {
 pub(super) fn is_made(dir: &Path, parts: &[&str]) -> bool {
     let own = rustix::process::geteuid().as_raw();
     let is_own = |meta: fs::Metadata| meta.is_dir() && (meta.uid() == 0 || meta.uid() == own);
-    let is_part = |name: OsString| {
-        let name = name.to_string_lossy().into_owned();
-        parts.contains(&name.split('.').next().unwrap_or_default())
-    };
-    let entries = || fs::read_dir(dir).into_iter().flatten().flatten();
     let has_name =
         || dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
     fs::symlink_metadata(dir).is_ok_and(is_own)
-        && entries().all(|entry| is_part(entry.file_name()))
+        && entries(dir).all(|name| is_part(&name, parts))
         // What is empty may be anybody's.
-        && (has_name() || entries().next().is_some())
+        && (has_name() || entries(dir).next().is_some())
+}
+
+fn entries(dir: &Path) -> impl Iterator<Item = OsString> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.file_name())
+}
+
+fn is_part(name: &OsStr, parts: &[&str]) -> bool {
+    parts.contains(&name.to_string_lossy().split('.').next().unwrap_or_default())
 }
 
 /// Whether a directory is not a container's yet, and its maker is at it.
@@ -398,6 +402,10 @@ mod tests {
         assert_eq!(list(root.path()).unwrap().len(), 1);
         assert!(place.remove_if_dead().unwrap());
         assert!(list(root.path()).unwrap().is_empty());
+        // As for somebody else who removes it at the same time, and is faster.
+        assert!(place.remove_if_dead().unwrap());
+        fs::create_dir(place.path()).unwrap();
+        assert!(place.remove_if_dead().unwrap());
     }
 
     #[test]
