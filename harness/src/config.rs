@@ -60,11 +60,11 @@ const GIVES: [&str; 4] = ["profile", "annotations", "keep-cap", "sysfs"];
 /// Slips that a line of the log has.
 const SAID: usize = 3;
 
-/// What a value is.
+/// Kind of a value.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Text,
-    /// From the root on: nobody knows in which directory an engine starts its runtime.
+    /// An absolute path: nobody knows in which directory an engine starts its runtime.
     Path,
     Number,
     Flag,
@@ -157,13 +157,13 @@ fn words<'a>(said: impl Iterator<Item = &'a Said>) -> [Vec<OsString>; 2] {
     both
 }
 
-/// What a text says, or everything that is wrong with it.
+/// The keys of a text, or everything that is wrong with the text.
 fn read(file: &Path, text: &str) -> Result<Vec<Said>, Vec<Slip>> {
     let (said, slips) = right_and_wrong(file, text);
     if slips.is_empty() { Ok(said) } else { Err(slips) }
 }
 
-/// What of a text is right, and everything that is wrong with it.
+/// The keys of a text that are right, and everything that is wrong with the text.
 fn right_and_wrong(file: &Path, text: &str) -> (Vec<Said>, Vec<Slip>) {
     let line = |at: usize| text.get(..at).unwrap_or_default().matches('\n').count() + 1;
     let slip = |at: usize, slip: String| Slip { file: file.to_owned(), line: Some(line(at)), slip };
@@ -190,7 +190,7 @@ fn right_and_wrong(file: &Path, text: &str) -> (Vec<Said>, Vec<Slip>) {
             None => slips.push(slip(at, format!("{}: must be {}", key.0, key.1.wanted()))),
         }
     }
-    // Each by itself, where not all are what options take.
+    // One by one, where the options do not take all together.
     if options(said.iter()).is_err() {
         said.retain(|one| match options(std::iter::once(one)) {
             Ok(()) => true,
@@ -238,7 +238,7 @@ struct InForce {
     /// The file of that, and its text.
     from: Option<(PathBuf, String)>,
     slips: Vec<Slip>,
-    /// What is to be told, where another file is in force than the one that is there.
+    /// A line for the log, where another file is in force than the one that is there.
     notice: Option<String>,
 }
 
@@ -301,7 +301,7 @@ fn told(slips: &[Slip]) -> String {
 #[derive(Debug)]
 pub(crate) struct Added {
     pub(crate) args: Vec<OsString>,
-    /// What the log is to say.
+    /// A line for the log.
     pub(crate) notice: Option<String>,
 }
 
@@ -342,7 +342,7 @@ pub(crate) fn add(args: &[OsString], file: &Path, last: &Path) -> Result<Added, 
         if let Some((_, text)) = now.from.filter(|(from, _)| from == file)
             && foreign::read_text(last, Owner::Trusted).ok().as_ref() != Some(&text)
         {
-            // Without it, a later mistake costs the directories that the file names.
+            // A later mistake would cost the directories that the file names.
             let _ = files::replace_for_now(last, text.as_bytes(), files::PUBLIC);
         }
     }
@@ -364,7 +364,7 @@ impl Keys {
     }
 }
 
-/// What the file says, if there is a file.
+/// The keys of the file, if there is a file.
 ///
 /// # Errors
 /// Everything that is wrong with the file, with which no container gets RDMA.
@@ -499,7 +499,7 @@ fn apply(from: &Path) -> Result<u8, Error> {
     if file.is_symlink() {
         return Err(anyhow!("{FILE} is a link; write to what the link leads to"));
     }
-    // Its owner and mode, which a replacement keeps, may be those of a stranger.
+    // A replacement keeps owner and mode, which may be those of a stranger.
     let right = || {
         files::replace(file, text.as_bytes(), files::PUBLIC)?;
         std::os::unix::fs::chown(file, Some(0), Some(0))?;

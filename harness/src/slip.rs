@@ -10,7 +10,7 @@ use verbgate_proxy::policy::PolicyError;
 #[derive(Debug, Serialize)]
 pub(crate) struct Slip {
     pub(crate) file: PathBuf,
-    /// From 1; none of a file that cannot be read.
+    /// Line, from 1; none of a file that cannot be read.
     pub(crate) line: Option<usize>,
     pub(crate) slip: String,
 }

@@ -43,7 +43,7 @@ fn means((major, minor): Wild, number: (u32, u32)) -> bool {
 }
 
 impl Rules {
-    /// Those of a configuration.
+    /// Reads the rules of a configuration.
     pub(crate) fn of(config: &Value) -> Self {
         let all = config.pointer("/linux/resources/devices").and_then(Value::as_array);
         Self(all.into_iter().flatten().filter_map(Rule::of).collect())
@@ -52,7 +52,7 @@ impl Rules {
     /// Whether the container may read or write a device, or any of a major number. Without any rule runc opens nothing, and
     /// crun everything.
     pub(crate) fn open(&self, (major, minor): RuleNumbers) -> bool {
-        // Of all minors, those that rules are about, and one that no rule is about.
+        // A major stands for the minors that rules are about, and one that no rule is about.
         let minors = self.0.iter().filter_map(|rule| rule.numbers.1).chain([u32::MAX]);
         let minors = minors.filter(|_| minor.is_none()).chain(minor);
         let mut numbers = minors.map(|minor| (major, minor));
@@ -65,8 +65,8 @@ impl Rules {
         !self.0.is_empty() && self.open(numbers)
     }
 
-    /// Whether a rule opens a device that names the major number.
-    pub(crate) fn name(&self, (major, minor): (u32, u32)) -> bool {
+    /// Whether a rule that names the device's major number opens the device.
+    pub(crate) fn names(&self, (major, minor): (u32, u32)) -> bool {
         self.open((major, Some(minor)))
             && self
                 .opening()
@@ -149,7 +149,7 @@ mod tests {
         json!({"allow": allow, "type": "c", "major": 231, "minor": minor, "access": access})
     }
 
-    /// Each was run with runc 1.1.5.
+    /// runc 1.1.5 was asked where rules contradict each other or are of type `a`; crun's column is read from libcrun/ebpf.c.
     #[test]
     fn what_a_runtime_opens_is_open() {
         let all = |allow: bool| json!({"allow": allow, "access": "rwm"});
@@ -185,11 +185,11 @@ mod tests {
     #[test]
     fn a_rule_for_all_devices_names_none() {
         let wild = rules(&[json!({"allow": true, "access": "rwm"})]);
-        assert!(wild.open(ALL) && !wild.name((231, 192)) && wild.named().next().is_none());
+        assert!(wild.open(ALL) && !wild.names((231, 192)) && wild.named().next().is_none());
         let one = rules(&[rule(true, Some(192), "rwm")]);
-        assert!(one.name((231, 192)) && !one.name((231, 193)));
+        assert!(one.names((231, 192)) && !one.names((231, 193)));
         assert_eq!(one.named().collect::<Vec<_>>(), [(231, Some(192))]);
         let taken = rules(&[rule(true, Some(192), "rwm"), rule(false, Some(192), "rwm")]);
-        assert!(!taken.name((231, 192)) && taken.named().next().is_none());
+        assert!(!taken.names((231, 192)) && taken.named().next().is_none());
     }
 }

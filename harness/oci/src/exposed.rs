@@ -40,7 +40,7 @@ pub(super) enum Shown {
     Device(String),
     /// The connection manager's.
     Cm,
-    /// One that nobody supervises.
+    /// A node that nobody supervises.
     Unsupervised(PathBuf),
     /// The same, where the engine's own rules open the node.
     Opened(PathBuf),
@@ -54,7 +54,7 @@ pub(super) type Rdev = (u32, u32);
 
 /// The host's RDMA devices.
 pub(crate) struct HostNodes {
-    /// RuleNumbers that are RDMA's.
+    /// Numbers that are RDMA's.
     pub(crate) numbers: RdmaNumbers,
     /// Devices that stand for RDMA devices, by their numbers.
     stand_ins: Vec<(Rdev, String)>,
@@ -130,7 +130,7 @@ impl HostNodes {
     fn is_elsewhere(&self, path: &Path) -> bool {
         let mounts = self.mounts.get_or_init(|| sandbox::own_points().unwrap_or_default());
         let above = mounts.iter().filter(|(point, _)| path.starts_with(point));
-        // Of mounts on one point, the last.
+        // The last of several mounts on one point counts.
         above.max_by_key(|(point, _)| point.as_os_str().len()).is_some_and(|(_, is_own)| !is_own)
     }
 
@@ -263,14 +263,14 @@ impl Look<'_> {
         if !self.host.has_devices() {
             return Vec::new();
         }
-        let named = self.opened(|number| self.rules.name(number));
+        let named = self.opened(|number| self.rules.names(number));
         if named.iter().any(|(one, _)| *one != Shown::Cm) {
             return named;
         }
         vec![(Shown::Device(ALL.to_owned()), MOUNTS), (Shown::Cm, MOUNTS)]
     }
 
-    /// Of the host's nodes some; without a device, rdma_cm is of no use.
+    /// Some of the host's nodes; without a device, rdma_cm is of no use.
     fn opened(&self, is: impl Fn(Rdev) -> bool) -> Found {
         let opens = |(number, _): &&(Rdev, String)| is(*number);
         let nodes = self.host.nodes().iter().filter(opens);
@@ -282,7 +282,7 @@ impl Look<'_> {
         found
     }
 
-    /// What rules about RDMA's own numbers let a container open: by a node of the image, or one that the container makes.
+    /// Devices that rules about RDMA's own numbers open: by a node of the image, or one that the container makes.
     fn by_rules(&self) -> Found {
         let (host, mut found) = (self.host, Vec::new());
         for (major, minor) in self.rules.named() {
@@ -386,7 +386,7 @@ pub(super) mod tests {
         let error = found(&bind("/dev/null", "/dev/infiniband/uverbs3")).unwrap_err().to_string();
         assert!(error.contains("uverbs3") && error.contains("1:3, which is uverbs7"), "{error}");
         // Another file system; what shows no device, whatever it is called.
-        // Of a mount with `rbind`, mounts below keep their devices.
+        // Mounts below one with `rbind` keep their devices.
         let mut closed = bind(&dir, "/dev/infiniband");
         closed["options"] = json!(["rbind", "nodev"]);
         assert_eq!(found(&closed), Ok(all));
@@ -449,7 +449,7 @@ pub(super) mod tests {
         };
         let found = |rule: Value| all(&[rule]);
         let rule = |minor: Option<i64>, access: &str| json!({"allow": true, "type": "c", "major": 231, "minor": minor, "access": access});
-        // Without rdma_cm, whose number is another.
+        // rdma_cm has another number, and is not given.
         assert_eq!(found(rule(None, "rwm")), [device(ALL)]);
         assert_eq!(found(rule(Some(-1), "rw")), [device(ALL)]);
         assert_eq!(found(rule(Some(195), "rw")), [device("uverbs3")]);

@@ -62,7 +62,7 @@ pub fn run(event: Event, place: &Path, netdevs: Option<&Path>) -> Result<u8, Err
 fn tell(error: &Error) {
     let null = fs::metadata("/dev/null").map(|meta| meta.rdev()).ok();
     if fs::metadata("/proc/self/fd/2").map(|meta| meta.rdev()).ok() == null {
-        // By the number in the namespace of /proc, which is not always this process's.
+        // /proc may be of another namespace than this process, and counts processes as that one does.
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
         let stderr = format!("/proc/{}/fd/2", parent.unwrap_or_default().trim());

@@ -17,7 +17,7 @@ use crate::options::Globals;
 use crate::pod;
 use verbgate_host::output::print;
 
-/// Where root's containers are.
+/// Directory of root's containers.
 const ROOTS: &str = "/run/verbgate";
 
 /// Lists containers.

@@ -233,7 +233,7 @@ impl Place {
 
     /// Removes it unless its supervisor lives; false when it does.
     pub(crate) fn remove_if_unsupervised(&self) -> io::Result<bool> {
-        // Who removes it too may be faster: what is empty, or gone, is nobody's.
+        // Another remover may be faster: a directory that is empty, or gone, is nobody's.
         if entries(&self.0).any(|name| !is_part(&name, &PARTS)) {
             return Err(io::Error::other(
                 "something else than Verbgate has put files there; look at them, and remove them",
@@ -302,7 +302,7 @@ pub(super) fn process_lives(file: &Path) -> bool {
     let text = match foreign::read_text(file, Owner::Trusted) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return false,
-        // What cannot be read may live.
+        // A process of which the record cannot be read may live.
         Err(_) => return true,
     };
     let Some((pid, started)) = text.split_once(' ') else { return false };
@@ -346,7 +346,7 @@ pub(super) fn is_made(dir: &Path, parts: &[&str]) -> bool {
         || dir.file_name().is_some_and(|name| name.to_string_lossy().starts_with(UNFINISHED));
     fs::symlink_metadata(dir).is_ok_and(is_own)
         && entries(dir).all(|name| is_part(&name, parts))
-        // What is empty may be anybody's.
+        // An empty directory may be anybody's.
         && (has_name() || entries(dir).next().is_some())
 }
 
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(list(root.path()).unwrap().len(), 1);
         assert!(place.remove_if_dead().unwrap());
         assert!(list(root.path()).unwrap().is_empty());
-        // As for somebody else who removes it at the same time, and is faster.
+        // Somebody else may remove the directory at the same time, and be faster.
         assert!(place.remove_if_dead().unwrap());
         fs::create_dir(place.path()).unwrap();
         assert!(place.remove_if_dead().unwrap());
@@ -442,7 +442,7 @@ mod tests {
         fs::write(other.join("lock.jpg"), "").unwrap();
         fs::write(other.join("photo"), "").unwrap();
         assert_eq!(names(), [place.path()]);
-        // One in which somebody has put a file is listed, and stays.
+        // A place in which somebody has put a file is listed, and stays.
         fs::write(place.path().join("notes"), "").unwrap();
         assert_eq!(names(), [place.path()]);
         assert!(place.remove_if_dead().unwrap_err().to_string().contains("something else"));

@@ -50,7 +50,7 @@ pub(crate) struct Addition<'a> {
     pub(crate) memlock: Option<u64>,
     /// Names of what is granted.
     pub granted: &'a str,
-    /// Those of RDMA's hardware.
+    /// Numbers of RDMA's hardware.
     pub numbers: &'a [RuleNumbers],
     /// Nodes, of these, that the container keeps.
     pub(crate) kept: &'a [(u32, u32)],
@@ -105,7 +105,7 @@ pub(crate) fn has_early_hooks(config: &Value) -> bool {
     EARLY.iter().filter_map(hooks).any(|hooks| !hooks.is_empty())
 }
 
-/// Where two files first differ, as a path of keys; a key that is missing is as null.
+/// The first difference of two files, as a path of keys; a key that is missing is as null.
 pub(crate) fn difference(one: &Value, other: &Value) -> Option<String> {
     let (Some(all), Some(others)) = (one.as_object(), other.as_object()) else {
         return (one != other).then(String::new);
@@ -153,8 +153,8 @@ pub(crate) fn is_cut(name: &str, keep: &[String]) -> bool {
     cut_capabilities(keep).any(|(one, _)| one.iter_names().any(|(known, _)| known == name))
 }
 
-/// What the container's maker has added and the container does not get, in words. What engines give every container is
-/// taken without a word.
+/// Capabilities that the container's maker has added and the container does not get, in words. Those that engines give
+/// every container go without a word.
 pub(crate) fn taken(config: &Value, keep: &[String]) -> Option<String> {
     const OF_ENGINES: [&str; 2] = ["CAP_MKNOD", "CAP_NET_RAW"];
     let bounding = config.pointer("/process/capabilities/bounding").and_then(Value::as_array);
@@ -397,7 +397,7 @@ mod tests {
         assert_eq!(bare["rlimits"], json!([limit(9)]));
     }
 
-    /// What engines write as null, runtimes and Go leave out.
+    /// Engines write null where runtimes leave a key out.
     #[test]
     fn a_difference_is_named_by_its_keys() {
         let of = |one: Value, other: Value| difference(&one, &other);

@@ -59,7 +59,7 @@ pub(super) fn prepare(
     runtime: &Path,
 ) -> Result<(), Error> {
     let file = config_file(line);
-    // Of a file that is not there, the real runtime tells best. What others read in another way, nobody executes.
+    // The real runtime tells best of a file that is missing. A file that others read in another way, nobody executes.
     let Ok(text) = fs::read(&file) else { return Ok(()) };
     let mut config: Value = serde_json::from_slice(&text).map_err(|e| {
         anyhow!("{}: {e}; have the engine write JSON (RFC 8259), in UTF-8", file.display())

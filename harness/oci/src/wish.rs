@@ -219,7 +219,8 @@ impl Wish {
         if !self.devices.is_empty() {
             for path in left_out {
                 log::info!(
-                    "{} is left out of the container: beside verbs, the node is not supervised",
+                    "{} is left out of the container: beside uverbs nodes, nobody supervises this one; the fabric's \
+                     own tools (ibdiagnet, SHARP) get it in a container without uverbs nodes",
                     path.display()
                 );
             }

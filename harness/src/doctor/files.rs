@@ -40,7 +40,7 @@ pub(super) fn policy(facts: &Preflight<'_>) -> Result<Option<Finding>, Error> {
     let Ok(config) = &facts.config else { return Ok(None) };
     let dir = config.as_ref().and_then(|config| config.value("policy-dir"));
     let dir = Path::new(dir.unwrap_or(DIRECTORY));
-    // Who may not look is no reason to call the policy broken.
+    // A user who may not look is no reason to call the policy broken.
     match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             return Err(e).with_context(|| format!("cannot read {}", dir.display()));

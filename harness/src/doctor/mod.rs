@@ -91,7 +91,7 @@ const ENGINES: &[Purpose] = &[Purpose::Prepare, Purpose::NodeLabel, Purpose::Run
 /// All checks, in the order in which one would repair.
 const TABLE: &[Row] = &[
     row("privilege", ROOT, MOVE, |_| all(pass("CAP_SYS_ADMIN"))),
-    // Before all that starts a thread, because it forks, which only a process with one thread may.
+    // The look forks, which only a process with one thread may: before all that starts a thread.
     row("kernel", ANY, NODE, |_| all(kernel_features(&features::missing()))),
     row("fuse", ANY, NODE, |_| all(fuse())),
     row("configuration", ANY, NODE, |facts| all(files::configuration(facts))),
@@ -135,7 +135,7 @@ pub(crate) fn checks(facts: &Preflight<'_>) -> Vec<Check> {
     let is_used = |row: &&Row| facts.purpose == Purpose::All || row.uses.contains(&facts.purpose);
     let of_row = |row: &'static Row| {
         let mut found = (row.look)(facts).unwrap_or_else(|error| vec![undone(&error, is_root)]);
-        // What others see is not all; a check that does not concern this host stays away.
+        // Other users do not see all; a check that does not concern this host stays away.
         if row.needs == Needs::Root && !is_root && !found.is_empty() {
             found = vec![skipped("needs root")];
         }

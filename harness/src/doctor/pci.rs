@@ -74,7 +74,7 @@ fn missing(function: &Path, facts: &Preflight<'_>) -> Option<(String, Vec<&'stat
     let driver = driver.as_ref().and_then(|link| link.file_name()?.to_str());
     let Some(driver) = driver else {
         let known = modules(&read("modalias").unwrap_or_default());
-        // Without an answer of the kernel's own table, the vendor's newest kind.
+        // The vendor's newest module, where the kernel's own table has no answer.
         let (_, nic, rdma) = match known.is_empty() {
             true => kinds.next(),
             false => kinds.find(|(_, nic, _)| known.iter().any(|one| one == nic)),

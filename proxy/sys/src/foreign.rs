@@ -98,7 +98,7 @@ pub fn read(path: &Path, owner: Owner) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same of text.
+/// Reads such a file as text.
 ///
 /// # Errors
 /// Those of [`read`]; and bytes that are no text.

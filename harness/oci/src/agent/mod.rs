@@ -145,7 +145,7 @@ pub(super) fn listener(path: &Path) -> Result<UnixListener, Error> {
     let failed = |e: io::Error| anyhow!("cannot listen at {}: {e}", path.display());
     match UnixStream::connect(path) {
         Ok(_) => return Err(anyhow!("another agent listens at {}", path.display())),
-        // Of a file that is no socket the kernel says the same.
+        // The kernel says the same of a file that is no socket.
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             if !fs::symlink_metadata(path).map_err(failed)?.file_type().is_socket() {
                 return Err(anyhow!(

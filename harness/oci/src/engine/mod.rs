@@ -175,7 +175,7 @@ pub fn configure(args: &Configure) -> Result<u8, Error> {
             configure_one(&of_file, alone).map(drop)
         })
     };
-    // What the toolkit refuses changes no engine.
+    // A file that the toolkit refuses changes no engine.
     if alone || !args.undo {
         toolkits()?;
     }

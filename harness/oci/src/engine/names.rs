@@ -1,4 +1,4 @@
-//! Whose program a runtime is, by its name.
+//! Names of runtimes' programs, and whose each is.
 
 use std::fs;
 use std::path::PathBuf;

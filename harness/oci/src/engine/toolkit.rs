@@ -29,7 +29,7 @@ use crate::runtime;
 
 /// The file that the GPU operator writes (`installDir` of its chart, by default).
 const OF_OPERATOR: &str = "/usr/local/nvidia/toolkit/.config/nvidia-container-runtime/config.toml";
-/// By which the toolkit itself is told of another file.
+/// Variable that tells the toolkit itself of another file.
 const VARIABLE: &str = "NVIDIA_CTK_CONFIG_FILE_PATH";
 
 const KEYS: [&str; 2] = ["nvidia-container-runtime", "runtimes"];
@@ -150,7 +150,7 @@ fn with(text: &str, first: Option<&str>) -> Result<String, Error> {
 mod tests {
     use super::*;
 
-    /// As the package has it, and as a site may write it.
+    /// Files as the package has them, and as a site may write them.
     const REAL: &str = "#accept-nvidia-visible-devices-as-volume-mounts = false\n\
                         [nvidia-container-cli]\nldconfig = \"@/sbin/ldconfig\" # of the host\n\n\
                         [nvidia-container-runtime]\nlog-level = \"info\"\nmode = \"auto\"\n\

@@ -267,7 +267,7 @@ const VERBS: [(&str, &[&str], &[&str]); 7] = [
     ("kill", &[], &["WINCH"]),
 ];
 
-/// What is broken costs those who ask for RDMA then, and of what runs no verb that the runtime alone has here.
+/// A broken thing costs new containers with RDMA, and no verb of what runs that the runtime alone has here.
 #[test]
 fn what_is_broken_costs_no_verb_of_others() {
     let cases = runtimes().flat_map(|runtime| [(runtime, true), (runtime, false)]);

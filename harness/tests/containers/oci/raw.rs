@@ -163,7 +163,7 @@ fn what_nobody_supervises_is_refused_with_the_remedy() {
     }
 }
 
-/// Of JSON that is none by RFC 8259 runc reads more than Verbgate, which then does not know what runc would do.
+/// runc reads some files that are no JSON by RFC 8259, and Verbgate would not know what runc does with one.
 #[test]
 fn a_file_that_only_the_runtime_can_read_is_refused() {
     for runtime in runtimes() {

@@ -42,7 +42,7 @@ pub fn openable_node(rootfs: &Path, cm: bool) -> io::Result<Option<PathBuf>> {
     };
     let rootfs = fs::canonicalize(rootfs)?;
     let dev = dev_of(&rootfs)?;
-    // What is not of this machine is not looked at: a server may never answer.
+    // A file system of a server is not looked at: the server may never answer.
     let mut places: BTreeMap<PathBuf, Option<(usize, usize)>> = BTreeMap::new();
     for mount in mounts::list()?.into_iter().filter(|mount| mount.point.starts_with(&rootfs)) {
         let is_dev = dev.as_ref().is_some_and(|dev| mount.point.starts_with(dev));
