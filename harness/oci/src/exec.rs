@@ -67,7 +67,9 @@ pub(super) fn prepare(line: &mut Line, globals: &Globals) -> Result<(), Error> {
             process
         }
         None => {
-            line.remove_capabilities(|name| rewrite::is_cut(name, &spec.keep));
+            let taken = line.remove_capabilities(|name| rewrite::is_cut(name, &spec.keep));
+            let taken: Vec<&str> = taken.iter().map(String::as_str).collect();
+            rewrite::without(&taken).inspect(|line| log::warn!("container {}: {line}", spec.id));
             // The runtime takes what is not said from the container's own process.
             let config = fs::read_to_string(spec.bundle.join(CONFIG)).unwrap_or_default();
             let config: Value = serde_json::from_str(&config).unwrap_or_default();

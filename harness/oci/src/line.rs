@@ -141,8 +141,9 @@ impl Line {
         }
     }
 
-    /// Takes capabilities from those that an `exec` asks for.
-    pub(crate) fn remove_capabilities(&mut self, is_cut: impl Fn(&str) -> bool) {
+    /// Takes capabilities from those that an `exec` asks for; those that were there.
+    pub(crate) fn remove_capabilities(&mut self, is_cut: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut taken = Vec::new();
         let mut at = self.command + 1;
         while at < self.id {
             let text = self.words.get(at).and_then(|word| word.to_str()).unwrap_or_default();
@@ -153,12 +154,14 @@ impl Line {
             let len = if joined.is_none() && EXEC.contains(&name) { 2 } else { 1 };
             let value = joined.or_else(|| self.words.get(at + 1)?.to_str()).unwrap_or_default();
             if ["--cap", "-c"].contains(&name) && is_cut(value) {
+                taken.push(value.to_owned());
                 self.words.drain(at..(at + len).min(self.words.len()));
                 self.id -= len;
             } else {
                 at += len;
             }
         }
+        taken
     }
 
     /// The words between the command and the container's id.

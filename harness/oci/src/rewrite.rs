@@ -161,6 +161,11 @@ pub(crate) fn taken(config: &Value, keep: &[String]) -> Option<String> {
     let names = bounding.into_iter().flatten().filter_map(Value::as_str);
     let taken: Vec<&str> =
         names.filter(|name| is_cut(name, keep) && !OF_ENGINES.contains(name)).collect();
+    without(&taken)
+}
+
+/// Words for capabilities that a process of a container with RDMA does not get.
+pub(crate) fn without(taken: &[&str]) -> Option<String> {
     let keepable =
         taken.iter().any(|name| KEEPABLE_CAPABILITIES.iter().any(|one| name.ends_with(one)));
     let remedy =

@@ -57,8 +57,10 @@ pub(crate) fn start(
         }
     }
     let level = |module: &str| match module {
-        // It writes a line for whatever a guest asks of a file system that it knows no answer to.
-        "fuser" => global.log_level.min(log::LevelFilter::Error),
+        // It writes a line for whatever a guest asks of a file system that it knows no answer to, and an error for each
+        // answer to a program that was killed meanwhile.
+        "fuser" if global.log_level < log::LevelFilter::Debug => log::LevelFilter::Off,
+        "fuser" => log::LevelFilter::Error,
         _ => global.log_level,
     };
     if let (Some(place), None) = (alone, &file)

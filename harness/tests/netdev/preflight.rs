@@ -105,6 +105,27 @@ fn other_users_look_after_root_has_configured() {
     assert!(next().contains("needs root"), "{text}");
 }
 
+#[test]
+fn a_list_that_a_user_cannot_see_is_no_empty_list() {
+    let Some(world) = world(0) else { return };
+    let text = told(
+        &world,
+        "mount -t tmpfs -o mode=755 tmpfs /run
+        mkdir -p /run/verbgate $dir/r
+        mkdir -m 700 /run/verbgate/oci $dir/r/oci
+        for verb in ps 'ps --json' stats 'stats --json'; do
+            nobody $verbgate $verb 2>&1 && echo empty
+            nobody $verbgate --root $dir/r $verb 2>&1 && echo empty
+        done
+        $verbgate --root $dir/r ps --json",
+    );
+    let lines: Vec<&str> = text.lines().collect();
+    let (all, others) = lines.split_last().unwrap();
+    assert_eq!((*all, others.len()), ("[]", 8), "{text}");
+    assert!(others.iter().all(|line| line.contains("root")), "{text}");
+    assert!(!text.contains("empty"), "{text}");
+}
+
 /// As versions before left it: closed to all, with journals and records that nobody else could reach.
 #[test]
 fn a_state_directory_that_was_closed_is_opened_by_roots_next_command() {

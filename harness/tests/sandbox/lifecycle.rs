@@ -177,7 +177,7 @@ fn guests_killed_at_any_moment_leave_nothing_in_the_supervisor() {
         let now = held(&supervisor);
         unchanged = if now == before { unchanged + 1 } else { 0 };
         before = now;
-        if unchanged > 20 { Ok(()) } else { Err(now) }
+        if unchanged > 60 { Ok(()) } else { Err(now) }
     });
     guest.tell("go");
     assert_eq!(guest.line(), r#"{"Signal(9)": 200}"#);

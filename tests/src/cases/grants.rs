@@ -152,6 +152,27 @@ fn of_engines(node: &str, (major, minor): Numbers) -> Vec<Edit> {
     edits.map(|(what, writer, edits)| (what.to_owned(), writer, edits)).to_vec()
 }
 
+/// What an engine writes for a claim of Dynamic Resource Allocation: the edits of two CDI devices, Verbgate's for the NIC
+/// (`verbgate cdi`) and the driver's for the claim (`verbgate dra`).
+fn of_claim(
+    verbgate: &str,
+    node: &str,
+    (major, minor): Numbers,
+) -> Vec<(&'static str, &'static str, Value)> {
+    let record = json!({"claim": "ml/nics", "tenant": "gold"}).to_string();
+    let hook = |args: &[&str]| json!({"path": verbgate, "args": args});
+    let hooks =
+        [hook(&["verbgate", "cdi-hook"]), hook(&["verbgate", "cdi-hook", "--claim", &record])];
+    let device =
+        json!({"path": format!("{DIR}/{node}"), "type": "c", "major": major, "minor": minor});
+    let rule = json!({"allow": true, "type": "c", "major": major, "minor": minor, "access": "m"});
+    vec![
+        ("", "hooks", json!({"createRuntime": hooks})),
+        ("/linux", "devices", json!([device])),
+        ("/linux/resources/devices", "-", rule),
+    ]
+}
+
 fn judged(world: &World) -> Result<Verdict> {
     let second = match SecondDevice::new()? {
         Ok(second) => second,
@@ -167,6 +188,19 @@ fn judged(world: &World) -> Result<Verdict> {
     let (mut agent, socket) = agent::started(world, dir.path(), None)?;
     let profile = agent::profile(world, RUNC, &socket)?;
     let mut wrong = Vec::new();
+    // A claim, and what its pod's author writes beside it: never more than what is claimed.
+    let claim = of_claim(&verbgate, &world.node, own);
+    let claimed = BTreeSet::from([own]);
+    let nothing = ("nothing".to_owned(), Author, Vec::new());
+    let of_author = edits.iter().filter(|(_, writer, _)| *writer == Author);
+    for (what, _, members) in of_author.chain([&nothing]) {
+        let all = [&claim[..], members].concat();
+        let oci = opened(world, &[&verbgate, "oci", "--runtime", RUNC], None, &all, &nodes)?;
+        // A mount may hide the device, and a container that says what only an engine may is refused.
+        if !oci.is_subset(&claimed) || members.is_empty() && oci != claimed {
+            wrong.push(format!("{what}, beside a claim: {oci:?}"));
+        }
+    }
     for (what, writer, members) in &edits {
         let opened = |wrapper: &[&str], profile| opened(world, wrapper, profile, members, &nodes);
         let raw = opened(&[RUNC], None).with_context(|| format!("{what}: {RUNC}"))?;

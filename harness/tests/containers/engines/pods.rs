@@ -165,14 +165,17 @@ impl Node {
         assert_eq!(self.filters(container), 1);
     }
 
-    /// Volumes of a pod where RDMA's nodes would be give nothing: an empty one, a file, a node that a container made.
+    /// What a pod's author writes gives nothing: volumes where RDMA's nodes would be (an empty one, a file, a node that a
+    /// container made), and variables.
     pub(crate) fn assert_volumes_give_nothing(&self, id: &str, pod: &Pod) {
         let makes =
             "mkdir -p empty && echo text >file && rm -f node && mknod -m 666 node c 231 192";
         self.world.sh(&format!("mkdir -p {VOLUMES} && cd {VOLUMES} && {makes}"));
         for (volume, inside) in [("empty", DIR), ("file", NODE), (".", DIR)] {
             let asks = box_of(&format!("volume-{}", volume.replace('.', "all")));
-            let asks = asks.with_volume(&format!("{VOLUMES}/{volume}"), inside);
+            let asks = asks
+                .with_volume(&format!("{VOLUMES}/{volume}"), inside)
+                .with_env(("NVIDIA_MOFED", "enabled"));
             let container = self.kubelet.run(id, pod, asks).unwrap();
             assert_eq!(self.filters(&container), 1, "{volume}");
             assert!(!self.supervised().contains(&container), "{volume}");

@@ -1,6 +1,7 @@
 //! The log of supervisors, and the places where the log goes.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::path::PathBuf;
@@ -111,11 +112,13 @@ fn a_supervisor_without_a_journal_logs_to_syslog() {
 fn configured(bundle: &Bundle) -> Vec<String> {
     let hide = "mount -t tmpfs none /etc && mkdir -p /etc/verbgate /run/verbgate && \
                 mount --bind \"$1/last\" /run/verbgate && mount --bind \"$1/etc\" /etc/verbgate && \
-                shift && exec \"$@\"";
+                if [ -e \"$1/program\" ]; then mount --bind \"$1/program\" \"$2\"; fi && \
+                shift 2 && exec \"$@\"";
     for dir in ["last", "etc"] {
         fs::create_dir_all(bundle.path().join(dir)).unwrap();
     }
-    let words = ["unshare", "--mount", "sh", "-c", hide, "sh", bundle.path().to_str().unwrap()];
+    let dir = bundle.path().to_str().unwrap();
+    let words = ["unshare", "--mount", "sh", "-c", hide, "sh", dir, verbgate()];
     words.map(str::to_owned).to_vec()
 }
 
@@ -123,6 +126,14 @@ fn configured(bundle: &Bundle) -> Vec<String> {
 fn file_of(dir: &Path) -> PathBuf {
     dir.join("etc/config.toml")
 }
+
+/// Puts the program where [`configured`] shows it, in the place of one that is there.
+fn install(dir: &Path) {
+    fs::copy(verbgate(), dir.join("new")).unwrap();
+    fs::rename(dir.join("new"), dir.join("program")).unwrap();
+}
+
+fn nothing(_: &Path) {}
 
 fn pipe(path: &Path) {
     let _ = fs::remove_file(path);
@@ -142,6 +153,8 @@ struct Broken {
     what: &'static str,
     /// Breaks it, in the directory of a bundle.
     make: fn(&Path),
+    /// Prepares that, before the container is created.
+    before: fn(&Path),
     /// The word of a refusal of new containers with RDMA, if they are refused.
     refused: Option<&'static str>,
     /// Verbs that a container with RDMA loses.
@@ -154,6 +167,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "an unknown key",
         make: |dir| fs::write(file_of(dir), "log-levl = \"info\"\n").unwrap(),
+        before: nothing,
         refused: Some("log-levl"),
         lost: &[],
         is_record: false,
@@ -161,6 +175,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "a pipe for the file",
         make: |dir| pipe(&file_of(dir)),
+        before: nothing,
         refused: Some("no regular file"),
         lost: &[],
         is_record: false,
@@ -168,6 +183,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "no file",
         make: |dir| fs::remove_file(file_of(dir)).unwrap(),
+        before: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -175,6 +191,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "a log on a full disk",
         make: |dir| fs::write(file_of(dir), "log = \"/dev/full\"\n").unwrap(),
+        before: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -185,6 +202,7 @@ const BROKEN: &[Broken] = &[
             pipe(&dir.join("log"));
             fs::write(file_of(dir), format!("log = {:?}\n", dir.join("log"))).unwrap();
         },
+        before: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -192,6 +210,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "a slip in the policy",
         make: |dir| policy(dir, |file| fs::write(file, "version = 1\n[tenat.x]\n").unwrap()),
+        before: nothing,
         refused: Some("tenat"),
         lost: &[],
         is_record: false,
@@ -199,6 +218,7 @@ const BROKEN: &[Broken] = &[
     Broken {
         what: "a pipe for a policy",
         make: |dir| policy(dir, pipe),
+        before: nothing,
         refused: Some("no regular file"),
         lost: &[],
         is_record: false,
@@ -216,6 +236,7 @@ const BROKEN: &[Broken] = &[
                 until("its end", || !fs::exists(format!("/proc/{pid}/fd/0")).unwrap());
             }
         },
+        before: nothing,
         refused: None,
         lost: &["exec"],
         is_record: false,
@@ -229,6 +250,7 @@ const BROKEN: &[Broken] = &[
                 fs::write(&lock, text.replacen('{', "{\"later\":1,", 1)).unwrap();
             }
         },
+        before: nothing,
         refused: None,
         lost: &[],
         is_record: false,
@@ -240,8 +262,40 @@ const BROKEN: &[Broken] = &[
                 fs::write(place.path().join("lock"), "").unwrap();
             }
         },
+        before: nothing,
         refused: None,
         lost: &["exec"],
+        is_record: false,
+    },
+    Broken {
+        what: "a program that is replaced",
+        make: install,
+        before: install,
+        refused: None,
+        lost: &[],
+        is_record: false,
+    },
+    Broken {
+        what: "a full disk below the run-time state",
+        make: |dir| {
+            let mut file = fs::File::create(dir.join("state/full")).unwrap();
+            while file.write_all(&[0; 4096]).is_ok() {}
+        },
+        // In the namespace of this thread, with which the mount goes.
+        before: |dir| {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS).unwrap();
+            fs::create_dir(dir.join("state")).unwrap();
+            let state = dir.join("state");
+            for words in [
+                &["--make-rprivate", "/"][..],
+                &["-t", "tmpfs", "-o", "size=1m", "none", state.to_str().unwrap()],
+            ] {
+                assert!(Command::new("mount").args(words).status().unwrap().success());
+            }
+        },
+        // What has ended leaves room.
+        refused: None,
+        lost: &[],
         is_record: false,
     },
     Broken {
@@ -250,6 +304,7 @@ const BROKEN: &[Broken] = &[
             let _ = fs::rename(dir.join("state"), dir.join("away"));
             fs::write(dir.join("state"), "").unwrap();
         },
+        before: nothing,
         refused: Some("cannot make"),
         lost: &[],
         is_record: true,
@@ -274,7 +329,10 @@ fn what_is_broken_costs_no_verb_of_others() {
     std::thread::scope(|scope| {
         for (runtime, asks) in cases {
             let rows = BROKEN.iter().filter(move |broken| !asks || !broken.is_record);
-            scope.spawn(move || rows.for_each(|broken| try_all(runtime, broken, asks)));
+            scope.spawn(move || {
+                let each = |broken| scope.spawn(move || try_all(runtime, broken, asks));
+                rows.for_each(|broken| each(broken).join().unwrap());
+            });
         }
     });
 }
@@ -286,6 +344,7 @@ fn try_all(runtime: &'static Runtime, broken: &Broken, asks: bool) {
     }
     bundle.prefix = configured(&bundle);
     fs::write(file_of(bundle.path()), "log-level = \"error\"\n").unwrap();
+    (broken.before)(bundle.path());
     bundle.create();
     assert!(bundle.verb("start", &[]).status.success());
     until("the container's command", || bundle.verb("exec", &["true"]).status.success());
@@ -316,6 +375,8 @@ fn try_all(runtime: &'static Runtime, broken: &Broken, asks: bool) {
         fs::remove_file(bundle.path().join("state")).unwrap();
     }
     bundle.assert_nothing_left();
+    // A file system that was mounted there.
+    let _ = Command::new("umount").arg(bundle.path().join("state")).output();
 }
 
 /// Engines are told a link's path, and no options: those come from the configuration file.
